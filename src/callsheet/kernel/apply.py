@@ -1,0 +1,87 @@
+"""What a settlement leaves behind, as a pure function: the meaning that every store gives to its writes.
+
+Workers use it to know their job after a write without reading it back; the differential test holds the stores to it.
+"""
+
+from __future__ import annotations
+
+from .job import Held, Job, Status
+from .settlement import Settlement
+
+
+def begin(job: Job, at: int) -> Job:
+    """The job with its present attempt begun; unchanged if it had."""
+    if job.started:
+        return job
+    return job._replace(
+        attempt_count=job.attempt_count + 1,
+        attempt_started_at=at,
+        started_at=at if job.started_at is None else job.started_at,
+    )
+
+
+def claimed(job: Job, *, worker_id: str, now: int, lease_ms: int, start: bool) -> Job:
+    """The job after a claim: a new claim version and lease, and with `start` a new attempt and its event."""
+    at = max(now, job.event_ms)
+    job = job._replace(
+        status=Status.RUNNING,
+        held=None,
+        worker_id=worker_id,
+        claim_version=job.claim_version + 1,
+        lease_expires_at=now + lease_ms,
+        heartbeat_at=now,
+        updated_at=at,
+    )
+    if start:
+        job = begin(job, at)._replace(event_seq=job.event_seq + 1, event_ms=at)
+    return job
+
+
+def applied(job: Job, s: Settlement, now: int) -> Job:
+    """The job after a settlement whose fence held. Times never run backwards, whatever the clock does."""
+    at = max(now, job.event_ms)
+    was_terminal = job.status.terminal
+    if s.starts:
+        job = begin(job, at)
+    job = job._replace(
+        status=s.status,
+        updated_at=at,
+        stage=job.stage if s.stage is None else s.stage,
+        progress=max(job.progress, s.progress or 0.0),
+        attempt_count=job.attempt_count - int(s.refund),
+        lease_losses=job.lease_losses + int(s.lease_lost),
+        refresh_count=job.refresh_count + int(s.refreshed),
+        result=job.result if s.result is None else s.result,
+        error=None if s.status is Status.SUCCEEDED else (s.error or job.error),
+    )
+    if s.cancel_reason is not None:
+        job = job._replace(cancel_requested_at=job.cancel_requested_at or at, cancel_reason=s.cancel_reason)
+    if s.event is not None:
+        job = job._replace(event_seq=job.event_seq + 1, event_ms=at)
+    if s.status is Status.RUNNING:
+        return job
+    job = job._replace(lease_expires_at=None, heartbeat_at=None, attempt_started_at=None, held=None)
+    if s.status.terminal:
+        return job._replace(ended_at=at)
+    job = job._replace(worker_id=None, run_at=now + s.delay_ms, held=held_after(job, s.delay_ms))
+    return revived(job, s.fresh_attempts) if was_terminal else job
+
+
+def held_after(job: Job, delay_ms: int) -> Held | None:
+    """Why a job that goes back to the queue is not in line at once."""
+    if delay_ms > 0:
+        return Held.DELAY
+    return Held.SLOT if job.concurrency_key is not None else None
+
+
+def revived(job: Job, fresh_attempts: int) -> Job:
+    """An ended job brought back: its end, its cancellation and its losses are forgotten."""
+    return job._replace(
+        ended_at=None,
+        cancel_requested_at=None,
+        cancel_reason=None,
+        broken_by=None,
+        blocked_by=0,
+        lease_losses=0,
+        max_attempts=job.attempt_count + fresh_attempts if fresh_attempts else job.max_attempts,
+    )

@@ -1,0 +1,318 @@
+"""One pure function per command: from a job to the settlement that the store applies if the claim still holds.
+
+Each raises IllegalMove when the job's status or its contract does not allow the command.
+"""
+
+from __future__ import annotations
+
+import re
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+from .apply import begin
+from .contracts import lifecycle_of
+from .errors import DependencyCycle, InvalidJob
+from .job import Json, NewEvent, NewJob, OnDependencyFailure, Outcome, Status
+from .lifecycle import illegal
+from .progress import raised
+from .retry import JobError, RetryPolicy, Verdict, read_policy
+from .settlement import Settlement
+from .wire import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .job import Job, NewOutboxEvent
+
+MAX_PRIORITY = 32_767
+MAX_NAME = 200
+IS_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+
+
+def policy_of(job: Job) -> RetryPolicy:
+    """The job's own retry policy, else its contract's."""
+    return read_policy(job.retry or lifecycle_of(job.contract).policy)
+
+
+def enqueue(new: NewJob) -> Settlement:
+    """Check a new job; raises InvalidJob. Its settlement has no fence: it creates the job."""
+    lifecycle = lifecycle_of(new.contract)
+    policy = read_policy(new.retry or lifecycle.policy)
+    budget = policy.max_attempts if new.max_attempts is None else new.max_attempts
+    faults = [
+        (not IS_UUID(new.job_id), "job_id must be a UUID in its usual lower-case form"),
+        (not 0 < len(new.kind) <= MAX_NAME, f"kind must have 1 to {MAX_NAME} characters"),
+        (not 0 < len(new.queue) <= MAX_NAME, f"queue must have 1 to {MAX_NAME} characters"),
+        (not new.queue.isprintable() or not new.kind.isprintable(), "queue and kind must be printable text"),
+        (not -MAX_PRIORITY <= new.priority <= MAX_PRIORITY, f"priority must be within ±{MAX_PRIORITY}"),
+        (new.delay_ms < 0, "delay must not be negative; leave it out to run at once"),
+        (new.run_at is not None and new.run_at < 0, "run_at must not be before 1970"),
+        (new.run_at is not None and new.delay_ms > 0, "give either a delay or run_at, not both"),
+        (budget < 1, "max_attempts must be at least 1"),
+        (new.ttl_s is not None and new.ttl_s < 1, "ttl must be at least one second"),
+        (new.concurrency_limit < 1, "concurrency_limit must be at least 1; pause the queue to stop work"),
+        (new.unique_key == "" or new.concurrency_key == "", "keys must not be empty; leave them out instead"),
+        (
+            bool(new.depends_on)
+            and new.on_dependency_failure is OnDependencyFailure.CANCEL
+            and not lifecycle.allows(lifecycle.word(Status.QUEUED), lifecycle.word(Status.CANCELED)),
+            "this contract cannot cancel a queued job; use on_dependency_failure='run' with depends_on",
+        ),
+    ]
+    for wrong, why in faults:
+        if wrong:
+            raise InvalidJob(f"job {new.job_id}: {why}")
+    event = NewEvent("queued", "gateway.enqueue")
+    return Settlement(new.job_id, 0, Status.QUEUED, Status.QUEUED, event, follow_ups=(new,))
+
+
+def max_attempts_of(new: NewJob) -> int:
+    """The execution budget a new job starts with: its own, else its policy's."""
+    if new.max_attempts is not None:
+        return new.max_attempts
+    return read_policy(new.retry or lifecycle_of(new.contract).policy).max_attempts
+
+
+def check_batch(batch: Sequence[NewJob]) -> None:
+    """Check each job and that none of them wait for one another in a circle."""
+    for new in batch:
+        enqueue(new)
+    if not any(new.depends_on for new in batch):
+        return
+    try:
+        TopologicalSorter({new.job_id: new.depends_on for new in batch}).prepare()
+    except CycleError as error:
+        raise DependencyCycle(f"jobs wait for one another: {' → '.join(error.args[1])}") from None
+
+
+def start(job: Job) -> Settlement:
+    """Begin execution: the attempt counts from here, not from the claim."""
+    _require(job, "start", Status.RUNNING, started=False)
+    lifecycle_of(job.contract).check(job, "start", Status.RUNNING)
+    return _move(job, Status.RUNNING, NewEvent("running", job.stage), starts=True)
+
+
+def advance(job: Job, stage: str, *, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
+    """Enter a stage."""
+    _require(job, "advance", Status.RUNNING)
+    if not stage or len(stage) > MAX_NAME:
+        raise illegal(job, "advance", f"a stage name of {len(stage)} characters")
+    lifecycle_of(job.contract).check(job, "advance", Status.RUNNING, stage)
+    return _move(job, Status.RUNNING, NewEvent("stage", stage), stage=stage, outbox=outbox)
+
+
+def progress(job: Job, percent: float, message: str = "") -> Settlement:
+    """Report progress; it never falls."""
+    _require(job, "progress", Status.RUNNING)
+    event = NewEvent("progress", job.stage, encode({"message": message}) if message else "{}")
+    return _move(job, Status.RUNNING, event, progress=raised(job.progress, percent))
+
+
+def checkpoint(job: Job, name: str, data: Json) -> Settlement:
+    """Keep a step's result, so that a later attempt can skip it."""
+    _require(job, "checkpoint", Status.RUNNING)
+    return _move(job, Status.RUNNING, NewEvent("checkpoint", name), checkpoint=(name, data))
+
+
+def note(job: Job, event: NewEvent) -> Settlement:
+    """Record a fact (a log line, a warning, a token) without moving the job."""
+    _require(job, "note", Status.RUNNING)
+    return _move(job, Status.RUNNING, event)
+
+
+def refresh(job: Job) -> Settlement:
+    """Count a credential refresh; it has its own budget, apart from executions."""
+    _require(job, "refresh", Status.RUNNING)
+    return _move(job, Status.RUNNING, NewEvent("refreshed", job.stage), refreshed=True)
+
+
+def succeed(
+    job: Job,
+    result: Json = "null",
+    *,
+    outbox: tuple[NewOutboxEvent, ...] = (),
+    follow_ups: tuple[NewJob, ...] = (),
+) -> Settlement:
+    """End well, with the result, the callbacks and the follow-up jobs in one write."""
+    _require(job, "succeed", Status.RUNNING)
+    lifecycle_of(job.contract).check(job, "succeed", Status.SUCCEEDED)
+    if follow_ups:
+        check_batch(follow_ups)
+    event = NewEvent("done", job.stage)
+    return _move(
+        job,
+        Status.SUCCEEDED,
+        event,
+        outcome=Outcome.SUCCEEDED,
+        result=result,
+        progress=100.0,
+        outbox=outbox,
+        follow_ups=follow_ups,
+    )
+
+
+def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
+    """End an attempt that failed: by policy a retry, a failure for good, or a dead letter when the budget is spent."""
+    _require(job, "fail", Status.RUNNING)
+    decision = policy_of(job).decide(error, attempt=job.attempt_count, refreshes=job.refresh_count, rand=rand)
+    if decision.verdict is Verdict.FAIL:
+        return _fail_for_good(job, "fail", Status.FAILED, Outcome.FAILED, error, outbox=outbox)
+    return retry(job, error, delay_ms=decision.delay_ms, outbox=outbox)
+
+
+def retry(
+    job: Job, error: JobError, *, delay_ms: int, outbox: tuple[NewOutboxEvent, ...] = ()
+) -> Settlement:
+    """Ask for another attempt after a delay; a dead letter when none is left."""
+    _require(job, "retry", Status.RUNNING)
+    if job.cancel_requested_at is not None:
+        return cancel(job, job.cancel_reason or "", outbox=outbox)
+    if job.attempt_count >= job.max_attempts:
+        return _fail_for_good(job, "retry", Status.DEAD_LETTER, Outcome.DEAD_LETTERED, error, outbox=outbox)
+    lifecycle_of(job.contract).check(job, "retry", Status.QUEUED, "")
+    text = error.json()
+    return _move(
+        job,
+        Status.QUEUED,
+        NewEvent("retrying", job.stage, text),
+        outcome=Outcome.RETRIED,
+        error=text,
+        delay_ms=max(0, delay_ms),
+        stage="",
+        outbox=outbox,
+    )
+
+
+def release(job: Job, *, delay_ms: int = 0) -> Settlement:
+    """Hand a claim back, unharmed: an attempt that had begun is not counted."""
+    _require(job, "release", Status.RUNNING, started=None)
+    if job.cancel_requested_at is not None:
+        return cancel(job, job.cancel_reason or "")
+    lifecycle_of(job.contract).check(job, "release", Status.QUEUED, "")
+    outcome = Outcome.RELEASED if job.started else None
+    event = NewEvent("released", job.stage) if job.started else None
+    return _move(
+        job,
+        Status.QUEUED,
+        event,
+        outcome=outcome,
+        refund=job.started,
+        delay_ms=max(0, delay_ms),
+        stage="",
+    )
+
+
+def lose_lease(job: Job, *, rand: float) -> Settlement:
+    """Take a job from a worker that went silent. It counts as an attempt; the third loss is a dead letter."""
+    _require(job, "lose_lease", Status.RUNNING, started=None)
+    begun = begin(job, job.created_at)
+    policy = policy_of(job)
+    losses = job.lease_losses + 1
+    error = JobError("worker_lost", f"worker {job.worker_id} went silent and its lease ran out ({losses})")
+    spent = losses >= policy.max_lease_losses or begun.attempt_count >= job.max_attempts
+    if job.cancel_requested_at is not None or spent:
+        ended = (
+            cancel(begun, job.cancel_reason or "")
+            if job.cancel_requested_at is not None
+            else _fail_for_good(begun, "lose_lease", Status.DEAD_LETTER, Outcome.LEASE_LOST, error)
+        )
+        return ended._replace(lease_lost=True, expired_only=True, starts=not job.started)
+    lifecycle_of(job.contract).check(begun, "lose_lease", Status.QUEUED, "")
+    return _move(
+        job,
+        Status.QUEUED,
+        NewEvent("lease_lost", job.stage, error.json()),
+        outcome=Outcome.LEASE_LOST,
+        error=error.json(),
+        delay_ms=policy.lost_lease_backoff.delay_ms(losses, rand),
+        stage="",
+        lease_lost=True,
+        expired_only=True,
+        starts=not job.started,
+    )
+
+
+def cancel(job: Job, reason: str = "", *, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
+    """End a job that is not wanted any more: one in the queue, or one whose worker has stopped its work."""
+    if job.status.terminal:
+        raise illegal(job, "cancel", f"a move from {job.status}")
+    lifecycle_of(job.contract).check(job, "cancel", Status.CANCELED)
+    return _move(
+        job,
+        Status.CANCELED,
+        NewEvent("canceled", job.stage, _reason(reason)),
+        outcome=Outcome.CANCELED if job.started else None,
+        cancel_reason=reason,
+        outbox=outbox,
+    )
+
+
+def request_cancel(job: Job, reason: str = "", *, now: int = 0, silent_after_ms: int | None = None) -> Settlement:
+    """Ask for the end of a job: at once if it waits or its worker is silent, else a flag that its claim can see."""
+    silent = silent_after_ms is not None and (job.heartbeat_at or 0) + silent_after_ms < now
+    if job.status is not Status.RUNNING or silent:
+        return cancel(job, reason)
+    lifecycle_of(job.contract).check(job, "request_cancel", Status.CANCELED)
+    event = NewEvent("cancel_requested", job.stage, _reason(reason))
+    return _move(job, Status.RUNNING, event, cancel_reason=reason)
+
+
+def requeue(job: Job) -> Settlement:
+    """Bring an ended job back by an operator's hand, with a fresh budget where the contract allows one."""
+    lifecycle = lifecycle_of(job.contract)
+    if not job.status.terminal:
+        raise illegal(job, "requeue", f"a move from {job.status}")
+    lifecycle.check(job, "requeue", Status.QUEUED, "")
+    spent = job.attempt_count >= job.max_attempts
+    if spent and lifecycle.requeue_needs_budget:
+        raise illegal(job, "requeue", f"a requeue after {job.attempt_count} of {job.max_attempts} attempts")
+    fresh = policy_of(job).max_attempts if spent else 0
+    return _move(job, Status.QUEUED, NewEvent("requeued"), stage="", fresh_attempts=fresh)
+
+
+def _require(job: Job, command: str, status: Status, *, started: bool | None = True) -> None:
+    """Raise unless the job has this status and its attempt has begun (or not, or either)."""
+    if job.status is not status:
+        raise illegal(job, command, f"a move from {job.status}")
+    if started is not None and job.started is not started:
+        raise illegal(job, command, "it before start" if started else "a second start of one claim")
+
+
+def _move(
+    job: Job,
+    status: Status,
+    event: NewEvent | None,
+    *,
+    cancel_reason: str | None = None,
+    outcome: Outcome | None = None,
+    **more: object,
+) -> Settlement:
+    """A settlement fenced by the job as it was read."""
+    return Settlement(
+        job.job_id,
+        job.claim_version,
+        job.status,
+        status,
+        event,
+        cancel_reason=cancel_reason,
+        outcome=outcome,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _fail_for_good(
+    job: Job,
+    command: str,
+    status: Status,
+    outcome: Outcome,
+    error: JobError,
+    *,
+    outbox: tuple[NewOutboxEvent, ...] = (),
+) -> Settlement:
+    lifecycle_of(job.contract).check(job, command, status)
+    text = error.json()
+    return _move(job, status, NewEvent("error", job.stage, text), outcome=outcome, error=text, outbox=outbox)
+
+
+def _reason(reason: str) -> Json:
+    return encode({"reason": reason}) if reason else "{}"

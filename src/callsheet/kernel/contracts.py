@@ -1,0 +1,113 @@
+"""The five published contracts and our own, as tables. Adding one means adding a table, not a branch."""
+
+from __future__ import annotations
+
+from .errors import InvalidJob
+from .job import Status
+from .lifecycle import Lifecycle
+
+
+def _pairs(text: str) -> frozenset[tuple[str, str]]:
+    """Read `a|b > c|d` lines into pairs of words."""
+    found: set[tuple[str, str]] = set()
+    for line in text.strip().splitlines():
+        before, after = line.split(">")
+        found |= {(b.strip(), a.strip()) for b in before.split("|") for a in after.split("|")}
+    return frozenset(found)
+
+
+def _words(*words: str | None) -> dict[Status, str]:
+    """Words for the six statuses in their order; None where the contract has none."""
+    return {status: word for status, word in zip(Status, words, strict=True) if word}
+
+
+CALLSHEET = Lifecycle(
+    name="callsheet",
+    words=_words("queued", "running", "succeeded", "failed", "dead_letter", "canceled"),
+    moves=_pairs("""
+        queued > running | canceled
+        running > succeeded | failed | dead_letter | canceled | queued
+        failed | dead_letter | canceled > queued
+    """),
+    terminal_words=frozenset({"succeeded", "failed", "dead_letter", "canceled"}),
+    policy="default",
+)
+
+EUTERPE = Lifecycle(
+    name="euterpe",
+    words=_words("queued", "claimed", "succeeded", "failed", "dead_letter", None),
+    stages=("fetching", "processing", "uploading"),
+    moves=_pairs("""
+        queued > claimed
+        claimed > fetching
+        fetching > processing
+        processing > uploading
+        uploading > succeeded
+        claimed | fetching | processing | uploading > queued
+        claimed | fetching | processing | uploading > failed
+        failed > queued | dead_letter
+    """),
+    passes=frozenset({"failed"}),
+    terminal_words=frozenset({"succeeded", "failed", "dead_letter"}),
+    requeue_needs_budget=True,
+    policy="euterpe",
+)
+
+REDIS_GATEWAY = Lifecycle(
+    name="redis_gateway",
+    words=_words("queued", "running", "done", "error", "error", "canceled"),
+    moves=_pairs("""
+        queued > running | canceled
+        running > done | error | canceled | queued
+    """),
+    terminal_words=frozenset({"done", "error", "canceled"}),
+    policy="default",
+)
+
+CORTANA = Lifecycle(
+    name="cortana",
+    words=_words("queued", "processing", "done", "failed", "failed", "failed"),
+    moves=_pairs("""
+        queued > processing
+        processing > done | failed
+        failed > queued
+    """),
+    passes=frozenset({"failed"}),
+    terminal_words=frozenset({"done", "failed"}),
+    policy="cortana",
+)
+
+CONTROL_PLANE = Lifecycle(
+    name="control_plane",
+    words=_words("QUEUED", "RUNNING", "SUCCEEDED", "FAILED", "DLQ", "CANCELED"),
+    moves=_pairs("""
+        QUEUED > RUNNING | CANCELED
+        RUNNING > SUCCEEDED | FAILED | DLQ | CANCELED | QUEUED
+        FAILED | DLQ > QUEUED
+    """),
+    terminal_words=frozenset({"SUCCEEDED", "FAILED", "DLQ", "CANCELED"}),
+    policy="default",
+)
+
+AURA = Lifecycle(
+    name="aura",
+    words=_words("Queued", "Running", "Done", "Failed", "Failed", "Canceled"),
+    moves=_pairs("""
+        Queued > Running | Canceled
+        Running > Done | Failed | Canceled
+    """),
+    terminal_words=frozenset({"Done", "Failed", "Canceled"}),
+    running_once_started=True,
+    policy="default",
+)
+
+CONTRACTS = {c.name: c for c in (CALLSHEET, EUTERPE, REDIS_GATEWAY, CORTANA, CONTROL_PLANE, AURA)}
+
+
+def lifecycle_of(contract: str) -> Lifecycle:
+    """The tables of a contract by name; raises InvalidJob for an unknown one."""
+    try:
+        return CONTRACTS[contract]
+    except KeyError:
+        message = f"unknown contract {contract!r}; known are {', '.join(sorted(CONTRACTS))}"
+        raise InvalidJob(message) from None

@@ -1,0 +1,131 @@
+"""Every error the engine can raise, as one tree. Each has a stable `code` and says what to do next.
+
+CallsheetError
+├── InvalidInput            the request cannot be right, whatever the state
+│   ├── InvalidJob
+│   │   ├── PayloadTooLarge
+│   │   ├── NotJson
+│   │   ├── DependencyNotFound
+│   │   └── DependencyCycle
+│   └── UnknownStore
+├── Refused                 right in itself, but not in this state
+│   ├── IllegalMove
+│   ├── StaleClaim
+│   ├── DuplicateJob
+│   ├── IdempotencyConflict
+│   └── DocumentConflict
+├── JobNotFound
+└── StoreError              the store itself
+    ├── SchemaMismatch
+    └── StoreUnavailable
+"""
+
+from __future__ import annotations
+
+
+class CallsheetError(Exception):
+    """Root of all errors; `code` is stable and safe to match on."""
+
+    code = "error"
+
+
+class InvalidInput(CallsheetError):
+    """The request is wrong in itself; sending it again changes nothing."""
+
+    code = "invalid_input"
+
+
+class InvalidJob(InvalidInput):
+    """A new job breaks a rule of its fields."""
+
+    code = "invalid_job"
+
+
+class PayloadTooLarge(InvalidJob):
+    """A payload is over the limit in bytes."""
+
+    code = "payload_too_large"
+
+
+class NotJson(InvalidJob):
+    """A value cannot be written as JSON, and is not cast silently."""
+
+    code = "not_json"
+
+
+class DependencyNotFound(InvalidJob):
+    """`depends_on` names a job that is neither in the store nor in the same batch."""
+
+    code = "dependency_not_found"
+
+
+class DependencyCycle(InvalidJob):
+    """Jobs of one batch wait for one another in a circle."""
+
+    code = "dependency_cycle"
+
+
+class UnknownStore(InvalidInput):
+    """A store URL with a scheme that no store serves."""
+
+    code = "unknown_store"
+
+
+class Refused(CallsheetError):
+    """The request is well formed, but the present state does not allow it."""
+
+    code = "refused"
+
+
+class IllegalMove(Refused):
+    """The job's contract has no such move from its present status."""
+
+    code = "illegal_move"
+
+
+class StaleClaim(Refused):
+    """The claim is no longer held: abort the work, its writes change nothing."""
+
+    code = "stale_claim"
+
+
+class DuplicateJob(Refused):
+    """A job with this id exists already."""
+
+    code = "duplicate_job"
+
+
+class IdempotencyConflict(Refused):
+    """The idempotency key was used before with another request."""
+
+    code = "idempotency_conflict"
+
+
+class DocumentConflict(Refused):
+    """A document changed since it was read."""
+
+    code = "document_conflict"
+
+
+class JobNotFound(CallsheetError):
+    """No such job for this requester."""
+
+    code = "job_not_found"
+
+
+class StoreError(CallsheetError):
+    """The store cannot serve."""
+
+    code = "store_error"
+
+
+class SchemaMismatch(StoreError):
+    """The database's schema version is not the one this program needs."""
+
+    code = "schema_mismatch"
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached now; trying again later is right."""
+
+    code = "store_unavailable"

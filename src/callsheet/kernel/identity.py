@@ -1,0 +1,13 @@
+"""Who a worker is: `POD_NAME`, else `HOSTNAME`, else a boot UUID that is new with each process start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def worker_identity(environ: Mapping[str, str], boot_uuid: str) -> str:
+    """The worker's id. The caller makes `boot_uuid` once per process start."""
+    return environ.get("POD_NAME", "").strip() or environ.get("HOSTNAME", "").strip() or boot_uuid

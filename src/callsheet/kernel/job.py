@@ -1,0 +1,223 @@
+"""The records of the engine: a job, its attempts, claims and events. All are immutable tuples.
+
+Times are integers, milliseconds since the epoch, always from the store's clock. JSON is text (see wire).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+Json = str
+
+
+class Status(StrEnum):
+    """The six statuses every contract maps onto."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DEAD_LETTER = "dead_letter"
+    CANCELED = "canceled"
+
+    @property
+    def terminal(self) -> bool:
+        """True when only an operator can bring the job back."""
+        return self not in (Status.QUEUED, Status.RUNNING)
+
+
+class Held(StrEnum):
+    """Why a queued job is not in line."""
+
+    DELAY = "delay"
+    DEPENDENCY = "dependency"
+    SLOT = "slot"
+
+
+class OnDependencyFailure(StrEnum):
+    """What becomes of a job when one that it waits for does not succeed."""
+
+    CANCEL = "cancel"
+    RUN = "run"
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    RETRIED = "retried"
+    DEAD_LETTERED = "dead_lettered"
+    RELEASED = "released"
+    LEASE_LOST = "lease_lost"
+    CANCELED = "canceled"
+
+
+class Claim(NamedTuple):
+    """The right to act on a job, proved by `claim_version`; every write of a worker names it."""
+
+    job_id: str
+    claim_version: int
+
+
+class Idempotency(NamedTuple):
+    """A client's key for one enqueue, scoped to its requester, kept until it expires."""
+
+    key: str
+    request_hash: str
+    response: Json = ""
+    ttl_s: int = 72 * 3600
+
+
+class NewJob(NamedTuple):
+    """What a caller asks for; the store adds times and counters."""
+
+    job_id: str
+    kind: str
+    payload: Json = "{}"
+    queue: str = "default"
+    priority: int = 0
+    delay_ms: int = 0
+    run_at: int | None = None
+    requester_id: str = ""
+    contract: str = "callsheet"
+    max_attempts: int | None = None
+    retry: str = ""
+    depends_on: tuple[str, ...] = ()
+    on_dependency_failure: OnDependencyFailure = OnDependencyFailure.CANCEL
+    unique_key: str | None = None
+    concurrency_key: str | None = None
+    concurrency_limit: int = 1
+    idempotency: Idempotency | None = None
+    ttl_s: int | None = None
+    correlation_id: str = ""
+
+
+class Job(NamedTuple):
+    """One durable unit of work, as a store holds it."""
+
+    job_id: str
+    requester_id: str
+    contract: str
+    kind: str
+    queue: str
+    priority: int
+    status: Status
+    stage: str
+    held: Held | None
+    progress: float
+    run_at: int
+    payload: Json
+    result: Json | None
+    error: Json | None
+    worker_id: str | None
+    claim_version: int
+    lease_expires_at: int | None
+    heartbeat_at: int | None
+    attempt_count: int
+    max_attempts: int
+    lease_losses: int
+    refresh_count: int
+    retry: str
+    created_at: int
+    updated_at: int
+    started_at: int | None
+    attempt_started_at: int | None
+    ended_at: int | None
+    cancel_requested_at: int | None
+    cancel_reason: str | None
+    unique_key: str | None
+    concurrency_key: str | None
+    blocked_by: int
+    broken_by: str | None
+    on_dependency_failure: OnDependencyFailure
+    ttl_s: int | None
+    correlation_id: str
+    event_seq: int
+    event_ms: int
+
+    @property
+    def claim(self) -> Claim:
+        """The present claim on this job."""
+        return Claim(self.job_id, self.claim_version)
+
+    @property
+    def started(self) -> bool:
+        """True when execution of the present claim has begun."""
+        return self.attempt_started_at is not None
+
+
+class Attempt(NamedTuple):
+    """One execution, kept for ever beside its job; `ended_at` and `outcome` are None while it runs."""
+
+    job_id: str
+    claim_version: int
+    attempt: int
+    worker_id: str
+    started_at: int
+    ended_at: int | None
+    outcome: Outcome | None
+    error: Json | None
+
+
+class NewEvent(NamedTuple):
+    """A fact to be recorded; the store numbers it."""
+
+    type: str
+    step: str = ""
+    data: Json = "{}"
+
+
+class Event(NamedTuple):
+    """A durable fact of one job. `seq` has no gaps, `ms` never falls; `progress` is the job's own at that moment."""
+
+    job_id: str
+    seq: int
+    ms: int
+    type: str
+    step: str
+    progress: float
+    data: Json
+
+    @property
+    def id(self) -> str:
+        """The id a client resumes from, the same text on every store."""
+        return f"{self.ms}-{self.seq}"
+
+
+class Delivery(StrEnum):
+    """The statuses of an outbox event; it shares the ownership protocol of jobs."""
+
+    PENDING = "pending"
+    DELIVERING = "delivering"
+    DELIVERED = "delivered"
+    DEAD_LETTER = "dead_letter"
+
+
+class NewOutboxEvent(NamedTuple):
+    """A callback to be made, written in the same transaction as the move that it tells of."""
+
+    event_id: str
+    endpoint: str
+    body: str
+
+
+class OutboxEvent(NamedTuple):
+    """A durable callback; the body's bytes are frozen when it is created."""
+
+    event_id: str
+    job_id: str
+    requester_id: str
+    endpoint: str
+    body: str
+    status: Delivery
+    run_at: int
+    attempt_count: int
+    worker_id: str | None
+    claim_version: int
+    lease_expires_at: int | None
+    heartbeat_at: int | None
+    created_at: int
+    ended_at: int | None
+    error: Json | None

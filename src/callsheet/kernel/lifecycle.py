@@ -1,0 +1,73 @@
+"""A contract's vocabulary as data: its words, its stages and its legal moves.
+
+Nothing else branches on which contract a job came from. The six tables are in `contracts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .errors import IllegalMove
+from .job import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """One contract's words and moves.
+
+    `words` maps a status to the contract's word; a status without one does not exist there.
+    `stages`: None lets a task name any stage; a tuple lists the only ones, and each is a word of its own.
+    `moves` are pairs of words. `passes` are words that a single command may go through on its way.
+    `running_once_started`: the word follows the first start, so a retry in between is not seen as a move.
+    """
+
+    name: str
+    words: Mapping[Status, str]
+    moves: frozenset[tuple[str, str]]
+    policy: str
+    stages: tuple[str, ...] | None = None
+    passes: frozenset[str] = frozenset()
+    running_once_started: bool = False
+    requeue_needs_budget: bool = False
+    terminal_words: frozenset[str] = field(default=frozenset())
+
+    def word(self, status: Status, stage: str = "", *, started: bool = False) -> str | None:
+        """The contract's word for a kernel state, or None where it has none."""
+        if status is Status.RUNNING and self.stages and stage:
+            return stage if stage in self.stages else None
+        if self.running_once_started and not status.terminal:
+            return self.words[Status.RUNNING if started else Status.QUEUED]
+        return self.words.get(status)
+
+    def allows(self, before: str | None, after: str | None) -> bool:
+        """True when the table has this move, straight or through a word in `passes`."""
+        if before is None or after is None:
+            return False
+        if before == after:
+            return before not in self.terminal_words
+        if (before, after) in self.moves:
+            return True
+        return any((before, by) in self.moves and (by, after) in self.moves for by in self.passes)
+
+    def word_of(self, job: Job) -> str | None:
+        """The contract's word for a job as it stands."""
+        return self.word(job.status, job.stage, started=job.started_at is not None)
+
+    def check(self, job: Job, command: str, status: Status, stage: str | None = None) -> None:
+        """Raise IllegalMove unless the contract allows `command` to take the job to `status`."""
+        before = self.word_of(job)
+        started = job.started_at is not None or command == "start"
+        after = self.word(status, job.stage if stage is None else stage, started=started)
+        if not self.allows(before, after):
+            raise illegal(job, command, f"{before or job.status} to {after or stage or status}")
+
+
+def illegal(job: Job, command: str, why: str) -> IllegalMove:
+    """The error for a command that the job's state or contract does not allow."""
+    return IllegalMove(f"cannot {command} job {job.job_id}: contract {job.contract} does not allow {why}")

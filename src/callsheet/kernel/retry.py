@@ -1,0 +1,145 @@
+"""Retry decisions by error class. A policy is data; randomness comes in as a number from 0 to 1."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from .errors import InvalidJob
+from .job import Json
+from .wire import encode
+
+
+class JobError(NamedTuple):
+    """Why an attempt failed. `code` is what policies match: an HTTP status, a storage code or an error class."""
+
+    code: str
+    message: str = ""
+    retryable: bool | None = None
+    details: Json = "{}"
+
+    def json(self) -> Json:
+        """The error as the store keeps it."""
+        body: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.retryable is not None:
+            body["retryable"] = self.retryable
+        if self.details != "{}":
+            body["details"] = json.loads(self.details)
+        return encode(body)
+
+
+class Verdict(StrEnum):
+    """What to do about an error."""
+
+    RETRY = "retry"
+    REFRESH = "refresh"
+    FAIL = "fail"
+
+
+class Decision(NamedTuple):
+    """A verdict and, for a retry, how long to wait."""
+
+    verdict: Verdict
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """A row of delays: `table_ms` first, then `base_ms × factor^n` up to `cap_ms`, times a jitter from low to high."""
+
+    base_ms: int = 1_000
+    factor: float = 2.0
+    cap_ms: int = 3_600_000
+    table_ms: tuple[int, ...] = ()
+    low: float = 0.5
+    high: float = 1.0
+
+    def delay_ms(self, n: int, rand: float) -> int:
+        """The wait before retry number `n` (1 is the first)."""
+        if self.table_ms:
+            nominal = float(self.table_ms[min(n, len(self.table_ms)) - 1])
+        else:
+            nominal = min(float(self.cap_ms), self.base_ms * self.factor ** min(n - 1, 64))
+        return round(nominal * (self.low + (self.high - self.low) * rand))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How errors of a job are judged. Counters of executions, refreshes and deliveries are apart, so are their limits.
+
+    `retryable`: None retries every code that is not fatal; a set retries only those.
+    """
+
+    max_attempts: int = 3
+    backoff: Backoff = Backoff()
+    throttled_backoff: Backoff = Backoff(base_ms=30_000)
+    lost_lease_backoff: Backoff = Backoff(table_ms=(0, 5_000, 30_000))
+    throttled: frozenset[str] = frozenset({"429"})
+    retryable: frozenset[str] | None = None
+    fatal: frozenset[str] = frozenset()
+    refresh: frozenset[str] = frozenset()
+    max_refreshes: int = 3
+    max_lease_losses: int = 3
+
+    def decide(self, error: JobError, *, attempt: int, refreshes: int, rand: float) -> Decision:
+        """Judge an error by its class alone; whether attempts are left is for the command to say."""
+        if error.code in self.refresh:
+            return Decision(Verdict.REFRESH if refreshes < self.max_refreshes else Verdict.FAIL)
+        if error.retryable is False or error.code in self.fatal:
+            return Decision(Verdict.FAIL)
+        if error.code in self.throttled:
+            return Decision(Verdict.RETRY, self.throttled_backoff.delay_ms(attempt, rand))
+        if error.retryable or self.retryable is None or error.code in self.retryable:
+            return Decision(Verdict.RETRY, self.backoff.delay_ms(attempt, rand))
+        return Decision(Verdict.FAIL)
+
+
+DEFAULT = RetryPolicy(fatal=frozenset({"fatal", "unknown_kind", "invalid_payload"}))
+
+EUTERPE = RetryPolicy(
+    max_attempts=5,
+    backoff=Backoff(base_ms=2_000, cap_ms=900_000),
+    throttled_backoff=Backoff(base_ms=60_000, cap_ms=3_600_000),
+    retryable=frozenset({"423", "500", "502", "503", "504"}),
+    refresh=frozenset({"401", "403"}),
+)
+
+CORTANA = RetryPolicy(
+    max_attempts=4,  # the first run and three retries
+    backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
+    throttled_backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
+    fatal=frozenset({"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}),
+)
+
+OUTBOX = RetryPolicy(max_attempts=12, backoff=Backoff(base_ms=5_000, cap_ms=86_400_000, low=0.0, high=1.0))
+
+POLICIES = {"default": DEFAULT, "euterpe": EUTERPE, "cortana": CORTANA, "outbox": OUTBOX}
+
+
+def write_policy(policy: RetryPolicy) -> str:
+    """A policy as text that a job can carry: its name if it has one, else JSON."""
+    for name, known in POLICIES.items():
+        if known == policy:
+            return name
+    return encode({k: sorted(v) if isinstance(v, frozenset) else v for k, v in asdict(policy).items()})
+
+
+@lru_cache(maxsize=512)
+def read_policy(text: str) -> RetryPolicy:
+    """Read what `write_policy` wrote; raises InvalidJob for an unknown name or field."""
+    if text in POLICIES:
+        return POLICIES[text]
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        for name, value in fields.items():
+            if name.endswith("backoff"):
+                fields[name] = Backoff(**{k: tuple(v) if k == "table_ms" else v for k, v in value.items()})
+            elif isinstance(value, list):
+                fields[name] = frozenset(value)
+        return replace(DEFAULT, **fields)
+    except (ValueError, TypeError, AttributeError) as error:
+        message = f"retry policy {text!r} is neither one of {', '.join(POLICIES)} nor the JSON of a RetryPolicy ({error})"
+        raise InvalidJob(message) from None

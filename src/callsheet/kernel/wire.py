@@ -1,0 +1,46 @@
+"""JSON text at the edge of the kernel, and the text form of event ids.
+
+Stores carry JSON as text and never look inside; it is encoded once when it enters and decoded where it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .errors import InvalidInput, NotJson, PayloadTooLarge
+
+PAYLOAD_LIMIT_BYTES = 200 * 1024
+
+
+def encode(value: Any, *, limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> str:
+    """Write a value as compact JSON; raises NotJson or PayloadTooLarge, never casts."""
+    try:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        size = len(text) if text.isascii() else len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"value is not JSON ({error}); pass only dict, list, str, int, finite float, bool and None"
+        raise NotJson(message) from error
+    if size > limit_bytes:
+        message = f"payload has {size} bytes, the limit is {limit_bytes}; put large data in the object store and pass its key"
+        raise PayloadTooLarge(message)
+    return text
+
+
+def decode(text: str) -> Any:
+    """Read JSON text that `encode` wrote."""
+    return json.loads(text)
+
+
+def event_id(ms: int, seq: int) -> str:
+    """Text of an event's id, the same on every store: `{ms}-{seq}`."""
+    return f"{ms}-{seq}"
+
+
+def parse_event_id(text: str) -> tuple[int, int]:
+    """Read `{ms}-{seq}`; raises InvalidInput on anything else."""
+    ms, dash, seq = text.partition("-")
+    if dash and len(text) <= 40 and ms.isascii() and seq.isascii() and ms.isdigit() and seq.isdigit():  # noqa: PLR2004
+        return int(ms), int(seq)
+    message = "an event id looks like 1704067200000-5: milliseconds, a dash, the job's event number"
+    raise InvalidInput(message)

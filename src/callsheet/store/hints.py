@@ -1,0 +1,59 @@
+"""Fan-out of lossy wake-ups inside one process: each receiver gets the union of what it has missed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from .protocol import Hint
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MAX_NAMES = 1_000
+
+
+class Hints:
+    """Sends hints to every receiver; a slow one gets several merged into one."""
+
+    def __init__(self) -> None:
+        self._receivers: set[_Receiver] = set()
+
+    def send(self, hint: Hint) -> None:
+        """Wake all receivers. Must run on the event loop's thread."""
+        for receiver in self._receivers:
+            receiver.add(hint)
+
+    async def receive(self) -> AsyncIterator[Hint]:
+        """Hints from now on, until the caller stops."""
+        receiver = _Receiver()
+        self._receivers.add(receiver)
+        try:
+            while True:
+                yield await receiver.take()
+        finally:
+            self._receivers.discard(receiver)
+
+
+class _Receiver:
+    def __init__(self) -> None:
+        self._pending: Hint | None = None
+        self._ready = asyncio.Event()
+
+    def add(self, hint: Hint) -> None:
+        self._pending = hint if self._pending is None else merged(self._pending, hint)
+        self._ready.set()
+
+    async def take(self) -> Hint:
+        await self._ready.wait()
+        self._ready.clear()
+        hint, self._pending = self._pending, None
+        return hint or Hint()
+
+
+def merged(a: Hint, b: Hint) -> Hint:
+    """One hint for two; an empty one, or one that would name too much, stands for anything."""
+    if a == Hint() or b == Hint():
+        return Hint()
+    both = Hint(a.queues | b.queues, a.jobs | b.jobs)
+    return Hint() if len(both.queues) + len(both.jobs) > MAX_NAMES else both

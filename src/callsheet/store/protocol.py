@@ -1,0 +1,256 @@
+"""The store protocol: batch-first verbs with numbered guarantees. A store is dumb: it applies, and owns time.
+
+Every verb takes `now` (milliseconds) for tests; None means the store's own clock. Guarantees are numbered S1…;
+`tests/conformance` has a test for each on every store, and `docs/guarantees.md` names them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+
+from callsheet.kernel.job import Json, Status
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from callsheet.kernel.job import Attempt, Claim, Delivery, Event, Job, NewJob, OutboxEvent
+    from callsheet.kernel.settlement import OutboxSettlement, Settlement
+
+
+class Enqueued(NamedTuple):
+    """What became of one new job. `created` is False when a key found an earlier job, whose id this is."""
+
+    job_id: str
+    created: bool
+    response: Json | None = None
+
+
+class ClaimRequest(NamedTuple):
+    """What a worker asks for: up to `limit` jobs, queues in order of preference."""
+
+    worker_id: str
+    queues: tuple[str, ...] = ("default",)
+    limit: int = 1
+    lease_ms: int = 30_000
+    start: bool = True
+
+
+class Beat(NamedTuple):
+    """The answer to one heartbeat: whether the claim is held, and whether its job is to be cancelled."""
+
+    held: bool
+    cancel_requested: bool = False
+
+
+class Settled(StrEnum):
+    """What became of one settlement. `REPEATED`: this claim's attempt had ended with the same outcome before."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"
+    STALE = "stale"
+
+
+class JobQuery(NamedTuple):
+    """A filter over jobs, newest first. `requester_id` None is for operators only."""
+
+    requester_id: str | None = None
+    statuses: tuple[Status, ...] = ()
+    kind: str | None = None
+    queue: str | None = None
+    contract: str | None = None
+    created_from: int | None = None
+    created_to: int | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+
+class JobPage(NamedTuple):
+    """A page of jobs and the cursor of the next one, None at the end."""
+
+    jobs: list[Job]
+    cursor: str | None
+
+
+class Remembered(NamedTuple):
+    """An idempotency key as it is kept."""
+
+    request_hash: str
+    job_id: str
+    response: Json
+    expires_at: int
+
+
+class Document(NamedTuple):
+    """A small JSON record of the system itself: an API key, a schedule, an endpoint. `version` guards changes."""
+
+    kind: str
+    id: str
+    body: Json
+    version: int
+
+
+class Hint(NamedTuple):
+    """A lossy wake-up: something may have changed. Empty sets mean anything."""
+
+    queues: frozenset[str] = frozenset()
+    jobs: frozenset[str] = frozenset()
+
+
+class Store(Protocol):
+    """Three stores serve it: SQLite, PostgreSQL and Redis. No optional verbs."""
+
+    durability: str
+    """One line for the log: what an acknowledged write has survived."""
+
+    async def open(self) -> Self:
+        """Connect and check the schema version; raises SchemaMismatch or StoreUnavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. May be called twice."""
+        ...
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema to this program's version; the names of the migrations that ran. Safe from many processes."""
+        ...
+
+    async def now(self) -> int:
+        """S1: the store's clock decides leases and schedules, never the caller's."""
+        ...
+
+    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+        """Create jobs, their first event and their idempotency rows, all or none; answers after commit.
+
+        S2: an acknowledged job is never lost, and a refused batch leaves nothing.
+        S3: one job per `(requester_id, idempotency key)`; the same hash answers with the first response,
+            another raises IdempotencyConflict; an expired key is free.
+        S4: at most one queued or running job per unique key; a second enqueue answers with the first's id.
+        S5: a job with `depends_on` is not claimable until each of them succeeded (or ended, by its policy);
+            an unknown one raises DependencyNotFound. A taken id raises DuplicateJob.
+        """
+        ...
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        """Take up to `limit` jobs in one round trip.
+
+        S6: of many claimers, one gets a job; each claim has a new `claim_version` and a lease on the store's clock.
+        S7: queues in the order asked; within one, higher priority first, then in order of becoming ready.
+        S8: nothing from a paused queue, nothing before its `run_at`.
+        S9: never more running jobs of a concurrency key than its limit.
+        """
+        ...
+
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[Beat]:
+        """Extend many leases in one write. S10: a stale claim extends nothing, and sees that it is stale."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """Apply moves in order, each whole or not at all.
+
+        S11: a settlement whose fence does not match changes nothing: no row, no event, no outbox, no follow-up.
+        S12: state, event, attempt, outbox rows, checkpoint and follow-up jobs are one write.
+        S13: events of a job have no gaps and rise in commit order; their time never falls.
+        S14: progress never falls; timestamps are in order.
+        S15: `expired_only` applies only while the lease is over; a heartbeat in between wins.
+        S16: repeating a settlement that was applied answers REPEATED and changes nothing.
+        """
+        ...
+
+    async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
+        """Running jobs whose lease is over, longest first. S17: only `lease_expires_at` decides."""
+        ...
+
+    async def broken(self, limit: int) -> list[Job]:
+        """Queued jobs that wait for one that did not succeed. S18: each is listed until it is settled."""
+        ...
+
+    async def promote(self, *, now: int | None = None) -> int:
+        """Bring due and unblocked jobs into line, also where a crash left them behind; how many."""
+        ...
+
+    async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
+        """Delete ended jobs with all that hangs on them, expired keys and delivered outbox rows; how many jobs.
+
+        S19: only jobs that ended before `ended_before`, or ended longer ago than their own `ttl_s`.
+        """
+        ...
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """Jobs by id, in the order asked."""
+        ...
+
+    async def find(self, query: JobQuery) -> JobPage:
+        """Jobs by filter, newest first, by pages that do not shift. S20: only the requester's own."""
+        ...
+
+    async def counts(self) -> dict[str, dict[Status, int]]:
+        """How many jobs of each status in each queue."""
+        ...
+
+    async def attempts(self, job_id: str) -> list[Attempt]:
+        """All executions of a job, oldest first, the running one included."""
+        ...
+
+    async def checkpoints(self, job_id: str) -> dict[str, Json]:
+        """Results of the steps that were completed, by name."""
+        ...
+
+    async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
+        """Events of many jobs after a `seq` each, in order within a job, at most `limit` of each job. S21: resumable for ever."""
+        ...
+
+    def hints(self) -> AsyncIterator[Hint]:
+        """Wake-ups from this and other processes; may be lost, doubled or late."""
+        ...
+
+    async def outbox_claim(
+        self, worker_id: str, *, limit: int, lease_ms: int, now: int | None = None
+    ) -> list[OutboxEvent]:
+        """Take due outbox events, expired leases included. S22: the same ownership protocol as jobs."""
+        ...
+
+    async def outbox_heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[Beat]:
+        """Extend many outbox leases in one write; a stale one extends nothing."""
+        ...
+
+    async def outbox_settle(
+        self, settlements: Sequence[OutboxSettlement], *, now: int | None = None
+    ) -> list[Settled]:
+        """Record deliveries. S23: fenced like jobs; a stale one changes nothing."""
+        ...
+
+    async def outbox_find(self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50) -> list[OutboxEvent]:
+        """Outbox events for inspection, oldest first."""
+        ...
+
+    async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
+        """What an idempotency key stands for, None when it is unknown or expired."""
+        ...
+
+    async def pause(self, queue: str, *, paused: bool) -> None:
+        """Stop or go on handing out a queue's jobs; running ones go on. A queue need not exist yet."""
+        ...
+
+    async def paused(self) -> frozenset[str]:
+        """The queues that are paused."""
+        ...
+
+    async def put_document(self, document: Document) -> Document:
+        """Write a document whose stored version is `document.version` (0: it must not exist).
+
+        S24: of two writers with the same version one wins, the other gets DocumentConflict.
+        """
+        ...
+
+    async def documents(self, kind: str, id: str | None = None) -> list[Document]:
+        """Documents of a kind, in order of id."""
+        ...
+
+    async def delete_document(self, kind: str, id: str) -> bool:
+        """Remove a document; False when there was none."""
+        ...

@@ -1,0 +1,64 @@
+"""From a row of `inbox_jobs` to a Job and the like. Columns stand in the order of the records' fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from callsheet.kernel.job import Attempt, Delivery, Held, Job, OnDependencyFailure, Outcome, OutboxEvent, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OWN = 2  # the store's own columns come first: seq, position
+
+_STATUS = {s.value: s for s in Status}
+_HELD: dict[str | None, Held | None] = {None: None, **{h.value: h for h in Held}}
+_POLICY = {p.value: p for p in OnDependencyFailure}
+_OUTCOME = {o.value: o for o in Outcome}
+_S = OWN + Job._fields.index("status")
+_H = OWN + Job._fields.index("held")
+_P = OWN + Job._fields.index("on_dependency_failure")
+
+
+def job_of(row: Sequence[Any]) -> Job:
+    """The job in a row of `SELECT *`."""
+    return Job._make(
+        (
+            *row[OWN:_S],
+            _STATUS[row[_S]],
+            *row[_S + 1 : _H],
+            _HELD[row[_H]],
+            *row[_H + 1 : _P],
+            _POLICY[row[_P]],
+            *row[_P + 1 :],
+        )
+    )
+
+
+def in_line(row: Sequence[Any]) -> tuple[int, int]:
+    """Where a claimed row stood: higher priority first, then its position."""
+    return -row[OWN + Job._fields.index("priority")], row[1]
+
+
+def attempt_of(row: Sequence[Any]) -> Attempt:
+    """The attempt in a row of `job_attempts`."""
+    return Attempt(*row[:6], _OUTCOME[row[6]], row[7])
+
+
+def running_attempt(job: Job) -> Attempt:
+    """The attempt that a running job is in."""
+    return Attempt(
+        job.job_id,
+        job.claim_version,
+        job.attempt_count,
+        job.worker_id or "",
+        job.attempt_started_at or 0,
+        None,
+        None,
+        None,
+    )
+
+
+def outbox_event_of(row: Sequence[Any]) -> OutboxEvent:
+    """The outbox event in a row of `SELECT *` (its own `seq` first)."""
+    return OutboxEvent(*row[1:6], Delivery(row[6]), *row[7:])

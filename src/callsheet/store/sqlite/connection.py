@@ -1,0 +1,199 @@
+"""Connections to a SQLite or libSQL file, and the threads that own them.
+
+The writer groups what is asked meanwhile into one transaction: one fsync serves all that wait. Never `open()` the
+database file by hand in this process: closing it would drop SQLite's locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from callsheet.kernel.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Work = Callable[["Db"], Any]
+
+T = TypeVar("T")
+Db = sqlite3.Connection
+GROUP_LIMIT = 64
+IDLE_CHECKPOINT_S = 1.0
+
+
+class Target(NamedTuple):
+    """Where the database is and how it is opened."""
+
+    path: str
+    driver: str = "sqlite"
+    synchronous: str = "FULL"
+
+    @property
+    def in_memory(self) -> bool:
+        """True for a database that lives and dies with its one connection."""
+        return self.path == ":memory:"
+
+
+def connect(target: Target) -> Db:
+    """A connection in autocommit mode; the caller writes BEGIN and COMMIT. Raises StoreUnavailable."""
+    try:
+        db = _driver_connect(target)
+        for pragma in (
+            "journal_mode=WAL",
+            f"synchronous={target.synchronous}",
+            "busy_timeout=15000",
+            "foreign_keys=OFF",
+            "temp_store=MEMORY",
+            "cache_size=-65536",
+            "journal_size_limit=67108864",
+        ):
+            db.execute(f"PRAGMA {pragma}").fetchall()
+    except (sqlite3.Error, ValueError) as error:
+        hint = "use sqlite:////absolute/path.db for an absolute path and make sure that the folder exists"
+        raise StoreUnavailable(f"cannot open {target.path!r} ({error}); {hint}") from error
+    return db
+
+
+def _driver_connect(target: Target) -> Db:
+    if target.driver == "libsql":
+        import libsql  # noqa: PLC0415 - an optional driver
+
+        db: Db = libsql.connect(target.path, isolation_level=None, _check_same_thread=False)
+        return db
+    return sqlite3.connect(target.path, isolation_level=None, check_same_thread=False, cached_statements=256)
+
+
+class _Item(NamedTuple):
+    work: Work
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+class Thread:
+    """A thread with a connection of its own that does what it is given, in order."""
+
+    def __init__(self, target: Target, *, writes: bool) -> None:
+        self._target = target
+        self._writes = writes
+        self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def start(self) -> None:
+        """Connect; raises StoreUnavailable."""
+        loop = asyncio.get_running_loop()
+        opened: asyncio.Future[None] = loop.create_future()
+        self._thread = threading.Thread(target=self._run, args=(loop, opened), name="callsheet-sqlite", daemon=True)
+        self._thread.start()
+        await opened
+
+    async def stop(self) -> None:
+        """Finish what is queued and close the connection. May be called twice."""
+        if self._thread is not None:
+            self._items.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+
+    async def run(self, work: Callable[[Db], T]) -> T:
+        """Do `work` on the connection, in a transaction if this thread writes; answers after commit."""
+        if self._thread is None:
+            raise StoreUnavailable("the store is not open; call open() first")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._items.put(_Item(work, loop, future))
+        return await future
+
+    def _run(self, loop: asyncio.AbstractEventLoop, opened: asyncio.Future[None]) -> None:
+        try:
+            db = connect(self._target)
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            loop.call_soon_threadsafe(_resolve, [(opened, None, error)])
+            return
+        loop.call_soon_threadsafe(_resolve, [(opened, None, None)])
+        group = self._next_group(db)
+        while group is not None:
+            if self._writes:
+                _answer(group, _write_group(db, [item.work for item in group]))
+            else:
+                _answer(group, [_attempt(db, item.work) for item in group])
+            group = self._next_group(db)
+        db.close()
+
+    def _next_group(self, db: Db) -> list[_Item] | None:
+        """What has been asked meanwhile, None at the end. An idle writer folds the log back into the file."""
+        try:
+            item = self._items.get(timeout=IDLE_CHECKPOINT_S if self._writes else None)
+        except queue.Empty:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            item = self._items.get()
+        group: list[_Item] = []
+        while item is not None:
+            group.append(item)
+            if len(group) == GROUP_LIMIT or self._items.empty():
+                return group
+            item = self._items.get()
+        if group:
+            self._items.put(None)
+        return group or None
+
+
+Done = tuple[Any, Exception | None]
+
+
+def _attempt(db: Db, work: Work) -> Done:
+    try:
+        return work(db), None
+    except Exception as error:  # noqa: BLE001 - handed to the caller
+        return None, _translated(error)
+
+
+def _write_group(db: Db, works: list[Work]) -> list[Done]:
+    """All of them in one transaction, each in a savepoint, so that one's error is its own."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        done = [_in_savepoint(db, work) for work in works]
+        db.execute("COMMIT")
+    except Exception as error:  # noqa: BLE001 - handed to every caller: nothing was committed
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        return [(None, _translated(error))] * len(works)
+    return done
+
+
+def _in_savepoint(db: Db, work: Work) -> Done:
+    db.execute("SAVEPOINT work")
+    done = _attempt(db, work)
+    if done[1] is not None:
+        db.execute("ROLLBACK TO work")
+    db.execute("RELEASE work")
+    return done
+
+
+def _translated(error: Exception) -> Exception:
+    """A driver's error as ours; what is not the driver's stays as it is."""
+    if isinstance(error, sqlite3.OperationalError):
+        return StoreUnavailable(f"SQLite cannot serve now: {error}")
+    return error
+
+
+def _answer(group: list[_Item], done: list[Done]) -> None:
+    """Answer the waiting callers, with one wake-up for each event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, Exception | None]]] = {}
+    for item, (value, error) in zip(group, done, strict=True):
+        by_loop.setdefault(item.loop, []).append((item.future, value, error))
+    for loop, answers in by_loop.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_resolve, answers)
+
+
+def _resolve(answers: list[tuple[asyncio.Future[Any], Any, Exception | None]]) -> None:
+    for future, value, error in answers:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)

@@ -1,0 +1,132 @@
+"""The enqueue verb inside a SQLite transaction: jobs, their first events, keys and dependencies, all or none."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.commands import max_attempts_of
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.job import Held, NewJob, OnDependencyFailure, Status
+from callsheet.store.protocol import Enqueued
+from callsheet.store.queries import Queries
+
+from .line import admit, next_positions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .connection import Db
+
+Q = Queries("callsheet.store.sqlite")
+
+
+def enqueue(db: Db, batch: Sequence[NewJob], now: int) -> list[Enqueued]:
+    """Create the jobs of a batch; raises what the protocol says, and then nothing is left."""
+    answers = {i: known for i, new in enumerate(batch) if (known := _known(db, new, now))}
+    seq = next_positions(db, len(batch))
+    fresh: list[NewJob] = []
+    rows = []
+    for i, new in enumerate(batch):
+        if i in answers:
+            continue
+        if new.unique_key is not None:
+            existing = _active(db, new.unique_key) or next(
+                (n.job_id for n in fresh if n.unique_key == new.unique_key), None
+            )
+            if existing:
+                answers[i] = Enqueued(existing, created=False)
+                _remember(db, new, existing, now)
+                continue
+        fresh.append(new)
+        rows.append(_row(new, seq + i, now))
+        answers[i] = Enqueued(new.job_id, created=True)
+        _remember(db, new, new.job_id, now)
+    _insert(db, fresh, rows, now)
+    return [answers[i] for i in range(len(batch))]
+
+
+def _insert(db: Db, fresh: list[NewJob], rows: list[tuple[object, ...]], now: int) -> None:
+    try:
+        db.executemany(Q.enqueue, rows)
+    except sqlite3.IntegrityError as error:
+        raise DuplicateJob(f"a job with one of these ids exists already ({error}); use new ids") from error
+    db.executemany(
+        Q.event, [(new.job_id, 1, now, "queued", "gateway.enqueue", 0.0, "{}") for new in fresh]
+    )
+    for new in fresh:
+        if new.depends_on:
+            _wait_for(db, new)
+    keys = {new.concurrency_key: new.concurrency_limit for new in fresh if new.concurrency_key is not None}
+    for key, limit in keys.items():
+        db.execute(Q.limit_slots, (key, limit))
+        admit(db, key)
+
+
+def _row(new: NewJob, seq: int, now: int) -> tuple[object, ...]:
+    run_at = now + new.delay_ms if new.run_at is None else new.run_at
+    held = Held.DELAY.value if run_at > now else (Held.SLOT.value if new.concurrency_key is not None else None)
+    return (
+        seq,
+        new.job_id,
+        new.requester_id,
+        new.contract,
+        new.kind,
+        new.queue,
+        new.priority,
+        held,
+        run_at,
+        new.payload,
+        max_attempts_of(new),
+        new.retry,
+        now,
+        new.unique_key,
+        new.concurrency_key,
+        new.on_dependency_failure.value,
+        new.ttl_s,
+        new.correlation_id,
+    )
+
+
+def _known(db: Db, new: NewJob, now: int) -> Enqueued | None:
+    """The earlier answer for the same idempotency key; raises IdempotencyConflict for another request."""
+    if new.idempotency is None:
+        return None
+    row = db.execute(Q.remembered, (new.requester_id, new.idempotency.key, now)).fetchone()
+    if row is None:
+        return None
+    if row[0] != new.idempotency.request_hash:
+        raise IdempotencyConflict(
+            f"idempotency key {new.idempotency.key!r} was used with another request; use a new key"
+        )
+    return Enqueued(row[1], created=False, response=row[2])
+
+
+def _remember(db: Db, new: NewJob, job_id: str, now: int) -> None:
+    if (key := new.idempotency) is not None:
+        expires_at = now + key.ttl_s * 1000
+        db.execute(Q.remember, (new.requester_id, key.key, key.request_hash, job_id, key.response, expires_at))
+
+
+def _active(db: Db, unique_key: str) -> str | None:
+    row = db.execute(Q.active_unique, (unique_key,)).fetchone()
+    return row[0] if row else None
+
+
+def _wait_for(db: Db, new: NewJob) -> None:
+    """Block a job on those of its dependencies that are still open; note one that has failed already."""
+    blocked_by, broken_by = 0, None
+    for parent in dict.fromkeys(new.depends_on):
+        row = db.execute(Q.status_of, (parent,)).fetchone()
+        if row is None:
+            raise DependencyNotFound(f"job {new.job_id} depends on {parent}, which does not exist; enqueue that first")
+        status = Status(row[0])
+        failed = status.terminal and status is not Status.SUCCEEDED
+        if status is Status.SUCCEEDED or (failed and new.on_dependency_failure is OnDependencyFailure.RUN):
+            continue
+        if failed:
+            broken_by = broken_by or parent
+        db.execute(Q.depend, (parent, new.job_id))
+        blocked_by += 1
+    if blocked_by:
+        db.execute(Q.block, (new.job_id, blocked_by, broken_by))

@@ -1,0 +1,56 @@
+"""The line of claimable jobs inside a SQLite transaction: who enters it, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.job import Held, OnDependencyFailure, Status
+from callsheet.store.queries import Queries
+
+if TYPE_CHECKING:
+    from .connection import Db
+
+Q = Queries("callsheet.store.sqlite")
+BATCH = 1_000
+
+
+def next_positions(db: Db, count: int) -> int:
+    """Reserve `count` places at the end of the line; the first of them."""
+    value: int = db.execute(Q.next_positions, (count,)).fetchone()[0]
+    return value - count + 1
+
+
+def line_up_due(db: Db, queue: str, now: int) -> int:
+    """Bring a queue's due jobs into line, in order of their time; how many were due."""
+    due = db.execute(Q.due, (queue, now, BATCH)).fetchall()
+    for seq, key in due:
+        if key is None:
+            db.execute(Q.line_up, (seq, next_positions(db, 1)))
+        else:
+            db.execute(Q.wait_for_slot, (seq,))
+    for key in dict.fromkeys(key for _, key in due if key is not None):
+        admit(db, key)
+    return len(due)
+
+
+def admit(db: Db, key: str) -> int:
+    """Let jobs of a concurrency key into line while it has free slots; how many."""
+    row = db.execute(Q.free_slots, (key,)).fetchone()
+    free = row[0] if row else 0
+    waiting = db.execute(Q.next_for_slot, (key, free)).fetchall() if free > 0 else []
+    for (seq,) in waiting:
+        db.execute(Q.line_up, (seq, next_positions(db, 1)))
+    return len(waiting)
+
+
+def release_dependents(db: Db, parent: str, status: Status, now: int) -> None:
+    """Tell the jobs that wait for `parent` that it has ended."""
+    for seq, job_id, blocked_by, run_at, key, on_failure in db.execute(Q.dependents, (parent,)).fetchall():
+        if status is not Status.SUCCEEDED and on_failure == OnDependencyFailure.CANCEL:
+            db.execute(Q.break_dependent, (seq, parent))
+            continue
+        db.execute(Q.undepend, (parent, job_id))
+        held = Held.DELAY.value if run_at > now else (Held.SLOT.value if key is not None else None)
+        db.execute(Q.unblock, (seq, held, next_positions(db, 1)))
+        if blocked_by == 1 and held == Held.SLOT:
+            admit(db, key)

@@ -1,0 +1,268 @@
+-- Statements of the SQLite store, one block a verb. Status literals stand in the SQL, not in parameters:
+-- only then does SQLite see that a partial index fits.
+
+-- name: next_positions
+UPDATE counters SET value = value + ?1 WHERE name = 'position' RETURNING value;
+
+-- name: enqueue
+INSERT INTO inbox_jobs (
+    seq, position, job_id, requester_id, contract, kind, queue, priority, held, run_at, payload, max_attempts, retry,
+    created_at, updated_at, event_ms, unique_key, concurrency_key, on_dependency_failure, ttl_s, correlation_id
+) VALUES (?1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?13, ?14, ?15, ?16, ?17, ?18);
+
+-- name: event
+INSERT INTO job_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
+
+-- name: remember
+INSERT INTO idempotency_keys VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (requester_id, idempotency_key) DO UPDATE SET
+    request_hash = excluded.request_hash, job_id = excluded.job_id, response = excluded.response,
+    expires_at = excluded.expires_at;
+
+-- name: remembered
+SELECT request_hash, job_id, response, expires_at FROM idempotency_keys
+WHERE requester_id = ?1 AND idempotency_key = ?2 AND expires_at > ?3;
+
+-- name: active_unique
+SELECT job_id FROM inbox_jobs WHERE unique_key = ?1 AND unique_key IS NOT NULL AND status IN ('queued', 'running');
+
+-- name: limit_slots
+INSERT INTO concurrency_limits VALUES (?1, ?2) ON CONFLICT (concurrency_key) DO UPDATE SET max_running = excluded.max_running;
+
+-- name: status_of
+SELECT status FROM inbox_jobs WHERE job_id = ?1;
+
+-- name: depend
+INSERT INTO job_dependencies (depends_on, job_id) VALUES (?1, ?2);
+
+-- name: block
+UPDATE inbox_jobs SET held = 'dependency', blocked_by = ?2, broken_by = ?3 WHERE job_id = ?1;
+
+-- name: claim
+UPDATE inbox_jobs SET
+    status = 'running', worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2, heartbeat_at = ?3,
+    updated_at = max(?3, event_ms),
+    attempt_count = attempt_count + ?4,
+    attempt_started_at = CASE WHEN ?4 THEN max(?3, event_ms) END,
+    started_at = CASE WHEN ?4 THEN coalesce(started_at, max(?3, event_ms)) ELSE started_at END,
+    event_seq = event_seq + ?4,
+    event_ms = CASE WHEN ?4 THEN max(?3, event_ms) ELSE event_ms END
+WHERE seq IN (
+    SELECT seq FROM inbox_jobs WHERE queue = ?5 AND status = 'queued' AND held IS NULL
+    ORDER BY priority DESC, position LIMIT ?6
+)
+RETURNING *;
+
+-- name: due
+SELECT seq, concurrency_key FROM inbox_jobs
+WHERE queue = ?1 AND status = 'queued' AND held = 'delay' AND run_at <= ?2 ORDER BY run_at, seq LIMIT ?3;
+
+-- name: delayed_queues
+SELECT DISTINCT queue FROM inbox_jobs WHERE status = 'queued' AND held = 'delay';
+
+-- name: line_up
+UPDATE inbox_jobs SET held = NULL, position = ?2 WHERE seq = ?1;
+
+-- name: wait_for_slot
+UPDATE inbox_jobs SET held = 'slot' WHERE seq = ?1;
+
+-- name: free_slots
+SELECT max_running - (
+    SELECT count(*) FROM inbox_jobs WHERE concurrency_key = ?1 AND concurrency_key IS NOT NULL
+    AND (status = 'running' OR (status = 'queued' AND held IS NULL))
+) FROM concurrency_limits WHERE concurrency_key = ?1;
+
+-- name: next_for_slot
+SELECT seq FROM inbox_jobs WHERE concurrency_key = ?1 AND status = 'queued' AND held = 'slot'
+ORDER BY priority DESC, seq LIMIT ?2;
+
+-- name: keys_waiting
+SELECT DISTINCT concurrency_key FROM inbox_jobs WHERE status = 'queued' AND held = 'slot';
+
+-- name: heartbeat
+UPDATE inbox_jobs SET lease_expires_at = ?3, heartbeat_at = ?4
+WHERE job_id = ?1 AND claim_version = ?2 AND status = 'running'
+RETURNING cancel_requested_at IS NOT NULL;
+
+-- name: end_attempt
+INSERT INTO job_attempts
+SELECT job_id, claim_version, attempt_count + (?4 AND attempt_started_at IS NULL), worker_id,
+       coalesce(attempt_started_at, max(?5, event_ms)), max(?5, event_ms), ?6, ?7
+FROM inbox_jobs
+WHERE job_id = ?1 AND claim_version = ?2 AND status = ?3 AND (?8 = 0 OR lease_expires_at < ?5);
+
+-- name: settle
+UPDATE inbox_jobs SET
+    status = ?4,
+    updated_at = max(?5, event_ms),
+    stage = coalesce(?6, stage),
+    progress = max(progress, ?7),
+    attempt_count = attempt_count + (?8 AND attempt_started_at IS NULL) - ?9,
+    started_at = CASE WHEN ?8 THEN coalesce(started_at, max(?5, event_ms)) ELSE started_at END,
+    attempt_started_at = CASE WHEN ?4 <> 'running' THEN NULL WHEN ?8 THEN coalesce(attempt_started_at, max(?5, event_ms))
+        ELSE attempt_started_at END,
+    lease_losses = CASE WHEN ended_at IS NOT NULL THEN 0 ELSE lease_losses + ?10 END,
+    refresh_count = refresh_count + ?11,
+    result = coalesce(?12, result),
+    error = CASE WHEN ?4 = 'succeeded' THEN NULL ELSE coalesce(?13, error) END,
+    max_attempts = CASE WHEN ?14 THEN attempt_count + ?14 ELSE max_attempts END,
+    cancel_requested_at = CASE WHEN ended_at IS NOT NULL THEN NULL
+        WHEN ?15 IS NOT NULL THEN coalesce(cancel_requested_at, max(?5, event_ms)) ELSE cancel_requested_at END,
+    cancel_reason = CASE WHEN ended_at IS NOT NULL THEN NULL ELSE coalesce(?15, cancel_reason) END,
+    blocked_by = CASE WHEN ended_at IS NOT NULL THEN 0 ELSE blocked_by END,
+    broken_by = CASE WHEN ended_at IS NOT NULL THEN NULL ELSE broken_by END,
+    lease_expires_at = CASE WHEN ?4 = 'running' THEN lease_expires_at END,
+    heartbeat_at = CASE WHEN ?4 = 'running' THEN heartbeat_at END,
+    ended_at = CASE WHEN ?4 IN ('queued', 'running') THEN NULL ELSE max(?5, event_ms) END,
+    worker_id = CASE WHEN ?4 = 'queued' THEN NULL ELSE worker_id END,
+    run_at = CASE WHEN ?4 = 'queued' THEN ?5 + ?16 ELSE run_at END,
+    position = CASE WHEN ?4 = 'queued' THEN ?17 ELSE position END,
+    held = CASE WHEN ?4 <> 'queued' THEN NULL WHEN ?16 > 0 THEN 'delay'
+        WHEN concurrency_key IS NOT NULL THEN 'slot' END,
+    event_seq = event_seq + ?18,
+    event_ms = CASE WHEN ?18 THEN max(?5, event_ms) ELSE event_ms END
+WHERE job_id = ?1 AND claim_version = ?2 AND status = ?3 AND (?19 = 0 OR lease_expires_at < ?5)
+RETURNING event_seq, event_ms, progress, concurrency_key, requester_id;
+
+-- name: repeated
+SELECT outcome FROM job_attempts WHERE job_id = ?1 AND claim_version = ?2;
+
+-- name: keep_checkpoint
+INSERT INTO job_checkpoints VALUES (?1, ?2, ?3) ON CONFLICT (job_id, name) DO UPDATE SET data = excluded.data;
+
+-- name: add_outbox
+INSERT INTO job_outbox_events (event_id, job_id, requester_id, endpoint, body, run_at, created_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6);
+
+-- name: dependents
+SELECT j.seq, j.job_id, j.blocked_by, j.run_at, j.concurrency_key, j.on_dependency_failure
+FROM job_dependencies d JOIN inbox_jobs j ON j.job_id = d.job_id
+WHERE d.depends_on = ?1 AND j.status = 'queued' AND j.held = 'dependency' ORDER BY j.seq;
+
+-- name: undepend
+DELETE FROM job_dependencies WHERE depends_on = ?1 AND job_id = ?2;
+
+-- name: unblock
+UPDATE inbox_jobs SET blocked_by = blocked_by - 1, held = CASE WHEN blocked_by > 1 THEN 'dependency' ELSE ?2 END,
+    position = ?3
+WHERE seq = ?1;
+
+-- name: break_dependent
+UPDATE inbox_jobs SET broken_by = coalesce(broken_by, ?2) WHERE seq = ?1;
+
+-- name: expired
+SELECT * FROM inbox_jobs WHERE status = 'running' AND lease_expires_at < ?1 ORDER BY lease_expires_at LIMIT ?2;
+
+-- name: broken
+SELECT * FROM inbox_jobs WHERE status = 'queued' AND broken_by IS NOT NULL ORDER BY seq LIMIT ?1;
+
+-- name: prunable
+SELECT job_id FROM inbox_jobs
+WHERE ended_at IS NOT NULL AND (ended_at < ?1 OR (ttl_s IS NOT NULL AND ended_at + ttl_s * 1000 < ?2))
+ORDER BY ended_at LIMIT ?3;
+
+-- name: prune_job
+DELETE FROM inbox_jobs WHERE job_id = ?1;
+
+-- name: prune_events
+DELETE FROM job_events WHERE job_id = ?1;
+
+-- name: prune_attempts
+DELETE FROM job_attempts WHERE job_id = ?1;
+
+-- name: prune_checkpoints
+DELETE FROM job_checkpoints WHERE job_id = ?1;
+
+-- name: prune_dependencies
+DELETE FROM job_dependencies WHERE depends_on = ?1;
+
+-- name: prune_outbox
+DELETE FROM job_outbox_events WHERE job_id = ?1 AND status IN ('delivered', 'dead_letter');
+
+-- name: prune_keys
+DELETE FROM idempotency_keys WHERE expires_at <= ?1;
+
+-- name: get
+SELECT * FROM inbox_jobs WHERE job_id = ?1;
+
+-- name: find
+SELECT * FROM inbox_jobs
+WHERE (?1 IS NULL OR seq < ?1) AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
+  AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
+  AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
+  AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
+ORDER BY seq DESC LIMIT ?9;
+
+-- name: find_of_requester
+SELECT * FROM inbox_jobs
+WHERE requester_id = ?2 AND (?1 IS NULL OR seq < ?1) AND (?3 IS NULL OR kind = ?3)
+  AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
+  AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
+  AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
+ORDER BY seq DESC LIMIT ?9;
+
+-- name: counts
+SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;
+
+-- name: attempts
+SELECT * FROM job_attempts WHERE job_id = ?1 ORDER BY claim_version;
+
+-- name: checkpoints
+SELECT name, data FROM job_checkpoints WHERE job_id = ?1 ORDER BY name;
+
+-- name: events
+SELECT * FROM job_events WHERE job_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3;
+
+-- name: outbox_claim
+UPDATE job_outbox_events SET
+    status = 'delivering', worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2, heartbeat_at = ?3
+WHERE seq IN (SELECT seq FROM job_outbox_events WHERE status = 'pending' AND run_at <= ?3 ORDER BY run_at, seq LIMIT ?4)
+RETURNING *;
+
+-- name: outbox_reclaim
+UPDATE job_outbox_events SET
+    worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2, heartbeat_at = ?3,
+    attempt_count = attempt_count + 1
+WHERE seq IN (
+    SELECT seq FROM job_outbox_events WHERE status = 'delivering' AND lease_expires_at < ?3
+    ORDER BY lease_expires_at, seq LIMIT ?4
+)
+RETURNING *;
+
+-- name: outbox_heartbeat
+UPDATE job_outbox_events SET lease_expires_at = ?3, heartbeat_at = ?4
+WHERE event_id = ?1 AND claim_version = ?2 AND status = 'delivering'
+RETURNING 1;
+
+-- name: outbox_settle
+UPDATE job_outbox_events SET
+    status = ?3, attempt_count = attempt_count + ?4, error = coalesce(?5, error), lease_expires_at = NULL,
+    heartbeat_at = NULL, run_at = CASE WHEN ?3 = 'pending' THEN ?6 + ?7 ELSE run_at END,
+    worker_id = CASE WHEN ?3 = 'pending' THEN NULL ELSE worker_id END,
+    ended_at = CASE WHEN ?3 = 'pending' THEN NULL ELSE ?6 END
+WHERE event_id = ?1 AND claim_version = ?2 AND status = 'delivering'
+RETURNING 1;
+
+-- name: outbox_find
+SELECT * FROM job_outbox_events WHERE (?1 IS NULL OR job_id = ?1) AND (?2 IS NULL OR status = ?2) ORDER BY seq LIMIT ?3;
+
+-- name: pause
+INSERT INTO paused_queues VALUES (?1) ON CONFLICT DO NOTHING;
+
+-- name: resume
+DELETE FROM paused_queues WHERE queue = ?1;
+
+-- name: paused
+SELECT queue FROM paused_queues;
+
+-- name: create_document
+INSERT INTO documents VALUES (?1, ?2, ?3, 1) ON CONFLICT DO NOTHING RETURNING version;
+
+-- name: change_document
+UPDATE documents SET body = ?3, version = version + 1 WHERE kind = ?1 AND id = ?2 AND version = ?4 RETURNING version;
+
+-- name: documents
+SELECT kind, id, body, version FROM documents WHERE kind = ?1 AND (?2 IS NULL OR id = ?2) ORDER BY id;
+
+-- name: delete_document
+DELETE FROM documents WHERE kind = ?1 AND id = ?2 RETURNING 1;

@@ -1,0 +1,354 @@
+"""The SQLite store: the protocol's verbs, each a short transaction on the writer's or the reader's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from typing import TYPE_CHECKING, Self
+from urllib.parse import parse_qsl, unquote
+
+from callsheet.kernel.errors import DocumentConflict, DuplicateJob, SchemaMismatch, UnknownStore
+from callsheet.kernel.job import Event, Status
+from callsheet.store.hints import Hints
+from callsheet.store.protocol import Beat, Document, Hint, JobPage, Remembered, Settled
+from callsheet.store.queries import Queries, migrations_of
+from callsheet.store.rows import attempt_of, in_line, job_of, outbox_event_of, running_attempt
+
+from . import line
+from .connection import Db, Target, Thread
+from .enqueue import enqueue
+from .settle import settle
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from callsheet.kernel.job import Attempt, Claim, Delivery, Job, Json, NewJob, OutboxEvent
+    from callsheet.kernel.settlement import OutboxSettlement, Settlement
+    from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery
+
+Q = Queries("callsheet.store.sqlite")
+POLL_S = 0.005
+
+
+class SqliteStore:
+    """All of the protocol in one file. Several processes may share it."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.durability = f"SQLite, WAL, synchronous={target.synchronous}"
+        self._writer = Thread(target, writes=True)
+        self._reader = self._writer if target.in_memory else Thread(target, writes=False)
+        self._hints = Hints()
+        self._poll: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """From `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite::memory:`; `?synchronous=normal` is faster."""
+        scheme, _, rest = url.partition(":")
+        path, _, query = rest.partition("?")
+        options = dict(parse_qsl(query))
+        synchronous = options.pop("synchronous", "full").upper()
+        if path not in (":memory:", "///:memory:") and not path.startswith("///"):
+            raise UnknownStore(f"{url!r} names no file; use sqlite:///jobs.db or sqlite::memory:")
+        if synchronous not in ("FULL", "NORMAL", "EXTRA") or options:
+            raise UnknownStore(f"{url!r} has unknown options; ?synchronous=full|normal is the only one")
+        name = ":memory:" if path.endswith(":memory:") else unquote(path[3:])
+        return cls(Target(name, scheme, synchronous))
+
+    async def open(self) -> Self:
+        """Open the file, creating it, and migrate it; raises SchemaMismatch for a newer schema."""
+        await self._writer.start()
+        if self._reader is not self._writer:
+            await self._reader.start()
+        await self.migrate()
+        return self
+
+    async def close(self) -> None:
+        """Stop both threads."""
+        if self._poll is not None:
+            self._poll.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._poll
+            self._poll = None
+        await self._reader.stop()
+        await self._writer.stop()
+
+    async def migrate(self) -> list[str]:
+        """Run the migrations that are missing, in one transaction."""
+        return await self._writer.run(_migrate)
+
+    async def now(self) -> int:
+        """The machine's clock: the store is in the process."""
+        return _clock(None)
+
+    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+        """See the protocol."""
+        answers = await self._writer.run(lambda db: enqueue(db, batch, _clock(now)))
+        self._hints.send(Hint(frozenset({new.queue for new in batch})))
+        return answers
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        """See the protocol."""
+        return await self._writer.run(lambda db: _claim(db, request, _clock(now)))
+
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[Beat]:
+        """See the protocol."""
+        return await self._writer.run(lambda db: _heartbeat(db, Q.heartbeat, claims, lease_ms, _clock(now)))
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """See the protocol."""
+        try:
+            answers = await self._writer.run(lambda db: [settle(db, s, _clock(now)) for s in settlements])
+        except sqlite3.IntegrityError as error:
+            raise DuplicateJob(f"a key of these jobs is in use by an active one ({error})") from error
+        self._hints.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
+        return answers
+
+    async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
+        """See the protocol."""
+        return await self._jobs(Q.expired, _clock(now), limit)
+
+    async def broken(self, limit: int) -> list[Job]:
+        """See the protocol."""
+        return await self._jobs(Q.broken, limit)
+
+    async def promote(self, *, now: int | None = None) -> int:
+        """See the protocol."""
+        return await self._writer.run(lambda db: _promote(db, _clock(now)))
+
+    async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
+        """See the protocol."""
+        return await self._writer.run(lambda db: _prune(db, ended_before, limit, _clock(now)))
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """See the protocol."""
+
+        def work(db: Db) -> list[Job | None]:
+            rows = [db.execute(Q.get, (job_id,)).fetchone() for job_id in job_ids]
+            return [job_of(row) if row else None for row in rows]
+
+        return await self._reader.run(work)
+
+    async def find(self, query: JobQuery) -> JobPage:
+        """See the protocol."""
+        statuses = f" {' '.join(query.statuses)} " if query.statuses else ""
+        parameters = (
+            int(query.cursor) if query.cursor else None,
+            query.requester_id,
+            query.kind,
+            query.queue,
+            query.contract,
+            query.created_from,
+            query.created_to,
+            statuses,
+            query.limit,
+        )
+        sql = Q.find if query.requester_id is None else Q.find_of_requester
+        rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
+        return JobPage([job_of(row) for row in rows], str(rows[-1][0]) if len(rows) == query.limit else None)
+
+    async def counts(self) -> dict[str, dict[Status, int]]:
+        """See the protocol."""
+        found: dict[str, dict[Status, int]] = {}
+        for queue, status, count in await self._reader.run(lambda db: db.execute(Q.counts).fetchall()):
+            found.setdefault(queue, {})[Status(status)] = count
+        return found
+
+    async def attempts(self, job_id: str) -> list[Attempt]:
+        """See the protocol."""
+        rows = await self._reader.run(lambda db: db.execute(Q.attempts, (job_id,)).fetchall())
+        (job,) = await self.get([job_id])
+        running = [running_attempt(job)] if job is not None and job.started else []
+        return [attempt_of(row) for row in rows] + running
+
+    async def checkpoints(self, job_id: str) -> dict[str, Json]:
+        """See the protocol."""
+        return dict(await self._reader.run(lambda db: db.execute(Q.checkpoints, (job_id,)).fetchall()))
+
+    async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
+        """See the protocol."""
+
+        def work(db: Db) -> list[Event]:
+            rows = (db.execute(Q.events, (job_id, seq, limit)).fetchall() for job_id, seq in after.items())
+            return [Event(*row) for found in rows for row in found]
+
+        return await self._reader.run(work)
+
+    async def hints(self) -> AsyncIterator[Hint]:
+        """In-process at once; from other processes by watching the file's change counter."""
+        if self._poll is None and not self.target.in_memory:
+            self._poll = asyncio.create_task(self._watch_file())
+        async for hint in self._hints.receive():
+            yield hint
+
+    async def outbox_claim(
+        self, worker_id: str, *, limit: int, lease_ms: int, now: int | None = None
+    ) -> list[OutboxEvent]:
+        """See the protocol."""
+
+        def work(db: Db) -> list[OutboxEvent]:
+            at = _clock(now)
+            rows = db.execute(Q.outbox_reclaim, (worker_id, at + lease_ms, at, limit)).fetchall()
+            rows += db.execute(Q.outbox_claim, (worker_id, at + lease_ms, at, limit - len(rows))).fetchall()
+            return [outbox_event_of(row) for row in sorted(rows)]
+
+        return await self._writer.run(work)
+
+    async def outbox_heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[Beat]:
+        """See the protocol."""
+        return await self._writer.run(
+            lambda db: [
+                Beat(beat.held) for beat in _heartbeat(db, Q.outbox_heartbeat, claims, lease_ms, _clock(now))
+            ]
+        )
+
+    async def outbox_settle(
+        self, settlements: Sequence[OutboxSettlement], *, now: int | None = None
+    ) -> list[Settled]:
+        """See the protocol."""
+
+        def work(db: Db) -> list[Settled]:
+            at = _clock(now)
+            return [
+                Settled.APPLIED
+                if db.execute(
+                    Q.outbox_settle,
+                    (s.event_id, s.claim_version, s.status.value, s.counts, s.error, at, s.delay_ms),
+                ).fetchone()
+                else Settled.STALE
+                for s in settlements
+            ]
+
+        return await self._writer.run(work)
+
+    async def outbox_find(
+        self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50
+    ) -> list[OutboxEvent]:
+        """See the protocol."""
+        parameters = (job_id, status.value if status else None, limit)
+        rows = await self._reader.run(lambda db: db.execute(Q.outbox_find, parameters).fetchall())
+        return [outbox_event_of(row) for row in rows]
+
+    async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
+        """See the protocol."""
+        parameters = (requester_id, key, _clock(now))
+        row = await self._reader.run(lambda db: db.execute(Q.remembered, parameters).fetchone())
+        return Remembered(*row) if row else None
+
+    async def pause(self, queue: str, *, paused: bool) -> None:
+        """See the protocol."""
+        sql = Q.pause if paused else Q.resume
+        await self._writer.run(lambda db: db.execute(sql, (queue,)).fetchall())
+        self._hints.send(Hint(frozenset({queue})))
+
+    async def paused(self) -> frozenset[str]:
+        """See the protocol."""
+        return frozenset(row[0] for row in await self._reader.run(lambda db: db.execute(Q.paused).fetchall()))
+
+    async def put_document(self, document: Document) -> Document:
+        """See the protocol."""
+        d = document
+        sql, parameters = (
+            (Q.change_document, (d.kind, d.id, d.body, d.version))
+            if d.version
+            else (Q.create_document, (d.kind, d.id, d.body))
+        )
+        row = await self._writer.run(lambda db: db.execute(sql, parameters).fetchone())
+        if row is None:
+            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
+        return d._replace(version=row[0])
+
+    async def documents(self, kind: str, id: str | None = None) -> list[Document]:  # noqa: A002 - the field's name
+        """See the protocol."""
+        rows = await self._reader.run(lambda db: db.execute(Q.documents, (kind, id)).fetchall())
+        return [Document(*row) for row in rows]
+
+    async def delete_document(self, kind: str, id: str) -> bool:  # noqa: A002 - the field's name
+        """See the protocol."""
+        return bool(await self._writer.run(lambda db: db.execute(Q.delete_document, (kind, id)).fetchone()))
+
+    async def _jobs(self, sql: str, *parameters: object) -> list[Job]:
+        rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
+        return [job_of(row) for row in rows]
+
+    async def _watch_file(self) -> None:
+        """Hint at changes that other processes committed."""
+        seen = None
+        while True:
+            version = await self._reader.run(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
+            if seen not in (None, version):
+                self._hints.send(Hint())
+            seen = version
+            await asyncio.sleep(POLL_S)
+
+
+def _clock(now: int | None) -> int:
+    return time.time_ns() // 1_000_000 if now is None else now
+
+
+def _migrate(db: Db) -> list[str]:
+    have = db.execute("PRAGMA user_version").fetchone()[0]
+    known = migrations_of("callsheet.store.sqlite")
+    if have > known[-1].number:
+        raise SchemaMismatch(
+            f"the database has schema {have}, this program knows {known[-1].number}; upgrade callsheet"
+        )
+    missing = [m for m in known if m.number > have]
+    for migration in missing:
+        for statement in migration.sql.split(";\n"):
+            if statement.strip():
+                db.execute(statement)
+        db.execute(f"PRAGMA user_version={migration.number}")
+    return [m.name for m in missing]
+
+
+def _claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
+    """Fill the request queue by queue; due jobs take their place at the end, and a short claim looks again."""
+    paused = {row[0] for row in db.execute(Q.paused).fetchall()}
+    rows: list[tuple[object, ...]] = []
+    for queue in dict.fromkeys(request.queues):
+        if queue in paused or len(rows) >= request.limit:
+            continue
+        rows += _take(db, request, queue, now, request.limit - len(rows))
+        if line.line_up_due(db, queue, now) and len(rows) < request.limit:
+            rows += _take(db, request, queue, now, request.limit - len(rows))
+    jobs = [job_of(row) for row in rows]
+    if request.start:
+        db.executemany(
+            Q.event,
+            [(job.job_id, job.event_seq, job.event_ms, "running", job.stage, job.progress, "{}") for job in jobs],
+        )
+    return jobs
+
+
+def _take(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> list[tuple[object, ...]]:
+    parameters = (request.worker_id, now + request.lease_ms, now, request.start, queue, limit)
+    return sorted(db.execute(Q.claim, parameters).fetchall(), key=in_line)
+
+
+def _heartbeat(db: Db, sql: str, claims: Sequence[Claim], lease_ms: int, now: int) -> list[Beat]:
+    beats = []
+    for claim in claims:
+        row = db.execute(sql, (*claim, now + lease_ms, now)).fetchone()
+        beats.append(Beat(held=True, cancel_requested=bool(row[0])) if row else Beat(held=False))
+    return beats
+
+
+def _promote(db: Db, now: int) -> int:
+    queues = db.execute(Q.delayed_queues).fetchall()
+    due = sum(line.line_up_due(db, queue, now) for (queue,) in queues)
+    return due + sum(line.admit(db, key) for (key,) in db.execute(Q.keys_waiting).fetchall())
+
+
+def _prune(db: Db, ended_before: int, limit: int, now: int) -> int:
+    gone = db.execute(Q.prunable, (ended_before, now, limit)).fetchall()
+    for sql in (Q.prune_events, Q.prune_attempts, Q.prune_checkpoints, Q.prune_dependencies, Q.prune_outbox, Q.prune_job):
+        db.executemany(sql, gone)
+    db.execute(Q.prune_keys, (now,))
+    return len(gone)
