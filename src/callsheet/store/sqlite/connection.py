@@ -7,15 +7,16 @@ database file by hand in this process: closing it would drop SQLite's locks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from callsheet.kernel.errors import StoreUnavailable
+from callsheet.kernel.errors import DuplicateJob, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Work = Callable[["Db"], Any]
 
@@ -83,12 +84,15 @@ class Thread:
         self._thread: threading.Thread | None = None
 
     async def start(self) -> None:
-        """Connect; raises StoreUnavailable."""
+        """Connect, unless it is connected; raises StoreUnavailable."""
+        if self._thread is not None:
+            return
         loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = loop.create_future()
-        self._thread = threading.Thread(target=self._run, args=(loop, opened), name="callsheet-sqlite", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(loop, opened), name="callsheet-sqlite", daemon=True)
+        thread.start()
         await opened
+        self._thread = thread
 
     async def stop(self) -> None:
         """Finish what is queued and close the connection. May be called twice."""
@@ -173,10 +177,21 @@ def _in_savepoint(db: Db, work: Work) -> Done:
 
 
 def _translated(error: Exception) -> Exception:
-    """A driver's error as ours; what is not the driver's stays as it is."""
-    if isinstance(error, sqlite3.OperationalError):
+    """A driver's error as ours; what is not the driver's stays as it is. libSQL raises ValueError for all its own."""
+    if isinstance(error, (sqlite3.OperationalError, ValueError)):
         return StoreUnavailable(f"SQLite cannot serve now: {error}")
     return error
+
+
+@contextlib.contextmanager
+def refusing_duplicates(advice: str) -> Iterator[None]:
+    """Raise DuplicateJob where a unique index stops a write, whichever driver says so."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, ValueError) as error:
+        if "UNIQUE constraint failed" not in str(error):
+            raise
+        raise DuplicateJob(f"{error}: {advice}") from error
 
 
 def _answer(group: list[_Item], done: list[Done]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.commands import max_attempts_of
-from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict
 from callsheet.kernel.job import Held, NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
+from .connection import refusing_duplicates
 from .line import admit, next_positions
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ def enqueue(db: Db, batch: Sequence[NewJob], now: int) -> list[Enqueued]:
 
 
 def _insert(db: Db, fresh: list[NewJob], rows: list[tuple[object, ...]], now: int) -> None:
-    try:
+    with refusing_duplicates("a job with one of these ids exists already; use new ids"):
         db.executemany(Q.enqueue, rows)
-    except sqlite3.IntegrityError as error:
-        raise DuplicateJob(f"a job with one of these ids exists already ({error}); use new ids") from error
     db.executemany(
         Q.event, [(new.job_id, 1, now, "queued", "gateway.enqueue", 0.0, "{}") for new in fresh]
     )

@@ -8,6 +8,7 @@ from callsheet.kernel.job import Status
 from callsheet.store.protocol import Settled
 from callsheet.store.queries import Queries
 
+from .connection import refusing_duplicates
 from .enqueue import enqueue
 from .line import admit, next_positions, release_dependents
 
@@ -26,7 +27,8 @@ def settle(db: Db, s: Settlement, now: int) -> Settled:
             Q.end_attempt,
             (s.job_id, s.claim_version, s.from_status, s.starts, now, s.outcome.value, s.error, s.expired_only),
         )
-    row = db.execute(Q.settle, _parameters(db, s, now)).fetchone()
+    with refusing_duplicates("an active job holds this key; let that one end first"):
+        row = db.execute(Q.settle, _parameters(db, s, now)).fetchone()
     if row is None:
         return _repeated(db, s)
     event_seq, event_ms, progress, key, requester_id = row

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qsl, unquote
 
-from callsheet.kernel.errors import DocumentConflict, DuplicateJob, SchemaMismatch, UnknownStore
+from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, UnknownStore
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints
 from callsheet.store.protocol import Beat, Document, Hint, JobPage, Remembered, Settled
@@ -59,10 +58,8 @@ class SqliteStore:
 
     async def open(self) -> Self:
         """Open the file, creating it, and migrate it; raises SchemaMismatch for a newer schema."""
-        await self._writer.start()
-        if self._reader is not self._writer:
-            await self._reader.start()
         await self.migrate()
+        await self._reader.start()
         return self
 
     async def close(self) -> None:
@@ -77,6 +74,7 @@ class SqliteStore:
 
     async def migrate(self) -> list[str]:
         """Run the migrations that are missing, in one transaction."""
+        await self._writer.start()
         return await self._writer.run(_migrate)
 
     async def now(self) -> int:
@@ -101,10 +99,7 @@ class SqliteStore:
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
-        try:
-            answers = await self._writer.run(lambda db: [settle(db, s, _clock(now)) for s in settlements])
-        except sqlite3.IntegrityError as error:
-            raise DuplicateJob(f"a key of these jobs is in use by an active one ({error})") from error
+        answers = await self._writer.run(lambda db: [settle(db, s, _clock(now)) for s in settlements])
         self._hints.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
         return answers
 

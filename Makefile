@@ -1,0 +1,65 @@
+# Callsheet's commands. A fresh clone needs Python 3.11+ and make: `make test`.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv check test conformance faults differential bench format lock clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
+		|| sed -n 's/^\([a-z]*\):.*## /  make \1: /p' Makefile
+
+venv: $(STAMP) ## Create .venv with everything pinned in requirements/dev.txt
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Callsheet needs Python 3.11 or later")'
+	@if command -v uv >/dev/null; then \
+		{ test -x $(BIN)/python || uv venv --python $(PYTHON) .venv; } \
+		&& uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt \
+		&& uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .; \
+	else \
+		{ test -x $(BIN)/python || $(PYTHON) -m venv .venv; } \
+		&& $(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt \
+		&& $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .; \
+	fi
+	@touch $@
+
+check: venv ## Format, lint, types and the import law
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: venv ## Every quick test, on real servers (ARGS="-k name" for some)
+	$(BIN)/python -m pytest -n 2 tests $(ARGS)
+
+conformance: venv ## The store conformance suite as a table, store by store
+	$(BIN)/python -m tests.conformance $(ARGS)
+
+faults: venv ## Crashes, kills and restarts, for longer than `make test` does
+	CALLSHEET_DEEP=1 $(BIN)/python -m pytest tests/faults $(ARGS)
+
+differential: venv ## All stores and the pure model under the same commands, for longer
+	CALLSHEET_DEEP=1 $(BIN)/python -m pytest tests/differential $(ARGS)
+
+bench: venv ## Measure on this machine
+	$(BIN)/python -m bench $(ARGS)
+
+format: venv ## Format, and fix what ruff can fix
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml
+
+lock: ## Pin requirements/ anew from pyproject.toml (needs uv; ARGS=--upgrade for newer releases)
+	$(COMPILE) $(ARGS) --output-file requirements/base.txt
+	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra libsql --group dev \
+		--output-file requirements/dev.txt
+
+clean: ## Remove .venv, caches and builds
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

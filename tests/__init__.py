@@ -1,0 +1,1 @@
+"""Everything that proves Callsheet, and the real servers it is proved on."""

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from callsheet.kernel import commands
+from callsheet.kernel.job import Held, Status
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import ClaimRequest
+from tests.kit import T0, Kit, new_job
+
+
+@pytest.mark.guarantee("S6")
+async def test_a_claim_gives_a_lease_and_a_new_version(kit: Kit) -> None:
+    job_id = await kit.add(payload='{"x":1}')
+    kit.later(50)
+    job = await kit.claim_one(worker="w9", lease_ms=10_000)
+    assert (job.job_id, job.payload, job.worker_id) == (job_id, '{"x":1}', "w9")
+    assert (job.status, job.claim_version, job.attempt_count) == (Status.RUNNING, 1, 1)
+    assert (job.lease_expires_at, job.heartbeat_at) == (T0 + 10_050, T0 + 50)
+    assert (job.started_at, job.attempt_started_at, job.updated_at) == (T0 + 50,) * 3
+    assert await kit.get(job_id) == job
+    assert await kit.types(job_id) == ["queued", "running"]
+    assert await kit.claim() == []
+
+
+@pytest.mark.guarantee("S6")
+async def test_a_claim_without_start_counts_no_attempt(kit: Kit) -> None:
+    job_id = await kit.add()
+    job = await kit.claim_one(start=False)
+    assert (job.status, job.claim_version, job.attempt_count) == (Status.RUNNING, 1, 0)
+    assert (job.started_at, job.attempt_started_at, job.event_seq) == (None, None, 1)
+    assert await kit.get(job_id) == job
+    assert await kit.types(job_id) == ["queued"]
+    await kit.settle(commands.start(job))
+    started = await kit.get(job_id)
+    assert (started.attempt_count, started.attempt_started_at) == (1, T0)
+    assert await kit.types(job_id) == ["queued", "running"]
+
+
+@pytest.mark.guarantee("S6")
+async def test_of_many_claimers_one_gets_the_job(kit: Kit) -> None:
+    await kit.add()
+    got = await asyncio.gather(*(kit.claim(worker=f"w{n}") for n in range(50)))
+    assert sum(len(jobs) for jobs in got) == 1
+
+
+@pytest.mark.guarantee("S6")
+async def test_many_claimers_share_many_jobs_without_overlap(kit: Kit) -> None:
+    new = [new_job() for _ in range(300)]
+    await kit.enqueue(*new)
+    got = await asyncio.gather(*(kit.claim(worker=f"w{n}", limit=7) for n in range(60)))
+    ids = [job.job_id for jobs in got for job in jobs]
+    while more := await kit.claim(limit=50):
+        ids += [job.job_id for job in more]
+    assert sorted(ids) == sorted(n.job_id for n in new)
+
+
+@pytest.mark.guarantee("S7")
+async def test_jobs_of_one_priority_come_in_order(kit: Kit) -> None:
+    ids = [a.job_id for a in await kit.enqueue(*(new_job() for _ in range(20)))]
+    got = [j.job_id for n in (1, 5, 14) for j in await kit.claim(limit=n)]
+    assert got == ids
+
+
+@pytest.mark.guarantee("S7")
+async def test_higher_priority_comes_first(kit: Kit) -> None:
+    low, high, middle, high2 = [await kit.add(priority=p) for p in (-5, 900, 0, 900)]
+    assert [j.job_id for j in await kit.claim(limit=3)] == [high, high2, middle]
+    assert [j.job_id for j in await kit.claim(limit=3)] == [low]
+
+
+@pytest.mark.guarantee("S7")
+async def test_queues_come_in_the_order_asked(kit: Kit) -> None:
+    b = await kit.add(queue="b", priority=100)
+    a1, a2 = await kit.add(queue="a"), await kit.add(queue="a")
+    await kit.add(queue="other")
+    assert [j.job_id for j in await kit.claim("a", "b", limit=10)] == [a1, a2, b]
+    assert await kit.claim("a", "b", "nobody") == []
+
+
+@pytest.mark.guarantee("S7")
+async def test_a_released_job_goes_to_the_end_of_the_line(kit: Kit) -> None:
+    first, second = await kit.add(), await kit.add()
+    job = await kit.claim_one()
+    assert job.job_id == first
+    await kit.settle(commands.release(job))
+    assert [j.job_id for j in await kit.claim()] == [second, first]
+
+
+@pytest.mark.guarantee("S8")
+async def test_a_delayed_job_waits_for_its_time(kit: Kit) -> None:
+    late, early = await kit.add(delay_ms=5_000), await kit.add(run_at=T0 + 2_000)
+    assert (await kit.get(late)).held is Held.DELAY
+    assert await kit.claim() == []
+    kit.later(1_999)
+    assert await kit.claim() == []
+    kit.later(1)
+    assert [j.job_id for j in await kit.claim()] == [early]
+    kit.later(3_000)
+    (job,) = await kit.claim()
+    assert (job.job_id, job.run_at, job.held) == (late, T0 + 5_000, None)
+
+
+@pytest.mark.guarantee("S8")
+async def test_due_jobs_enter_the_line_in_order_of_their_time(kit: Kit) -> None:
+    third, first, second = [await kit.add(delay_ms=d) for d in (30, 10, 20)]
+    kit.later(100)
+    assert [j.job_id for j in await kit.claim()] == [first, second, third]
+
+
+@pytest.mark.guarantee("S8")
+async def test_a_run_at_in_the_past_is_due_at_once(kit: Kit) -> None:
+    job_id = await kit.add(run_at=T0 - 1)
+    assert [j.job_id for j in await kit.claim()] == [job_id]
+
+
+@pytest.mark.guarantee("S8")
+async def test_promote_brings_due_jobs_into_line(kit: Kit) -> None:
+    job_id = await kit.add(delay_ms=10, queue="q")
+    assert await kit.store.promote(now=kit.now) == 0
+    kit.later(10)
+    assert await kit.store.promote(now=kit.now) == 1
+    assert (await kit.get(job_id)).held is None
+    assert await kit.store.promote(now=kit.now) == 0
+
+
+@pytest.mark.guarantee("S8")
+async def test_a_paused_queue_hands_out_nothing(kit: Kit) -> None:
+    job = await kit.running(queue="q")
+    waiting = await kit.add(queue="q")
+    await kit.store.pause("q", paused=True)
+    await kit.store.pause("not-there-yet", paused=True)
+    assert await kit.store.paused() == {"q", "not-there-yet"}
+    assert await kit.claim("q") == []
+    await kit.done(job)
+    await kit.store.pause("q", paused=False)
+    await kit.store.pause("never-paused", paused=False)
+    assert [j.job_id for j in await kit.claim("q")] == [waiting]
+    assert await kit.store.paused() == {"not-there-yet"}
+
+
+@pytest.mark.guarantee("S9")
+async def test_a_concurrency_key_limits_running_jobs(kit: Kit) -> None:
+    new = [new_job(concurrency_key="gpu", concurrency_limit=2) for _ in range(5)]
+    await kit.enqueue(*new)
+    free = await kit.add()
+    got = await kit.claim()
+    assert [j.job_id for j in got] == [new[0].job_id, new[1].job_id, free]
+    assert (await kit.get(new[2].job_id)).held is Held.SLOT
+    await kit.done(got[0])
+    assert [j.job_id for j in await kit.claim()] == [new[2].job_id]
+    await kit.settle(commands.fail(got[1], JobError("fatal"), rand=0.5))
+    assert [j.job_id for j in await kit.claim()] == [new[3].job_id]
+    assert await kit.claim() == []
+
+
+@pytest.mark.guarantee("S9")
+async def test_a_slot_goes_to_the_highest_priority_that_waits(kit: Kit) -> None:
+    job = await kit.running(concurrency_key="k")
+    await kit.add(concurrency_key="k", priority=1)
+    high = await kit.add(concurrency_key="k", priority=2)
+    await kit.done(job)
+    assert [j.job_id for j in await kit.claim()] == [high]
+
+
+@pytest.mark.guarantee("S9")
+async def test_a_retrying_job_gives_its_slot_away_while_it_waits(kit: Kit) -> None:
+    job = await kit.running(concurrency_key="k")
+    other = await kit.add(concurrency_key="k")
+    await kit.settle(commands.retry(job, JobError("x"), delay_ms=1_000))
+    (second,) = await kit.claim()
+    assert second.job_id == other
+    kit.later(1_000)
+    assert await kit.claim() == []
+    assert (await kit.get(job.job_id)).held is Held.SLOT
+    await kit.done(second)
+    assert [j.job_id for j in await kit.claim()] == [job.job_id]
+
+
+@pytest.mark.guarantee("S9")
+async def test_cancelling_a_job_in_line_frees_its_slot(kit: Kit) -> None:
+    first, second = await kit.add(concurrency_key="k"), await kit.add(concurrency_key="k")
+    await kit.settle(commands.cancel(await kit.get(first)))
+    assert [j.job_id for j in await kit.claim()] == [second]
+
+
+@pytest.mark.guarantee("S9")
+async def test_the_limit_holds_under_many_claimers(kit: Kit) -> None:
+    await kit.enqueue(*(new_job(concurrency_key="k", concurrency_limit=3) for _ in range(30)))
+    done: list[str] = []
+
+    async def work(n: int) -> None:
+        for _ in range(6):
+            jobs = await kit.claim(worker=f"w{n}", limit=2)
+            running = (await kit.store.counts())["default"].get(Status.RUNNING, 0)
+            assert running <= 3
+            for job in jobs:
+                await kit.done(job)
+                done.append(job.job_id)
+
+    await asyncio.gather(*(work(n) for n in range(8)))
+    while jobs := await kit.claim():
+        for job in jobs:
+            await kit.done(job)
+            done.append(job.job_id)
+    assert len(done) == len(set(done)) == 30
+
+
+@pytest.mark.guarantee("S7")
+async def test_a_claim_of_nothing_is_nothing(kit: Kit) -> None:
+    await kit.add()
+    assert await kit.store.claim(ClaimRequest("w", (), 5), now=kit.now) == []
+    assert await kit.claim(limit=0) == []

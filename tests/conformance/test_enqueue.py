@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.job import Held, Idempotency, Status
+from callsheet.store.protocol import ClaimRequest, JobQuery
+from tests.kit import T0, Kit, new_job
+
+
+@pytest.mark.guarantee("S2")
+async def test_a_new_job_is_stored_whole(kit: Kit) -> None:
+    new = new_job(
+        "ocr",
+        payload='{"a":"ü\\u2028"}',
+        queue="media",
+        priority=7,
+        requester_id="acme",
+        contract="aura",
+        max_attempts=9,
+        retry="cortana",
+        unique_key="u",
+        ttl_s=3600,
+        correlation_id="c-1",
+    )
+    (answer,) = await kit.enqueue(new)
+    assert (answer.job_id, answer.created) == (new.job_id, True)
+    job = await kit.get(new.job_id)
+    for name in ("kind", "payload", "queue", "priority", "requester_id", "contract", "max_attempts", "retry"):
+        assert getattr(job, name) == getattr(new, name), name
+    assert (job.unique_key, job.ttl_s, job.correlation_id) == ("u", 3600, "c-1")
+    assert (job.status, job.held, job.claim_version, job.attempt_count) == (Status.QUEUED, None, 0, 0)
+    assert (job.created_at, job.updated_at, job.run_at, job.event_ms, job.event_seq) == (T0, T0, T0, T0, 1)
+    assert (job.started_at, job.ended_at, job.worker_id, job.result, job.error) == (None,) * 5
+
+
+@pytest.mark.guarantee("S2")
+async def test_the_first_event_is_queued(kit: Kit) -> None:
+    job_id = await kit.add()
+    (event,) = await kit.events(job_id)
+    assert (event.seq, event.ms, event.type, event.step, event.data) == (
+        1,
+        T0,
+        "queued",
+        "gateway.enqueue",
+        "{}",
+    )
+    assert event.id == f"{T0}-1"
+
+
+@pytest.mark.guarantee("S2")
+async def test_a_large_batch_is_stored(kit: Kit) -> None:
+    batch = [new_job(payload='{"n":%d}' % n) for n in range(1200)]
+    answers = await kit.enqueue(*batch)
+    assert [a.job_id for a in answers] == [n.job_id for n in batch]
+    assert (await kit.store.counts())["default"] == {Status.QUEUED: 1200}
+
+
+@pytest.mark.guarantee("S2")
+async def test_an_empty_batch_is_nothing(kit: Kit) -> None:
+    assert await kit.enqueue() == []
+
+
+@pytest.mark.guarantee("S2", "S5")
+async def test_a_taken_id_refuses_the_whole_batch(kit: Kit) -> None:
+    first = new_job()
+    await kit.enqueue(first)
+    other = new_job(unique_key="k", idempotency=Idempotency("key", "h"))
+    with pytest.raises(DuplicateJob):
+        await kit.enqueue(other, first)
+    assert await kit.store.get([other.job_id]) == [None]
+    assert await kit.store.remembered("", "key", now=kit.now) is None
+    assert (await kit.enqueue(other))[0].created
+
+
+@pytest.mark.guarantee("S2", "S5")
+async def test_the_same_id_twice_in_a_batch_is_refused(kit: Kit) -> None:
+    new = new_job()
+    with pytest.raises(DuplicateJob):
+        await kit.enqueue(new, new)
+    assert await kit.store.get([new.job_id]) == [None]
+
+
+@pytest.mark.guarantee("S3")
+async def test_the_same_key_and_request_answer_with_the_first_job(kit: Kit) -> None:
+    key = Idempotency("k1", "hash", '{"job":1}', ttl_s=60)
+    first = new_job(requester_id="acme", idempotency=key)
+    await kit.enqueue(first)
+    second = new_job(requester_id="acme", idempotency=key._replace(response='{"job":2}'))
+    (answer,) = await kit.enqueue(second)
+    assert answer == (first.job_id, False, '{"job":1}')
+    assert await kit.store.get([second.job_id]) == [None]
+    kept = await kit.store.remembered("acme", "k1", now=kit.now)
+    assert kept == ("hash", first.job_id, '{"job":1}', T0 + 60_000)
+
+
+@pytest.mark.guarantee("S3")
+async def test_the_same_key_with_another_request_is_a_conflict(kit: Kit) -> None:
+    await kit.enqueue(new_job(idempotency=Idempotency("k1", "hash")))
+    other = new_job()
+    with pytest.raises(IdempotencyConflict):
+        await kit.enqueue(other, new_job(idempotency=Idempotency("k1", "another")))
+    assert await kit.store.get([other.job_id]) == [None]
+
+
+@pytest.mark.guarantee("S3")
+async def test_keys_of_two_requesters_are_apart(kit: Kit) -> None:
+    key = Idempotency("k1", "hash")
+    (a,) = await kit.enqueue(new_job(requester_id="a", idempotency=key))
+    (b,) = await kit.enqueue(new_job(requester_id="b", idempotency=key._replace(request_hash="other")))
+    assert a.created
+    assert b.created
+
+
+@pytest.mark.guarantee("S3")
+async def test_an_expired_key_is_free(kit: Kit) -> None:
+    key = Idempotency("k1", "hash", ttl_s=60)
+    await kit.enqueue(new_job(idempotency=key))
+    kit.later(60_000)
+    assert await kit.store.remembered("", "k1", now=kit.now) is None
+    (answer,) = await kit.enqueue(new_job(idempotency=Idempotency("k1", "another")))
+    assert answer.created
+
+
+@pytest.mark.guarantee("S3")
+async def test_a_key_answers_after_its_job_has_ended(kit: Kit) -> None:
+    key = Idempotency("k1", "hash", "[1]")
+    job = await kit.running(idempotency=key)
+    await kit.done(job)
+    (answer,) = await kit.enqueue(new_job(idempotency=key))
+    assert answer == (job.job_id, False, "[1]")
+
+
+@pytest.mark.guarantee("S3", "S4")
+async def test_many_at_once_make_one_job(kit: Kit) -> None:
+    async def post(n: int) -> Any:
+        key = Idempotency("k", "h", str(n))
+        return (await kit.enqueue(new_job(idempotency=key, unique_key="u")))[0]
+
+    answers = await asyncio.gather(*(post(n) for n in range(40)))
+    assert sum(a.created for a in answers) == 1
+    assert len({a.job_id for a in answers}) == 1
+    assert (await kit.store.counts())["default"] == {Status.QUEUED: 1}
+
+
+@pytest.mark.guarantee("S4")
+async def test_a_unique_key_finds_the_active_job(kit: Kit) -> None:
+    first = await kit.add(unique_key="video-1:transcode")
+    again, other = await kit.enqueue(
+        new_job(unique_key="video-1:transcode"), new_job(unique_key="video-2:transcode")
+    )
+    assert again == (first, False, None)
+    assert other.created
+    await kit.claim(limit=1)
+    (still,) = await kit.enqueue(new_job(unique_key="video-1:transcode"))
+    assert still == (first, False, None)
+
+
+@pytest.mark.guarantee("S4")
+async def test_a_unique_key_is_free_when_its_job_has_ended(kit: Kit) -> None:
+    job = await kit.running(unique_key="u")
+    await kit.done(job)
+    (answer,) = await kit.enqueue(new_job(unique_key="u"))
+    assert answer.created
+
+
+@pytest.mark.guarantee("S4")
+async def test_one_batch_with_the_same_unique_key_makes_one_job(kit: Kit) -> None:
+    a, b = await kit.enqueue(new_job(unique_key="u"), new_job(unique_key="u"))
+    assert a.created
+    assert b == (a.job_id, False, None)
+
+
+@pytest.mark.guarantee("S5")
+async def test_an_unknown_dependency_refuses_the_batch(kit: Kit) -> None:
+    new = new_job()
+    missing = new_job()
+    with pytest.raises(DependencyNotFound):
+        await kit.enqueue(new, new_job(depends_on=(missing.job_id,)))
+    assert await kit.store.get([new.job_id]) == [None]
+
+
+@pytest.mark.guarantee("S5")
+async def test_a_batch_may_name_its_own_jobs_in_any_order(kit: Kit) -> None:
+    last = new_job()
+    first = new_job(depends_on=(last.job_id,))
+    await kit.enqueue(first, last)
+    assert (await kit.get(first.job_id)).held is Held.DEPENDENCY
+    assert [j.job_id for j in await kit.claim()] == [last.job_id]
+
+
+async def test_find_and_counts_see_a_requesters_own_jobs(kit: Kit) -> None:
+    mine = [await kit.add(requester_id="me", kind="a" if n % 2 else "b") for n in range(5)]
+    await kit.add(requester_id="you")
+    page = await kit.store.find(JobQuery(requester_id="me", limit=2))
+    assert [j.job_id for j in page.jobs] == [mine[4], mine[3]]
+    rest = await kit.store.find(JobQuery(requester_id="me", limit=10, cursor=page.cursor))
+    assert [j.job_id for j in rest.jobs] == [mine[2], mine[1], mine[0]]
+    assert rest.cursor is None
+    odd = await kit.store.find(JobQuery(requester_id="me", kind="a"))
+    assert [j.job_id for j in odd.jobs] == [mine[3], mine[1]]
+
+
+@pytest.mark.guarantee("S20")
+async def test_find_filters_by_status_queue_contract_and_time(kit: Kit) -> None:
+    old = await kit.running(requester_id="me", queue="q1")
+    kit.later(1000)
+    new = await kit.add(requester_id="me", queue="q2", contract="aura")
+    await kit.add(requester_id="you", queue="q2")
+
+    async def ids(**filters: Any) -> list[str]:
+        page = await kit.store.find(JobQuery(requester_id="me", **filters))
+        return [job.job_id for job in page.jobs]
+
+    assert await ids() == [new, old.job_id]
+    assert await ids(statuses=(Status.RUNNING,)) == [old.job_id]
+    assert await ids(statuses=(Status.RUNNING, Status.QUEUED)) == [new, old.job_id]
+    assert await ids(statuses=(Status.FAILED,)) == []
+    assert await ids(queue="q2") == [new]
+    assert await ids(contract="aura") == [new]
+    assert await ids(created_from=T0 + 1) == [new]
+    assert await ids(created_to=T0 + 1) == [old.job_id]
+    everyone = await kit.store.find(JobQuery())
+    assert len(everyone.jobs) == 3
+
+
+@pytest.mark.guarantee("S1")
+async def test_without_a_given_time_the_stores_clock_is_used(kit: Kit) -> None:
+    before = await kit.store.now()
+    new = new_job(delay_ms=60_000)
+    await kit.store.enqueue([new])
+    after = await kit.store.now()
+    job = await kit.get(new.job_id)
+    assert before <= job.created_at <= after
+    assert job.run_at == job.created_at + 60_000
+    await kit.store.enqueue([new_job()])
+    (claimed,) = await kit.store.claim(ClaimRequest("w", lease_ms=5_000))
+    assert claimed.lease_expires_at is not None
+    assert before + 5_000 <= claimed.lease_expires_at <= await kit.store.now() + 5_000

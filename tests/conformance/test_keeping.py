@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from callsheet.kernel import commands
+from callsheet.kernel.errors import DocumentConflict
+from callsheet.kernel.job import Delivery, Idempotency, NewOutboxEvent, Status
+from callsheet.kernel.retry import JobError
+from callsheet.kernel.settlement import OutboxSettlement
+from callsheet.store.protocol import Document, JobQuery
+from tests.kit import T0, Kit, new_job
+
+
+@pytest.mark.guarantee("S19")
+async def test_prune_takes_only_ended_jobs_and_all_that_hangs_on_them(kit: Kit) -> None:
+    waiting, running = await kit.add(queue="w"), await kit.running()
+    old = await kit.running(idempotency=Idempotency("k", "h", ttl_s=10**6), unique_key="u")
+    await kit.settle(commands.checkpoint(old, "a", "1"), commands.succeed(old))
+    kit.later(10_000)
+    young = await kit.running()
+    await kit.done(young)
+    assert await kit.store.prune(ended_before=kit.now, limit=100, now=kit.now) == 1
+    assert await kit.store.get([old.job_id]) == [None]
+    assert await kit.events(old.job_id) == []
+    assert await kit.store.attempts(old.job_id) == []
+    assert await kit.store.checkpoints(old.job_id) == {}
+    for job_id in (waiting, running.job_id, young.job_id):
+        await kit.get(job_id)
+    assert len((await kit.store.find(JobQuery())).jobs) == 3
+    assert (await kit.store.counts())["default"] == {Status.RUNNING: 1, Status.SUCCEEDED: 1}
+    kit.later(10**9)
+    assert await kit.store.prune(ended_before=kit.now, limit=100, now=kit.now) == 1
+    assert await kit.store.remembered("", "k", now=T0) is None
+
+
+@pytest.mark.guarantee("S19")
+async def test_prune_keeps_to_its_limit_oldest_first(kit: Kit) -> None:
+    ended = []
+    for _ in range(5):
+        job = await kit.running()
+        await kit.done(job)
+        ended.append(job.job_id)
+        kit.later(1)
+    assert await kit.store.prune(ended_before=kit.now, limit=2, now=kit.now) == 2
+    assert [j is None for j in await kit.store.get(ended)] == [True, True, False, False, False]
+
+
+@pytest.mark.guarantee("S19")
+async def test_a_jobs_own_ttl_counts_from_its_end(kit: Kit) -> None:
+    job = await kit.running(ttl_s=60)
+    kit.later(3_600_000)
+    assert await kit.store.prune(ended_before=0, limit=10, now=kit.now) == 0
+    await kit.done(job)
+    kit.later(60_000)
+    assert await kit.store.prune(ended_before=0, limit=10, now=kit.now) == 0
+    kit.later(1)
+    assert await kit.store.prune(ended_before=0, limit=10, now=kit.now) == 1
+
+
+@pytest.mark.guarantee("S19")
+async def test_prune_keeps_callbacks_that_are_not_delivered(kit: Kit) -> None:
+    job = await kit.running()
+    rows = (NewOutboxEvent("a", "u", "b"), NewOutboxEvent("b", "u", "b"))
+    await kit.settle(commands.succeed(job, outbox=rows))
+    (first,) = await kit.store.outbox_claim("d", limit=1, lease_ms=1000, now=kit.now)
+    await kit.store.outbox_settle(
+        [OutboxSettlement(first.event_id, first.claim_version, Delivery.DELIVERED)], now=kit.now
+    )
+    kit.later(10)
+    await kit.store.prune(ended_before=kit.now, limit=10, now=kit.now)
+    assert [row.event_id for row in await kit.store.outbox_find()] == ["b"]
+
+
+async def test_counts_follow_every_move(kit: Kit) -> None:
+    await kit.enqueue(*(new_job(queue="a", max_attempts=1) for _ in range(6)), new_job(queue="b"))
+    jobs = await kit.claim("a", limit=5)
+    await kit.done(jobs[0])
+    await kit.settle(commands.fail(jobs[1], JobError("fatal"), rand=0))
+    await kit.settle(commands.fail(jobs[2], JobError("x"), rand=0))
+    await kit.settle(commands.cancel(jobs[3]))
+    assert await kit.store.counts() == {
+        "a": {
+            Status.QUEUED: 1,
+            Status.RUNNING: 1,
+            Status.SUCCEEDED: 1,
+            Status.FAILED: 1,
+            Status.DEAD_LETTER: 1,
+            Status.CANCELED: 1,
+        },
+        "b": {Status.QUEUED: 1},
+    }
+
+
+@pytest.mark.guarantee("S24")
+async def test_documents_change_by_version(kit: Kit) -> None:
+    put = kit.store.put_document
+    first = await put(Document("key", "b", '{"a":1}', 0))
+    await put(Document("key", "a", "1", 0))
+    await put(Document("schedule", "a", "2", 0))
+    assert first.version == 1
+    with pytest.raises(DocumentConflict):
+        await put(Document("key", "b", "x", 0))
+    second = await put(first._replace(body='{"a":2}'))
+    assert second.version == 2
+    with pytest.raises(DocumentConflict):
+        await put(first._replace(body="x"))
+    assert [d.id for d in await kit.store.documents("key")] == ["a", "b"]
+    assert await kit.store.documents("key", "b") == [second]
+    assert await kit.store.documents("nothing") == []
+    assert await kit.store.delete_document("key", "b")
+    assert not await kit.store.delete_document("key", "b")
+    with pytest.raises(DocumentConflict):
+        await put(second)
+
+
+@pytest.mark.guarantee("S24")
+async def test_of_many_writers_of_one_version_one_wins(kit: Kit) -> None:
+    document = await kit.store.put_document(Document("k", "x", "0", 0))
+
+    async def write(n: int) -> bool:
+        try:
+            await kit.store.put_document(document._replace(body=str(n)))
+        except DocumentConflict:
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*(write(n) for n in range(20)))) == 1
+
+
+async def test_unknown_ids_are_nothing(kit: Kit) -> None:
+    job_id = new_job().job_id
+    assert await kit.store.get([job_id]) == [None]
+    assert await kit.store.get([]) == []
+    assert await kit.events(job_id) == []
+    assert await kit.store.attempts(job_id) == []
+    assert await kit.store.checkpoints(job_id) == {}
+
+
+async def test_a_running_attempt_is_listed(kit: Kit) -> None:
+    job = await kit.running()
+    (attempt,) = await kit.store.attempts(job.job_id)
+    assert (attempt.started_at, attempt.ended_at, attempt.outcome) == (T0, None, None)
+
+
+async def test_closing_twice_is_fine_and_migrating_twice_does_nothing(kit: Kit) -> None:
+    assert await kit.store.migrate() == []
+    await kit.store.close()
+    await kit.store.close()
+
+
+async def test_a_store_says_how_durable_it_is(kit: Kit) -> None:
+    assert len(kit.store.durability) > 5

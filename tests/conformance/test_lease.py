@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from callsheet.kernel import commands
+from callsheet.kernel.job import Outcome, Status
+from callsheet.store.protocol import Beat, Settled
+from tests.kit import T0, Kit
+
+
+@pytest.mark.guarantee("S10")
+async def test_a_heartbeat_extends_all_its_leases(kit: Kit) -> None:
+    jobs = [await kit.running() for _ in range(3)]
+    kit.later(20_000)
+    assert await kit.beat(*jobs, lease_ms=30_000) == [Beat(held=True)] * 3
+    job = await kit.get(jobs[1].job_id)
+    assert (job.lease_expires_at, job.heartbeat_at) == (T0 + 50_000, T0 + 20_000)
+    assert await kit.beat() == []
+
+
+@pytest.mark.guarantee("S10", "S11")
+async def test_a_stale_claim_cannot_heartbeat(kit: Kit) -> None:
+    stale = await kit.running()
+    await kit.settle(commands.release(stale))
+    assert await kit.beat(stale) == [Beat(held=False)]
+    fresh = await kit.claim_one(worker="w2")
+    kit.later(1_000)
+    assert await kit.beat(stale, fresh) == [Beat(held=False), Beat(held=True)]
+    await kit.done(fresh)
+    assert await kit.beat(fresh) == [Beat(held=False)]
+    assert (await kit.get(fresh.job_id)).lease_expires_at is None
+
+
+@pytest.mark.guarantee("S10")
+async def test_a_running_claim_sees_a_cancel_request(kit: Kit) -> None:
+    job = await kit.running()
+    assert await kit.settle(commands.request_cancel(job, "enough")) == [Settled.APPLIED]
+    assert await kit.beat(job) == [Beat(held=True, cancel_requested=True)]
+    seen = await kit.get(job.job_id)
+    assert (seen.status, seen.cancel_requested_at, seen.cancel_reason) == (Status.RUNNING, T0, "enough")
+    await kit.settle(commands.cancel(seen, "enough"))
+    ended = await kit.get(job.job_id)
+    assert (ended.status, ended.ended_at) == (Status.CANCELED, T0)
+    assert await kit.types(job.job_id) == ["queued", "running", "cancel_requested", "canceled"]
+
+
+@pytest.mark.guarantee("S17")
+async def test_only_the_lease_decides_what_is_expired(kit: Kit) -> None:
+    job = await kit.running()
+    kit.later(29_999)
+    await kit.settle(commands.progress(job, 10))
+    assert await kit.store.expired(10, now=kit.now) == []
+    kit.later(1)
+    assert await kit.store.expired(10, now=kit.now) == []
+    kit.later(1)
+    (expired,) = await kit.store.expired(10, now=kit.now)
+    assert expired.job_id == job.job_id
+    assert expired == await kit.get(job.job_id)
+
+
+@pytest.mark.guarantee("S17")
+async def test_the_longest_expired_come_first(kit: Kit) -> None:
+    await kit.add()
+    await kit.add()
+    late = await kit.claim_one(lease_ms=2_000)
+    early = await kit.claim_one(lease_ms=1_000)
+    kit.later(10_000)
+    assert [j.job_id for j in await kit.store.expired(10, now=kit.now)] == [early.job_id, late.job_id]
+    assert len(await kit.store.expired(1, now=kit.now)) == 1
+
+
+@pytest.mark.guarantee("S15", "S17")
+async def test_a_lost_lease_requeues_and_fences_the_worker(kit: Kit) -> None:
+    job = await kit.running()
+    kit.later(30_001)
+    assert await kit.settle(commands.lose_lease(job, rand=0)) == [Settled.APPLIED]
+    lost = await kit.get(job.job_id)
+    assert (lost.status, lost.lease_losses, lost.attempt_count, lost.worker_id) == (Status.QUEUED, 1, 1, None)
+    assert await kit.settle(commands.succeed(job)) == [Settled.STALE]
+    (again,) = await kit.claim(worker="w2")
+    assert again.claim_version == 2
+    assert await kit.settle(commands.succeed(job)) == [Settled.STALE]
+    await kit.done(again)
+    first, second = await kit.store.attempts(job.job_id)
+    assert (first.worker_id, first.outcome, second.worker_id) == ("w1", Outcome.LEASE_LOST, "w2")
+
+
+@pytest.mark.guarantee("S15")
+async def test_a_heartbeat_in_between_wins_over_the_reaper(kit: Kit) -> None:
+    job = await kit.running()
+    kit.later(30_001)
+    (expired,) = await kit.store.expired(10, now=kit.now)
+    await kit.beat(job)
+    assert await kit.settle(commands.lose_lease(expired, rand=0)) == [Settled.STALE]
+    assert (await kit.get(job.job_id)).lease_losses == 0
+    await kit.done(job)
+
+
+@pytest.mark.guarantee("S15")
+async def test_reaper_and_worker_race_to_one_outcome(kit: Kit) -> None:
+    for n in range(20):
+        job = await kit.running()
+        kit.later(30_001)
+        lose, win = commands.lose_lease(job, rand=0), commands.succeed(job)
+        order = (lose, win) if n % 2 else (win, lose)
+        answers = await asyncio.gather(*(kit.settle(s) for s in order))
+        assert sorted(a[0] for a in answers) == [Settled.APPLIED, Settled.STALE]
+        after = await kit.get(job.job_id)
+        if after.status is Status.QUEUED:
+            (again,) = await kit.claim()
+            await kit.done(again)
+        assert (await kit.types(job.job_id)).count("done") == 1
+
+
+@pytest.mark.guarantee("S17")
+async def test_an_unstarted_claim_that_is_lost_counts_as_an_attempt(kit: Kit) -> None:
+    job_id = await kit.add(max_attempts=5)
+    job = await kit.claim_one(start=False)
+    kit.later(30_001)
+    await kit.settle(commands.lose_lease(job, rand=0))
+    lost = await kit.get(job_id)
+    assert (lost.attempt_count, lost.lease_losses, lost.started_at) == (1, 1, kit.now)
+    (attempt,) = await kit.store.attempts(job_id)
+    assert (attempt.attempt, attempt.outcome) == (1, Outcome.LEASE_LOST)
+
+
+@pytest.mark.guarantee("S17")
+async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(kit: Kit) -> None:
+    job_id = await kit.add(max_attempts=10)
+    for _ in range(3):
+        kit.later(60_000)
+        job = await kit.claim_one()
+        kit.later(30_001)
+        await kit.settle(commands.lose_lease(await kit.get(job.job_id), rand=0))
+    dead = await kit.get(job_id)
+    assert (dead.status, dead.lease_losses) == (Status.DEAD_LETTER, 3)
+    assert dead.error is not None
+    assert "worker_lost" in dead.error
+    kit.later(10**7)
+    assert await kit.claim() == []

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from callsheet.kernel import apply, commands
+from callsheet.kernel.errors import DuplicateJob
+from callsheet.kernel.job import Attempt, Delivery, Held, Job, NewOutboxEvent, Outcome, Status
+from callsheet.kernel.progress import timeline_faults
+from callsheet.kernel.retry import JobError
+from callsheet.kernel.settlement import Settlement
+from callsheet.store.protocol import Settled
+from tests.kit import T0, Kit, new_job
+
+ERROR = JobError("500", "it broke")
+WRITES = (
+    "advance",
+    "progress",
+    "checkpoint",
+    "refresh",
+    "succeed",
+    "fail",
+    "retry",
+    "release",
+    "cancel",
+    "request_cancel",
+    "lose_lease",
+)
+
+
+def every_write(job: Job) -> dict[str, Settlement]:
+    """Each thing that the holder of a claim can ask for."""
+    return {
+        "advance": commands.advance(job, "fetching"),
+        "progress": commands.progress(job, 50),
+        "checkpoint": commands.checkpoint(job, "voice", "1"),
+        "refresh": commands.refresh(job),
+        "succeed": commands.succeed(
+            job, "1", outbox=(NewOutboxEvent("e", "http://x", "b"),), follow_ups=(new_job(),)
+        ),
+        "fail": commands.fail(job, JobError("fatal"), rand=0),
+        "retry": commands.retry(job, ERROR, delay_ms=0),
+        "release": commands.release(job),
+        "cancel": commands.cancel(job),
+        "request_cancel": commands.request_cancel(job),
+        "lose_lease": commands.lose_lease(job, rand=0)._replace(expired_only=False),
+    }
+
+
+@pytest.mark.guarantee("S11")
+@pytest.mark.parametrize("name", WRITES)
+async def test_a_stale_claim_cannot_write(kit: Kit, name: str) -> None:
+    stale = await kit.running(max_attempts=5)
+    await kit.settle(commands.release(stale))
+    await kit.claim_one(worker="w2")
+    before = await snapshot(kit, stale.job_id)
+    kit.later(5)
+    write = every_write(stale)[name]
+    assert await kit.settle(write) == [Settled.REPEATED if name == "release" else Settled.STALE]
+    assert await snapshot(kit, stale.job_id) == before
+    if write.follow_ups:
+        assert await kit.store.get([write.follow_ups[0].job_id]) == [None]
+
+
+@pytest.mark.guarantee("S11")
+async def test_a_write_after_the_end_is_stale(kit: Kit) -> None:
+    job = await kit.running()
+    await kit.done(job)
+    before = await snapshot(kit, job.job_id)
+    for name, write in every_write(job).items():
+        if name != "succeed":
+            assert await kit.settle(write) == [Settled.STALE], name
+    assert await snapshot(kit, job.job_id) == before
+
+
+@pytest.mark.guarantee("S11")
+async def test_an_unknown_job_is_stale(kit: Kit) -> None:
+    job = (await kit.running())._replace(job_id=new_job().job_id)
+    assert await kit.settle(commands.succeed(job)) == [Settled.STALE]
+
+
+@pytest.mark.guarantee("S11", "S12")
+async def test_a_batch_settles_each_on_its_own(kit: Kit) -> None:
+    a, b, c = [await kit.running() for _ in range(3)]
+    await kit.done(b)
+    answers = await kit.settle(commands.succeed(a), commands.progress(b, 5), commands.succeed(c, '"x"'))
+    assert answers == [Settled.APPLIED, Settled.STALE, Settled.APPLIED]
+    assert (await kit.get(c.job_id)).result == '"x"'
+
+
+@pytest.mark.guarantee("S12")
+async def test_one_job_may_move_twice_in_a_batch(kit: Kit) -> None:
+    await kit.add()
+    job = await kit.claim_one(start=False)
+    start = commands.start(job)
+    begun = apply.applied(job, start, kit.now)
+    answers = await kit.settle(
+        start, commands.progress(begun, 5), commands.succeed(begun), commands.progress(begun, 50)
+    )
+    assert answers == [Settled.APPLIED] * 3 + [Settled.STALE]
+    after = await kit.get(job.job_id)
+    assert (after.status, after.attempt_count, after.event_seq) == (Status.SUCCEEDED, 1, 4)
+    assert await kit.types(job.job_id) == ["queued", "running", "progress", "done"]
+
+
+@pytest.mark.guarantee("S12")
+async def test_success_is_one_write(kit: Kit) -> None:
+    job = await kit.running(requester_id="acme")
+    kit.later(100)
+    follow = new_job("next", requester_id="acme")
+    outbox = NewOutboxEvent("ev-1", "https://example.org/hook", '{"a": 1}')
+    await kit.settle(commands.succeed(job, '{"ok":true}', outbox=(outbox,), follow_ups=(follow,)))
+    after = await kit.get(job.job_id)
+    assert (after.status, after.result, after.progress) == (Status.SUCCEEDED, '{"ok":true}', 100.0)
+    assert (after.ended_at, after.updated_at, after.lease_expires_at) == (T0 + 100, T0 + 100, None)
+    assert (after.worker_id, after.attempt_started_at, after.heartbeat_at) == ("w1", None, None)
+    assert timeline_faults(after) == []
+    assert await kit.store.attempts(job.job_id) == [
+        Attempt(job.job_id, 1, 1, "w1", T0, T0 + 100, Outcome.SUCCEEDED, None)
+    ]
+    (row,) = await kit.store.outbox_find(job_id=job.job_id)
+    assert (row.event_id, row.requester_id, row.body, row.status) == (
+        "ev-1",
+        "acme",
+        '{"a": 1}',
+        Delivery.PENDING,
+    )
+    assert (await kit.get(follow.job_id)).status is Status.QUEUED
+    assert await kit.types(job.job_id) == ["queued", "running", "done"]
+
+
+@pytest.mark.guarantee("S12")
+async def test_a_follow_up_that_cannot_be_made_undoes_the_move(kit: Kit) -> None:
+    taken = new_job()
+    await kit.enqueue(taken)
+    job = await kit.claim_one()
+    before = await snapshot(kit, job.job_id)
+    with pytest.raises(DuplicateJob):
+        await kit.settle(commands.succeed(job, follow_ups=(new_job(), taken)))
+    assert await snapshot(kit, job.job_id) == before
+    await kit.done(job)
+
+
+@pytest.mark.guarantee("S12")
+async def test_a_retry_waits_and_keeps_its_error(kit: Kit) -> None:
+    job = await kit.running(max_attempts=2)
+    await kit.settle(commands.retry(job, ERROR, delay_ms=5_000))
+    after = await kit.get(job.job_id)
+    assert (after.status, after.held, after.run_at) == (Status.QUEUED, Held.DELAY, T0 + 5_000)
+    assert (after.worker_id, after.attempt_count, after.error) == (None, 1, ERROR.json())
+    kit.later(5_000)
+    again = await kit.claim_one()
+    assert (again.attempt_count, again.started_at, again.attempt_started_at) == (2, T0, T0 + 5_000)
+    await kit.settle(commands.fail(again, ERROR, rand=0))
+    dead = await kit.get(job.job_id)
+    assert (dead.status, dead.error) == (Status.DEAD_LETTER, ERROR.json())
+    first, second = await kit.store.attempts(job.job_id)
+    assert (first.outcome, first.error, first.attempt) == (Outcome.RETRIED, ERROR.json(), 1)
+    assert (second.outcome, second.claim_version, second.attempt) == (Outcome.DEAD_LETTERED, 2, 2)
+    assert await kit.types(job.job_id) == ["queued", "running", "retrying", "running", "error"]
+
+
+@pytest.mark.guarantee("S12")
+async def test_success_after_a_retry_clears_the_error(kit: Kit) -> None:
+    job = await kit.running()
+    await kit.settle(commands.retry(job, ERROR, delay_ms=0))
+    again = await kit.claim_one()
+    await kit.done(again, "7")
+    after = await kit.get(job.job_id)
+    assert (after.error, after.result) == (None, "7")
+
+
+@pytest.mark.guarantee("S12")
+async def test_a_release_costs_no_attempt(kit: Kit) -> None:
+    job = await kit.running()
+    await kit.settle(commands.release(job))
+    assert (await kit.get(job.job_id)).attempt_count == 0
+    (attempt,) = await kit.store.attempts(job.job_id)
+    assert attempt.outcome is Outcome.RELEASED
+    unstarted = await kit.claim_one(start=False)
+    await kit.settle(commands.release(unstarted))
+    after = await kit.get(job.job_id)
+    assert (after.attempt_count, after.claim_version) == (0, 2)
+    assert len(await kit.store.attempts(job.job_id)) == 1
+
+
+@pytest.mark.guarantee("S12")
+async def test_checkpoints_outlive_the_attempt(kit: Kit) -> None:
+    job = await kit.running()
+    await kit.settle(commands.checkpoint(job, "script", '{"n":1}'), commands.checkpoint(job, "voice", "2"))
+    await kit.settle(commands.checkpoint(job, "voice", "3"))
+    await kit.settle(commands.release(job))
+    assert await kit.store.checkpoints(job.job_id) == {"script": '{"n":1}', "voice": "3"}
+
+
+@pytest.mark.guarantee("S13")
+async def test_events_have_no_gaps_under_concurrent_writers(kit: Kit) -> None:
+    job = await kit.running()
+
+    async def write(n: int) -> None:
+        for k in range(10):
+            await kit.settle(commands.progress(job, n * 10 + k))
+
+    await asyncio.gather(*(write(n) for n in range(8)))
+    events = await kit.events(job.job_id)
+    assert [e.seq for e in events] == list(range(1, 83))
+    percents = [e.progress for e in events]
+    assert percents == sorted(percents)
+
+
+@pytest.mark.guarantee("S13", "S14")
+async def test_times_never_fall_when_the_clock_steps_back(kit: Kit) -> None:
+    job = await kit.running()
+    kit.now = T0 - 5_000
+    await kit.settle(commands.advance(job, "s"))
+    await kit.done(job)
+    after = await kit.get(job.job_id)
+    assert [e.ms for e in await kit.events(job.job_id)] == [T0] * 4
+    assert (after.ended_at, after.updated_at) == (T0, T0)
+    assert timeline_faults(after) == []
+
+
+@pytest.mark.guarantee("S14")
+async def test_progress_never_falls(kit: Kit) -> None:
+    job = await kit.running()
+    await kit.settle(commands.progress(job, 40.25, "half way"))
+    await kit.settle(commands.progress(job, 10))
+    after = await kit.get(job.job_id)
+    assert after.progress == 40.25
+    assert [e.progress for e in await kit.events(job.job_id)] == [0, 0, 40.25, 40.25]
+    await kit.settle(commands.retry(job, ERROR, delay_ms=0))
+    again = await kit.claim_one()
+    assert again.progress == 40.25
+    await kit.settle(commands.progress(again._replace(progress=0.0), 5))
+    assert (await kit.get(job.job_id)).progress == 40.25
+
+
+@pytest.mark.guarantee("S16")
+async def test_repeating_an_outcome_changes_nothing(kit: Kit) -> None:
+    job = await kit.running()
+    await kit.done(job, "1")
+    before = await snapshot(kit, job.job_id)
+    kit.later(10)
+    assert await kit.settle(commands.succeed(job, "2")) == [Settled.REPEATED]
+    assert await kit.settle(commands.fail(job, JobError("fatal"), rand=0)) == [Settled.STALE]
+    assert await snapshot(kit, job.job_id) == before
+
+
+@pytest.mark.guarantee("S16")
+async def test_repeating_a_retry_is_known_after_the_next_claim(kit: Kit) -> None:
+    job = await kit.running()
+    retry = commands.retry(job, ERROR, delay_ms=0)
+    await kit.settle(retry)
+    await kit.claim_one()
+    assert await kit.settle(retry) == [Settled.REPEATED]
+
+
+@pytest.mark.guarantee("S11")
+async def test_a_queued_job_is_cancelled_and_never_claimed(kit: Kit) -> None:
+    waiting, delayed = await kit.add(), await kit.add(delay_ms=10)
+    for job_id in (waiting, delayed):
+        await kit.settle(commands.request_cancel(await kit.get(job_id), "no"))
+        job = await kit.get(job_id)
+        assert (job.status, job.cancel_reason, job.ended_at) == (Status.CANCELED, "no", T0)
+    kit.later(1_000)
+    assert await kit.claim() == []
+    assert await kit.store.promote(now=kit.now) == 0
+    assert (await kit.store.counts())["default"] == {Status.CANCELED: 2}
+
+
+@pytest.mark.guarantee("S11")
+async def test_cancelling_and_claiming_race_to_one_winner(kit: Kit) -> None:
+    for _ in range(20):
+        job = await kit.get(await kit.add())
+        cancelled, claimed = await asyncio.gather(kit.settle(commands.cancel(job)), kit.claim())
+        assert (cancelled == [Settled.APPLIED]) is (claimed == [])
+        for running in claimed:
+            await kit.done(running)
+
+
+@pytest.mark.guarantee("S12")
+async def test_an_operator_brings_a_dead_letter_back(kit: Kit) -> None:
+    job = await kit.running(max_attempts=1)
+    await kit.settle(commands.fail(job, ERROR, rand=0))
+    dead = await kit.get(job.job_id)
+    kit.later(1_000)
+    assert await kit.settle(commands.requeue(dead)) == [Settled.APPLIED]
+    back = await kit.get(job.job_id)
+    assert (back.status, back.ended_at, back.max_attempts, back.lease_losses) == (Status.QUEUED, None, 4, 0)
+    again = await kit.claim_one()
+    assert (again.attempt_count, again.claim_version) == (2, 2)
+    await kit.done(again)
+
+
+@pytest.mark.guarantee("S4", "S12")
+async def test_a_job_cannot_come_back_beside_an_active_one_of_its_key(kit: Kit) -> None:
+    job = await kit.running(unique_key="u")
+    await kit.settle(commands.fail(job, JobError("fatal"), rand=0))
+    await kit.add(unique_key="u")
+    dead = await kit.get(job.job_id)
+    with pytest.raises(DuplicateJob):
+        await kit.settle(commands.requeue(dead))
+    assert await kit.get(job.job_id) == dead
+
+
+@pytest.mark.guarantee("S12")
+async def test_the_stores_agree_with_the_pure_kernel(kit: Kit) -> None:
+    job = await kit.running(concurrency_key="k", retry="euterpe", contract="euterpe")
+    for make in (
+        lambda j: commands.advance(j, "fetching"),
+        lambda j: commands.progress(j, 33.34, "m"),
+        lambda j: commands.refresh(j),
+        lambda j: commands.fail(j, JobError("429"), rand=0.5),
+    ):
+        kit.later(7)
+        settlement = make(job)
+        assert await kit.settle(settlement) == [Settled.APPLIED]
+        expected = apply.applied(job, settlement, kit.now)
+        job = await kit.get(job.job_id)
+        assert job == expected
+
+
+async def snapshot(kit: Kit, job_id: str) -> tuple[object, ...]:
+    """All that a store knows of one job."""
+    return (
+        await kit.get(job_id),
+        await kit.events(job_id),
+        await kit.store.attempts(job_id),
+        await kit.store.checkpoints(job_id),
+        await kit.store.outbox_find(job_id=job_id),
+        await kit.store.counts(),
+    )

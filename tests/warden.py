@@ -1,0 +1,73 @@
+"""Runs one server for a test process, and ends it and its files when that process ends, even by SIGKILL.
+
+It is a program of its own (`python -I -S warden.py SPEC`), fed by a pipe: each line asks it to start the
+server, end of file means the test process is done or dead. It answers `started PID` and `exited CODE`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TypedDict
+
+
+class Spec(TypedDict):
+    """What to run, and as whom (None: as ourselves). `directory` is the server's own and goes with it."""
+
+    command: list[str]
+    directory: str
+    uid: int | None
+    gid: int | None
+    stop_signal: int
+
+
+def main() -> None:
+    """Serve the pipe until it closes, then clean up."""
+    spec: Spec = json.loads(sys.argv[1])
+    server: subprocess.Popen[bytes] | None = None
+    for _ in sys.stdin:
+        server = _start(spec)
+    if server is not None:
+        _end(server, spec["stop_signal"])
+    shutil.rmtree(spec["directory"], ignore_errors=True)
+
+
+def _start(spec: Spec) -> subprocess.Popen[bytes]:
+    with Path(spec["directory"], "log").open("ab") as log:
+        server = subprocess.Popen(
+            spec["command"],
+            cwd=spec["directory"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            user=spec["uid"],
+            group=spec["gid"],
+            extra_groups=None if spec["uid"] is None else [],
+        )
+    _say("started", server.pid)
+    threading.Thread(target=lambda: _say("exited", server.wait()), daemon=True).start()
+    return server
+
+
+def _end(server: subprocess.Popen[bytes], stop_signal: int) -> None:
+    server.send_signal(stop_signal)
+    try:
+        server.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def _say(word: str, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, f"{word} {number}\n".encode())
+
+
+if __name__ == "__main__":
+    main()
