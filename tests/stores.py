@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import sqlite3
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from callsheet.store import store_from_url
 from callsheet.store.protocol import Store
+from callsheet.store.sqlite import SqliteStore
 from tests.servers import PostgresServer, RedisServer
 
 THREE = ("sqlite", "postgres", "redis")
@@ -61,3 +64,19 @@ def stop_servers() -> None:
     if folder.cache_info().currsize:
         folder().cleanup()
         folder.cache_clear()
+
+
+async def empty(real: Mapping[str, Store]) -> None:
+    """Bring open stores back to how they were when they were new, faster than making new ones."""
+    for store in real.values():
+        match store:
+            case SqliteStore():
+                await store._writer.run(_empty_sqlite)
+            case _:
+                await store.empty()  # type: ignore[attr-defined]
+
+
+def _empty_sqlite(db: sqlite3.Connection) -> None:
+    tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'counters'").fetchall()
+    for (table,) in tables:
+        db.execute(f"DELETE FROM {table}")

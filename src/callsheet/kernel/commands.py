@@ -160,9 +160,7 @@ def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent
     return retry(job, error, delay_ms=decision.delay_ms, outbox=outbox)
 
 
-def retry(
-    job: Job, error: JobError, *, delay_ms: int, outbox: tuple[NewOutboxEvent, ...] = ()
-) -> Settlement:
+def retry(job: Job, error: JobError, *, delay_ms: int, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
     """Ask for another attempt after a delay; a dead letter when none is left."""
     _require(job, "retry", Status.RUNNING)
     if job.cancel_requested_at is not None:
@@ -247,7 +245,9 @@ def cancel(job: Job, reason: str = "", *, outbox: tuple[NewOutboxEvent, ...] = (
     )
 
 
-def request_cancel(job: Job, reason: str = "", *, now: int = 0, silent_after_ms: int | None = None) -> Settlement:
+def request_cancel(
+    job: Job, reason: str = "", *, now: int = 0, silent_after_ms: int | None = None
+) -> Settlement:
     """Ask for the end of a job: at once if it waits or its worker is silent, else a flag that its claim can see."""
     silent = silent_after_ms is not None and (job.heartbeat_at or 0) + silent_after_ms < now
     if job.status is not Status.RUNNING or silent:

@@ -111,7 +111,9 @@ CORTANA = RetryPolicy(
     max_attempts=4,  # the first run and three retries
     backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
     throttled_backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
-    fatal=frozenset({"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}),
+    fatal=frozenset(
+        {"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}
+    ),
 )
 
 OUTBOX = RetryPolicy(max_attempts=12, backoff=Backoff(base_ms=5_000, cap_ms=86_400_000, low=0.0, high=1.0))

@@ -27,8 +27,15 @@ def store_from_url(url: str) -> Store:
 
             return RedisStore.from_url(url)
     except ModuleNotFoundError as error:
-        extra = {"sqlite": "libsql", "libsql": "libsql", "postgres": "postgres", "postgresql": "postgres"}.get(scheme, "redis")
-        raise StoreError(f"the driver for {scheme} is missing ({error.name}): pip install 'callsheet[{extra}]'") from error
+        extra = {
+            "sqlite": "libsql",
+            "libsql": "libsql",
+            "postgres": "postgres",
+            "postgresql": "postgres",
+        }.get(scheme, "redis")
+        raise StoreError(
+            f"the driver for {scheme} is missing ({error.name}): pip install 'callsheet[{extra}]'"
+        ) from error
     raise UnknownStore(
         f"no store for scheme {scheme!r}; use sqlite:///file.db, sqlite::memory:, postgresql://… or redis://…"
     )

@@ -224,7 +224,9 @@ class Store(Protocol):
         """Record deliveries. S23: fenced like jobs; a stale one changes nothing."""
         ...
 
-    async def outbox_find(self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50) -> list[OutboxEvent]:
+    async def outbox_find(
+        self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50
+    ) -> list[OutboxEvent]:
         """Outbox events for inspection, oldest first."""
         ...
 

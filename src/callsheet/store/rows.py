@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from callsheet.kernel.job import Attempt, Delivery, Held, Job, OnDependencyFailure, Outcome, OutboxEvent, Status
+from callsheet.kernel.job import (
+    Attempt,
+    Delivery,
+    Held,
+    Job,
+    OnDependencyFailure,
+    Outcome,
+    OutboxEvent,
+    Status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

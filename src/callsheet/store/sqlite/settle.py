@@ -25,7 +25,16 @@ def settle(db: Db, s: Settlement, now: int) -> Settled:
     if s.outcome is not None:
         db.execute(
             Q.end_attempt,
-            (s.job_id, s.claim_version, s.from_status, s.starts, now, s.outcome.value, s.error, s.expired_only),
+            (
+                s.job_id,
+                s.claim_version,
+                s.from_status,
+                s.starts,
+                now,
+                s.outcome.value,
+                s.error,
+                s.expired_only,
+            ),
         )
     with refusing_duplicates("an active job holds this key; let that one end first"):
         row = db.execute(Q.settle, _parameters(db, s, now)).fetchone()

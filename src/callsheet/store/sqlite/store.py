@@ -256,7 +256,9 @@ class SqliteStore:
         )
         row = await self._writer.run(lambda db: db.execute(sql, parameters).fetchone())
         if row is None:
-            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
+            raise DocumentConflict(
+                f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again"
+            )
         return d._replace(version=row[0])
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:  # noqa: A002 - the field's name
@@ -317,7 +319,10 @@ def _claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
     if request.start:
         db.executemany(
             Q.event,
-            [(job.job_id, job.event_seq, job.event_ms, "running", job.stage, job.progress, "{}") for job in jobs],
+            [
+                (job.job_id, job.event_seq, job.event_ms, "running", job.stage, job.progress, "{}")
+                for job in jobs
+            ],
         )
     return jobs
 
@@ -343,7 +348,14 @@ def _promote(db: Db, now: int) -> int:
 
 def _prune(db: Db, ended_before: int, limit: int, now: int) -> int:
     gone = db.execute(Q.prunable, (ended_before, now, limit)).fetchall()
-    for sql in (Q.prune_events, Q.prune_attempts, Q.prune_checkpoints, Q.prune_dependencies, Q.prune_outbox, Q.prune_job):
+    for sql in (
+        Q.prune_events,
+        Q.prune_attempts,
+        Q.prune_checkpoints,
+        Q.prune_dependencies,
+        Q.prune_outbox,
+        Q.prune_job,
+    ):
         db.executemany(sql, gone)
     db.execute(Q.prune_keys, (now,))
     return len(gone)

@@ -1,0 +1,134 @@
+"""The engine: one thin step above a store. It checks what comes in, counts, and lets the kernel decide."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from callsheet.kernel import commands
+from callsheet.kernel.apply import applied
+from callsheet.kernel.errors import JobNotFound, StaleClaim
+from callsheet.kernel.job import Job, NewJob, Status
+from callsheet.store import store_from_url
+from callsheet.store.protocol import Settled
+
+from .telemetry import fact, verb
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from types import TracebackType
+
+    from callsheet.kernel.job import Claim, Event
+    from callsheet.kernel.settlement import Settlement
+    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobPage, JobQuery, Store
+
+RACES = 20  # how often a command from outside may find the job changed under it before it gives up
+
+
+class Engine:
+    """The verbs of a store, for workers and surfaces. `async with Engine(store)` opens and closes it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._watch = Watch(store)
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """An engine on the store of a URL, not yet open."""
+        return cls(store_from_url(url))
+
+    async def __aenter__(self) -> Self:
+        await self.store.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._watch.stop()
+        await self.store.close()
+
+    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+        """Create jobs, all or none; raises InvalidJob and its kin before anything is written."""
+        with verb("enqueue", len(batch)):
+            commands.check_batch(batch)
+            return await self.store.enqueue(batch, now=now)
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        """Take jobs for a worker."""
+        with verb("claim", request.limit):
+            return await self.store.claim(request, now=now)
+
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[Beat]:
+        """Extend leases; the answers say which are lost and which are to be cancelled."""
+        with verb("heartbeat", len(claims)):
+            return await self.store.heartbeat(claims, lease_ms=lease_ms, now=now)
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """Apply moves; a stale one changes nothing and says so."""
+        with verb("settle", len(settlements)):
+            answers = await self.store.settle(settlements, now=now)
+        fact("stale_claim", answers.count(Settled.STALE))
+        moved = [s for s, answer in zip(settlements, answers, strict=True) if answer is Settled.APPLIED]
+        fact("dead_letter", sum(s.status is Status.DEAD_LETTER for s in moved))
+        fact("lease_lost", sum(s.lease_lost for s in moved))
+        return answers
+
+    async def settle_one(self, job: Job, settlement: Settlement, *, now: int | None = None) -> Job:
+        """Apply one move of a claim and say what the job is then; raises StaleClaim."""
+        (answer,) = await self.settle([settlement], now=now)
+        if answer is Settled.STALE:
+            raise StaleClaim(
+                f"claim {job.claim_version} of job {job.job_id} is not held any more; stop its work"
+            )
+        return applied(job, settlement, now if now is not None else job.event_ms)
+
+    async def cancel(
+        self, job_id: str, reason: str = "", *, requester_id: str | None = None, now: int | None = None
+    ) -> Job:
+        """Ask for the end of a job: at once when it waits, else by a flag that its worker sees."""
+        return await self._command(
+            job_id, lambda job: commands.request_cancel(job, reason), requester_id, now
+        )
+
+    async def requeue(self, job_id: str, *, requester_id: str | None = None, now: int | None = None) -> Job:
+        """Bring an ended job back by hand, where its contract allows that."""
+        return await self._command(job_id, commands.requeue, requester_id, now)
+
+    async def get(self, job_id: str, *, requester_id: str | None = None) -> Job:
+        """One job; raises JobNotFound also for another requester's. None is for operators."""
+        (job,) = await self.store.get([job_id]) if commands.IS_UUID(job_id) else (None,)
+        if job is None or requester_id not in (None, job.requester_id):
+            raise JobNotFound(f"no job {job_id}")
+        return job
+
+    async def find(self, query: JobQuery) -> JobPage:
+        """Jobs by filter, newest first."""
+        with verb("find", query.limit):
+            return await self.store.find(query)
+
+    async def watch(self, job_id: str, after: int = 0) -> AsyncIterator[Event]:
+        """A job's events after a `seq`, past and to come, until its end; raises JobNotFound."""
+        job = await self.get(job_id)
+        if job.status.terminal and job.event_seq <= after:
+            return
+        async for event in self._watch.events(job_id, after):
+            yield event
+
+    async def _command(
+        self,
+        job_id: str,
+        decide: Callable[[Job], Settlement],
+        requester_id: str | None,
+        now: int | None,
+    ) -> Job:
+        """Read, decide, settle; again when the job moved in between, which each time is progress of someone."""
+        for race in range(RACES):
+            job = await self.get(job_id, requester_id=requester_id)
+            (answer,) = await self.settle([decide(job)], now=now)
+            if answer is not Settled.STALE:
+                return await self.get(job_id)
+            await asyncio.sleep(0.001 * race)
+        raise StaleClaim(f"job {job_id} changed {RACES} times while it was being changed; try again")

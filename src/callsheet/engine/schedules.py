@@ -1,0 +1,112 @@
+"""Cron schedules: documents that say what to enqueue and when. However many processes look, a slot fires once.
+
+The job of a slot has an id made from the schedule's name and the slot, so the second one to try finds it taken.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from callsheet.kernel import commands
+from callsheet.kernel.errors import DocumentConflict, DuplicateJob, InvalidInput
+from callsheet.kernel.job import Json, NewJob
+from callsheet.kernel.wire import decode, encode
+from callsheet.store.protocol import Document
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+
+KIND = "schedule"
+_SPACE = uuid.UUID("6f1d5a5c-2b6e-4c53-9d0e-5d6f6b0a7c11")
+
+
+class Schedule(NamedTuple):
+    """What to enqueue at each slot of a cron line, in a time zone. Slots missed while nobody looked fire once."""
+
+    name: str
+    cron: str
+    kind: str
+    payload: Json = "{}"
+    queue: str = "default"
+    priority: int = 0
+    requester_id: str = ""
+    contract: str = "callsheet"
+    timezone: str = "UTC"
+
+    def next_slot(self, after_ms: int) -> int:
+        """The first slot after a moment; raises InvalidInput for a bad line or zone."""
+        try:
+            moment = datetime.fromtimestamp(after_ms / 1000, ZoneInfo(self.timezone))
+            slot = next(CronSim(self.cron, moment))
+        except (CronSimError, StopIteration, ZoneInfoNotFoundError, ValueError) as error:
+            raise InvalidInput(
+                f"schedule {self.name}: {self.cron!r} in {self.timezone!r} has no next slot ({error})"
+            ) from error
+        return int(slot.astimezone(UTC).timestamp()) * 1000
+
+    def job_at(self, slot: int) -> NewJob:
+        """The job of a slot; its id is the same in every process."""
+        return NewJob(
+            job_id=str(uuid.uuid5(_SPACE, f"{self.name}:{slot}")),
+            kind=self.kind,
+            payload=self.payload,
+            queue=self.queue,
+            priority=self.priority,
+            requester_id=self.requester_id,
+            contract=self.contract,
+            correlation_id=f"schedule:{self.name}:{slot}",
+        )
+
+
+async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = None) -> None:
+    """Create or replace a schedule; it fires from the next slot on."""
+    at = await store.now() if now is None else now
+    slot = schedule.next_slot(at)
+    commands.enqueue(schedule.job_at(slot))
+    known = await store.documents(KIND, schedule.name)
+    await store.put_document(_document(schedule, slot, known[0].version if known else 0))
+
+
+async def schedules(store: Store) -> list[tuple[Schedule, int]]:
+    """All schedules, each with its next slot."""
+    return [_read(document) for document in await store.documents(KIND)]
+
+
+async def delete_schedule(store: Store, name: str) -> bool:
+    """Stop a schedule; False when there was none."""
+    return await store.delete_document(KIND, name)
+
+
+async def fire_due(store: Store, *, now: int | None = None) -> int:
+    """Enqueue the jobs of slots that have come; how many this process fired."""
+    at = await store.now() if now is None else now
+    fired = 0
+    for document in await store.documents(KIND):
+        schedule, slot = _read(document)
+        if slot > at:
+            continue
+        try:
+            await store.enqueue([schedule.job_at(slot)], now=now)
+            fired += 1
+        except DuplicateJob:
+            pass  # another process fired this slot and has not yet said so
+        try:
+            await store.put_document(_document(schedule, schedule.next_slot(at), document.version))
+        except DocumentConflict:
+            pass  # another process has moved it on, or somebody changed it
+    return fired
+
+
+def _document(schedule: Schedule, slot: int, version: int) -> Document:
+    return Document(KIND, schedule.name, encode({**schedule._asdict(), "next_slot": slot}), version)
+
+
+def _read(document: Document) -> tuple[Schedule, int]:
+    body: dict[str, Any] = decode(document.body)
+    slot = body.pop("next_slot")
+    return Schedule(**body), slot

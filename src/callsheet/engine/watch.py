@@ -1,0 +1,132 @@
+"""Watching jobs: a durable cursor for each watcher, a lossy hint to look, one reader for all of them.
+
+A watcher that is slow costs nobody else: it holds a bounded number of events and, when it comes back, is read for
+again from its own cursor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from callsheet.kernel.job import Event
+    from callsheet.store.protocol import Store
+
+POLL_S = 0.5
+ROOM = 256
+TERMINAL_EVENTS = frozenset({"done", "error", "canceled"})
+
+
+class Watch:
+    """All watchers of one process, served by one task that runs while there are any."""
+
+    def __init__(self, store: Store, poll_s: float = POLL_S) -> None:
+        self._store = store
+        self._poll_s = poll_s
+        self._watchers: dict[str, set[_Watcher]] = {}
+        self._named: set[str] = set()
+        self._look = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def events(self, job_id: str, after: int) -> AsyncIterator[Event]:
+        """Events of one job after a `seq` until its terminal one."""
+        watcher = _Watcher(after)
+        self._watchers.setdefault(job_id, set()).add(watcher)
+        self._want(job_id)
+        self._start()
+        try:
+            while True:
+                event = await watcher.take()
+                if watcher.drained:
+                    self._want(job_id)
+                yield event
+                if event.type in TERMINAL_EVENTS:
+                    return
+        finally:
+            self._watchers[job_id].discard(watcher)
+            if not self._watchers[job_id]:
+                del self._watchers[job_id]
+
+    async def stop(self) -> None:
+        """End the reader; watchers wait for ever after, so end them first. May be called twice."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def _start(self) -> None:
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._listen())]
+
+    def _want(self, job_id: str) -> None:
+        self._named.add(job_id)
+        self._look.set()
+
+    async def _listen(self) -> None:
+        async for hint in self._store.hints():
+            self._named |= hint.jobs & self._watchers.keys() if hint.jobs else self._watchers.keys()
+            if self._named:
+                self._look.set()
+
+    async def _read(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look.wait(), self._poll_s)
+            everyone = not self._look.is_set()
+            self._look.clear()
+            named, self._named = self._named, set()
+            jobs = self._watchers.keys() if everyone else named & self._watchers.keys()
+            with contextlib.suppress(StoreUnavailable):
+                await self._deliver(list(jobs))
+
+    async def _deliver(self, jobs: list[str]) -> None:
+        """Read once for all watchers of these jobs, from the cursor of the one that is furthest behind."""
+        cursors = {
+            job_id: min(w.seq for w in watchers if w.room)
+            for job_id in jobs
+            if (watchers := self._watchers.get(job_id)) and any(w.room for w in watchers)
+        }
+        if not cursors:
+            return
+        for event in await self._store.events(cursors, ROOM):
+            for watcher in self._watchers.get(event.job_id, ()):
+                watcher.give(event)
+            if event.seq - cursors[event.job_id] >= ROOM:
+                self._want(event.job_id)
+
+
+class _Watcher:
+    """One reader's place: what it was given last, and what it has not taken yet."""
+
+    def __init__(self, after: int) -> None:
+        self.seq = after
+        self._events: deque[Event] = deque()
+        self._ready = asyncio.Event()
+
+    @property
+    def room(self) -> bool:
+        return len(self._events) < ROOM
+
+    @property
+    def drained(self) -> bool:
+        return not self._events
+
+    def give(self, event: Event) -> None:
+        """Take the next event in order; a gap (it had no room) is read for again later."""
+        if self.room and event.seq == self.seq + 1:
+            self.seq = event.seq
+            self._events.append(event)
+            self._ready.set()
+
+    async def take(self) -> Event:
+        while not self._events:
+            self._ready.clear()
+            await self._ready.wait()
+        return self._events.popleft()

@@ -1,0 +1,108 @@
+"""The claim verb: one statement, and a second road for queues where delayed jobs have become due."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.errors import StoreUnavailable
+from callsheet.kernel.job import Job
+from callsheet.store.protocol import Beat
+from callsheet.store.queries import Queries
+from callsheet.store.rows import OWN, in_line, job_of
+
+from .ids import known_ids
+from .line import line_up_due
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callsheet.kernel.job import Claim
+    from callsheet.store.protocol import ClaimRequest
+
+    from .connection import Database, Row
+    from .floor import Floor
+
+Q = Queries("callsheet.store.postgres")
+QUEUE = OWN + Job._fields.index("queue")
+
+
+async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | None) -> list[Job]:
+    """Fill the request queue by queue; due jobs take their place at the end, and a short claim looks again."""
+    queues = list(dict.fromkeys(request.queues))
+    jobs: list[Job] = []
+    while queues and len(jobs) < request.limit:
+        wanted = request._replace(queues=tuple(queues), limit=request.limit - len(jobs))
+        rows, due = await _take(db, floor, wanted, now, look_for_due=True)
+        jobs += [job_of(row[:-1]) for row in rows]
+        if due is None:
+            break
+        before = set(queues[: due - 1])
+        if sum(row[QUEUE] in before for row in rows) >= wanted.limit:
+            break
+        try:
+            jobs += await _line_up_and_take(db, floor, wanted._replace(queues=(queues[due - 1],)), len(rows), now)
+        except StoreUnavailable:
+            if jobs:
+                break  # these are claimed and committed: the worker must hear of them
+            raise
+        queues = queues[due:]
+    return jobs
+
+
+async def _line_up_and_take(
+    db: Database, floor: Floor, request: ClaimRequest, taken: int, now: int | None
+) -> list[Job]:
+    lined_up = await db.transact(lambda session: line_up_due(session, request.queues[0], now))
+    if not lined_up or taken >= request.limit:
+        return []
+    rest = request._replace(limit=request.limit - taken)
+    rows, _ = await _take(db, floor, rest, now, look_for_due=False)
+    return [job_of(row[:-1]) for row in rows]
+
+
+async def _take(
+    db: Database, floor: Floor, request: ClaimRequest, now: int | None, *, look_for_due: bool
+) -> tuple[list[Row], int | None]:
+    """Jobs in line, in order, and which of the queues (from 1) has due jobs that are not; None: none has."""
+    queues = request.queues
+    for queue in queues:
+        if floor.wants_look(queue):
+            await _look(db, floor, queue)
+    rows = await db.fetch(
+        Q.claim,
+        now,
+        queues,
+        [floor.of(queue) for queue in queues],
+        request.limit,
+        request.worker_id,
+        request.lease_ms,
+        int(request.start),
+        look_for_due,
+    )
+    due = rows[0][-1]
+    if rows[0][0] is None:
+        return [], due
+    if len(queues) == 1:
+        rows.sort(key=in_line)
+    else:
+        rows.sort(key=lambda row: (queues.index(row[QUEUE]), in_line(row)))
+    return rows, due
+
+
+async def _look(db: Database, floor: Floor, queue: str) -> None:
+    started = time.perf_counter()
+    ((lowest, end),) = await db.fetch(Q.line_start, queue)
+    floor.looked(queue, lowest, end, time.perf_counter() - started)
+
+
+async def heartbeat(
+    db: Database, sql: str, claims: Sequence[Claim], lease_ms: int, now: int | None
+) -> list[Beat]:
+    """Extend the leases that are still held, in one statement; in order of id, so that two do not deadlock."""
+    ids = [c[0] for c in claims] if sql is Q.outbox_heartbeat else known_ids(c[0] for c in claims)
+    known = set(ids)
+    asked = sorted({c for c in claims if c[0] in known})
+    rows = await db.fetch(sql, now, [c[0] for c in asked], [c[1] for c in asked], lease_ms) if asked else []
+    held = {(row[0], row[1]): row[2] for row in rows}
+    return [Beat(held=True, cancel_requested=held[c]) if c in held else Beat(held=False) for c in claims]

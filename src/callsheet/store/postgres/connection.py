@@ -1,0 +1,162 @@
+"""The pool of connections, transactions that are tried again, and the one edge where driver errors become ours.
+
+No verb needs session state, so that PgBouncer in transaction mode serves as well. The settings of a direct connection
+only keep the planner on the indexes while the tables' statistics are young, and spare it work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+
+from callsheet.kernel.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from .target import Target
+
+T = TypeVar("T")
+Row = asyncpg.Record
+CONNECT_S = 10.0
+TRIES = 6
+IDLE_S = 0.2
+SETTINGS = {
+    "application_name": "callsheet",
+    "jit": "off",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+
+RETRIED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+UNAVAILABLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InternalClientError,
+)
+
+
+class Session(asyncpg.Connection):  # type: ignore[type-arg]
+    """A connection that keeps no session state, and so needs no reset between uses: one round trip less."""
+
+    def get_reset_query(self) -> str:
+        """Nothing to reset."""
+        return ""
+
+
+@contextlib.contextmanager
+def edge() -> Iterator[None]:
+    """Driver errors that mean "not now" leave as StoreUnavailable; all others stay as they are."""
+    try:
+        yield
+    except UNAVAILABLE as error:
+        raise StoreUnavailable(f"PostgreSQL cannot be reached now: {error or type(error).__name__}") from error
+    except asyncpg.InterfaceError as error:
+        if isinstance(error, ValueError):
+            raise
+        raise StoreUnavailable(f"the connection to PostgreSQL is gone: {error}") from error
+
+
+async def connect(target: Target, dsn: str | None = None) -> Session:
+    """One connection outside the pool; raises StoreUnavailable."""
+    with edge():
+        session: Session = await asyncpg.connect(
+            dsn or target.dsn, timeout=CONNECT_S, statement_cache_size=0, connection_class=Session
+        )
+    return session
+
+
+async def _prepare(session: Any) -> None:
+    """UUIDs are plain text in our records; the text codec serves arrays too and costs about 1 µs a value."""
+    await session.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
+
+
+class Database:
+    """A small pool that replaces dead connections."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._used_at = 0.0
+
+    async def open(self) -> None:
+        """Connect; raises StoreUnavailable."""
+        pooled = self.target.pooled
+        with edge():
+            self._pool = await asyncpg.create_pool(
+                self.target.dsn,
+                min_size=1,
+                max_size=self.target.pool_size,
+                init=_prepare,
+                timeout=CONNECT_S,
+                connection_class=Session,
+                statement_cache_size=0 if pooled else 200,
+                max_cached_statement_lifetime=0,
+                max_inactive_connection_lifetime=300,
+                server_settings=None if pooled else SETTINGS,
+            )
+
+    async def close(self) -> None:
+        """Close all connections; one that hangs is cut after some seconds."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                await asyncio.wait_for(pool.close(), 5)
+            except (TimeoutError, *UNAVAILABLE):
+                pool.terminate()
+
+    async def fetch(self, sql: str, *parameters: object) -> list[Row]:
+        """One statement, committed when it answers."""
+
+        async def once() -> list[Row]:
+            async with self._session() as session:
+                rows: list[Row] = await session.fetch(sql, *parameters)
+                return rows
+
+        return await _again_on_deadlock(once)
+
+    async def transact(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """All of `work` in one transaction; it may run again from its start after a deadlock."""
+
+        async def once() -> T:
+            async with self._session() as session, session.transaction():
+                return await work(session)
+
+        return await _again_on_deadlock(once)
+
+    @contextlib.asynccontextmanager
+    async def _session(self) -> AsyncIterator[Any]:
+        if self._pool is None:
+            raise StoreUnavailable("the store is not open; call open() first")
+        if time.monotonic() - self._used_at > IDLE_S:
+            for _ in range(2):  # the loop gets to see which idle connections the server has closed
+                await asyncio.sleep(0)
+        self._used_at = time.monotonic()
+        with edge():
+            async with self._pool.acquire(timeout=CONNECT_S) as session:
+                yield session
+
+
+async def _again_on_deadlock(once: Callable[[], Awaitable[T]]) -> T:
+    """The server undid everything before it reported a deadlock, so trying again is safe."""
+    for tried in range(1, TRIES):
+        try:
+            return await once()
+        except RETRIED:
+            await asyncio.sleep(0.002 * 2**tried)
+    return await once()

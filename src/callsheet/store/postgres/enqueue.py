@@ -1,0 +1,177 @@
+"""The enqueue verb: one statement for plain jobs, a transaction where keys or dependencies are asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from callsheet.kernel.commands import max_attempts_of
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.job import NewJob, OnDependencyFailure, Status
+from callsheet.store.protocol import Enqueued
+from callsheet.store.queries import Queries
+
+from .ids import known_ids
+from .line import admit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .connection import Database
+
+Q = Queries("callsheet.store.postgres")
+
+
+async def enqueue(db: Database, batch: Sequence[NewJob], now: int | None) -> list[Enqueued]:
+    """Create the jobs of a batch, all or none; raises what the protocol says."""
+    if not batch:
+        return []
+    try:
+        if all(_plain(new) for new in batch):
+            await db.fetch(Q.enqueue, now, *_columns(batch))
+            return [Enqueued(new.job_id, created=True) for new in batch]
+        return await db.transact(lambda session: enqueue_within(session, batch, now))
+    except asyncpg.UniqueViolationError as error:
+        raise DuplicateJob(f"a job with one of these ids exists already ({error}); use new ids") from error
+
+
+async def enqueue_within(session: Any, batch: Sequence[NewJob], now: int | None) -> list[Enqueued]:
+    """The same as a part of the caller's transaction."""
+    at = await session.fetchval(Q.now, now)
+    answers = await _known(session, batch, at)
+    fresh = await _create(session, batch, answers, at)
+    await _remember_others(session, batch, answers)
+    await _depend(session, [new for new in fresh if new.depends_on])
+    keys = {new.concurrency_key: new.concurrency_limit for new in fresh if new.concurrency_key is not None}
+    if keys:
+        await session.execute(Q.limit_slots, list(keys), list(keys.values()))
+        await admit(session, list(keys))
+    return [answers[i] for i in range(len(batch))]
+
+
+def _plain(new: NewJob) -> bool:
+    return new.idempotency is None and new.unique_key is None and new.concurrency_key is None and not new.depends_on
+
+
+def _columns(batch: Sequence[NewJob]) -> tuple[list[Any], ...]:
+    return (
+        [new.job_id for new in batch],
+        [new.requester_id for new in batch],
+        [new.contract for new in batch],
+        [new.kind for new in batch],
+        [new.queue for new in batch],
+        [new.priority for new in batch],
+        [new.run_at for new in batch],
+        [new.delay_ms for new in batch],
+        [new.payload for new in batch],
+        [max_attempts_of(new) for new in batch],
+        [new.retry for new in batch],
+        [new.unique_key for new in batch],
+        [new.concurrency_key for new in batch],
+        [new.on_dependency_failure.value for new in batch],
+        [new.ttl_s for new in batch],
+        [new.correlation_id for new in batch],
+    )
+
+
+async def _known(session: Any, batch: Sequence[NewJob], now: int) -> dict[int, Enqueued]:
+    """Take the idempotency keys that are free; the earlier answers, by place in the batch, for those that are not."""
+    wanted = {(new.requester_id, new.idempotency.key): new for new in batch if new.idempotency is not None}
+    held: dict[tuple[str, str], Any] = {}
+    missing = wanted
+    while missing:  # a key that is neither taken nor found was pruned in between
+        taken = {(row[0], row[1]) for row in await session.fetch(Q.remember, now, *_key_columns(missing, now))}
+        missing = {key: new for key, new in missing.items() if key not in taken}
+        if missing:
+            rows = await session.fetch(Q.remembered, now, [r for r, _ in missing], [k for _, k in missing])
+            held |= {(row[0], row[1]): row for row in rows}
+            missing = {key: new for key, new in missing.items() if key not in held}
+    answers = {}
+    for i, new in enumerate(batch):
+        if new.idempotency is not None and (row := held.get((new.requester_id, new.idempotency.key))):
+            if row[2] != new.idempotency.request_hash:
+                raise IdempotencyConflict(
+                    f"idempotency key {new.idempotency.key!r} was used with another request; use a new key"
+                )
+            answers[i] = Enqueued(row[3], created=False, response=row[4])
+    return answers
+
+
+def _key_columns(wanted: dict[tuple[str, str], NewJob], now: int) -> tuple[list[Any], ...]:
+    keys = [new.idempotency for new in wanted.values() if new.idempotency is not None]
+    return (
+        [requester_id for requester_id, _ in wanted],
+        [key.key for key in keys],
+        [key.request_hash for key in keys],
+        [new.job_id for new in wanted.values()],
+        [key.response for key in keys],
+        [now + key.ttl_s * 1000 for key in keys],
+    )
+
+
+async def _create(
+    session: Any, batch: Sequence[NewJob], answers: dict[int, Enqueued], now: int
+) -> list[NewJob]:
+    """Insert what has no answer yet; the jobs that were created. Unique keys that are taken answer with their holder."""
+    open_ = {i: new for i, new in enumerate(batch) if i not in answers}
+    first = {new.unique_key: i for i, new in reversed(open_.items()) if new.unique_key is not None}
+    candidates = {i: new for i, new in open_.items() if new.unique_key is None or first[new.unique_key] == i}
+    created: set[str] = set()
+    while candidates:  # a holder that ended between the two statements has left its key free
+        sql = Q.enqueue_unique if first else Q.enqueue
+        created |= {job_id for (job_id,) in await session.fetch(sql, now, *_columns(list(candidates.values())))}
+        candidates = {i: new for i, new in candidates.items() if new.job_id not in created}
+        if candidates:
+            holders = dict(await session.fetch(Q.active_unique, [new.unique_key for new in candidates.values()]))
+            for i, new in list(candidates.items()):
+                if new.unique_key in holders:
+                    answers[i] = Enqueued(holders[new.unique_key], created=False)
+                    del candidates[i]
+    for i, new in open_.items():
+        if new.unique_key is not None and first[new.unique_key] != i:
+            answers[i] = Enqueued(answers.get(first[new.unique_key], batch[first[new.unique_key]]).job_id, created=False)
+        elif new.job_id in created:
+            answers[i] = Enqueued(new.job_id, created=True)
+    return [new for i, new in open_.items() if answers[i].created]
+
+
+async def _remember_others(session: Any, batch: Sequence[NewJob], answers: dict[int, Enqueued]) -> None:
+    """Point new idempotency keys at the job that a unique key found instead."""
+    others = [
+        (new.requester_id, new.idempotency.key, answers[i].job_id)
+        for i, new in enumerate(batch)
+        if new.idempotency is not None and answers[i].response is None and answers[i].job_id != new.job_id
+    ]
+    if others:
+        await session.execute(Q.remember_other, *(list(column) for column in zip(*others, strict=True)))
+
+
+async def _depend(session: Any, waiting: list[NewJob]) -> None:
+    """Block jobs on those of their dependencies that are still open; note one that has failed already."""
+    if not waiting:
+        return
+    parents = {parent: None for new in waiting for parent in new.depends_on}
+    statuses = dict(await session.fetch(Q.touch_parents, known_ids(parents)))
+    edges: list[tuple[str, str]] = []
+    blocks: list[tuple[str, int, str | None]] = []
+    for new in waiting:
+        blocked_by, broken_by = 0, None
+        for parent in dict.fromkeys(new.depends_on):
+            if parent not in statuses:
+                raise DependencyNotFound(
+                    f"job {new.job_id} depends on {parent}, which does not exist; enqueue that first"
+                )
+            status = Status(statuses[parent])
+            failed = status.terminal and status is not Status.SUCCEEDED
+            if status is Status.SUCCEEDED or (failed and new.on_dependency_failure is OnDependencyFailure.RUN):
+                continue
+            if failed:
+                broken_by = broken_by or parent
+            edges.append((parent, new.job_id))
+            blocked_by += 1
+        if blocked_by:
+            blocks.append((new.job_id, blocked_by, broken_by))
+    if blocks:
+        await session.execute(Q.depend, *(list(column) for column in zip(*edges, strict=True)))
+        await session.execute(Q.block, *(list(column) for column in zip(*blocks, strict=True)))

@@ -1,0 +1,15 @@
+"""Job ids at the edge: what is not a UUID in its usual form names no job, and must not reach a uuid parameter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.commands import IS_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def known_ids(ids: Iterable[str]) -> list[str]:
+    """Those that can be the id of a job."""
+    return [id_ for id_ in ids if IS_UUID(id_)]

@@ -1,0 +1,540 @@
+-- Statements of the PostgreSQL store, one block a verb. Status literals stand in the SQL so that the partial indexes
+-- fit. Where `$1::bigint` is the time, NULL means the server's clock, read once a statement.
+
+-- name: now
+SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+
+-- name: durability
+SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('server_version');
+
+-- name: schema_lock
+SELECT pg_advisory_xact_lock(4983204716);
+
+-- name: schema_exists
+SELECT to_regclass('callsheet_schema') IS NOT NULL;
+
+-- name: schema_create
+CREATE TABLE IF NOT EXISTS callsheet_schema (version int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL);
+
+-- name: schema_version
+SELECT coalesce(max(version), 0) FROM callsheet_schema;
+
+-- name: schema_note
+INSERT INTO callsheet_schema (version, name, applied_at) VALUES ($1, $2, clock_timestamp());
+
+-- name: notify
+SELECT pg_notify('callsheet', $1);
+
+-- name: enqueue
+-- The ordered subquery makes nextval() follow the batch; its ORDER BY keeps it from being pulled up.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), asked AS (
+    SELECT a.*, coalesce(a.at, clock.now + a.delay_ms) AS run_at, clock.now FROM unnest(
+        $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::bigint[], $9::bigint[],
+        $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[], $17::text[]
+    ) WITH ORDINALITY AS a (
+        job_id, requester_id, contract, kind, queue, priority, at, delay_ms, payload, max_attempts, retry, unique_key,
+        concurrency_key, on_dependency_failure, ttl_s, correlation_id, ord
+    ) CROSS JOIN clock ORDER BY a.ord
+), numbered AS MATERIALIZED (
+    SELECT nextval('inbox_jobs_line') AS seq, asked.* FROM asked
+), created AS (
+    INSERT INTO inbox_jobs (
+        seq, position, job_id, requester_id, contract, kind, queue, priority, held, run_at, payload, max_attempts, retry,
+        created_at, updated_at, event_ms, unique_key, concurrency_key, on_dependency_failure, ttl_s, correlation_id
+    )
+    SELECT seq, seq, job_id, requester_id, contract, kind, queue, priority,
+           CASE WHEN run_at > now THEN 'delay' WHEN concurrency_key IS NOT NULL THEN 'slot' END,
+           run_at, payload, max_attempts, retry, now, now, now, unique_key, concurrency_key, on_dependency_failure,
+           ttl_s, correlation_id
+    FROM numbered
+    RETURNING job_id, event_ms
+)
+INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', 'gateway.enqueue', 0, '{}' FROM created
+RETURNING job_id;
+
+-- name: enqueue_unique
+-- As enqueue, but a job whose unique key is taken is left out. A holder that is not yet committed is waited for.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), asked AS (
+    SELECT a.*, coalesce(a.at, clock.now + a.delay_ms) AS run_at, clock.now FROM unnest(
+        $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::bigint[], $9::bigint[],
+        $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[], $17::text[]
+    ) WITH ORDINALITY AS a (
+        job_id, requester_id, contract, kind, queue, priority, at, delay_ms, payload, max_attempts, retry, unique_key,
+        concurrency_key, on_dependency_failure, ttl_s, correlation_id, ord
+    ) CROSS JOIN clock ORDER BY a.ord
+), numbered AS MATERIALIZED (
+    SELECT nextval('inbox_jobs_line') AS seq, asked.* FROM asked
+), created AS (
+    INSERT INTO inbox_jobs (
+        seq, position, job_id, requester_id, contract, kind, queue, priority, held, run_at, payload, max_attempts, retry,
+        created_at, updated_at, event_ms, unique_key, concurrency_key, on_dependency_failure, ttl_s, correlation_id
+    )
+    SELECT seq, seq, job_id, requester_id, contract, kind, queue, priority,
+           CASE WHEN run_at > now THEN 'delay' WHEN concurrency_key IS NOT NULL THEN 'slot' END,
+           run_at, payload, max_attempts, retry, now, now, now, unique_key, concurrency_key, on_dependency_failure,
+           ttl_s, correlation_id
+    FROM numbered
+    ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL AND status IN ('queued', 'running') DO NOTHING
+    RETURNING job_id, event_ms
+)
+INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', 'gateway.enqueue', 0, '{}' FROM created
+RETURNING job_id;
+
+-- name: active_unique
+SELECT unique_key, job_id FROM inbox_jobs
+WHERE unique_key = ANY ($1::text[]) AND unique_key IS NOT NULL AND status IN ('queued', 'running');
+
+-- name: remember
+-- Takes keys that are new or expired; a concurrent holder is waited for. A key that is held gives no row.
+INSERT INTO idempotency_keys AS k
+SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], $7::bigint[])
+    AS a (requester_id, idempotency_key, request_hash, job_id, response, expires_at)
+ORDER BY a.requester_id, a.idempotency_key
+ON CONFLICT (requester_id, idempotency_key) DO UPDATE SET
+    request_hash = excluded.request_hash, job_id = excluded.job_id, response = excluded.response,
+    expires_at = excluded.expires_at
+WHERE k.expires_at <= $1::bigint
+RETURNING requester_id, idempotency_key;
+
+-- name: remember_other
+UPDATE idempotency_keys k SET job_id = a.job_id
+FROM unnest($1::text[], $2::text[], $3::uuid[]) AS a (requester_id, idempotency_key, job_id)
+WHERE k.requester_id = a.requester_id AND k.idempotency_key = a.idempotency_key;
+
+-- name: remembered
+SELECT k.requester_id, k.idempotency_key, k.request_hash, k.job_id, k.response, k.expires_at
+FROM unnest($2::text[], $3::text[]) AS a (requester_id, idempotency_key)
+JOIN idempotency_keys k ON k.requester_id = a.requester_id AND k.idempotency_key = a.idempotency_key
+WHERE k.expires_at > coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+
+-- name: touch_parents
+-- A new row version, not a mere lock: a settle whose snapshot is older finds the row changed, and looks again for
+-- dependents with a fresh one. FOR SHARE would leave it blind to the rows of job_dependencies that come with this.
+WITH parents AS MATERIALIZED (
+    SELECT job_id FROM inbox_jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR NO KEY UPDATE
+)
+UPDATE inbox_jobs j SET position = j.position FROM parents p WHERE j.job_id = p.job_id
+RETURNING j.job_id, j.status;
+
+-- name: depend
+INSERT INTO job_dependencies (depends_on, job_id) SELECT * FROM unnest($1::uuid[], $2::uuid[]);
+
+-- name: block
+UPDATE inbox_jobs j SET held = 'dependency', blocked_by = a.blocked_by, broken_by = a.broken_by
+FROM unnest($1::uuid[], $2::integer[], $3::uuid[]) AS a (job_id, blocked_by, broken_by) WHERE j.job_id = a.job_id;
+
+-- name: limit_slots
+-- Locks each key's row, changed or not, until the end of the transaction.
+INSERT INTO concurrency_limits AS l
+SELECT * FROM unnest($1::text[], $2::integer[]) AS a (concurrency_key, max_running) ORDER BY a.concurrency_key
+ON CONFLICT (concurrency_key) DO UPDATE SET max_running = excluded.max_running
+WHERE l.max_running <> excluded.max_running;
+
+-- name: lock_slots
+SELECT concurrency_key FROM concurrency_limits WHERE concurrency_key = ANY ($1::text[]) ORDER BY 1 FOR UPDATE;
+
+-- name: admit
+-- Only after lock_slots, in a statement of its own: the count needs a snapshot that is younger than the lock.
+WITH asked AS MATERIALIZED (
+    SELECT a.concurrency_key, a.ord, l.max_running - (
+        SELECT count(*) FROM inbox_jobs j WHERE j.concurrency_key = a.concurrency_key AND j.concurrency_key IS NOT NULL
+        AND (j.status = 'running' OR (j.status = 'queued' AND j.held IS NULL))
+    ) AS free
+    FROM unnest($1::text[]) WITH ORDINALITY AS a (concurrency_key, ord)
+    JOIN concurrency_limits l ON l.concurrency_key = a.concurrency_key
+), chosen AS MATERIALIZED (
+    SELECT w.job_id, w.priority, w.seq, a.ord FROM asked a CROSS JOIN LATERAL (
+        SELECT j.job_id, j.priority, j.seq FROM inbox_jobs j
+        WHERE j.concurrency_key = a.concurrency_key AND j.status = 'queued' AND j.held = 'slot'
+        ORDER BY j.priority DESC, j.seq LIMIT greatest(a.free, 0) FOR UPDATE SKIP LOCKED
+    ) w
+), placed AS MATERIALIZED (
+    SELECT nextval('inbox_jobs_line') AS position, c.job_id
+    FROM (SELECT job_id FROM chosen ORDER BY ord, priority DESC, seq) c
+)
+UPDATE inbox_jobs j SET held = NULL, position = p.position FROM placed p WHERE j.job_id = p.job_id
+RETURNING j.job_id;
+
+-- name: claim
+-- Queues in the order asked, up to and including the first that has due jobs waiting to enter the line (`due`): those
+-- must take their places before the next queue is looked at. The row is found again by its ctid, which no other
+-- statement can have changed while we hold its lock.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), asked AS MATERIALIZED (
+    SELECT a.queue, a.floor, a.ord FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a (queue, floor, ord)
+    WHERE NOT EXISTS (SELECT FROM paused_queues p WHERE p.queue = a.queue) ORDER BY a.ord
+), due AS MATERIALIZED (
+    SELECT min(a.ord) AS ord FROM asked a CROSS JOIN clock CROSS JOIN LATERAL (
+        SELECT FROM inbox_jobs j
+        WHERE $8::boolean AND j.queue = a.queue AND j.status = 'queued' AND j.held = 'delay' AND j.run_at <= clock.now
+        ORDER BY j.run_at, j.seq LIMIT 1
+    ) d
+), chosen AS MATERIALIZED (
+    SELECT l.row_id FROM asked a CROSS JOIN LATERAL (
+        SELECT j.ctid AS row_id FROM inbox_jobs j
+        WHERE j.queue = a.queue AND j.status = 'queued' AND j.held IS NULL AND j.position >= a.floor
+        ORDER BY j.priority DESC, j.position LIMIT $4::bigint FOR UPDATE SKIP LOCKED
+    ) l
+    WHERE a.ord <= coalesce((SELECT ord FROM due), a.ord) LIMIT $4::bigint
+), claimed AS (
+    UPDATE inbox_jobs j SET
+        status = 'running', worker_id = $5, claim_version = j.claim_version + 1,
+        lease_expires_at = clock.now + $6::bigint, heartbeat_at = clock.now,
+        updated_at = greatest(clock.now, j.event_ms),
+        attempt_count = j.attempt_count + $7::integer,
+        attempt_started_at = CASE WHEN $7 = 1 THEN greatest(clock.now, j.event_ms) END,
+        started_at = CASE WHEN $7 = 1 THEN coalesce(j.started_at, greatest(clock.now, j.event_ms)) ELSE j.started_at END,
+        event_seq = j.event_seq + $7,
+        event_ms = CASE WHEN $7 = 1 THEN greatest(clock.now, j.event_ms) ELSE j.event_ms END
+    FROM chosen c CROSS JOIN clock WHERE j.ctid = c.row_id
+    RETURNING j.*
+), noted AS (
+    INSERT INTO job_events
+    SELECT job_id, event_seq, event_ms, 'running', stage, progress, '{}' FROM claimed WHERE $7 = 1
+)
+SELECT c.*, d.ord FROM due d LEFT JOIN claimed c ON true;
+
+-- name: line_start
+-- The lowest live position of a queue, by one probe for each priority in use, and the end of the line.
+-- With very many priorities it gives up: 0 hides nothing.
+WITH RECURSIVE step AS (
+    (
+        SELECT 1 AS n, priority, position FROM inbox_jobs WHERE queue = $1 AND status = 'queued' AND held IS NULL
+        ORDER BY priority DESC, position LIMIT 1
+    )
+    UNION ALL
+    SELECT s.n + 1, l.priority, l.position FROM step s CROSS JOIN LATERAL (
+        SELECT j.priority, j.position FROM inbox_jobs j
+        WHERE j.queue = $1 AND j.status = 'queued' AND j.held IS NULL AND j.priority < s.priority
+        ORDER BY j.priority DESC, j.position LIMIT 1
+    ) l WHERE s.n < 100
+)
+SELECT CASE WHEN count(*) < 100 THEN min(position) ELSE 0 END, (SELECT last_value FROM inbox_jobs_line) FROM step;
+
+-- name: line_up_due
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), due AS MATERIALIZED (
+    SELECT j.job_id, j.run_at, j.seq, j.concurrency_key FROM clock CROSS JOIN LATERAL (
+        SELECT job_id, run_at, seq, concurrency_key FROM inbox_jobs
+        WHERE queue = $2 AND status = 'queued' AND held = 'delay' AND run_at <= clock.now
+        ORDER BY run_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED
+    ) j
+), placed AS MATERIALIZED (
+    SELECT nextval('inbox_jobs_line') AS position, d.job_id
+    FROM (SELECT job_id FROM due WHERE concurrency_key IS NULL ORDER BY run_at, seq) d
+), lined_up AS (
+    UPDATE inbox_jobs j SET held = CASE WHEN d.concurrency_key IS NOT NULL THEN 'slot' END,
+        position = coalesce(p.position, j.position)
+    FROM due d LEFT JOIN placed p ON p.job_id = d.job_id WHERE j.job_id = d.job_id
+)
+SELECT concurrency_key FROM due ORDER BY run_at, seq;
+
+-- name: delayed_queues
+-- One probe for each queue, not a read of all delayed jobs.
+WITH RECURSIVE q AS (
+    (SELECT queue FROM inbox_jobs WHERE status = 'queued' AND held = 'delay' ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT n.queue FROM q CROSS JOIN LATERAL (
+        SELECT j.queue FROM inbox_jobs j WHERE j.status = 'queued' AND j.held = 'delay' AND j.queue > q.queue
+        ORDER BY j.queue LIMIT 1
+    ) n
+)
+SELECT queue FROM q;
+
+-- name: keys_waiting
+WITH RECURSIVE k AS (
+    (SELECT concurrency_key FROM inbox_jobs WHERE status = 'queued' AND held = 'slot' ORDER BY concurrency_key LIMIT 1)
+    UNION ALL
+    SELECT n.concurrency_key FROM k CROSS JOIN LATERAL (
+        SELECT j.concurrency_key FROM inbox_jobs j
+        WHERE j.status = 'queued' AND j.held = 'slot' AND j.concurrency_key > k.concurrency_key
+        ORDER BY j.concurrency_key LIMIT 1
+    ) n
+)
+SELECT concurrency_key FROM k;
+
+-- name: heartbeat
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+)
+UPDATE inbox_jobs j SET lease_expires_at = clock.now + $4::bigint, heartbeat_at = clock.now
+FROM unnest($2::uuid[], $3::integer[]) AS a (job_id, claim_version) CROSS JOIN clock
+WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 'running'
+RETURNING j.job_id, j.claim_version, j.cancel_requested_at IS NOT NULL;
+
+-- name: settle
+-- Optimistic: `cur` reads the rows without locks, and the update takes only rows that are still that very version
+-- (ctid and xmin), so that whatever else was read by the statement's one snapshot still holds. A row that was changed
+-- meanwhile is not moved; the caller decides it again with the row locked. With $2 nothing at all is done if a job
+-- has a concurrency key or dependents to serve (ord 0 says so). flags: 1 starts, 2 refund, 4 lease lost,
+-- 8 refreshed, 16 only if expired.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), cur AS MATERIALIZED (
+    SELECT o.ctid AS row_id, o.xmin AS row_version, a.*, o.concurrency_key, clock.now, greatest(clock.now, o.event_ms) AS at,
+           o.attempt_started_at AS begun_at, o.worker_id AS owner,
+           o.attempt_count + CASE WHEN a.flags & 1 = 1 AND o.attempt_started_at IS NULL THEN 1 ELSE 0 END AS attempt
+    FROM unnest(
+        $3::uuid[], $4::integer[], $5::text[], $6::text[], $7::integer[], $8::text[], $9::float8[], $10::text[],
+        $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::text[], $17::text[], $18::text[]
+    ) WITH ORDINALITY AS a (
+        job_id, claim_version, from_status, status, flags, stage, progress, result, error, fresh_attempts,
+        cancel_reason, delay_ms, outcome, event_type, event_step, event_data, ord
+    ) CROSS JOIN clock JOIN inbox_jobs o ON o.job_id = a.job_id
+    WHERE o.claim_version = a.claim_version AND o.status = a.from_status
+      AND (a.flags & 16 = 0 OR o.lease_expires_at < clock.now)
+    ORDER BY a.job_id
+), special AS MATERIALIZED (
+    SELECT $2::boolean AND EXISTS (
+        SELECT FROM cur c WHERE c.status <> 'running' AND (
+            c.concurrency_key IS NOT NULL
+            OR (c.status <> 'queued' AND EXISTS (SELECT FROM job_dependencies d WHERE d.depends_on = c.job_id))
+        )
+    ) AS found
+), placed AS MATERIALIZED (
+    SELECT nextval('inbox_jobs_line') AS position, q.ord
+    FROM (SELECT c.ord FROM cur c WHERE c.status = 'queued' ORDER BY c.ord) q
+), moved AS (
+    UPDATE inbox_jobs j SET
+        status = c.status,
+        updated_at = c.at,
+        stage = coalesce(c.stage, j.stage),
+        progress = greatest(j.progress, c.progress),
+        attempt_count = c.attempt - (c.flags >> 1 & 1),
+        started_at = CASE WHEN c.flags & 1 = 1 THEN coalesce(j.started_at, c.at) ELSE j.started_at END,
+        attempt_started_at = CASE WHEN c.status <> 'running' THEN NULL
+            WHEN c.flags & 1 = 1 THEN coalesce(j.attempt_started_at, c.at) ELSE j.attempt_started_at END,
+        lease_losses = CASE WHEN j.ended_at IS NOT NULL THEN 0 ELSE j.lease_losses + (c.flags >> 2 & 1) END,
+        refresh_count = j.refresh_count + (c.flags >> 3 & 1),
+        result = coalesce(c.result, j.result),
+        error = CASE WHEN c.status = 'succeeded' THEN NULL ELSE coalesce(c.error, j.error) END,
+        max_attempts = CASE WHEN c.fresh_attempts <> 0 THEN j.attempt_count + c.fresh_attempts ELSE j.max_attempts END,
+        cancel_requested_at = CASE WHEN j.ended_at IS NOT NULL THEN NULL
+            WHEN c.cancel_reason IS NOT NULL THEN coalesce(j.cancel_requested_at, c.at) ELSE j.cancel_requested_at END,
+        cancel_reason = CASE WHEN j.ended_at IS NOT NULL THEN NULL ELSE coalesce(c.cancel_reason, j.cancel_reason) END,
+        blocked_by = CASE WHEN j.ended_at IS NOT NULL THEN 0 ELSE j.blocked_by END,
+        broken_by = CASE WHEN j.ended_at IS NOT NULL THEN NULL ELSE j.broken_by END,
+        lease_expires_at = CASE WHEN c.status = 'running' THEN j.lease_expires_at END,
+        heartbeat_at = CASE WHEN c.status = 'running' THEN j.heartbeat_at END,
+        ended_at = CASE WHEN c.status IN ('queued', 'running') THEN NULL ELSE c.at END,
+        worker_id = CASE WHEN c.status = 'queued' THEN NULL ELSE j.worker_id END,
+        run_at = CASE WHEN c.status = 'queued' THEN c.now + c.delay_ms ELSE j.run_at END,
+        position = coalesce(p.position, j.position),
+        held = CASE WHEN c.status <> 'queued' THEN NULL WHEN c.delay_ms > 0 THEN 'delay'
+            WHEN j.concurrency_key IS NOT NULL THEN 'slot' END,
+        event_seq = j.event_seq + CASE WHEN c.event_type IS NULL THEN 0 ELSE 1 END,
+        event_ms = CASE WHEN c.event_type IS NULL THEN j.event_ms ELSE c.at END
+    FROM special CROSS JOIN cur c LEFT JOIN placed p ON p.ord = c.ord
+    WHERE j.ctid = c.row_id AND j.xmin = c.row_version AND NOT special.found
+    RETURNING j.job_id, j.event_seq, j.progress, j.requester_id, j.concurrency_key, c.claim_version, c.at, c.now, c.begun_at,
+        c.owner, c.attempt, c.outcome, c.error, c.event_type, c.event_step, c.event_data, c.ord
+), noted AS (
+    INSERT INTO job_events
+    SELECT job_id, event_seq, at, event_type, event_step, progress, event_data FROM moved WHERE event_type IS NOT NULL
+), attempted AS (
+    INSERT INTO job_attempts
+    SELECT job_id, claim_version, attempt, owner, coalesce(begun_at, at), at, outcome, error
+    FROM moved WHERE outcome IS NOT NULL
+), kept AS (
+    INSERT INTO job_checkpoints
+    SELECT m.job_id, a.name, a.data FROM unnest($19::bigint[], $20::text[], $21::text[]) AS a (ord, name, data)
+    JOIN moved m ON m.ord = a.ord
+    ON CONFLICT (job_id, name) DO UPDATE SET data = excluded.data
+), told AS (
+    INSERT INTO job_outbox_events (event_id, job_id, requester_id, endpoint, body, run_at, created_at)
+    SELECT a.event_id, m.job_id, m.requester_id, a.endpoint, a.body, m.now, m.now
+    FROM unnest($22::bigint[], $23::text[], $24::text[], $25::text[])
+        WITH ORDINALITY AS a (ord, event_id, endpoint, body, place)
+    JOIN moved m ON m.ord = a.ord ORDER BY a.place
+)
+SELECT ord, concurrency_key FROM moved
+UNION ALL SELECT 0, NULL FROM special WHERE found;
+
+-- name: lock_jobs
+SELECT job_id FROM inbox_jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR UPDATE;
+
+-- name: ties
+-- What hangs on jobs that are locked by now: their concurrency key, and whether others wait for them.
+SELECT j.job_id, j.concurrency_key, EXISTS (SELECT FROM job_dependencies d WHERE d.depends_on = j.job_id)
+FROM inbox_jobs j WHERE j.job_id = ANY ($1::uuid[]);
+
+-- name: repeated
+SELECT a.ord FROM unnest($1::uuid[], $2::integer[], $3::text[]) WITH ORDINALITY AS a (job_id, claim_version, outcome, ord)
+JOIN job_attempts t ON t.job_id = a.job_id AND t.claim_version = a.claim_version AND t.outcome = a.outcome;
+
+-- name: dependents
+SELECT j.job_id, j.blocked_by, j.run_at, j.concurrency_key, j.on_dependency_failure
+FROM job_dependencies d JOIN inbox_jobs j ON j.job_id = d.job_id
+WHERE d.depends_on = $1 AND j.status = 'queued' AND j.held = 'dependency' ORDER BY j.seq FOR UPDATE OF j;
+
+-- name: undepend
+DELETE FROM job_dependencies WHERE depends_on = $1 AND job_id = ANY ($2::uuid[]);
+
+-- name: unblock
+WITH placed AS MATERIALIZED (
+    SELECT nextval('inbox_jobs_line') AS position, a.job_id, a.held
+    FROM (
+        SELECT u.job_id, u.held FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (job_id, held, ord) ORDER BY u.ord
+    ) a
+)
+UPDATE inbox_jobs j SET blocked_by = j.blocked_by - 1, position = p.position,
+    held = CASE WHEN j.blocked_by > 1 THEN 'dependency' ELSE p.held END
+FROM placed p WHERE j.job_id = p.job_id;
+
+-- name: break_dependents
+UPDATE inbox_jobs SET broken_by = coalesce(broken_by, $1) WHERE job_id = ANY ($2::uuid[]);
+
+-- name: expired
+SELECT * FROM inbox_jobs
+WHERE status = 'running'
+  AND lease_expires_at < coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint)
+ORDER BY lease_expires_at, seq LIMIT $2::bigint;
+
+-- name: broken
+SELECT * FROM inbox_jobs WHERE status = 'queued' AND broken_by IS NOT NULL ORDER BY seq LIMIT $1::bigint;
+
+-- name: prune
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), chosen AS MATERIALIZED (
+    (
+        SELECT job_id, ended_at, seq FROM inbox_jobs WHERE ended_at IS NOT NULL AND ended_at < $2::bigint
+        ORDER BY ended_at, seq LIMIT $3::bigint
+    )
+    UNION
+    SELECT j.job_id, j.ended_at, j.seq FROM clock CROSS JOIN LATERAL (
+        SELECT job_id, ended_at, seq FROM inbox_jobs
+        WHERE ended_at IS NOT NULL AND ttl_s IS NOT NULL AND ended_at + ttl_s * 1000 < clock.now
+    ) j
+    ORDER BY ended_at, seq LIMIT $3::bigint
+), gone AS MATERIALIZED (
+    SELECT j.job_id FROM chosen c JOIN inbox_jobs j ON j.job_id = c.job_id
+    WHERE j.ended_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j SKIP LOCKED
+), events AS (
+    DELETE FROM job_events t USING gone WHERE t.job_id = gone.job_id
+), attempts AS (
+    DELETE FROM job_attempts t USING gone WHERE t.job_id = gone.job_id
+), checkpoints AS (
+    DELETE FROM job_checkpoints t USING gone WHERE t.job_id = gone.job_id
+), dependencies AS (
+    DELETE FROM job_dependencies t USING gone WHERE t.depends_on = gone.job_id
+), outbox AS (
+    DELETE FROM job_outbox_events t USING gone WHERE t.job_id = gone.job_id AND t.status IN ('delivered', 'dead_letter')
+), keys AS (
+    DELETE FROM idempotency_keys USING clock WHERE expires_at <= clock.now
+), jobs AS (
+    DELETE FROM inbox_jobs t USING gone WHERE t.job_id = gone.job_id RETURNING 1
+)
+SELECT count(*) FROM jobs;
+
+-- name: get
+SELECT * FROM inbox_jobs WHERE job_id = ANY ($1::uuid[]);
+
+-- name: find
+SELECT * FROM inbox_jobs
+WHERE ($1::bigint IS NULL OR seq < $1) AND ($2::text IS NULL OR requester_id = $2) AND ($3::text IS NULL OR kind = $3)
+  AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR contract = $5)
+  AND ($6::bigint IS NULL OR created_at >= $6) AND ($7::bigint IS NULL OR created_at < $7)
+  AND ($8::text[] IS NULL OR status = ANY ($8))
+ORDER BY seq DESC LIMIT $9::bigint;
+
+-- name: find_of_requester
+SELECT * FROM inbox_jobs
+WHERE requester_id = $2 AND seq < coalesce($1::bigint, 9223372036854775807) AND ($3::text IS NULL OR kind = $3)
+  AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR contract = $5)
+  AND ($6::bigint IS NULL OR created_at >= $6) AND ($7::bigint IS NULL OR created_at < $7)
+  AND ($8::text[] IS NULL OR status = ANY ($8))
+ORDER BY requester_id DESC, seq DESC LIMIT $9::bigint;
+
+-- name: counts
+SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;
+
+-- name: attempts
+SELECT * FROM job_attempts WHERE job_id = $1 ORDER BY claim_version;
+
+-- name: checkpoints
+SELECT name, data FROM job_checkpoints WHERE job_id = $1 ORDER BY name;
+
+-- name: events
+SELECT e.* FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS a (job_id, after, ord)
+CROSS JOIN LATERAL (
+    SELECT * FROM job_events t WHERE t.job_id = a.job_id AND t.seq > a.after ORDER BY t.seq LIMIT $3::bigint
+) e
+ORDER BY a.ord, e.seq;
+
+-- name: outbox_claim
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), lost AS MATERIALIZED (
+    SELECT l.seq FROM clock CROSS JOIN LATERAL (
+        SELECT seq FROM job_outbox_events WHERE status = 'delivering' AND lease_expires_at < clock.now
+        ORDER BY lease_expires_at, seq LIMIT $4::bigint FOR UPDATE SKIP LOCKED
+    ) l
+), due AS MATERIALIZED (
+    SELECT l.seq FROM clock CROSS JOIN LATERAL (
+        SELECT seq FROM job_outbox_events WHERE status = 'pending' AND run_at <= clock.now
+        ORDER BY run_at, seq LIMIT $4::bigint - (SELECT count(*) FROM lost) FOR UPDATE SKIP LOCKED
+    ) l
+), chosen AS (
+    SELECT seq, 1 AS losses FROM lost UNION ALL SELECT seq, 0 FROM due
+)
+UPDATE job_outbox_events o SET
+    status = 'delivering', worker_id = $2, claim_version = o.claim_version + 1, heartbeat_at = clock.now,
+    lease_expires_at = clock.now + $3::bigint, attempt_count = o.attempt_count + c.losses
+FROM chosen c CROSS JOIN clock WHERE o.seq = c.seq
+RETURNING o.*;
+
+-- name: outbox_heartbeat
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+)
+UPDATE job_outbox_events o SET lease_expires_at = clock.now + $4::bigint, heartbeat_at = clock.now
+FROM unnest($2::text[], $3::integer[]) AS a (event_id, claim_version) CROSS JOIN clock
+WHERE o.event_id = a.event_id AND o.claim_version = a.claim_version AND o.status = 'delivering'
+RETURNING o.event_id, o.claim_version, false;
+
+-- name: outbox_settle
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+)
+UPDATE job_outbox_events o SET
+    status = a.status, attempt_count = o.attempt_count + a.counts, error = coalesce(a.error, o.error),
+    lease_expires_at = NULL, heartbeat_at = NULL,
+    run_at = CASE WHEN a.status = 'pending' THEN clock.now + a.delay_ms ELSE o.run_at END,
+    worker_id = CASE WHEN a.status = 'pending' THEN NULL ELSE o.worker_id END,
+    ended_at = CASE WHEN a.status = 'pending' THEN NULL ELSE clock.now END
+FROM unnest($2::text[], $3::integer[], $4::text[], $5::integer[], $6::text[], $7::bigint[])
+    AS a (event_id, claim_version, status, counts, error, delay_ms) CROSS JOIN clock
+WHERE o.event_id = a.event_id AND o.claim_version = a.claim_version AND o.status = 'delivering'
+RETURNING o.event_id, o.claim_version;
+
+-- name: outbox_find
+SELECT * FROM job_outbox_events
+WHERE ($1::uuid IS NULL OR job_id = $1) AND ($2::text IS NULL OR status = $2) ORDER BY seq LIMIT $3::bigint;
+
+-- name: pause
+INSERT INTO paused_queues VALUES ($1) ON CONFLICT DO NOTHING;
+
+-- name: resume
+DELETE FROM paused_queues WHERE queue = $1;
+
+-- name: paused
+SELECT queue FROM paused_queues;
+
+-- name: create_document
+INSERT INTO documents VALUES ($1, $2, $3, 1) ON CONFLICT DO NOTHING RETURNING version;
+
+-- name: change_document
+UPDATE documents SET body = $3, version = version + 1 WHERE kind = $1 AND id = $2 AND version = $4 RETURNING version;
+
+-- name: documents
+SELECT kind, id, body, version FROM documents WHERE kind = $1 AND ($2::text IS NULL OR id = $2) ORDER BY id;
+
+-- name: delete_document
+DELETE FROM documents WHERE kind = $1 AND id = $2 RETURNING 1;

@@ -1,0 +1,199 @@
+-- The whole schema: the sum of migrations/*.sql, for reading. A test holds the two equal; change both.
+
+-- The engine's tables. `seq` and `position` are the store's own; the other columns of inbox_jobs are, in order,
+-- the fields of kernel.job.Job, and later migrations append to both. Times are milliseconds since the epoch.
+-- Keys are compared byte by byte (COLLATE "C"): the same order on every store, and cheaper.
+
+-- One sequence numbers jobs as they come and places as they enter the line.
+CREATE SEQUENCE inbox_jobs_line;
+
+-- Rows over 2 KB are toasted down to 256 bytes, uncompressed: large payloads, results and errors leave the hot row,
+-- and a move of the job copies pointers only. Vacuum comes early, because each job leaves two dead versions.
+CREATE TABLE inbox_jobs (
+    seq bigint NOT NULL,
+    position bigint NOT NULL,
+    job_id uuid PRIMARY KEY,
+    requester_id text COLLATE "C" NOT NULL,
+    contract text NOT NULL,
+    kind text NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    priority integer NOT NULL,
+    status text NOT NULL DEFAULT 'queued'
+        CHECK (status IN ('queued', 'running', 'succeeded', 'failed', 'dead_letter', 'canceled')),
+    stage text NOT NULL DEFAULT '',
+    held text CHECK (held IN ('delay', 'dependency', 'slot')),
+    progress double precision NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 100),
+    run_at bigint NOT NULL,
+    payload text NOT NULL,
+    result text,
+    error text,
+    worker_id text,
+    claim_version integer NOT NULL DEFAULT 0,
+    lease_expires_at bigint,
+    heartbeat_at bigint,
+    attempt_count integer NOT NULL DEFAULT 0,
+    max_attempts integer NOT NULL,
+    lease_losses integer NOT NULL DEFAULT 0,
+    refresh_count integer NOT NULL DEFAULT 0,
+    retry text NOT NULL DEFAULT '',
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    started_at bigint,
+    attempt_started_at bigint,
+    ended_at bigint,
+    cancel_requested_at bigint,
+    cancel_reason text,
+    unique_key text COLLATE "C",
+    concurrency_key text COLLATE "C",
+    blocked_by integer NOT NULL DEFAULT 0,
+    broken_by uuid,
+    on_dependency_failure text NOT NULL DEFAULT 'cancel',
+    ttl_s bigint,
+    correlation_id text NOT NULL DEFAULT '',
+    event_seq integer NOT NULL DEFAULT 1,
+    event_ms bigint NOT NULL,
+    CHECK ((status IN ('queued', 'running')) = (ended_at IS NULL)),
+    CHECK ((status = 'running') = (lease_expires_at IS NOT NULL)),
+    CHECK (started_at IS NULL OR started_at >= created_at),
+    CHECK (ended_at IS NULL OR ended_at >= coalesce(started_at, created_at))
+) WITH (
+    fillfactor = 80,
+    toast_tuple_target = 256,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.1,
+    autovacuum_analyze_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_threshold = 1000,
+    autovacuum_vacuum_cost_limit = 2000
+);
+ALTER TABLE inbox_jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
+ALTER TABLE inbox_jobs ALTER COLUMN result SET STORAGE EXTERNAL;
+ALTER TABLE inbox_jobs ALTER COLUMN error SET STORAGE EXTERNAL;
+
+CREATE INDEX inbox_jobs_by_age ON inbox_jobs (seq);
+CREATE INDEX inbox_jobs_claimable ON inbox_jobs (queue, priority DESC, position)
+    WHERE status = 'queued' AND held IS NULL;
+CREATE INDEX inbox_jobs_delayed ON inbox_jobs (queue, run_at, seq)
+    WHERE status = 'queued' AND held = 'delay';
+CREATE INDEX inbox_jobs_waiting_for_slot ON inbox_jobs (concurrency_key, priority DESC, seq)
+    WHERE status = 'queued' AND held = 'slot';
+CREATE INDEX inbox_jobs_in_slot ON inbox_jobs (concurrency_key)
+    WHERE concurrency_key IS NOT NULL AND (status = 'running' OR (status = 'queued' AND held IS NULL));
+CREATE INDEX inbox_jobs_broken ON inbox_jobs (seq)
+    WHERE status = 'queued' AND broken_by IS NOT NULL;
+CREATE INDEX inbox_jobs_leased ON inbox_jobs (lease_expires_at, seq)
+    WHERE status = 'running';
+CREATE INDEX inbox_jobs_ended ON inbox_jobs (ended_at, seq)
+    WHERE ended_at IS NOT NULL;
+CREATE INDEX inbox_jobs_short_lived ON inbox_jobs ((ended_at + ttl_s * 1000))
+    WHERE ended_at IS NOT NULL AND ttl_s IS NOT NULL;
+CREATE UNIQUE INDEX inbox_jobs_active_unique_key ON inbox_jobs (unique_key)
+    WHERE unique_key IS NOT NULL AND status IN ('queued', 'running');
+CREATE INDEX inbox_jobs_of_requester ON inbox_jobs (requester_id, seq);
+
+CREATE TABLE job_events (
+    job_id uuid NOT NULL,
+    seq integer NOT NULL,
+    ms bigint NOT NULL,
+    type text NOT NULL,
+    step text NOT NULL,
+    progress double precision NOT NULL,
+    data text NOT NULL,
+    PRIMARY KEY (job_id, seq)
+) WITH (autovacuum_vacuum_cost_limit = 2000);
+
+CREATE TABLE job_attempts (
+    job_id uuid NOT NULL,
+    claim_version integer NOT NULL,
+    attempt integer NOT NULL,
+    worker_id text NOT NULL,
+    started_at bigint NOT NULL,
+    ended_at bigint NOT NULL,
+    outcome text NOT NULL,
+    error text,
+    PRIMARY KEY (job_id, claim_version)
+) WITH (autovacuum_vacuum_cost_limit = 2000);
+
+CREATE TABLE job_checkpoints (
+    job_id uuid NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    data text NOT NULL,
+    PRIMARY KEY (job_id, name)
+);
+
+CREATE TABLE job_dependencies (
+    depends_on uuid NOT NULL,
+    job_id uuid NOT NULL,
+    PRIMARY KEY (depends_on, job_id)
+);
+
+CREATE TABLE job_outbox_events (
+    seq bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    event_id text NOT NULL UNIQUE,
+    job_id uuid NOT NULL,
+    requester_id text COLLATE "C" NOT NULL,
+    endpoint text NOT NULL,
+    body text NOT NULL,
+    status text NOT NULL DEFAULT 'pending'
+        CHECK (status IN ('pending', 'delivering', 'delivered', 'dead_letter')),
+    run_at bigint NOT NULL,
+    attempt_count integer NOT NULL DEFAULT 0,
+    worker_id text,
+    claim_version integer NOT NULL DEFAULT 0,
+    lease_expires_at bigint,
+    heartbeat_at bigint,
+    created_at bigint NOT NULL,
+    ended_at bigint,
+    error text
+) WITH (
+    fillfactor = 80,
+    toast_tuple_target = 256,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_analyze_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_threshold = 1000,
+    autovacuum_vacuum_cost_limit = 2000
+);
+
+CREATE INDEX job_outbox_events_due ON job_outbox_events (run_at, seq) WHERE status = 'pending';
+CREATE INDEX job_outbox_events_leased ON job_outbox_events (lease_expires_at, seq) WHERE status = 'delivering';
+CREATE INDEX job_outbox_events_of_job ON job_outbox_events (job_id);
+
+CREATE TABLE idempotency_keys (
+    requester_id text COLLATE "C" NOT NULL,
+    idempotency_key text COLLATE "C" NOT NULL,
+    request_hash text NOT NULL,
+    job_id uuid NOT NULL,
+    response text NOT NULL,
+    expires_at bigint NOT NULL,
+    PRIMARY KEY (requester_id, idempotency_key)
+);
+
+CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at);
+
+CREATE TABLE concurrency_limits (
+    concurrency_key text COLLATE "C" PRIMARY KEY,
+    max_running integer NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE paused_queues (queue text COLLATE "C" PRIMARY KEY);
+
+CREATE TABLE documents (
+    kind text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    body text NOT NULL,
+    version integer NOT NULL,
+    PRIMARY KEY (kind, id)
+);
+
+-- The table names of the other contracts.
+CREATE VIEW jobs AS
+SELECT job_id AS id, status, kind AS job_type, payload, result, error, attempt_count AS attempts, max_attempts, progress,
+       priority, to_timestamp(run_at / 1000.0) AS run_at, to_timestamp(created_at / 1000.0) AS created_at,
+       to_timestamp(updated_at / 1000.0) AS updated_at, to_timestamp(started_at / 1000.0) AS started_at,
+       to_timestamp(ended_at / 1000.0) AS ended_at
+FROM inbox_jobs;
+
+CREATE VIEW job_leases AS
+SELECT job_id, worker_id, claim_version, to_timestamp(lease_expires_at / 1000.0) AS lease_expires_at
+FROM inbox_jobs WHERE status = 'running';

@@ -1,0 +1,153 @@
+"""The settle verb: one optimistic statement for a batch, and a transaction for what needs locks or an order.
+
+The statement decides alone when no job in the batch has a concurrency key, dependents or follow-ups, and no job comes
+twice. What it did not move (a stale fence, or a row that changed at that very moment) is decided again under locks.
+Repeating a whole batch after StoreUnavailable is safe for settlements with an outcome: they answer REPEATED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from callsheet.kernel.commands import IS_UUID
+from callsheet.kernel.errors import DuplicateJob
+from callsheet.kernel.job import Status
+from callsheet.store.protocol import Settled
+from callsheet.store.queries import Queries
+
+from .enqueue import enqueue_within
+from .line import admit, release_dependents
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callsheet.kernel.settlement import Settlement
+
+    from .connection import Database
+
+Q = Queries("callsheet.store.postgres")
+SPECIAL = 0
+Numbered = list[tuple[int, "Settlement"]]
+
+
+async def settle(db: Database, settlements: Sequence[Settlement], now: int | None) -> list[Settled]:
+    """Apply each settlement whose fence holds."""
+    answers = [Settled.STALE] * len(settlements)
+    rest = [(i, s) for i, s in enumerate(settlements) if IS_UUID(s.job_id)]
+    try:
+        if rest and _plain(rest):
+            moved = {ord_ for ord_, _ in await db.fetch(Q.settle, *_parameters(rest, now, alone=True))}
+            if SPECIAL not in moved:
+                for ord_ in moved:
+                    answers[rest[ord_ - 1][0]] = Settled.APPLIED
+                rest = [pair for place, pair in enumerate(rest, 1) if place not in moved]
+        if rest:
+            for i, answer in (await db.transact(lambda session: _Locked(session).settle(rest, now))).items():
+                answers[i] = answer
+    except asyncpg.UniqueViolationError as error:
+        raise DuplicateJob(f"a key or an id of these jobs is in use already ({error})") from error
+    return answers
+
+
+def _plain(rest: Numbered) -> bool:
+    return len({s.job_id for _, s in rest}) == len(rest) and not any(s.follow_ups for _, s in rest)
+
+
+class _Locked:
+    """A batch inside a transaction that holds the locks of its jobs: settlements in order, plain runs in one go."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._answers: dict[int, Settled] = {}
+
+    async def settle(self, rest: Numbered, now: int | None) -> dict[int, Settled]:
+        ids = list({s.job_id for _, s in rest})
+        at: int = await self._session.fetchval(Q.now, now)
+        await self._session.fetch(Q.lock_jobs, ids)
+        rows = await self._session.fetch(Q.ties, ids)
+        await self._session.fetch(Q.lock_slots, list({row[1] for row in rows if row[1] is not None}))
+        tied = {row[0] for row in rows if row[1] is not None or row[2]}
+        run: Numbered = []
+        for i, s in rest:
+            if any(s.job_id == other.job_id for _, other in run):
+                await self._apply(run, at)
+                run = []
+            if s.status is not Status.RUNNING and (s.follow_ups or s.job_id in tied):
+                await self._apply(run, at)
+                run = []
+                await self._apply_with_ties(i, s, at)
+                tied |= {parent for new in s.follow_ups for parent in new.depends_on}
+            else:
+                run.append((i, s))
+        await self._apply(run, at)
+        return self._answers
+
+    async def _apply(self, run: Numbered, now: int) -> dict[int, str | None]:
+        """One statement; the concurrency keys of those that were moved, by place (from 1)."""
+        if not run:
+            return {}
+        moved = dict(await self._session.fetch(Q.settle, *_parameters(run, now, alone=False)))
+        missed = [(i, s) for place, (i, s) in enumerate(run, 1) if place not in moved]
+        self._answers |= {i: Settled.APPLIED for place, (i, _) in enumerate(run, 1) if place in moved}
+        if missed:
+            self._answers |= await self._repeated(missed)
+        return moved
+
+    async def _apply_with_ties(self, i: int, s: Settlement, now: int) -> None:
+        moved = await self._apply([(i, s)], now)
+        if not moved:
+            return
+        if s.follow_ups:
+            await enqueue_within(self._session, s.follow_ups, now)
+        if s.status.terminal:
+            await release_dependents(self._session, s.job_id, s.status, now)
+        if (key := moved[1]) is not None:
+            await admit(self._session, [key])
+
+    async def _repeated(self, missed: Numbered) -> dict[int, Settled]:
+        """Whether these claims' attempts have ended with the same outcome before."""
+        rows = await self._session.fetch(
+            Q.repeated,
+            [s.job_id for _, s in missed],
+            [s.claim_version for _, s in missed],
+            [s.outcome.value if s.outcome else None for _, s in missed],
+        )
+        again = {ord_ for (ord_,) in rows}
+        return {
+            i: Settled.REPEATED if place in again else Settled.STALE for place, (i, _) in enumerate(missed, 1)
+        }
+
+
+def _flags(s: Settlement) -> int:
+    return s.starts | s.refund << 1 | s.lease_lost << 2 | s.refreshed << 3 | s.expired_only << 4
+
+
+def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object, ...]:
+    batch = [s for _, s in run]
+    events = [s.event or (None, None, None) for s in batch]
+    kept = [(place, *s.checkpoint) for place, s in enumerate(batch, 1) if s.checkpoint is not None]
+    told = [(place, *out) for place, s in enumerate(batch, 1) for out in s.outbox]
+    return (
+        now,
+        alone,
+        [s.job_id for s in batch],
+        [s.claim_version for s in batch],
+        [s.from_status.value for s in batch],
+        [s.status.value for s in batch],
+        [_flags(s) for s in batch],
+        [s.stage for s in batch],
+        [s.progress or 0.0 for s in batch],
+        [s.result for s in batch],
+        [s.error for s in batch],
+        [s.fresh_attempts for s in batch],
+        [s.cancel_reason for s in batch],
+        [s.delay_ms for s in batch],
+        [s.outcome.value if s.outcome is not None else None for s in batch],
+        [e[0] for e in events],
+        [e[1] for e in events],
+        [e[2] for e in events],
+        *([row[column] for row in kept] for column in range(3)),
+        *([row[column] for row in told] for column in range(4)),
+    )

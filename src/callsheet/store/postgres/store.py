@@ -1,0 +1,244 @@
+"""The PostgreSQL store: the protocol's verbs, each one statement or one short transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from callsheet.kernel.errors import DocumentConflict
+from callsheet.kernel.job import Event, Status
+from callsheet.store.protocol import Document, Hint, JobPage, Remembered, Settled
+from callsheet.store.queries import Queries
+from callsheet.store.rows import attempt_of, job_of, outbox_event_of, running_attempt
+
+from . import line, schema
+from .claim import claim, heartbeat
+from .connection import Database
+from .enqueue import enqueue
+from .floor import Floor
+from .ids import known_ids
+from .settle import settle
+from .target import Target
+from .wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from callsheet.kernel.job import Attempt, Claim, Delivery, Job, Json, NewJob, OutboxEvent
+    from callsheet.kernel.settlement import OutboxSettlement, Settlement
+    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery
+
+Q = Queries("callsheet.store.postgres")
+
+
+class PostgresStore:
+    """All of the protocol on one PostgreSQL database (13 or newer). Many processes and machines may share it."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.durability = "PostgreSQL, not open"
+        self._db = Database(target)
+        self._floor = Floor()
+        self._wire = Wire(target)
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """From `postgresql://…`; `?pgbouncer=true` behind a transaction pooler, `?pool_size=5`."""
+        return cls(Target.from_url(url))
+
+    async def open(self) -> Self:
+        """Connect and check the schema; raises SchemaMismatch when `migrate()` has to run first."""
+        try:
+            await self._db.open()
+            await schema.check(self._db)
+            ((commit, fsync, version),) = await self._db.fetch(Q.durability)
+        except BaseException:
+            await self._db.close()
+            raise
+        lost = "" if fsync == "on" else ", fsync=off: a crash of the server loses data"
+        self.durability = f"PostgreSQL {version.split()[0]}, synchronous_commit={commit}{lost}"
+        self._wire.start()
+        return self
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._wire.stop()
+        await self._db.close()
+
+    async def migrate(self) -> list[str]:
+        """Run the migrations that are missing, in one transaction; the store need not be open."""
+        return await schema.migrate(self.target)
+
+    async def now(self) -> int:
+        """The server's clock."""
+        now: int = (await self._db.fetch(Q.now, None))[0][0]
+        return now
+
+    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+        """See the protocol."""
+        answers = await enqueue(self._db, batch, now)
+        self._wire.send(Hint(frozenset({new.queue for new in batch})))
+        return answers
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        """See the protocol."""
+        return await claim(self._db, self._floor, request, now)
+
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[Beat]:
+        """See the protocol."""
+        return await heartbeat(self._db, Q.heartbeat, claims, lease_ms, now)
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """See the protocol."""
+        answers = await settle(self._db, settlements, now)
+        self._wire.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
+        return answers
+
+    async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
+        """See the protocol."""
+        return [job_of(row) for row in await self._db.fetch(Q.expired, now, limit)]
+
+    async def broken(self, limit: int) -> list[Job]:
+        """See the protocol."""
+        return [job_of(row) for row in await self._db.fetch(Q.broken, limit)]
+
+    async def promote(self, *, now: int | None = None) -> int:
+        """See the protocol."""
+        return await self._db.transact(lambda session: line.promote(session, now))
+
+    async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
+        """See the protocol."""
+        count: int = (await self._db.fetch(Q.prune, now, ended_before, limit))[0][0]
+        return count
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """See the protocol."""
+        jobs = {job.job_id: job for job in map(job_of, await self._db.fetch(Q.get, known_ids(job_ids)))}
+        return [jobs.get(job_id) for job_id in job_ids]
+
+    async def find(self, query: JobQuery) -> JobPage:
+        """See the protocol."""
+        rows = await self._db.fetch(
+            Q.find if query.requester_id is None else Q.find_of_requester,
+            int(query.cursor) if query.cursor else None,
+            query.requester_id,
+            query.kind,
+            query.queue,
+            query.contract,
+            query.created_from,
+            query.created_to,
+            [status.value for status in query.statuses] or None,
+            query.limit,
+        )
+        return JobPage([job_of(row) for row in rows], str(rows[-1][0]) if len(rows) == query.limit else None)
+
+    async def counts(self) -> dict[str, dict[Status, int]]:
+        """See the protocol."""
+        found: dict[str, dict[Status, int]] = {}
+        for queue, status, count in await self._db.fetch(Q.counts):
+            found.setdefault(queue, {})[Status(status)] = count
+        return found
+
+    async def attempts(self, job_id: str) -> list[Attempt]:
+        """See the protocol."""
+        (job,) = await self.get([job_id])
+        if job is None:
+            return []
+        ended = [attempt_of(row) for row in await self._db.fetch(Q.attempts, job_id)]
+        open_ = job.started and all(attempt.claim_version != job.claim_version for attempt in ended)
+        return [*ended, running_attempt(job)] if open_ else ended
+
+    async def checkpoints(self, job_id: str) -> dict[str, Json]:
+        """See the protocol."""
+        return dict(await self._db.fetch(Q.checkpoints, job_id)) if known_ids([job_id]) else {}
+
+    async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
+        """See the protocol."""
+        ids = known_ids(after)
+        return [Event(*row) for row in await self._db.fetch(Q.events, ids, [after[id_] for id_ in ids], limit)]
+
+    async def hints(self) -> AsyncIterator[Hint]:
+        """In-process at once; from other processes by LISTEN, or every 250 ms where that is not to be had."""
+        async for hint in self._wire.local.receive():
+            yield hint
+
+    async def outbox_claim(
+        self, worker_id: str, *, limit: int, lease_ms: int, now: int | None = None
+    ) -> list[OutboxEvent]:
+        """See the protocol."""
+        rows = await self._db.fetch(Q.outbox_claim, now, worker_id, lease_ms, limit)
+        return [outbox_event_of(row) for row in sorted(rows, key=lambda row: row[0])]
+
+    async def outbox_heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[Beat]:
+        """See the protocol."""
+        return await heartbeat(self._db, Q.outbox_heartbeat, claims, lease_ms, now)
+
+    async def outbox_settle(
+        self, settlements: Sequence[OutboxSettlement], *, now: int | None = None
+    ) -> list[Settled]:
+        """See the protocol."""
+        first = {(s.event_id, s.claim_version): s for s in reversed(settlements)}
+        asked = sorted(first.values(), key=lambda s: s.event_id)
+        rows = await self._db.fetch(
+            Q.outbox_settle,
+            now,
+            [s.event_id for s in asked],
+            [s.claim_version for s in asked],
+            [s.status.value for s in asked],
+            [int(s.counts) for s in asked],
+            [s.error for s in asked],
+            [s.delay_ms for s in asked],
+        )
+        applied = {(row[0], row[1]) for row in rows}
+        return [
+            Settled.APPLIED
+            if (key := (s.event_id, s.claim_version)) in applied and first[key] is s
+            else Settled.STALE
+            for s in settlements
+        ]
+
+    async def outbox_find(
+        self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50
+    ) -> list[OutboxEvent]:
+        """See the protocol."""
+        if job_id is not None and not known_ids([job_id]):
+            return []
+        rows = await self._db.fetch(Q.outbox_find, job_id, status.value if status else None, limit)
+        return [outbox_event_of(row) for row in rows]
+
+    async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
+        """See the protocol."""
+        rows = await self._db.fetch(Q.remembered, now, [requester_id], [key])
+        return Remembered(*rows[0][2:]) if rows else None
+
+    async def pause(self, queue: str, *, paused: bool) -> None:
+        """See the protocol."""
+        await self._db.fetch(Q.pause if paused else Q.resume, queue)
+        self._wire.send(Hint(frozenset({queue})))
+
+    async def paused(self) -> frozenset[str]:
+        """See the protocol."""
+        return frozenset(row[0] for row in await self._db.fetch(Q.paused))
+
+    async def put_document(self, document: Document) -> Document:
+        """See the protocol."""
+        d = document
+        rows = (
+            await self._db.fetch(Q.change_document, d.kind, d.id, d.body, d.version)
+            if d.version
+            else await self._db.fetch(Q.create_document, d.kind, d.id, d.body)
+        )
+        if not rows:
+            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
+        return d._replace(version=rows[0][0])
+
+    async def documents(self, kind: str, id: str | None = None) -> list[Document]:  # noqa: A002 - the field's name
+        """See the protocol."""
+        return [Document(*row) for row in await self._db.fetch(Q.documents, kind, id)]
+
+    async def delete_document(self, kind: str, id: str) -> bool:  # noqa: A002 - the field's name
+        """See the protocol."""
+        return bool(await self._db.fetch(Q.delete_document, kind, id))

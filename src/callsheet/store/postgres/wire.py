@@ -1,0 +1,109 @@
+"""Wake-ups between processes: one direct connection that listens and sends at most one notice per 10 ms.
+
+Off the write path, because NOTIFY takes a lock that all committing sessions share. Without a way to listen (PgBouncer,
+a lost connection) receivers get a hint for anything every 250 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from callsheet.kernel.errors import StoreUnavailable
+from callsheet.store.hints import Hints, merged
+from callsheet.store.protocol import Hint
+from callsheet.store.queries import Queries
+
+from .connection import connect, edge
+
+if TYPE_CHECKING:
+    from .connection import Session
+    from .target import Target
+
+Q = Queries("callsheet.store.postgres")
+CHANNEL = "callsheet"
+COALESCE_S = 0.01
+KEEPALIVE_S = 5.0
+POLL_S = 0.25
+MAX_BYTES = 7_000
+
+
+class Wire:
+    """Hints of this process at once, those of others through the database."""
+
+    def __init__(self, target: Target) -> None:
+        self.local = Hints()
+        self._target = target
+        self._name = uuid.uuid4().hex[:12]
+        self._outgoing: Hint | None = None
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to listen, for ever, in the background."""
+        self._task = asyncio.create_task(self._run(), name="callsheet-hints")
+
+    async def stop(self) -> None:
+        """Stop listening. May be called twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def send(self, hint: Hint) -> None:
+        """Wake this process now and the others soon."""
+        self.local.send(hint)
+        self._outgoing = hint if self._outgoing is None else merged(self._outgoing, hint)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                await self._connected()
+            self.local.send(Hint())
+            await asyncio.sleep(POLL_S)
+
+    async def _connected(self) -> None:
+        """Listen and send until the connection is lost; what happened while it was away may be anything."""
+        listens = self._target.direct_dsn is not None
+        session = await connect(self._target, self._target.direct_dsn)
+        try:
+            with edge():
+                if listens:
+                    await session.add_listener(CHANNEL, self._heard)
+                self.local.send(Hint())
+                while True:
+                    await self._turn(session, KEEPALIVE_S if listens else POLL_S, listens=listens)
+        finally:
+            session.terminate()
+
+    async def _turn(self, session: Session, patience_s: float, *, listens: bool) -> None:
+        try:
+            await asyncio.wait_for(self._wake.wait(), patience_s)
+        except TimeoutError:
+            if listens:
+                await session.execute("", timeout=KEEPALIVE_S)
+            else:
+                self.local.send(Hint())
+            return
+        await asyncio.sleep(COALESCE_S)
+        self._wake.clear()
+        hint, self._outgoing = self._outgoing, None
+        await session.execute(Q.notify, self._written(hint or Hint()), timeout=KEEPALIVE_S)
+
+    def _written(self, hint: Hint) -> str:
+        text = json.dumps([self._name, sorted(hint.queues), sorted(hint.jobs)], separators=(",", ":"))
+        return text if len(text) < MAX_BYTES else json.dumps([self._name, [], []])
+
+    def _heard(self, _session: Any, _pid: int, _channel: str, payload: str) -> None:
+        try:
+            name, queues, jobs = json.loads(payload)
+            hint = Hint(frozenset(queues), frozenset(jobs))
+        except (ValueError, TypeError):
+            name, hint = "", Hint()
+        if name != self._name:
+            self.local.send(hint)

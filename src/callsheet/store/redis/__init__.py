@@ -1,0 +1,5 @@
+"""The Redis Streams store: the public data model of the 001 contract, one Lua script a verb."""
+
+from .store import RedisStore
+
+__all__ = ["RedisStore"]

@@ -1,0 +1,121 @@
+"""New jobs and settlements as the flat arguments of their scripts; what is rare goes as JSON in the last one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.commands import max_attempts_of
+from callsheet.kernel.job import NewEvent, OnDependencyFailure, Status
+
+from .keys import idempotency_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callsheet.kernel.job import NewJob
+    from callsheet.kernel.settlement import Settlement
+
+Argument = str | int | float
+SETTLE_HEAD = 4
+SETTLE_STRIDE = 15
+_NO_EVENT = NewEvent("")
+
+
+def of_jobs(batch: Sequence[NewJob]) -> list[Argument]:
+    """The new jobs of one call, ten arguments each."""
+    found: list[Argument] = []
+    for new in batch:
+        found += (
+            new.job_id,
+            new.kind,
+            new.payload,
+            new.queue,
+            new.priority,
+            new.requester_id,
+            new.contract,
+            max_attempts_of(new),
+            new.ttl_s or 0,
+            _rare_of_job(new),
+        )
+    return found
+
+
+def _rare_of_job(new: NewJob) -> str:
+    rare: dict[str, object] = {}
+    if new.run_at is not None:
+        rare["run_at"] = new.run_at
+    elif new.delay_ms:
+        rare["delay_ms"] = new.delay_ms
+    if new.retry:
+        rare["retry"] = new.retry
+    if new.depends_on:
+        rare["depends_on"] = list(dict.fromkeys(new.depends_on))
+    if new.on_dependency_failure is not OnDependencyFailure.CANCEL:
+        rare["on_failure"] = new.on_dependency_failure.value
+    if new.unique_key is not None:
+        rare["unique_key"] = new.unique_key
+    if new.concurrency_key is not None:
+        rare["concurrency_key"] = new.concurrency_key
+        rare["concurrency_limit"] = new.concurrency_limit
+    if new.correlation_id:
+        rare["correlation_id"] = new.correlation_id
+    if (key := new.idempotency) is not None:
+        rare["idem"] = idempotency_name(new.requester_id, key.key)
+        rare["idem_hash"] = key.request_hash
+        rare["idem_response"] = key.response
+        rare["idem_ttl_s"] = key.ttl_s
+    return json.dumps(rare, ensure_ascii=False) if rare else ""
+
+
+def of_settlements(settlements: Sequence[Settlement]) -> list[Argument]:
+    """The arguments of one settle call: how many, whether to check first, the settlements, the follow-up jobs."""
+    found: list[Argument] = [len(settlements), ""]
+    follow_ups: list[Argument] = []
+    first = SETTLE_HEAD + SETTLE_STRIDE * len(settlements) + 1
+    for s in settlements:
+        event = s.event or _NO_EVENT
+        found += (
+            s.job_id,
+            s.claim_version,
+            s.from_status.value,
+            s.status.value,
+            _flags(s),
+            event.type,
+            event.step,
+            event.data,
+            "" if s.stage is None else "=" + s.stage,
+            "" if s.progress is None else repr(float(s.progress)),
+            s.delay_ms,
+            "" if s.outcome is None else s.outcome.value,
+            s.result or "",
+            s.error or "",
+            _rare_of_settlement(s, first + len(follow_ups)),
+        )
+        if s.follow_ups:
+            follow_ups += of_jobs(s.follow_ups)
+        if s.follow_ups or s.outbox or (s.status is Status.QUEUED and s.from_status.terminal):
+            found[1] = "1"
+    return found + follow_ups
+
+
+def _flags(s: Settlement) -> str:
+    if not (s.starts or s.refund or s.lease_lost or s.refreshed or s.expired_only):
+        return ""
+    flags = (("s", s.starts), ("r", s.refund), ("l", s.lease_lost), ("f", s.refreshed), ("e", s.expired_only))
+    return "".join(letter for letter, on in flags if on)
+
+
+def _rare_of_settlement(s: Settlement, follow_ups_at: int) -> str:
+    rare: dict[str, object] = {}
+    if s.fresh_attempts:
+        rare["fresh_attempts"] = s.fresh_attempts
+    if s.cancel_reason is not None:
+        rare["cancel_reason"] = s.cancel_reason
+    if s.checkpoint is not None:
+        rare["checkpoint"] = s.checkpoint
+    if s.outbox:
+        rare["outbox"] = s.outbox
+    if s.follow_ups:
+        rare["follow_ups"] = (follow_ups_at, len(s.follow_ups))
+    return json.dumps(rare, ensure_ascii=False) if rare else ""

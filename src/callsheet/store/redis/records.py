@@ -1,0 +1,183 @@
+"""From the hashes and rows of Redis to the kernel's records. Missing and empty fields have their defaults."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.commands import max_attempts_of
+from callsheet.kernel.job import (
+    Attempt,
+    Delivery,
+    Event,
+    Held,
+    Job,
+    NewJob,
+    OnDependencyFailure,
+    Outcome,
+    OutboxEvent,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+WORDS = {
+    "queued": Status.QUEUED,
+    "running": Status.RUNNING,
+    "done": Status.SUCCEEDED,
+    "error": Status.FAILED,
+    "canceled": Status.CANCELED,
+}
+FOREIGN = "redis_gateway"
+SEPARATOR = "\x1f"
+_HELD = {h.value: h for h in Held}
+_POLICY = {p.value: p for p in OnDependencyFailure}
+_CANCEL = OnDependencyFailure.CANCEL
+_FOREIGN_ATTEMPTS = max_attempts_of(NewJob("", "", contract=FOREIGN))
+
+
+def as_map(flat: Sequence[str]) -> dict[str, str]:
+    """A hash as a script answers it: name, value, name, value …; a later pair wins."""
+    it = iter(flat)
+    return dict(zip(it, it, strict=True))
+
+
+def job_of(h: Mapping[str, str]) -> Job:
+    """The job in a hash; of a foreign one what its nine fields tell."""
+    if "seq" not in h:
+        h = _completed(h)
+    get = h.get
+    created = int(h["created_ts"])
+    status = WORDS[h["status"]]
+    cancel_requested_at = _int(get("cancel_requested_at"))
+    return Job(
+        h["job_id"],
+        get("requester_id", ""),
+        get("contract", "callsheet"),
+        h["task"],
+        get("queue", "default"),
+        int(get("priority", 0)),
+        Status.DEAD_LETTER if status is Status.FAILED and get("dead") else status,
+        get("stage", ""),
+        _HELD.get(get("held", "")),
+        float(get("progress", 0.0)),
+        int(get("run_at", created)),
+        h["payload"],
+        h["result"] or None,
+        h["error"] or None,
+        get("worker_id") or None,
+        int(get("claim_version", 0)),
+        _int(get("lease_expires_at")),
+        _int(get("heartbeat_at")),
+        int(get("attempt_count", 0)),
+        int(get("max_attempts", _FOREIGN_ATTEMPTS)),
+        int(get("lease_losses") or 0),
+        int(get("refresh_count", 0)),
+        get("retry", ""),
+        created,
+        int(h["updated_ts"]),
+        _int(get("started_at")),
+        _int(get("attempt_started_at")),
+        _int(get("ended_at")),
+        cancel_requested_at,
+        None if cancel_requested_at is None else get("cancel_reason", ""),
+        get("unique_key"),
+        get("concurrency_key"),
+        int(get("blocked_by") or 0),
+        get("broken_by") or None,
+        _POLICY.get(get("on_dependency_failure", ""), _CANCEL),
+        None if h["ttl_s"] in ("", "0") else int(h["ttl_s"]),
+        get("correlation_id", ""),
+        int(get("event_seq", 1)),
+        int(get("event_ms", created)),
+    )
+
+
+def _completed(h: Mapping[str, str]) -> dict[str, str]:
+    """A foreign hash that we have not touched yet, with what job_of needs."""
+    created = str(_whole(h.get("created_ts")))
+    status = h.get("status", "queued")
+    found = {
+        "job_id": "",
+        "task": "",
+        "payload": "{}",
+        "result": "",
+        "error": "",
+        "contract": FOREIGN,
+        **h,
+        "status": status if status in WORDS else "queued",
+        "created_ts": created,
+        "updated_ts": str(_whole(h.get("updated_ts"), int(created))),
+        "ttl_s": str(_whole(h.get("ttl_s"))),
+    }
+    try:
+        json.loads(found["payload"])
+    except ValueError:
+        found["payload"] = json.dumps({"_raw": found["payload"]})
+    if WORDS[found["status"]].terminal:
+        found["ended_at"] = found["updated_ts"]
+    return found
+
+
+def _whole(text: str | None, default: int = 0) -> int:
+    try:
+        return int(float(text or default))
+    except ValueError:
+        return default
+
+
+def _int(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def attempt_of(job_id: str, row: str) -> Attempt:
+    """The attempt in an entry of `job:{id}:attempts`; its error is JSON and so has no separator in it."""
+    version, attempt, started_at, ended_at, outcome, rest = row.split(SEPARATOR, 5)
+    worker_id, _, error = rest.rpartition(SEPARATOR)
+    return Attempt(
+        job_id,
+        int(version),
+        int(attempt),
+        worker_id,
+        int(started_at),
+        int(ended_at),
+        Outcome(outcome),
+        error or None,
+    )
+
+
+def event_of(job_id: str, seq: int, entry: tuple[str, Sequence[str]]) -> Event:
+    """The event in an entry of `job:{id}:events`."""
+    entry_id, flat = entry
+    fields = as_map(flat)
+    return Event(
+        job_id,
+        seq,
+        int(entry_id.partition("-")[0]),
+        fields.get("type", ""),
+        fields.get("step", ""),
+        float(fields.get("progress") or 0),
+        fields.get("data") or "{}",
+    )
+
+
+def outbox_event_of(h: Mapping[str, str]) -> OutboxEvent:
+    """The callback in a hash `outbox:{event_id}`."""
+    return OutboxEvent(
+        h["event_id"],
+        h["job_id"],
+        h["requester_id"],
+        h["endpoint"],
+        h["body"],
+        Delivery(h["status"]),
+        int(h["run_at"]),
+        int(h.get("attempt_count", 0)),
+        h.get("worker_id") or None,
+        int(h.get("claim_version", 0)),
+        _int(h.get("lease_expires_at")),
+        _int(h.get("heartbeat_at")),
+        int(h["created_at"]),
+        _int(h.get("ended_at")),
+        h.get("error"),
+    )

@@ -1,0 +1,48 @@
+-- Jobs that a foreign gateway wrote (the contract's nine fields and a message, none of ours). Needs lib.
+
+local FOREIGN_FIELDS = {'job_id', 'task', 'payload', 'status', 'created_ts', 'updated_ts', 'ttl_s', 'result', 'error'}
+
+local function as_json(text)
+  if text and pcall(cjson.decode, text) then return text end
+  return cjson.encode({_raw = text or ''})
+end
+
+local function whole_ms(text)
+  local n = tonumber(text)
+  return n and int(math.floor(n)) or NOW
+end
+
+-- The events that are there already count: ours go on from the last of them.
+local function number_events(id, ms)
+  local key = events_key(id)
+  local n = call('XLEN', key)
+  if n == 0 then return '1', emit(id, ms, '1', '0', 'queued', 'gateway.enqueue', '{}') end
+  return int(n), string.match(call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1][1], '^%d+')
+end
+
+-- Give a foreign job the fields, the number and the place in our sets that it lacks. What its hash does not say
+-- comes from its message. A job of ours whose hash has run out is in our sets still, and keeps its number.
+local function adopt(id, message, queue, priority)
+  local key = job_key(id)
+  local job = read(key, FOREIGN_FIELDS)
+  local created = whole_ms(job.created_ts)
+  local seq = call('ZSCORE', P .. 'jobs:all', id)
+  local counted = seq
+  seq = seq and int(tonumber(seq)) or int(call('INCR', P .. 'jobs:seq'))
+  local event_seq, event_ms = number_events(id, created)
+  local set = {'job_id', id, 'task', job.task or message.task or '', 'payload', as_json(job.payload or message.payload),
+    'status', job.status or 'queued', 'created_ts', created, 'updated_ts', whole_ms(job.updated_ts),
+    'ttl_s', whole_ms(job.ttl_s or '0'), 'result', job.result or '', 'error', job.error or '', 'seq', seq,
+    'contract', 'redis_gateway', 'event_seq', event_seq, 'event_ms', event_ms, 'queue', queue, 'priority', priority or '0'}
+  call('HSET', key, unpack(set))
+  local ttl_s = set[14]
+  touch(id, ttl_s)
+  if ttl_s ~= '0' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(ttl_s) * 500), id) end
+  call('ZADD', P .. 'jobs:all', seq, id)
+  if not counted then
+    count(queue, 'queued', 1)
+  elseif call('ZREM', P .. 'jobs:leases', member(seq, id)) == 1 then
+    count(queue, 'running', -1)
+    count(queue, 'queued', 1)
+  end
+end

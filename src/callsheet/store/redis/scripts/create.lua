@@ -1,0 +1,184 @@
+-- New jobs: first a check of the whole batch that writes nothing, then the writes. Needs lib and line.
+-- A new job is NEW_STRIDE arguments: id, kind, payload, queue, priority, requester, contract, max_attempts, ttl_s,
+-- and the rare rest as JSON.
+
+local NEW_STRIDE = 10
+-- What this call has decided but not yet written: new ids, holders of unique keys, remembered keys.
+local planned = {ids = {}, unique = {}, idem = {}}
+
+local function new_job(i)
+  local a = ARGV
+  local rare = a[i + 9] == '' and {} or cjson.decode(a[i + 9])
+  rare.id, rare.task, rare.payload, rare.queue, rare.priority = a[i], a[i + 1], a[i + 2], a[i + 3], a[i + 4]
+  rare.requester_id, rare.contract, rare.max_attempts, rare.ttl_s = a[i + 5], a[i + 6], a[i + 7], a[i + 8]
+  return rare
+end
+
+local function new_jobs(first, n)
+  local batch = {}
+  for k = 1, n do batch[k] = new_job(first + (k - 1) * NEW_STRIDE) end
+  return batch
+end
+
+local function known(new)
+  local row = planned.idem[new.idem]
+  if not row then
+    local v = call('HMGET', P .. new.idem, 'request_hash', 'job_id', 'response', 'expires_at')
+    row = {hash = v[1], id = v[2], response = v[3], expires_at = v[4]}
+  end
+  if not row.hash or tonumber(row.expires_at) <= now then return nil end
+  if row.hash ~= new.idem_hash then return nil, {'fault', 'conflict', new.idem} end
+  return {row.id, 0, row.response}
+end
+
+local function active(key)
+  local holder = planned.unique[key]
+  if holder == nil then holder = call('GET', P .. 'unique:' .. key) end
+  return holder
+end
+
+local function exists(id) return planned.ids[id] or call('EXISTS', job_key(id)) == 1 end
+
+local function plan_faults(plan)
+  for _, new in ipairs(plan.fresh) do
+    if exists(new.id) then return {'fault', 'duplicate', new.id} end
+    planned.ids[new.id] = true
+  end
+  for _, new in ipairs(plan.fresh) do
+    for _, parent in ipairs(new.depends_on or {}) do
+      if not exists(parent) then return {'fault', 'dependency', new.id, parent} end
+    end
+  end
+end
+
+-- The job that this one becomes: itself, or the active holder of its unique key.
+local function settle_on(plan, i, new)
+  local holder = new.unique_key and active(new.unique_key)
+  plan.answers[i] = {holder or new.id, holder and 0 or 1, false}
+  plan.kept[#plan.kept + 1] = {new, holder or new.id}
+  if holder then return end
+  if new.unique_key then planned.unique[new.unique_key] = new.id end
+  new.offset = i - 1
+  plan.fresh[#plan.fresh + 1] = new
+end
+
+-- Decide what each new job becomes; a plan, or nil and the fault for which nothing may be written.
+local function check(batch)
+  local plan = {batch = batch, answers = {}, fresh = {}, kept = {}}
+  for i, new in ipairs(batch) do
+    if new.idem then
+      local answer, fault = known(new)
+      if fault then return nil, fault end
+      plan.answers[i] = answer
+    end
+  end
+  for i, new in ipairs(batch) do
+    if not plan.answers[i] then settle_on(plan, i, new) end
+  end
+  for _, pair in ipairs(plan.kept) do
+    local new = pair[1]
+    if new.idem then
+      planned.idem[new.idem] = {hash = new.idem_hash, id = pair[2], response = new.idem_response, expires_at = now + new.idem_ttl_s * 1000}
+    end
+  end
+  local fault = plan_faults(plan)
+  if fault then return nil, fault end
+  return plan
+end
+
+local function remember(new, id)
+  if not new.idem then return end
+  local ttl_ms = new.idem_ttl_s * 1000
+  call('HSET', P .. new.idem, 'request_hash', new.idem_hash, 'job_id', id, 'response', new.idem_response, 'expires_at', int(now + ttl_ms))
+  if REAL then call('PEXPIRE', P .. new.idem, int(ttl_ms)) end
+end
+
+-- Block a job on those of its dependencies that are still open; note one that has failed already.
+local function wait_for(new, seq, together)
+  local blocked, broken = 0, nil
+  for _, parent in ipairs(new.depends_on) do
+    local status = together[parent] and 'queued' or status_of(read(job_key(parent), {'status', 'dead'}))
+    local failed = status == 'failed' or status == 'dead_letter' or status == 'canceled'
+    if not (status == 'succeeded' or (failed and new.on_failure == 'run')) then
+      if failed then broken = broken or parent end
+      call('ZADD', job_key(parent) .. ':dependents', seq, new.id)
+      call('HSET', job_key(parent), 'dependents', '1')
+      blocked = blocked + 1
+    end
+  end
+  return blocked, broken
+end
+
+local function held_by(new, run_at)
+  if run_at > now then return 'delay' end
+  return new.concurrency_key and 'slot' or nil
+end
+
+-- The fields that most jobs lack; a default is not stored.
+local function rare_fields(set, new, run_at)
+  local function put(name, value, default)
+    if value and value ~= default then
+      set[#set + 1] = name
+      set[#set + 1] = value
+    end
+  end
+  put('requester_id', new.requester_id, '')
+  put('contract', new.contract, 'callsheet')
+  put('queue', new.queue, 'default')
+  put('priority', new.priority, '0')
+  put('run_at', int(run_at), NOW)
+  put('retry', new.retry)
+  put('on_dependency_failure', new.on_failure)
+  put('unique_key', new.unique_key)
+  put('concurrency_key', new.concurrency_key)
+  put('correlation_id', new.correlation_id)
+  return put
+end
+
+local function create(new, seq, together, lists)
+  local id = new.id
+  local run_at = new.run_at or (now + (new.delay_ms or 0))
+  local held, blocked, broken = held_by(new, run_at), 0, nil
+  if new.depends_on then blocked, broken = wait_for(new, seq, together) end
+  if blocked > 0 then held = 'dependency' end
+  local set = {'job_id', id, 'task', new.task, 'payload', new.payload, 'status', 'queued', 'created_ts', NOW, 'updated_ts', NOW,
+    'ttl_s', new.ttl_s, 'result', '', 'error', '', 'max_attempts', new.max_attempts, 'seq', seq}
+  local put = rare_fields(set, new, run_at)
+  put('held', held)
+  if blocked > 0 then put('blocked_by', int(blocked)) end
+  put('broken_by', broken)
+  if not held then put('msg', send(id, new)) end
+  call('HSET', job_key(id), unpack(set))
+  emit(id, NOW, '1', '0', 'queued', 'gateway.enqueue', '{}')
+  touch(id, new.ttl_s)
+  if held == 'delay' then delay(id, seq, new.queue, int(run_at)) end
+  if held == 'slot' then wait_for_slot(id, seq, new.priority, new.concurrency_key) end
+  if broken then call('ZADD', P .. 'jobs:broken', seq, id) end
+  if new.unique_key then call('SET', P .. 'unique:' .. new.unique_key, id) end
+  if new.ttl_s ~= '0' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(new.ttl_s) * 500), id) end
+  if new.requester_id ~= '' then call('ZADD', P .. 'jobs:of:' .. new.requester_id, seq, id) end
+  lists.all[#lists.all + 1] = seq
+  lists.all[#lists.all + 1] = id
+  count(new.queue, 'queued', 1)
+end
+
+-- Write a checked batch: the jobs, then the admission of those with a concurrency key.
+local function carry_out(plan)
+  local last = call('INCRBY', P .. 'jobs:seq', #plan.batch)
+  local together, lists, keys = {}, {all = {}}, {}
+  for _, new in ipairs(plan.fresh) do together[new.id] = true end
+  for _, pair in ipairs(plan.kept) do remember(pair[1], pair[2]) end
+  for _, new in ipairs(plan.fresh) do
+    create(new, int(last - #plan.batch + 1 + new.offset), together, lists)
+    local key = new.concurrency_key
+    if key then
+      if not keys[key] then keys[#keys + 1] = key end
+      keys[key] = new.concurrency_limit
+    end
+  end
+  in_chunks(lists.all, function(...) call('ZADD', P .. 'jobs:all', ...) end)
+  for _, key in ipairs(keys) do
+    call('HSET', P .. 'jobs:limits', key, int(keys[key]))
+    admit(key)
+  end
+end

@@ -1,0 +1,62 @@
+-- needs: lib adopt
+-- ARGV: limit, foreign_idle_ms, then pairs of stream name and cursor (the last pending id that was looked at).
+-- Answers {hashes…, {stream, cursor, …}}.
+-- Deliveries of foreign workers that were silent for foreign_idle_ms become claims of ours whose lease is over,
+-- so that the kernel decides on them like on any lost lease.
+
+local LIMIT, IDLE_MS, LOOK = tonumber(ARGV[3]), ARGV[4], 100
+local cursors, reply, known = {}, {}, {}
+for i = 5, #ARGV, 2 do cursors[ARGV[i]] = ARGV[i + 1] end
+
+local function lost_delivery(stream, queue, priority, entry)
+  local msg, consumer = entry[1], entry[2]
+  local found = call('XRANGE', stream, msg, msg)[1]
+  local message = found and as_map(found[2]) or {}
+  local id = message.job_id
+  if not id then return ack(stream, msg) end
+  local job = read(job_key(id), {'status', 'msg', 'seq', 'lease_expires_at', 'claim_version'})
+  if job.lease_expires_at and job.msg == msg then return end
+  if (job.status and job.status ~= 'queued' and job.status ~= 'running') or (job.msg and job.msg ~= msg) then return ack(stream, msg) end
+  if not job.seq then
+    adopt(id, message, queue, priority)
+    job = read(job_key(id), {'seq'})
+  end
+  local over = int(now - 1)
+  call('HSET', job_key(id), 'status', 'running', 'updated_ts', NOW, 'worker_id', consumer, 'msg', msg, 'lease_expires_at', over,
+    'heartbeat_at', over, 'claim_version', int((job.claim_version or 0) + 1), 'event_seq', int(call('XLEN', events_key(id))))
+  leased[#leased + 1] = over
+  leased[#leased + 1] = member(job.seq, id)
+  count(queue, 'queued', -1)
+  count(queue, 'running', 1)
+end
+
+local function sweep(queue, priority)
+  local stream = stream_of(queue, priority)
+  local from = cursors[stream] and '(' .. cursors[stream] or '-'
+  local entries = redis.pcall('XPENDING', stream, GROUP, 'IDLE', IDLE_MS, from, '+', LOOK)
+  cursors[stream] = nil
+  if entries.err then return end
+  for _, entry in ipairs(entries) do lost_delivery(stream, queue, priority, entry) end
+  if #entries == LOOK then cursors[stream] = entries[LOOK][1] end
+end
+
+known['default'] = true
+for _, field in ipairs(call('HKEYS', P .. 'jobs:counts')) do known[string.match(field, '^[^:]*:(.*)$')] = true end
+for queue in pairs(known) do
+  sweep(queue)
+  for _, priority in ipairs(call('ZRANGE', P .. 'jobs:priorities:' .. queue, 0, -1)) do sweep(queue, priority) end
+end
+flush()
+
+for _, m in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:leases', '-inf', '(' .. NOW, 'LIMIT', 0, LIMIT)) do
+  local flat = call('HGETALL', job_key(id_in(m)))
+  -- A hash that ran out under its TTL comes back from its message; until then it is not in the way here.
+  if #flat > 0 then reply[#reply + 1] = flat else call('ZADD', P .. 'jobs:leases', int(now + 60000), m) end
+end
+local looked = {}
+for stream, cursor in pairs(cursors) do
+  looked[#looked + 1] = stream
+  looked[#looked + 1] = cursor
+end
+reply[#reply + 1] = looked
+return reply

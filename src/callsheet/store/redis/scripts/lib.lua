@@ -1,0 +1,135 @@
+-- Shared by every script, prepended at load. KEYS[1] is the store's prefix; every key is derived from it and so
+-- lies in its slot (see keys.py for the catalogue). ARGV[1] is the hint channel, ARGV[2] the time ('' = our clock).
+-- Numbers are carried as strings: Lua would write 1.7e+12. Missing and empty fields read as nil.
+
+local call, P, CHANNEL, NOW, REAL = redis.call, KEYS[1], ARGV[1], ARGV[2], ARGV[2] == ''
+if REAL then
+  local t = call('TIME')
+  NOW = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
+end
+local now = tonumber(NOW)
+local GROUP, CHUNK, BATCH = 'workers', 500, 1000
+local WORD = {queued = 'queued', running = 'running', succeeded = 'done', failed = 'error', dead_letter = 'error', canceled = 'canceled'}
+
+local function int(n) return string.format('%.0f', n) end
+local function job_key(id) return P .. 'job:' .. id end
+local function events_key(id) return P .. 'job:' .. id .. ':events' end
+
+-- Members of equal score are ordered by the job's seq.
+local function member(seq, id) return string.format('%015d', seq) .. ':' .. id end
+local function id_in(m) return string.sub(m, 17) end
+
+local function stream_of(queue, priority)
+  if priority and priority ~= '0' then return P .. 'jobs:stream#' .. priority .. ':' .. queue end
+  return P .. (queue == 'default' and 'jobs:stream' or 'jobs:stream:' .. queue)
+end
+
+-- The later of our time and the job's last event: a job's times never run backwards.
+local function at_least(ms)
+  if ms and tonumber(ms) > now then return ms end
+  return NOW
+end
+
+local function read(key, names)
+  local values, found = call('HMGET', key, unpack(names)), {}
+  for i = 1, #names do
+    local v = values[i]
+    if v and v ~= '' then found[names[i]] = v end
+  end
+  return found
+end
+
+local function as_map(flat)
+  local map = {}
+  for i = 1, #flat, 2 do
+    if flat[i + 1] ~= '' then map[flat[i]] = flat[i + 1] end
+  end
+  return map
+end
+
+local function in_chunks(list, write)
+  for i = 1, #list, CHUNK do write(unpack(list, i, math.min(i + CHUNK - 1, #list))) end
+end
+
+-- The kernel's word for the status in a hash.
+local function status_of(job)
+  if job.status == 'done' then return 'succeeded' end
+  if job.status == 'error' then return job.dead and 'dead_letter' or 'failed' end
+  return job.status or 'queued'
+end
+
+-- What is written once at the end of a script: counts, acknowledgements, leases, ends, the hint.
+local moved, acked, leased, unleased, ended = {}, {}, {}, {}, {}
+local hinted = {queues = {}, jobs = {}, n = 0}
+
+local function count(queue, status, by)
+  local field = status .. ':' .. queue
+  moved[field] = (moved[field] or 0) + by
+end
+
+local function ack(stream, msg)
+  local ids = acked[stream]
+  if not ids then ids = {}; acked[stream] = ids end
+  ids[#ids + 1] = msg
+end
+
+local function hint(kind, name)
+  if not hinted[kind][name] then
+    hinted[kind][name] = true
+    hinted.n = hinted.n + 1
+  end
+end
+
+local function publish()
+  if hinted.n == 0 then return end
+  local message = '{}'
+  if hinted.n <= 1000 then
+    local queues, jobs = {}, {}
+    for name in pairs(hinted.queues) do queues[#queues + 1] = name end
+    for name in pairs(hinted.jobs) do jobs[#jobs + 1] = name end
+    message = cjson.encode({queues = #queues > 0 and queues or nil, jobs = #jobs > 0 and jobs or nil})
+  end
+  call('PUBLISH', CHANNEL, message)
+end
+
+local function flush()
+  for field, by in pairs(moved) do
+    if by ~= 0 and call('HINCRBY', P .. 'jobs:counts', field, int(by)) == 0 then call('HDEL', P .. 'jobs:counts', field) end
+  end
+  in_chunks(leased, function(...) call('ZADD', P .. 'jobs:leases', ...) end)
+  in_chunks(unleased, function(...) call('ZREM', P .. 'jobs:leases', ...) end)
+  local pairs_of_ended = {}
+  for m, score in pairs(ended) do
+    pairs_of_ended[#pairs_of_ended + 1] = score
+    pairs_of_ended[#pairs_of_ended + 1] = m
+  end
+  in_chunks(pairs_of_ended, function(...) call('ZADD', P .. 'jobs:ended', ...) end)
+  for stream, ids in pairs(acked) do
+    in_chunks(ids, function(...)
+      redis.pcall('XACK', stream, GROUP, ...)
+      call('XDEL', stream, ...)
+    end)
+  end
+  publish()
+end
+
+-- One event with the explicit id ms-seq. A foreign writer's `*` ids may be ahead of ours: then follow the last one.
+local function emit(id, ms, seq, progress, kind, step, data)
+  local key = events_key(id)
+  local done = redis.pcall('XADD', key, ms .. '-' .. seq, 'type', kind, 'ts', ms, 'step', step, 'data', data, 'progress', progress or '0')
+  if type(done) == 'string' then return ms end
+  local last = call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  if not last then error(done.err) end
+  local last_ms = tonumber(string.match(last[1], '^%d+'))
+  ms = int(math.max(last_ms + 1, tonumber(ms)))
+  call('XADD', key, ms .. '-' .. seq, 'type', kind, 'ts', ms, 'step', step, 'data', data, 'progress', progress or '0')
+  return ms
+end
+
+-- The contract's TTL: on the hash and on the events, refreshed by every write.
+local function touch(id, ttl_s)
+  if ttl_s and ttl_s ~= '0' then
+    call('EXPIRE', job_key(id), ttl_s)
+    call('EXPIRE', events_key(id), ttl_s)
+  end
+end

@@ -1,0 +1,65 @@
+-- needs: lib
+-- ARGV: ended_before, limit. Deletes ended jobs with all that hangs on them, oldest first; answers how many.
+-- A job with a TTL may be gone from Redis by itself: what the sets must forget stands in `jobs:ended:ttl`.
+
+local BEFORE, LIMIT, SILENT_MS = ARGV[3], tonumber(ARGV[4]), 3600000
+
+local function forget_outbox(id)
+  local key = job_key(id) .. ':outbox'
+  for _, event_id in ipairs(call('ZRANGE', key, 0, -1)) do
+    local status = call('HGET', P .. 'outbox:' .. event_id, 'status')
+    if status ~= 'pending' and status ~= 'delivering' then
+      call('DEL', P .. 'outbox:' .. event_id)
+      call('ZREM', P .. 'jobs:outbox:all', event_id)
+      call('ZREM', key, event_id)
+    end
+  end
+end
+
+local function forget(gone)
+  local id, key = gone.id, job_key(gone.id)
+  forget_outbox(id)
+  call('UNLINK', key, key .. ':events', key .. ':attempts', key .. ':checkpoints', key .. ':dependents')
+  call('ZREM', P .. 'jobs:all', id)
+  call('ZREM', P .. 'jobs:ended', member(gone.seq, id))
+  if gone.packed then call('ZREM', P .. 'jobs:ended:ttl', gone.packed) end
+  if gone.requester_id ~= '' then call('ZREM', P .. 'jobs:of:' .. gone.requester_id, id) end
+  count(gone.queue, gone.status, -1)
+end
+
+local found, listed = {}, {}
+local function list(gone)
+  if not listed[gone.id] then
+    listed[gone.id] = true
+    found[#found + 1] = gone
+  end
+end
+local own = call('ZRANGEBYSCORE', P .. 'jobs:ended:ttl', '-inf', '(' .. NOW, 'LIMIT', 0, math.max(LIMIT, BATCH))
+for _, packed in ipairs(own) do
+  local v = cjson.decode(packed)
+  list({seq = v[1], id = v[2], status = v[3], queue = v[4], requester_id = v[5], at = v[6], packed = packed})
+end
+local old = call('ZRANGEBYSCORE', P .. 'jobs:ended', '-inf', '(' .. BEFORE, 'WITHSCORES', 'LIMIT', 0, LIMIT)
+for i = 1, #old, 2 do
+  local id = id_in(old[i])
+  local job = read(job_key(id), {'status', 'dead', 'queue', 'requester_id', 'seq', 'ttl_s'})
+  if job.seq then
+    local gone = {seq = job.seq, id = id, status = status_of(job), queue = job.queue or 'default', requester_id = job.requester_id or '', at = old[i + 1]}
+    if job.ttl_s and job.ttl_s ~= '0' then gone.packed = cjson.encode({gone.seq, id, gone.status, gone.queue, gone.requester_id, gone.at}) end
+    list(gone)
+  end
+end
+table.sort(found, function(a, b)
+  if a.at ~= b.at then return tonumber(a.at) < tonumber(b.at) end
+  return tonumber(a.seq) < tonumber(b.seq)
+end)
+local n = math.min(#found, LIMIT)
+for i = 1, n do forget(found[i]) end
+
+-- Consumers of workers that are long gone and hold nothing.
+for _, consumer in ipairs(redis.pcall('XINFO', 'CONSUMERS', P .. 'jobs:stream', GROUP)) do
+  local info = as_map(consumer)
+  if info.pending == 0 and info.idle > SILENT_MS then call('XGROUP', 'DELCONSUMER', P .. 'jobs:stream', GROUP, info.name) end
+end
+flush()
+return n
