@@ -19,9 +19,7 @@ _numbers = itertools.count(1)
 
 def new_job(kind: str = "resize", **fields: Any) -> NewJob:
     """A new job with an id of its own; ids rise in the order of making."""
-    job_id = fields.pop("job_id", None) or str(
-        uuid.UUID(int=(next(_numbers) << 64) + uuid.uuid4().int % 2**60)
-    )
+    job_id = fields.pop("job_id", None) or str(uuid.UUID(int=(next(_numbers) << 64) + uuid.uuid4().int % 2**60))
     return NewJob(job_id=job_id, kind=kind, **fields)
 
 

@@ -74,9 +74,7 @@ class ServerProcess:
         if done.returncode != 0:
             raise ServerFailed(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
 
-    def launch(
-        self, command: Iterable[str | Path], *, stop_signal: signal.Signals, ready: Callable[[], bool]
-    ) -> None:
+    def launch(self, command: Iterable[str | Path], *, stop_signal: signal.Signals, ready: Callable[[], bool]) -> None:
         """Hand `command` to a new warden and wait until the server is `ready`."""
         self._ready = ready
         self._warden = self._hire_warden([str(part) for part in command], stop_signal)

@@ -124,9 +124,7 @@ class PostgresServer(_Server):
             data = process.directory / "data"
             process.run(programs / "initdb", "-D", data, *INITDB_OPTIONS)
             chosen = {**POSTGRES_SETTINGS, "port": str(process.port), **(settings or {})}
-            options = itertools.chain.from_iterable(
-                ("-c", f"{name}={value}") for name, value in chosen.items()
-            )
+            options = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in chosen.items())
             process.launch(
                 [programs / "postgres", "-D", data, *options],
                 stop_signal=signal.SIGQUIT,
@@ -189,9 +187,7 @@ class RedisServer(_Server):
         self._taken: set[int] = set()
 
     @classmethod
-    def start(
-        cls, *, settings: Mapping[str, str] | None = None, kind: Literal["redis", "valkey"] = "redis"
-    ) -> Self:
+    def start(cls, *, settings: Mapping[str, str] | None = None, kind: Literal["redis", "valkey"] = "redis") -> Self:
         """A running server; with `settings` always a private one, since a given one cannot be set up."""
         given = os.environ.get("CALLSHEET_TEST_REDIS_URL")
         if given and not settings:

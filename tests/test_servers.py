@@ -62,9 +62,7 @@ async def test_postgres_databases_are_fresh_and_durable_by_default(postgres: Pos
 
 
 @pytest.mark.parametrize("crash", ["restart_immediate", "kill"])
-async def test_postgres_keeps_what_was_committed_when_it_crashes(
-    postgres: PostgresServer, crash: str
-) -> None:
+async def test_postgres_keeps_what_was_committed_when_it_crashes(postgres: PostgresServer, crash: str) -> None:
     url = postgres.create_database()
     await ask(url, "CREATE TABLE t (n int)", "INSERT INTO t VALUES (7)", "SELECT 1")
     before = postgres.pid

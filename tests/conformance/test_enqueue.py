@@ -53,7 +53,7 @@ async def test_the_first_event_is_queued(kit: Kit) -> None:
 
 @pytest.mark.guarantee("S2")
 async def test_a_large_batch_is_stored(kit: Kit) -> None:
-    batch = [new_job(payload='{"n":%d}' % n) for n in range(1200)]
+    batch = [new_job(payload=f'{{"n":{n}}}') for n in range(1200)]
     answers = await kit.enqueue(*batch)
     assert [a.job_id for a in answers] == [n.job_id for n in batch]
     assert (await kit.store.counts())["default"] == {Status.QUEUED: 1200}
@@ -149,9 +149,7 @@ async def test_many_at_once_make_one_job(kit: Kit) -> None:
 @pytest.mark.guarantee("S4")
 async def test_a_unique_key_finds_the_active_job(kit: Kit) -> None:
     first = await kit.add(unique_key="video-1:transcode")
-    again, other = await kit.enqueue(
-        new_job(unique_key="video-1:transcode"), new_job(unique_key="video-2:transcode")
-    )
+    again, other = await kit.enqueue(new_job(unique_key="video-1:transcode"), new_job(unique_key="video-2:transcode"))
     assert again == (first, False, None)
     assert other.created
     await kit.claim(limit=1)

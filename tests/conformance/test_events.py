@@ -15,7 +15,7 @@ async def test_events_resume_after_any_point(kit: Kit) -> None:
     job = await kit.running()
     for n in range(8):
         kit.later(3)
-        await kit.settle(commands.note(job, NewEvent("log", "s", '{"n":%d}' % n)))
+        await kit.settle(commands.note(job, NewEvent("log", "s", f'{{"n":{n}}}')))
     everything = await kit.events(job.job_id)
     assert [e.seq for e in everything] == list(range(1, 11))
     for after in range(12):

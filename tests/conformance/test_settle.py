@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -36,9 +37,7 @@ def every_write(job: Job) -> dict[str, Settlement]:
         "progress": commands.progress(job, 50),
         "checkpoint": commands.checkpoint(job, "voice", "1"),
         "refresh": commands.refresh(job),
-        "succeed": commands.succeed(
-            job, "1", outbox=(NewOutboxEvent("e", "http://x", "b"),), follow_ups=(new_job(),)
-        ),
+        "succeed": commands.succeed(job, "1", outbox=(NewOutboxEvent("e", "http://x", "b"),), follow_ups=(new_job(),)),
         "fail": commands.fail(job, JobError("fatal"), rand=0),
         "retry": commands.retry(job, ERROR, delay_ms=0),
         "release": commands.release(job),
@@ -307,12 +306,13 @@ async def test_a_job_cannot_come_back_beside_an_active_one_of_its_key(kit: Kit) 
 @pytest.mark.guarantee("S12")
 async def test_the_stores_agree_with_the_pure_kernel(kit: Kit) -> None:
     job = await kit.running(concurrency_key="k", retry="euterpe", contract="euterpe")
-    for make in (
+    steps: list[Callable[[Job], Settlement]] = [
         lambda j: commands.advance(j, "fetching"),
         lambda j: commands.progress(j, 33.34, "m"),
-        lambda j: commands.refresh(j),
+        commands.refresh,
         lambda j: commands.fail(j, JobError("429"), rand=0.5),
-    ):
+    ]
+    for make in steps:
         kit.later(7)
         settlement = make(job)
         assert await kit.settle(settlement) == [Settled.APPLIED]

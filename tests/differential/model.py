@@ -103,7 +103,7 @@ class Model:
         s = self.state
         for job in gone:
             for table in (s.jobs, s.events, s.attempts, s.checkpoints, s.dependents, s.position):
-                table.pop(job.job_id, None)  # type: ignore[attr-defined]
+                table.pop(job.job_id, None)
             for row in [r for r in s.outbox.values() if r.job_id == job.job_id and r.ended_at is not None]:
                 del s.outbox[row.event_id]
         s.keys = {k: v for k, v in s.keys.items() if v.expires_at > now}
@@ -261,9 +261,7 @@ class Model:
             if parent is None:
                 raise DependencyNotFound(parent_id)
             failed = parent.status.terminal and parent.status is not Status.SUCCEEDED
-            if parent.status is Status.SUCCEEDED or (
-                failed and new.on_dependency_failure is OnDependencyFailure.RUN
-            ):
+            if parent.status is Status.SUCCEEDED or (failed and new.on_dependency_failure is OnDependencyFailure.RUN):
                 continue
             broken_by = broken_by or (parent_id if failed else None)
             self.state.dependents.setdefault(parent_id, []).append(new.job_id)
@@ -278,9 +276,7 @@ class Model:
         taken = []
         for job in line[:limit]:
             mine = self._put(
-                apply.claimed(
-                    job, worker_id=request.worker_id, now=now, lease_ms=request.lease_ms, start=request.start
-                )
+                apply.claimed(job, worker_id=request.worker_id, now=now, lease_ms=request.lease_ms, start=request.start)
             )
             if request.start:
                 self._record(mine, NewEvent("running", mine.stage))

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any, ClassVar
 
 import hypothesis
@@ -19,7 +20,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError, IllegalMove, InvalidJob
-from callsheet.kernel.job import Claim, Delivery, Idempotency, Job, NewEvent, NewJob, NewOutboxEvent, OnDependencyFailure
+from callsheet.kernel.job import (
+    Delivery,
+    Idempotency,
+    Job,
+    NewEvent,
+    NewJob,
+    NewOutboxEvent,
+    OnDependencyFailure,
+)
 from callsheet.kernel.progress import timeline_faults
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import OutboxSettlement, Settlement
@@ -275,17 +284,13 @@ class Machine(RuleBasedStateMachine):
                 lambda s: jobs_of(s, JobQuery(requester_id="acme", limit=500)),
             ),
         }
+        kept = self.model.state.checkpoints
         for job_id in self.ids:
-            checks[f"attempts of {job_id}"] = self.model.attempt_list(job_id), lambda s, j=job_id: s.attempts(j)
-            checks[f"checkpoints of {job_id}"] = (
-                self.model.state.checkpoints.get(job_id, {}),
-                lambda s, j=job_id: s.checkpoints(j),
-            )
+            checks[f"attempts of {job_id}"] = self.model.attempt_list(job_id), methodcaller("attempts", job_id)
+            checks[f"checkpoints of {job_id}"] = kept.get(job_id, {}), methodcaller("checkpoints", job_id)
         for key in ("i1", "i2"):
-            checks[f"key {key}"] = (
-                self.model.remembered("acme", key, now=self.now),
-                lambda s, k=key: s.remembered("acme", k, now=self.now),
-            )
+            expected = self.model.remembered("acme", key, now=self.now)
+            checks[f"key {key}"] = expected, methodcaller("remembered", "acme", key, now=self.now)
         for what, (expected, ask) in checks.items():
             for kind, found in self.run(ask).items():
                 assert found == expected, f"{what}: {kind} says {found}, the model {expected}"
@@ -293,10 +298,6 @@ class Machine(RuleBasedStateMachine):
 
 async def jobs_of(store: Store, query: JobQuery) -> list[Job]:
     return (await store.find(query)).jobs
-
-
-def sorted_claims(claims: list[Claim]) -> list[Claim]:
-    return sorted(claims)
 
 
 @pytest.mark.timeout(0 if DEEP else 300)
@@ -307,7 +308,7 @@ def test_all_stores_do_as_the_model_does(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Machine, "real", real, raising=False)
     monkeypatch.setattr(Machine, "clean", lambda: loop.run_until_complete(stores.empty(real)), raising=False)
     try:
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             Machine,
             settings=settings(
                 max_examples=SEQUENCES,

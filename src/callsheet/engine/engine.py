@@ -59,9 +59,7 @@ class Engine:
         with verb("claim", request.limit):
             return await self.store.claim(request, now=now)
 
-    async def heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[Beat]:
+    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """Extend leases; the answers say which are lost and which are to be cancelled."""
         with verb("heartbeat", len(claims)):
             return await self.store.heartbeat(claims, lease_ms=lease_ms, now=now)
@@ -80,18 +78,14 @@ class Engine:
         """Apply one move of a claim and say what the job is then; raises StaleClaim."""
         (answer,) = await self.settle([settlement], now=now)
         if answer is Settled.STALE:
-            raise StaleClaim(
-                f"claim {job.claim_version} of job {job.job_id} is not held any more; stop its work"
-            )
+            raise StaleClaim(f"claim {job.claim_version} of job {job.job_id} is not held any more; stop its work")
         return applied(job, settlement, now if now is not None else job.event_ms)
 
     async def cancel(
         self, job_id: str, reason: str = "", *, requester_id: str | None = None, now: int | None = None
     ) -> Job:
         """Ask for the end of a job: at once when it waits, else by a flag that its worker sees."""
-        return await self._command(
-            job_id, lambda job: commands.request_cancel(job, reason), requester_id, now
-        )
+        return await self._command(job_id, lambda job: commands.request_cancel(job, reason), requester_id, now)
 
     async def requeue(self, job_id: str, *, requester_id: str | None = None, now: int | None = None) -> Job:
         """Bring an ended job back by hand, where its contract allows that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -72,10 +73,9 @@ class Housekeeping:
             except StoreError as error:
                 log.warning("housekeeping waits for the store: %s", error)
             pause = self._chores.sweep_s * random.uniform(0.75, 1.25)  # noqa: S311 - not for secrets
-            try:
-                await asyncio.wait_for(self._stopping.wait(), pause)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._stopping.wait()
 
     def stop(self) -> None:
         """End after the present sweep. May be called twice."""
@@ -90,17 +90,14 @@ class Housekeeping:
             reaped=await self.reap(now=now),
             cancelled=await self.cancel_broken(now=now),
             fired=await fire_due(store, now=now),
-            pruned=await store.prune(
-                ended_before=at - self._chores.retention_ms, limit=self._chores.batch, now=now
-            ),
+            pruned=await store.prune(ended_before=at - self._chores.retention_ms, limit=self._chores.batch, now=now),
         )
 
     async def reap(self, *, now: int | None = None) -> int:
         """Take jobs from workers that went silent; the kernel says where each goes. How many this process took."""
         total = 0
         while expired := await self._engine.store.expired(self._chores.batch, now=now):
-            rand = random.random()  # noqa: S311 - jitter, not a secret
-            taken = await self._settle_each(expired, lambda job: commands.lose_lease(job, rand=rand), now)
+            taken = await self._settle_each(expired, _lose_lease, now)
             total += taken
             if len(expired) < self._chores.batch or not taken:
                 break
@@ -110,21 +107,13 @@ class Housekeeping:
         """Cancel the jobs that wait for one that did not succeed, and then those that wait for them."""
         total = 0
         while broken := await self._engine.store.broken(self._chores.batch):
-            taken = await self._settle_each(
-                broken,
-                lambda job: commands.cancel(
-                    job, f"job {job.broken_by}, which it depends on, did not succeed"
-                ),
-                now,
-            )
+            taken = await self._settle_each(broken, _cancel_broken, now)
             total += taken
             if not taken:
                 break
         return total
 
-    async def _settle_each(
-        self, jobs: Sequence[Job], decide: Callable[[Job], Settlement], now: int | None
-    ) -> int:
+    async def _settle_each(self, jobs: Sequence[Job], decide: Callable[[Job], Settlement], now: int | None) -> int:
         settlements = []
         for job in jobs:
             try:
@@ -133,3 +122,11 @@ class Housekeeping:
                 log.warning("housekeeping cannot move job %s: %s", job.job_id, error)
         answers = await self._engine.settle(settlements, now=now) if settlements else []
         return answers.count(Settled.APPLIED)
+
+
+def _lose_lease(job: Job) -> Settlement:
+    return commands.lose_lease(job, rand=random.random())  # noqa: S311 - jitter, not a secret
+
+
+def _cancel_broken(job: Job) -> Settlement:
+    return commands.cancel(job, f"job {job.broken_by}, which it depends on, did not succeed")

@@ -5,6 +5,7 @@ The job of a slot has an id made from the schedule's name and the slot, so the s
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -95,10 +96,8 @@ async def fire_due(store: Store, *, now: int | None = None) -> int:
             fired += 1
         except DuplicateJob:
             pass  # another process fired this slot and has not yet said so
-        try:
+        with contextlib.suppress(DocumentConflict):  # another process has moved it on, or somebody changed it
             await store.put_document(_document(schedule, schedule.next_slot(at), document.version))
-        except DocumentConflict:
-            pass  # another process has moved it on, or somebody changed it
     return fired
 
 

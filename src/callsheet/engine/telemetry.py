@@ -14,12 +14,8 @@ if TYPE_CHECKING:
 _tracer = trace.get_tracer("callsheet")
 _meter = metrics.get_meter("callsheet")
 _seconds = _meter.create_histogram("callsheet.verb.duration", "s", "How long a verb of the engine took")
-_items = _meter.create_counter(
-    "callsheet.verb.items", "{item}", "How many jobs, claims or settlements a verb took"
-)
-_facts = _meter.create_counter(
-    "callsheet.facts", "{fact}", "Lease losses, stale claims, dead letters and the like"
-)
+_items = _meter.create_counter("callsheet.verb.items", "{item}", "How many jobs, claims or settlements a verb took")
+_facts = _meter.create_counter("callsheet.facts", "{fact}", "Lease losses, stale claims, dead letters and the like")
 
 
 @contextmanager
@@ -39,6 +35,6 @@ def verb(name: str, items: int = 1) -> Iterator[None]:
 
 
 def fact(name: str, count: int = 1) -> None:
-    """Count something worth an alert: `stale_claim`, `lease_lost`, `dead_letter` …"""
+    """Count something worth an alert, such as `stale_claim`, `lease_lost` or `dead_letter`."""
     if count:
         _facts.add(count, {"fact": name})

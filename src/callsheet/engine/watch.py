@@ -78,7 +78,8 @@ class Watch:
     async def _read(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), self._poll_s)
+                async with asyncio.timeout(self._poll_s):
+                    await self._look.wait()
             everyone = not self._look.is_set()
             self._look.clear()
             named, self._named = self._named, set()

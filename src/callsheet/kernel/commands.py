@@ -156,7 +156,7 @@ def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent
     _require(job, "fail", Status.RUNNING)
     decision = policy_of(job).decide(error, attempt=job.attempt_count, refreshes=job.refresh_count, rand=rand)
     if decision.verdict is Verdict.FAIL:
-        return _fail_for_good(job, "fail", Status.FAILED, Outcome.FAILED, error, outbox=outbox)
+        return _fail_for_good(job, "fail", Status.FAILED, error, outbox=outbox)
     return retry(job, error, delay_ms=decision.delay_ms, outbox=outbox)
 
 
@@ -166,7 +166,7 @@ def retry(job: Job, error: JobError, *, delay_ms: int, outbox: tuple[NewOutboxEv
     if job.cancel_requested_at is not None:
         return cancel(job, job.cancel_reason or "", outbox=outbox)
     if job.attempt_count >= job.max_attempts:
-        return _fail_for_good(job, "retry", Status.DEAD_LETTER, Outcome.DEAD_LETTERED, error, outbox=outbox)
+        return _fail_for_good(job, "retry", Status.DEAD_LETTER, error, outbox=outbox)
     lifecycle_of(job.contract).check(job, "retry", Status.QUEUED, "")
     text = error.json()
     return _move(
@@ -212,7 +212,7 @@ def lose_lease(job: Job, *, rand: float) -> Settlement:
         ended = (
             cancel(begun, job.cancel_reason or "")
             if job.cancel_requested_at is not None
-            else _fail_for_good(begun, "lose_lease", Status.DEAD_LETTER, Outcome.LEASE_LOST, error)
+            else _fail_for_good(begun, "lose_lease", Status.DEAD_LETTER, error)._replace(outcome=Outcome.LEASE_LOST)
         )
         return ended._replace(lease_lost=True, expired_only=True, starts=not job.started)
     lifecycle_of(job.contract).check(begun, "lose_lease", Status.QUEUED, "")
@@ -245,9 +245,7 @@ def cancel(job: Job, reason: str = "", *, outbox: tuple[NewOutboxEvent, ...] = (
     )
 
 
-def request_cancel(
-    job: Job, reason: str = "", *, now: int = 0, silent_after_ms: int | None = None
-) -> Settlement:
+def request_cancel(job: Job, reason: str = "", *, now: int = 0, silent_after_ms: int | None = None) -> Settlement:
     """Ask for the end of a job: at once if it waits or its worker is silent, else a flag that its claim can see."""
     silent = silent_after_ms is not None and (job.heartbeat_at or 0) + silent_after_ms < now
     if job.status is not Status.RUNNING or silent:
@@ -304,11 +302,11 @@ def _fail_for_good(
     job: Job,
     command: str,
     status: Status,
-    outcome: Outcome,
     error: JobError,
     *,
     outbox: tuple[NewOutboxEvent, ...] = (),
 ) -> Settlement:
+    outcome = Outcome.FAILED if status is Status.FAILED else Outcome.DEAD_LETTERED
     lifecycle_of(job.contract).check(job, command, status)
     text = error.json()
     return _move(job, status, NewEvent("error", job.stage, text), outcome=outcome, error=text, outbox=outbox)

@@ -111,9 +111,7 @@ CORTANA = RetryPolicy(
     max_attempts=4,  # the first run and three retries
     backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
     throttled_backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
-    fatal=frozenset(
-        {"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}
-    ),
+    fatal=frozenset({"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}),
 )
 
 OUTBOX = RetryPolicy(max_attempts=12, backoff=Backoff(base_ms=5_000, cap_ms=86_400_000, low=0.0, high=1.0))
@@ -138,10 +136,11 @@ def read_policy(text: str) -> RetryPolicy:
         fields: dict[str, Any] = json.loads(text)
         for name, value in fields.items():
             if name.endswith("backoff"):
-                fields[name] = Backoff(**{k: tuple(v) if k == "table_ms" else v for k, v in value.items()})
+                parts: dict[str, Any] = {k: tuple(v) if k == "table_ms" else v for k, v in value.items()}
+                fields[name] = Backoff(**parts)
             elif isinstance(value, list):
                 fields[name] = frozenset(value)
         return replace(DEFAULT, **fields)
     except (ValueError, TypeError, AttributeError) as error:
-        message = f"retry policy {text!r} is neither one of {', '.join(POLICIES)} nor the JSON of a RetryPolicy ({error})"
-        raise InvalidJob(message) from None
+        known = ", ".join(POLICIES)
+        raise InvalidJob(f"retry policy {text!r} is neither {known} nor the JSON of a RetryPolicy ({error})") from None

@@ -22,8 +22,8 @@ def encode(value: Any, *, limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> str:
         message = f"value is not JSON ({error}); pass only dict, list, str, int, finite float, bool and None"
         raise NotJson(message) from error
     if size > limit_bytes:
-        message = f"payload has {size} bytes, the limit is {limit_bytes}; put large data in the object store and pass its key"
-        raise PayloadTooLarge(message)
+        advice = "put large data in the object store and pass its key"
+        raise PayloadTooLarge(f"payload has {size} bytes, the limit is {limit_bytes}; {advice}")
     return text
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def store_from_url(url: str) -> Store:
-    """The store for `sqlite:///file`, `sqlite::memory:`, `libsql:///file`, `postgresql://…` or `redis://…`, not yet open."""
+    """The store, not yet open, for `sqlite:///file`, `sqlite::memory:`, `libsql:///file`, `postgresql://…`, `redis://…`."""
     scheme = url.partition(":")[0]
     try:
         if scheme in ("sqlite", "libsql"):

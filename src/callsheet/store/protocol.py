@@ -112,7 +112,7 @@ class Store(Protocol):
         ...
 
     async def migrate(self) -> list[str]:
-        """Bring the schema to this program's version; the names of the migrations that ran. Safe from many processes."""
+        """Bring the schema to this program's version; the names of what ran. Safe from many processes at once."""
         ...
 
     async def now(self) -> int:
@@ -141,9 +141,7 @@ class Store(Protocol):
         """
         ...
 
-    async def heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[Beat]:
+    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """Extend many leases in one write. S10: a stale claim extends nothing, and sees that it is stale."""
         ...
 
@@ -199,7 +197,10 @@ class Store(Protocol):
         ...
 
     async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
-        """Events of many jobs after a `seq` each, in order within a job, at most `limit` of each job. S21: resumable for ever."""
+        """Events of many jobs after a `seq` each, in order within a job, at most `limit` of each job.
+
+        S21: a reader can resume from any event for as long as the job is kept.
+        """
         ...
 
     def hints(self) -> AsyncIterator[Hint]:
@@ -212,15 +213,11 @@ class Store(Protocol):
         """Take due outbox events, expired leases included. S22: the same ownership protocol as jobs."""
         ...
 
-    async def outbox_heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[Beat]:
+    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """Extend many outbox leases in one write; a stale one extends nothing."""
         ...
 
-    async def outbox_settle(
-        self, settlements: Sequence[OutboxSettlement], *, now: int | None = None
-    ) -> list[Settled]:
+    async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
         """Record deliveries. S23: fenced like jobs; a stale one changes nothing."""
         ...
 

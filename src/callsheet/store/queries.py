@@ -39,6 +39,4 @@ def migrations_of(package: str) -> list[Migration]:
     """The package's migrations in order; they are forward-only and additive."""
     folder = files(package).joinpath("migrations")
     found = [entry for entry in folder.iterdir() if entry.name.endswith(".sql")]
-    return sorted(
-        Migration(int(e.name[:4]), e.name.removesuffix(".sql"), e.read_text("utf-8")) for e in found
-    )
+    return sorted(Migration(int(e.name[:4]), e.name.removesuffix(".sql"), e.read_text("utf-8")) for e in found)

@@ -10,8 +10,8 @@ from callsheet.kernel.job import (
     Held,
     Job,
     OnDependencyFailure,
-    Outcome,
     OutboxEvent,
+    Outcome,
     Status,
 )
 
@@ -51,7 +51,7 @@ def in_line(row: Sequence[Any]) -> tuple[int, int]:
 
 def attempt_of(row: Sequence[Any]) -> Attempt:
     """The attempt in a row of `job_attempts`."""
-    return Attempt(*row[:6], _OUTCOME[row[6]], row[7])
+    return Attempt._make((*row[:6], _OUTCOME[row[6]], row[7]))
 
 
 def running_attempt(job: Job) -> Attempt:
@@ -70,4 +70,4 @@ def running_attempt(job: Job) -> Attempt:
 
 def outbox_event_of(row: Sequence[Any]) -> OutboxEvent:
     """The outbox event in a row of `SELECT *` (its own `seq` first)."""
-    return OutboxEvent(*row[1:6], Delivery(row[6]), *row[7:])
+    return OutboxEvent._make((*row[1:6], Delivery(row[6]), *row[7:]))

@@ -114,9 +114,9 @@ class Thread:
         try:
             db = connect(self._target)
         except Exception as error:  # noqa: BLE001 - handed to the caller
-            loop.call_soon_threadsafe(_resolve, [(opened, None, error)])
+            _answer([_Item(_nothing, loop, opened)], [(None, error)])
             return
-        loop.call_soon_threadsafe(_resolve, [(opened, None, None)])
+        _answer([_Item(_nothing, loop, opened)], [(None, None)])
         group = self._next_group(db)
         while group is not None:
             if self._writes:
@@ -145,6 +145,9 @@ class Thread:
 
 
 Done = tuple[Any, Exception | None]
+
+
+def _nothing(_: Db) -> None: ...
 
 
 def _attempt(db: Db, work: Work) -> Done:

@@ -61,9 +61,7 @@ def _insert(db: Db, fresh: list[NewJob], rows: list[tuple[object, ...]], now: in
 
 def _row(new: NewJob, seq: int, now: int) -> tuple[object, ...]:
     run_at = now + new.delay_ms if new.run_at is None else new.run_at
-    held = (
-        Held.DELAY.value if run_at > now else (Held.SLOT.value if new.concurrency_key is not None else None)
-    )
+    held = Held.DELAY.value if run_at > now else (Held.SLOT.value if new.concurrency_key is not None else None)
     return (
         seq,
         new.job_id,
@@ -103,9 +101,7 @@ def _known(db: Db, new: NewJob, now: int) -> Enqueued | None:
 def _remember(db: Db, new: NewJob, job_id: str, now: int) -> None:
     if (key := new.idempotency) is not None:
         expires_at = now + key.ttl_s * 1000
-        db.execute(
-            Q.remember, (new.requester_id, key.key, key.request_hash, job_id, key.response, expires_at)
-        )
+        db.execute(Q.remember, (new.requester_id, key.key, key.request_hash, job_id, key.response, expires_at))
 
 
 def _active(db: Db, unique_key: str) -> str | None:
@@ -119,9 +115,7 @@ def _wait_for(db: Db, new: NewJob) -> None:
     for parent in dict.fromkeys(new.depends_on):
         row = db.execute(Q.status_of, (parent,)).fetchone()
         if row is None:
-            raise DependencyNotFound(
-                f"job {new.job_id} depends on {parent}, which does not exist; enqueue that first"
-            )
+            raise DependencyNotFound(f"job {new.job_id} depends on {parent}, which does not exist; enqueue that first")
         status = Status(row[0])
         failed = status.terminal and status is not Status.SUCCEEDED
         if status is Status.SUCCEEDED or (failed and new.on_dependency_failure is OnDependencyFailure.RUN):

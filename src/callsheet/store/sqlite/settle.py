@@ -42,9 +42,7 @@ def settle(db: Db, s: Settlement, now: int) -> Settled:
         return _repeated(db, s)
     event_seq, event_ms, progress, key, requester_id = row
     if s.event is not None:
-        db.execute(
-            Q.event, (s.job_id, event_seq, event_ms, s.event.type, s.event.step, progress, s.event.data)
-        )
+        db.execute(Q.event, (s.job_id, event_seq, event_ms, s.event.type, s.event.step, progress, s.event.data))
     if s.checkpoint is not None:
         db.execute(Q.keep_checkpoint, (s.job_id, *s.checkpoint))
     for out in s.outbox:

@@ -8,16 +8,17 @@ import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qsl, unquote
 
-from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, UnknownStore
+from callsheet.kernel.errors import DocumentConflict, UnknownStore
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints
 from callsheet.store.protocol import Beat, Document, Hint, JobPage, Remembered, Settled
-from callsheet.store.queries import Queries, migrations_of
-from callsheet.store.rows import attempt_of, in_line, job_of, outbox_event_of, running_attempt
+from callsheet.store.queries import Queries
+from callsheet.store.rows import attempt_of, job_of, outbox_event_of, running_attempt
 
-from . import line
+from .claim import claim, heartbeat
 from .connection import Db, Target, Thread
 from .enqueue import enqueue
+from .keeping import migrate, promote, prune
 from .settle import settle
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class SqliteStore:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite::memory:`; `?synchronous=normal` is faster."""
+        """From `sqlite:///relative.db`, `sqlite:////absolute.db` or `sqlite::memory:`; `?synchronous=normal`."""
         scheme, _, rest = url.partition(":")
         path, _, query = rest.partition("?")
         options = dict(parse_qsl(query))
@@ -75,7 +76,7 @@ class SqliteStore:
     async def migrate(self) -> list[str]:
         """Run the migrations that are missing, in one transaction."""
         await self._writer.start()
-        return await self._writer.run(_migrate)
+        return await self._writer.run(migrate)
 
     async def now(self) -> int:
         """The machine's clock: the store is in the process."""
@@ -89,13 +90,11 @@ class SqliteStore:
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
         """See the protocol."""
-        return await self._writer.run(lambda db: _claim(db, request, _clock(now)))
+        return await self._writer.run(lambda db: claim(db, request, _clock(now)))
 
-    async def heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[Beat]:
+    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """See the protocol."""
-        return await self._writer.run(lambda db: _heartbeat(db, Q.heartbeat, claims, lease_ms, _clock(now)))
+        return await self._writer.run(lambda db: heartbeat(db, Q.heartbeat, claims, lease_ms, _clock(now)))
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
@@ -113,11 +112,11 @@ class SqliteStore:
 
     async def promote(self, *, now: int | None = None) -> int:
         """See the protocol."""
-        return await self._writer.run(lambda db: _promote(db, _clock(now)))
+        return await self._writer.run(lambda db: promote(db, _clock(now)))
 
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
         """See the protocol."""
-        return await self._writer.run(lambda db: _prune(db, ended_before, limit, _clock(now)))
+        return await self._writer.run(lambda db: prune(db, ended_before, limit, _clock(now)))
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         """See the protocol."""
@@ -193,19 +192,13 @@ class SqliteStore:
 
         return await self._writer.run(work)
 
-    async def outbox_heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[Beat]:
+    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """See the protocol."""
         return await self._writer.run(
-            lambda db: [
-                Beat(beat.held) for beat in _heartbeat(db, Q.outbox_heartbeat, claims, lease_ms, _clock(now))
-            ]
+            lambda db: [Beat(beat.held) for beat in heartbeat(db, Q.outbox_heartbeat, claims, lease_ms, _clock(now))]
         )
 
-    async def outbox_settle(
-        self, settlements: Sequence[OutboxSettlement], *, now: int | None = None
-    ) -> list[Settled]:
+    async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
 
         def work(db: Db) -> list[Settled]:
@@ -256,17 +249,15 @@ class SqliteStore:
         )
         row = await self._writer.run(lambda db: db.execute(sql, parameters).fetchone())
         if row is None:
-            raise DocumentConflict(
-                f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again"
-            )
+            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
         return d._replace(version=row[0])
 
-    async def documents(self, kind: str, id: str | None = None) -> list[Document]:  # noqa: A002 - the field's name
+    async def documents(self, kind: str, id: str | None = None) -> list[Document]:
         """See the protocol."""
         rows = await self._reader.run(lambda db: db.execute(Q.documents, (kind, id)).fetchall())
         return [Document(*row) for row in rows]
 
-    async def delete_document(self, kind: str, id: str) -> bool:  # noqa: A002 - the field's name
+    async def delete_document(self, kind: str, id: str) -> bool:
         """See the protocol."""
         return bool(await self._writer.run(lambda db: db.execute(Q.delete_document, (kind, id)).fetchone()))
 
@@ -287,75 +278,3 @@ class SqliteStore:
 
 def _clock(now: int | None) -> int:
     return time.time_ns() // 1_000_000 if now is None else now
-
-
-def _migrate(db: Db) -> list[str]:
-    have = db.execute("PRAGMA user_version").fetchone()[0]
-    known = migrations_of("callsheet.store.sqlite")
-    if have > known[-1].number:
-        raise SchemaMismatch(
-            f"the database has schema {have}, this program knows {known[-1].number}; upgrade callsheet"
-        )
-    missing = [m for m in known if m.number > have]
-    for migration in missing:
-        for statement in migration.sql.split(";\n"):
-            if statement.strip():
-                db.execute(statement)
-        db.execute(f"PRAGMA user_version={migration.number}")
-    return [m.name for m in missing]
-
-
-def _claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
-    """Fill the request queue by queue; due jobs take their place at the end, and a short claim looks again."""
-    paused = {row[0] for row in db.execute(Q.paused).fetchall()}
-    rows: list[tuple[object, ...]] = []
-    for queue in dict.fromkeys(request.queues):
-        if queue in paused or len(rows) >= request.limit:
-            continue
-        rows += _take(db, request, queue, now, request.limit - len(rows))
-        if line.line_up_due(db, queue, now) and len(rows) < request.limit:
-            rows += _take(db, request, queue, now, request.limit - len(rows))
-    jobs = [job_of(row) for row in rows]
-    if request.start:
-        db.executemany(
-            Q.event,
-            [
-                (job.job_id, job.event_seq, job.event_ms, "running", job.stage, job.progress, "{}")
-                for job in jobs
-            ],
-        )
-    return jobs
-
-
-def _take(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> list[tuple[object, ...]]:
-    parameters = (request.worker_id, now + request.lease_ms, now, request.start, queue, limit)
-    return sorted(db.execute(Q.claim, parameters).fetchall(), key=in_line)
-
-
-def _heartbeat(db: Db, sql: str, claims: Sequence[Claim], lease_ms: int, now: int) -> list[Beat]:
-    beats = []
-    for claim in claims:
-        row = db.execute(sql, (*claim, now + lease_ms, now)).fetchone()
-        beats.append(Beat(held=True, cancel_requested=bool(row[0])) if row else Beat(held=False))
-    return beats
-
-
-def _promote(db: Db, now: int) -> int:
-    queues = db.execute(Q.delayed_queues).fetchall()
-    due = sum(line.line_up_due(db, queue, now) for (queue,) in queues)
-    return due + sum(line.admit(db, key) for (key,) in db.execute(Q.keys_waiting).fetchall())
-
-
-def _prune(db: Db, ended_before: int, limit: int, now: int) -> int:
-    gone = db.execute(Q.prunable, (ended_before, now, limit)).fetchall()
-    for sql in (
-        Q.prune_events,
-        Q.prune_attempts,
-        Q.prune_checkpoints,
-        Q.prune_dependencies,
-        Q.prune_outbox,
-        Q.prune_job,
-    ):
-        db.executemany(sql, gone)
-    db.execute(Q.prune_keys, (now,))
-    return len(gone)

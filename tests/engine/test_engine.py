@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from callsheet.engine import Engine
+from callsheet.engine.ids import new_id
+from callsheet.kernel import commands
+from callsheet.kernel.commands import IS_UUID
+from callsheet.kernel.errors import IllegalMove, InvalidJob, JobNotFound, StaleClaim
+from callsheet.kernel.job import NewJob, Status
+from callsheet.store.protocol import ClaimRequest, JobQuery
+from tests.kit import new_job
+
+
+def test_new_ids_are_uuids_that_rise_with_time() -> None:
+    ids = [new_id() for _ in range(1000)]
+    assert all(IS_UUID(i) and i[14] == "7" and i[19] in "89ab" for i in ids)
+    assert len(set(ids)) == 1000
+    assert ids[0][:8] <= ids[-1][:8]
+
+
+async def test_a_bad_job_never_reaches_the_store(engine: Engine) -> None:
+    good = new_job()
+    with pytest.raises(InvalidJob):
+        await engine.enqueue([good, NewJob(job_id="x", kind="k")])
+    assert (await engine.find(JobQuery())).jobs == []
+
+
+async def test_a_job_lives_through_the_engine(engine: Engine) -> None:
+    (made,) = await engine.enqueue([new_job(requester_id="me")])
+    (job,) = await engine.claim(ClaimRequest("w"))
+    (beat,) = await engine.heartbeat([job.claim], lease_ms=1000)
+    assert beat.held
+    job = await engine.settle_one(job, commands.advance(job, "s"))
+    assert job.stage == "s"
+    job = await engine.settle_one(job, commands.succeed(job, "42"))
+    assert (await engine.get(made.job_id)).result == "42"
+    with pytest.raises(StaleClaim):
+        await engine.settle_one(job, commands.progress(job._replace(status=Status.RUNNING, attempt_started_at=1), 5))
+
+
+async def test_a_stranger_does_not_see_a_job(engine: Engine) -> None:
+    (made,) = await engine.enqueue([new_job(requester_id="me")])
+    assert (await engine.get(made.job_id, requester_id="me")).job_id == made.job_id
+    for wrong in ({"requester_id": "you"}, {"requester_id": ""}):
+        with pytest.raises(JobNotFound):
+            await engine.get(made.job_id, **wrong)
+        with pytest.raises(JobNotFound):
+            await engine.cancel(made.job_id, **wrong)
+    for unknown in (new_id(), "", "../etc", "job"):
+        with pytest.raises(JobNotFound):
+            await engine.get(unknown)
+
+
+async def test_cancel_ends_a_waiting_job_and_flags_a_running_one(engine: Engine) -> None:
+    waiting, running = new_job(queue="w"), new_job()
+    await engine.enqueue([waiting, running])
+    (job,) = await engine.claim(ClaimRequest("w"))
+    assert (await engine.cancel(waiting.job_id, "no")).status is Status.CANCELED
+    flagged = await engine.cancel(running.job_id, "no")
+    assert (flagged.status, flagged.cancel_reason) == (Status.RUNNING, "no")
+    assert (await engine.heartbeat([job.claim], lease_ms=1000))[0].cancel_requested
+    with pytest.raises(IllegalMove):
+        await engine.cancel(waiting.job_id)
+
+
+async def test_requeue_brings_a_failed_job_back(engine: Engine) -> None:
+    await engine.enqueue([new_job()])
+    (job,) = await engine.claim(ClaimRequest("w"))
+    with pytest.raises(IllegalMove):
+        await engine.requeue(job.job_id)
+    await engine.settle_one(job, commands.cancel(job))
+    assert (await engine.requeue(job.job_id)).status is Status.QUEUED

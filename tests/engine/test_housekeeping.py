@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from callsheet.engine import Engine, Housekeeping
+from callsheet.engine.housekeeping import Chores
+from callsheet.engine.schedules import Schedule, delete_schedule, fire_due, put_schedule, schedules
+from callsheet.kernel import commands
+from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.job import Status
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import ClaimRequest, JobQuery
+from tests.kit import T0, new_job
+
+
+async def test_one_sweep_does_all_chores(engine: Engine) -> None:
+    keeping = Housekeeping(engine, Chores(retention_ms=1_000))
+    parent, child, delayed, lost, old = [new_job(queue=f"q{n}") for n in range(5)]
+    child = child._replace(depends_on=(parent.job_id,))
+    delayed = delayed._replace(delay_ms=500)
+    await engine.enqueue([parent, child, delayed, lost, old], now=T0)
+    by_queue = {
+        new.queue: (await engine.claim(ClaimRequest("w", (new.queue,), lease_ms=100), now=T0))[0]
+        for new in (parent, lost, old)
+    }
+    await engine.settle([commands.fail(by_queue["q0"], JobError("fatal"), rand=0)], now=T0 + 4_900)
+    await engine.settle([commands.succeed(by_queue["q4"])], now=T0)
+    await put_schedule(engine.store, Schedule("hourly", "0 * * * *", "report"), now=T0 - 3_600_000)
+    assert await keeping.sweep(now=T0 + 5_000) == (1, 1, 1, 1, 1)
+    assert await keeping.sweep(now=T0 + 5_000) == (0, 0, 0, 0, 0)
+    cancelled = await engine.get(child.job_id)
+    assert cancelled.status is Status.CANCELED
+    assert parent.job_id in (cancelled.cancel_reason or "")
+    assert (await engine.get(lost.job_id)).lease_losses == 1
+
+
+async def test_a_chain_behind_a_failure_is_cancelled_to_its_end(engine: Engine) -> None:
+    chain = [new_job()]
+    for _ in range(10):
+        chain.append(new_job(depends_on=(chain[-1].job_id,)))
+    await engine.enqueue(chain)
+    (job,) = await engine.claim(ClaimRequest("w"))
+    await engine.settle([commands.fail(job, JobError("fatal"), rand=0)])
+    await Housekeeping(engine).sweep()
+    assert (await engine.store.counts())["default"] == {Status.FAILED: 1, Status.CANCELED: 10}
+
+
+async def test_many_housekeepers_do_each_chore_once(url: str) -> None:
+    engines = [Engine.from_url(url) for _ in range(4)]
+    await engines[0].store.migrate()
+    for engine in engines:
+        await engine.store.open()
+    first = engines[0]
+    await first.enqueue([new_job() for _ in range(50)], now=T0)
+    await first.claim(ClaimRequest("w", limit=50, lease_ms=10), now=T0)
+    await put_schedule(first.store, Schedule("s", "* * * * *", "tick"), now=T0)
+    late = T0 + 61_000
+    swept = await asyncio.gather(*(Housekeeping(e).sweep(now=late) for e in engines for _ in range(3)))
+    assert sum(s.reaped for s in swept) == 50
+    assert sum(s.fired for s in swept) == 1
+    jobs = (await first.find(JobQuery(limit=100))).jobs
+    assert sum(job.kind == "tick" for job in jobs) == 1
+    assert {job.lease_losses for job in jobs if job.kind != "tick"} == {1}
+    for engine in engines:
+        await engine.store.close()
+
+
+async def test_a_slot_fires_once_and_missed_slots_fire_once(engine: Engine) -> None:
+    noon = int(datetime(2026, 3, 1, 12, 0, tzinfo=UTC).timestamp() * 1000)
+    await put_schedule(engine.store, Schedule("s", "*/5 * * * *", "tick", '{"a":1}', "q", 3, "me"), now=noon)
+    assert await fire_due(engine.store, now=noon + 299_999) == 0
+    assert await fire_due(engine.store, now=noon + 300_000) == 1
+    assert await fire_due(engine.store, now=noon + 300_000) == 0
+    assert await fire_due(engine.store, now=noon + 3_600_000) == 1
+    jobs = (await engine.find(JobQuery(requester_id="me"))).jobs
+    assert [(j.kind, j.payload, j.queue, j.priority) for j in jobs] == [("tick", '{"a":1}', "q", 3)] * 2
+    ((_, slot),) = await schedules(engine.store)
+    assert slot == noon + 3_900_000
+    assert await delete_schedule(engine.store, "s")
+    assert await fire_due(engine.store, now=noon + 10**9) == 0
+
+
+async def test_a_schedule_keeps_to_its_time_zone(engine: Engine) -> None:
+    before = int(datetime(2026, 3, 28, 12, 0, tzinfo=UTC).timestamp() * 1000)
+    berlin = Schedule("s", "30 9 * * *", "tick", timezone="Europe/Berlin")
+    first = berlin.next_slot(before)
+    assert datetime.fromtimestamp(first / 1000, UTC) == datetime(2026, 3, 29, 7, 30, tzinfo=UTC)
+    assert datetime.fromtimestamp(berlin.next_slot(before - 86_400_000) / 1000, UTC).hour == 8
+
+
+@pytest.mark.parametrize("bad", [Schedule("s", "nonsense", "k"), Schedule("s", "* * * * *", "k", timezone="Mars/Base")])
+async def test_a_bad_schedule_is_refused(engine: Engine, bad: Schedule) -> None:
+    with pytest.raises(InvalidInput):
+        await put_schedule(engine.store, bad)
+    assert await schedules(engine.store) == []
+
+
+async def test_housekeeping_runs_and_stops(engine: Engine) -> None:
+    await engine.enqueue([new_job(delay_ms=20)])
+    async with Housekeeping(engine, Chores(sweep_s=0.01)) as keeping:
+        (job,) = (await engine.find(JobQuery())).jobs
+        while job.held is not None:
+            await asyncio.sleep(0.01)
+            job = await engine.get(job.job_id)
+        keeping.stop()
+        keeping.stop()
