@@ -29,7 +29,6 @@ CALLSHEET = Lifecycle(
         running > succeeded | failed | dead_letter | canceled | queued
         failed | dead_letter | canceled > queued
     """),
-    terminal_words=frozenset({"succeeded", "failed", "dead_letter", "canceled"}),
     policy="default",
 )
 
@@ -48,7 +47,6 @@ EUTERPE = Lifecycle(
         failed > queued | dead_letter
     """),
     passes=frozenset({"failed"}),
-    terminal_words=frozenset({"succeeded", "failed", "dead_letter"}),
     requeue_needs_budget=True,
     policy="euterpe",
 )
@@ -60,7 +58,6 @@ REDIS_GATEWAY = Lifecycle(
         queued > running | canceled
         running > done | error | canceled | queued
     """),
-    terminal_words=frozenset({"done", "error", "canceled"}),
     policy="default",
 )
 
@@ -73,7 +70,6 @@ CORTANA = Lifecycle(
         failed > queued
     """),
     passes=frozenset({"failed"}),
-    terminal_words=frozenset({"done", "failed"}),
     policy="cortana",
 )
 
@@ -85,7 +81,6 @@ CONTROL_PLANE = Lifecycle(
         RUNNING > SUCCEEDED | FAILED | DLQ | CANCELED | QUEUED
         FAILED | DLQ > QUEUED
     """),
-    terminal_words=frozenset({"SUCCEEDED", "FAILED", "DLQ", "CANCELED"}),
     policy="default",
 )
 
@@ -96,7 +91,6 @@ AURA = Lifecycle(
         Queued > Running | Canceled
         Running > Done | Failed | Canceled
     """),
-    terminal_words=frozenset({"Done", "Failed", "Canceled"}),
     running_once_started=True,
     policy="default",
 )

@@ -5,7 +5,7 @@ Nothing else branches on which contract a job came from. The six tables are in `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .errors import IllegalMove
@@ -35,7 +35,6 @@ class Lifecycle:
     passes: frozenset[str] = frozenset()
     running_once_started: bool = False
     requeue_needs_budget: bool = False
-    terminal_words: frozenset[str] = field(default=frozenset())
 
     def word(self, status: Status, stage: str = "", *, started: bool = False) -> str | None:
         """The contract's word for a kernel state, or None where it has none."""
@@ -46,12 +45,10 @@ class Lifecycle:
         return self.words.get(status)
 
     def allows(self, before: str | None, after: str | None) -> bool:
-        """True when the table has this move, straight or through a word in `passes`."""
+        """True when the table has this move, straight or through a word in `passes`; staying is no move."""
         if before is None or after is None:
             return False
-        if before == after:
-            return before not in self.terminal_words
-        if (before, after) in self.moves:
+        if before == after or (before, after) in self.moves:
             return True
         return any((before, by) in self.moves and (by, after) in self.moves for by in self.passes)
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: many processes and machines on one database, also behind PgBouncer in transaction mode."""
+"""The PostgreSQL store: many processes and machines on one database, also through PgBouncer."""
 
 from .store import PostgresStore
 

@@ -11,7 +11,6 @@ from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries
 from callsheet.store.rows import OWN, in_line, job_of
 
-from .ids import known_ids
 from .line import line_up_due
 
 if TYPE_CHECKING:
@@ -41,7 +40,9 @@ async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | No
         if sum(row[QUEUE] in before for row in rows) >= wanted.limit:
             break
         try:
-            jobs += await _line_up_and_take(db, floor, wanted._replace(queues=(queues[due - 1],)), len(rows), now)
+            jobs += await _line_up_and_take(
+                db, floor, wanted._replace(queues=(queues[due - 1],)), len(rows), now
+            )
         except StoreUnavailable:
             if jobs:
                 break  # these are claimed and committed: the worker must hear of them
@@ -100,9 +101,7 @@ async def heartbeat(
     db: Database, sql: str, claims: Sequence[Claim], lease_ms: int, now: int | None
 ) -> list[Beat]:
     """Extend the leases that are still held, in one statement; in order of id, so that two do not deadlock."""
-    ids = [c[0] for c in claims] if sql is Q.outbox_heartbeat else known_ids(c[0] for c in claims)
-    known = set(ids)
-    asked = sorted({c for c in claims if c[0] in known})
+    asked = sorted(set(claims))
     rows = await db.fetch(sql, now, [c[0] for c in asked], [c[1] for c in asked], lease_ms) if asked else []
     held = {(row[0], row[1]): row[2] for row in rows}
     return [Beat(held=True, cancel_requested=held[c]) if c in held else Beat(held=False) for c in claims]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .target import Target
 
 T = TypeVar("T")
-Row = asyncpg.Record
+Row = Any  # an asyncpg.Record: a tuple in all that we do with it
 CONNECT_S = 10.0
 TRIES = 6
 IDLE_S = 0.2
@@ -51,7 +51,7 @@ UNAVAILABLE = (
 )
 
 
-class Session(asyncpg.Connection):  # type: ignore[type-arg]
+class Session(asyncpg.Connection):
     """A connection that keeps no session state, and so needs no reset between uses: one round trip less."""
 
     def get_reset_query(self) -> str:
@@ -65,7 +65,9 @@ def edge() -> Iterator[None]:
     try:
         yield
     except UNAVAILABLE as error:
-        raise StoreUnavailable(f"PostgreSQL cannot be reached now: {error or type(error).__name__}") from error
+        raise StoreUnavailable(
+            f"PostgreSQL cannot be reached now: {str(error) or type(error).__name__}"
+        ) from error
     except asyncpg.InterfaceError as error:
         if isinstance(error, ValueError):
             raise

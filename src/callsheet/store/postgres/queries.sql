@@ -22,6 +22,9 @@ SELECT coalesce(max(version), 0) FROM callsheet_schema;
 -- name: schema_note
 INSERT INTO callsheet_schema (version, name, applied_at) VALUES ($1, $2, clock_timestamp());
 
+-- name: keepalive
+SELECT 1;
+
 -- name: notify
 SELECT pg_notify('callsheet', $1);
 

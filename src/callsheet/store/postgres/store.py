@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.errors import DocumentConflict
-from callsheet.kernel.job import Event, Status
+from callsheet.kernel.job import Claim, Event, Status
 from callsheet.store.protocol import Document, Hint, JobPage, Remembered, Settled
 from callsheet.store.queries import Queries
 from callsheet.store.rows import attempt_of, job_of, outbox_event_of, running_attempt
@@ -23,11 +23,12 @@ from .wire import Wire
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from callsheet.kernel.job import Attempt, Claim, Delivery, Job, Json, NewJob, OutboxEvent
+    from callsheet.kernel.job import Attempt, Delivery, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
     from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery
 
 Q = Queries("callsheet.store.postgres")
+NOBODYS = Claim("00000000-0000-0000-0000-000000000000", 0)
 
 
 class PostgresStore:
@@ -87,7 +88,9 @@ class PostgresStore:
         self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
     ) -> list[Beat]:
         """See the protocol."""
-        return await heartbeat(self._db, Q.heartbeat, claims, lease_ms, now)
+        known = set(known_ids(claim.job_id for claim in claims))
+        asked = [claim if claim.job_id in known else NOBODYS for claim in claims]
+        return await heartbeat(self._db, Q.heartbeat, asked, lease_ms, now)
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
@@ -156,7 +159,9 @@ class PostgresStore:
     async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
         """See the protocol."""
         ids = known_ids(after)
-        return [Event(*row) for row in await self._db.fetch(Q.events, ids, [after[id_] for id_ in ids], limit)]
+        return [
+            Event(*row) for row in await self._db.fetch(Q.events, ids, [after[id_] for id_ in ids], limit)
+        ]
 
     async def hints(self) -> AsyncIterator[Hint]:
         """In-process at once; from other processes by LISTEN, or every 250 ms where that is not to be had."""
@@ -232,7 +237,9 @@ class PostgresStore:
             else await self._db.fetch(Q.create_document, d.kind, d.id, d.body)
         )
         if not rows:
-            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
+            raise DocumentConflict(
+                f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again"
+            )
         return d._replace(version=rows[0][0])
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:  # noqa: A002 - the field's name

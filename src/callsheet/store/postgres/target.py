@@ -11,7 +11,7 @@ TRUE = ("1", "true", "yes", "on")
 
 
 class Target(NamedTuple):
-    """How to reach the database. `direct_dsn` is for LISTEN; None where there is only a transaction pooler."""
+    """How to reach the database. `direct_dsn` is for LISTEN; None behind a transaction pooler."""
 
     dsn: str
     direct_dsn: str | None
@@ -20,14 +20,16 @@ class Target(NamedTuple):
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From `postgresql://…`; ours are `pgbouncer=true`, `direct_url=…` (beside PgBouncer) and `pool_size=…`."""
+        """From `postgresql://…`; ours are `pgbouncer=true`, `direct_url=…` beside it, and `pool_size=…`."""
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query))
         pooled = options.pop("pgbouncer", "").lower() in TRUE
         direct = options.pop("direct_url", None)
         size = options.pop("pool_size", "5")
         if parts.scheme not in ("postgresql", "postgres"):
-            raise UnknownStore(f"{parts.scheme!r} is not PostgreSQL; use postgresql://user@host:5432/database")
+            raise UnknownStore(
+                f"{parts.scheme!r} is not PostgreSQL; use postgresql://user@host:5432/database"
+            )
         if not size.isdigit() or int(size) < 1:
             raise UnknownStore(f"pool_size={size!r} is not a number of connections; use 1 or more")
         dsn = parts._replace(query=urlencode(options)).geturl()

@@ -1,7 +1,7 @@
 """Wake-ups between processes: one direct connection that listens and sends at most one notice per 10 ms.
 
-Off the write path, because NOTIFY takes a lock that all committing sessions share. Without a way to listen (PgBouncer,
-a lost connection) receivers get a hint for anything every 250 ms.
+Off the write path, because NOTIFY takes a lock that all committing sessions share. Without a way to listen
+(PgBouncer, a lost connection) receivers get a hint for anything every 250 ms.
 """
 
 from __future__ import annotations
@@ -83,10 +83,11 @@ class Wire:
 
     async def _turn(self, session: Session, patience_s: float, *, listens: bool) -> None:
         try:
-            await asyncio.wait_for(self._wake.wait(), patience_s)
+            async with asyncio.timeout(patience_s):  # wait_for of Python 3.11 can swallow a cancellation
+                await self._wake.wait()
         except TimeoutError:
             if listens:
-                await session.execute("", timeout=KEEPALIVE_S)
+                await session.execute(Q.keepalive, timeout=KEEPALIVE_S)
             else:
                 self.local.send(Hint())
             return
@@ -99,7 +100,7 @@ class Wire:
         text = json.dumps([self._name, sorted(hint.queues), sorted(hint.jobs)], separators=(",", ":"))
         return text if len(text) < MAX_BYTES else json.dumps([self._name, [], []])
 
-    def _heard(self, _session: Any, _pid: int, _channel: str, payload: str) -> None:
+    def _heard(self, _session: Any, _pid: int, _channel: str, payload: Any) -> None:
         try:
             name, queues, jobs = json.loads(payload)
             hint = Hint(frozenset(queues), frozenset(jobs))

@@ -30,6 +30,7 @@ Ours:
     jobs:all                    ZSET    all jobs by seq
     jobs:of:{requester}         ZSET    the jobs of one requester by seq
     jobs:seq                    STRING  the last seq
+    jobs:idempotency            ZSET    names of idempotency keys, by the time they expire
     jobs:counts                 HASH    `status:queue` to how many jobs
     jobs:paused                 SET     paused queues
     job:{id}:attempts           LIST    ended attempts: claim_version, attempt, started_at, ended_at, outcome, worker_id,
@@ -59,6 +60,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote
 
+FAMILIES = ("job", "jobs", "idempotency", "unique", "outbox", "doc")
 SCHEMA = 1
 SCHEMA_NAMES = {1: "0001_engine"}
 

@@ -22,6 +22,8 @@ from callsheet.kernel.job import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from callsheet.store.protocol import ClaimRequest
+
 WORDS = {
     "queued": Status.QUEUED,
     "running": Status.RUNNING,
@@ -50,6 +52,7 @@ def job_of(h: Mapping[str, str]) -> Job:
     get = h.get
     created = int(h["created_ts"])
     status = WORDS[h["status"]]
+    running = status is Status.RUNNING
     cancel_requested_at = _int(get("cancel_requested_at"))
     return Job(
         h["job_id"],
@@ -60,7 +63,7 @@ def job_of(h: Mapping[str, str]) -> Job:
         int(get("priority", 0)),
         Status.DEAD_LETTER if status is Status.FAILED and get("dead") else status,
         get("stage", ""),
-        _HELD.get(get("held", "")),
+        _HELD.get(get("held", "")) if status is Status.QUEUED else None,
         float(get("progress", 0.0)),
         int(get("run_at", created)),
         h["payload"],
@@ -68,8 +71,8 @@ def job_of(h: Mapping[str, str]) -> Job:
         h["error"] or None,
         get("worker_id") or None,
         int(get("claim_version", 0)),
-        _int(get("lease_expires_at")),
-        _int(get("heartbeat_at")),
+        _int(get("lease_expires_at")) if running else None,
+        _int(get("heartbeat_at")) if running else None,
         int(get("attempt_count", 0)),
         int(get("max_attempts", _FOREIGN_ATTEMPTS)),
         int(get("lease_losses") or 0),
@@ -78,7 +81,7 @@ def job_of(h: Mapping[str, str]) -> Job:
         created,
         int(h["updated_ts"]),
         _int(get("started_at")),
-        _int(get("attempt_started_at")),
+        _int(get("attempt_started_at")) if running else None,
         _int(get("ended_at")),
         cancel_requested_at,
         None if cancel_requested_at is None else get("cancel_reason", ""),
@@ -92,6 +95,27 @@ def job_of(h: Mapping[str, str]) -> Job:
         int(get("event_seq", 1)),
         int(get("event_ms", created)),
     )
+
+
+def claimed_job_of(h: dict[str, str], request: ClaimRequest, now: int) -> Job:
+    """The job after the claim, from its hash before it: `callsheet.kernel.apply.claimed`, a third of its cost."""
+    at = str(max(now, int(h.get("event_ms") or h["created_ts"])))
+    h["status"] = "running"
+    h["updated_ts"] = at
+    h["worker_id"] = request.worker_id
+    h["claim_version"] = str(int(h.get("claim_version", 0)) + 1)
+    h["lease_expires_at"] = str(now + request.lease_ms)
+    h["heartbeat_at"] = str(now)
+    if request.start:
+        h["attempt_count"] = str(int(h.get("attempt_count", 0)) + 1)
+        h["attempt_started_at"] = at
+        if not h.get("started_at"):
+            h["started_at"] = at
+        h["event_seq"] = str(int(h.get("event_seq", 1)) + 1)
+        h["event_ms"] = at
+    else:
+        h["attempt_started_at"] = ""
+    return job_of(h)
 
 
 def _completed(h: Mapping[str, str]) -> dict[str, str]:

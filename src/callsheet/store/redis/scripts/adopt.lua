@@ -34,8 +34,8 @@ local function adopt(id, message, queue, priority)
     'status', job.status or 'queued', 'created_ts', created, 'updated_ts', whole_ms(job.updated_ts),
     'ttl_s', whole_ms(job.ttl_s or '0'), 'result', job.result or '', 'error', job.error or '', 'seq', seq,
     'contract', 'redis_gateway', 'event_seq', event_seq, 'event_ms', event_ms, 'queue', queue, 'priority', priority or '0'}
-  call('HSET', key, unpack(set))
   local ttl_s = set[14]
+  call('HSET', key, 'rare', '1', unpack(set))
   touch(id, ttl_s)
   if ttl_s ~= '0' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(ttl_s) * 500), id) end
   call('ZADD', P .. 'jobs:all', seq, id)

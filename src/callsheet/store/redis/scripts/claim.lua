@@ -1,9 +1,10 @@
 -- needs: lib adopt line
--- ARGV: worker, limit, lease_ms, start ('1' or ''), queues… Answers the hashes of the claimed jobs, flat, in order.
+-- ARGV: worker, limit, lease_ms, start ('1' or ''), queues… Answers {now, hashes…}: the jobs in order, as they
+-- were before the claim.
 
 local WORKER, LIMIT, START = ARGV[3], tonumber(ARGV[4]), ARGV[6] == '1'
 local LEASE = int(now + tonumber(ARGV[5]))
-local claimed = {}
+local claimed, n_claimed = {NOW}, 0
 
 local function messages_of(stream, n)
   local found = redis.pcall('XREADGROUP', 'GROUP', GROUP, WORKER, 'COUNT', n, 'STREAMS', stream, '>')
@@ -30,12 +31,16 @@ local function job_of(message, msg, queue, priority)
   return flat, job
 end
 
+-- The caller knows what a claim changes (`claimed` in the kernel), so the hash goes back as it was before.
 local function take_one(flat, job, msg)
   local id = job.job_id
   local at = at_least(job.event_ms or job.created_ts)
-  local set = {'status', 'running', 'updated_ts', at, 'worker_id', WORKER, 'claim_version', int((job.claim_version or 0) + 1),
-    'lease_expires_at', LEASE, 'heartbeat_at', NOW}
-  local function put(name, value) set[#set + 1] = name; set[#set + 1] = value end
+  put('status', 'running')
+  put('updated_ts', at)
+  put('worker_id', WORKER)
+  put('claim_version', int((job.claim_version or 0) + 1))
+  put('lease_expires_at', LEASE)
+  put('heartbeat_at', NOW)
   if START then
     local seq = int((job.event_seq or 1) + 1)
     put('attempt_count', int((job.attempt_count or 0) + 1))
@@ -43,22 +48,23 @@ local function take_one(flat, job, msg)
     if not job.started_at then put('started_at', at) end
     put('event_seq', seq)
     put('event_ms', emit(id, at, seq, job.progress, 'running', job.stage or '', '{}'))
+  elseif job.attempt_started_at then
+    put('attempt_started_at', '')
   end
   if job.msg ~= msg then put('msg', msg) end
-  call('HSET', job_key(id), unpack(set))
+  save(job_key(id))
   touch(id, job.ttl_s)
   if job.broken_by then call('ZREM', P .. 'jobs:broken', id) end
-  leased[#leased + 1] = LEASE
-  leased[#leased + 1] = member(job.seq, id)
-  for i = 1, #set do flat[#flat + 1] = set[i] end
-  claimed[#claimed + 1] = flat
+  n_claimed = n_claimed + 1
+  leased[2 * n_claimed - 1], leased[2 * n_claimed] = LEASE, member(job.seq, id)
+  claimed[n_claimed + 1] = flat
 end
 
 -- Take from one stream until it is empty or the claim is full.
 local function take_from(stream, queue, priority)
-  local before = #claimed
+  local before = n_claimed
   repeat
-    local want = LIMIT - #claimed
+    local want = LIMIT - n_claimed
     local messages = want > 0 and messages_of(stream, want) or {}
     for _, entry in ipairs(messages) do
       local msg, message = entry[1], as_map(entry[2] or {})
@@ -67,7 +73,7 @@ local function take_from(stream, queue, priority)
       if flat then take_one(flat, job, msg) else ack(stream, msg) end
     end
   until #messages < want or want <= 0
-  local n = #claimed - before
+  local n = n_claimed - before
   count(queue, 'queued', -n)
   count(queue, 'running', n)
 end
@@ -76,32 +82,32 @@ local function take(queue)
   local priorities = P .. 'jobs:priorities:' .. queue
   local in_use, default_seen = call('ZREVRANGE', priorities, 0, -1), false
   for _, priority in ipairs(in_use) do
-    if #claimed >= LIMIT then return end
+    if n_claimed >= LIMIT then return end
     if tonumber(priority) < 0 and not default_seen then
       default_seen = true
       take_from(stream_of(queue), queue)
     end
     local stream = stream_of(queue, priority)
     take_from(stream, queue, priority)
-    if #claimed < LIMIT and call('XLEN', stream) == 0 then
+    if n_claimed < LIMIT and call('XLEN', stream) == 0 then
       call('DEL', stream)
       call('ZREM', priorities, priority)
     end
   end
-  if not default_seen and #claimed < LIMIT then take_from(stream_of(queue), queue) end
+  if not default_seen and n_claimed < LIMIT then take_from(stream_of(queue), queue) end
 end
 
 local paused = {}
 for _, queue in ipairs(call('SMEMBERS', P .. 'jobs:paused')) do paused[queue] = true end
 for i = 7, #ARGV do
   local queue = ARGV[i]
-  if not paused[queue] and #claimed < LIMIT then
+  if not paused[queue] and n_claimed < LIMIT then
     take(queue)
-    if line_up_due(queue) > 0 and #claimed < LIMIT then take(queue) end
+    if line_up_due(queue) > 0 and n_claimed < LIMIT then take(queue) end
   end
 end
 if START then
-  for _, flat in ipairs(claimed) do hint('jobs', flat[2]) end
+  for i = 2, #claimed do hint('jobs', claimed[i][2]) end
 end
 flush()
 return claimed

@@ -90,6 +90,7 @@ local function remember(new, id)
   if not new.idem then return end
   local ttl_ms = new.idem_ttl_s * 1000
   call('HSET', P .. new.idem, 'request_hash', new.idem_hash, 'job_id', id, 'response', new.idem_response, 'expires_at', int(now + ttl_ms))
+  call('ZADD', P .. 'jobs:idempotency', int(now + ttl_ms), new.idem)
   if REAL then call('PEXPIRE', P .. new.idem, int(ttl_ms)) end
 end
 
@@ -102,7 +103,7 @@ local function wait_for(new, seq, together)
     if not (status == 'succeeded' or (failed and new.on_failure == 'run')) then
       if failed then broken = broken or parent end
       call('ZADD', job_key(parent) .. ':dependents', seq, new.id)
-      call('HSET', job_key(parent), 'dependents', '1')
+      call('HSET', job_key(parent), 'dependents', '1', 'rare', '1')
       blocked = blocked + 1
     end
   end
@@ -114,69 +115,83 @@ local function held_by(new, run_at)
   return new.concurrency_key and 'slot' or nil
 end
 
--- The fields that most jobs lack; a default is not stored.
-local function rare_fields(set, new, run_at)
-  local function put(name, value, default)
-    if value and value ~= default then
-      set[#set + 1] = name
-      set[#set + 1] = value
-    end
-  end
-  put('requester_id', new.requester_id, '')
-  put('contract', new.contract, 'callsheet')
-  put('queue', new.queue, 'default')
-  put('priority', new.priority, '0')
-  put('run_at', int(run_at), NOW)
-  put('retry', new.retry)
-  put('on_dependency_failure', new.on_failure)
-  put('unique_key', new.unique_key)
-  put('concurrency_key', new.concurrency_key)
-  put('correlation_id', new.correlation_id)
-  return put
+local function put_unless(default, name, value)
+  if value and value ~= default then put(name, value) end
 end
 
-local function create(new, seq, together, lists)
+-- The fields that most jobs lack; a default is not stored.
+local function put_rare(new, run_at, held, blocked, broken)
+  put_unless('', 'requester_id', new.requester_id)
+  put_unless('callsheet', 'contract', new.contract)
+  put_unless('default', 'queue', new.queue)
+  put_unless('0', 'priority', new.priority)
+  put_unless(NOW, 'run_at', int(run_at))
+  put_unless(nil, 'retry', new.retry)
+  put_unless(nil, 'on_dependency_failure', new.on_failure)
+  put_unless(nil, 'unique_key', new.unique_key)
+  put_unless(nil, 'concurrency_key', new.concurrency_key)
+  put_unless(nil, 'correlation_id', new.correlation_id)
+  put_unless(nil, 'held', held)
+  put_unless('0', 'blocked_by', int(blocked))
+  put_unless(nil, 'broken_by', broken)
+  if new.unique_key or new.concurrency_key or broken or new.ttl_s ~= '0' then put('rare', '1') end
+end
+
+-- The sets that know of a new job, beside the line.
+local function list(new, seq, run_at, held, broken)
   local id = new.id
-  local run_at = new.run_at or (now + (new.delay_ms or 0))
-  local held, blocked, broken = held_by(new, run_at), 0, nil
-  if new.depends_on then blocked, broken = wait_for(new, seq, together) end
-  if blocked > 0 then held = 'dependency' end
-  local set = {'job_id', id, 'task', new.task, 'payload', new.payload, 'status', 'queued', 'created_ts', NOW, 'updated_ts', NOW,
-    'ttl_s', new.ttl_s, 'result', '', 'error', '', 'max_attempts', new.max_attempts, 'seq', seq}
-  local put = rare_fields(set, new, run_at)
-  put('held', held)
-  if blocked > 0 then put('blocked_by', int(blocked)) end
-  put('broken_by', broken)
-  if not held then put('msg', send(id, new)) end
-  call('HSET', job_key(id), unpack(set))
-  emit(id, NOW, '1', '0', 'queued', 'gateway.enqueue', '{}')
-  touch(id, new.ttl_s)
   if held == 'delay' then delay(id, seq, new.queue, int(run_at)) end
   if held == 'slot' then wait_for_slot(id, seq, new.priority, new.concurrency_key) end
   if broken then call('ZADD', P .. 'jobs:broken', seq, id) end
   if new.unique_key then call('SET', P .. 'unique:' .. new.unique_key, id) end
   if new.ttl_s ~= '0' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(new.ttl_s) * 500), id) end
   if new.requester_id ~= '' then call('ZADD', P .. 'jobs:of:' .. new.requester_id, seq, id) end
-  lists.all[#lists.all + 1] = seq
-  lists.all[#lists.all + 1] = id
   count(new.queue, 'queued', 1)
+end
+
+local function create(new, seq, together)
+  local id = new.id
+  local run_at = new.run_at or (now + (new.delay_ms or 0))
+  local held, blocked, broken = held_by(new, run_at), 0, nil
+  if new.depends_on then blocked, broken = wait_for(new, seq, together) end
+  if blocked > 0 then held = 'dependency' end
+  put('job_id', id)
+  put('task', new.task)
+  put('payload', new.payload)
+  put('status', 'queued')
+  put('created_ts', NOW)
+  put('updated_ts', NOW)
+  put('ttl_s', new.ttl_s)
+  put('result', '')
+  put('error', '')
+  put('max_attempts', new.max_attempts)
+  put('seq', seq)
+  put_rare(new, run_at, held, blocked, broken)
+  if not held then put('msg', send(id, new)) end
+  save(job_key(id))
+  emit(id, NOW, '1', '0', 'queued', 'gateway.enqueue', '{}')
+  touch(id, new.ttl_s)
+  list(new, seq, run_at, held, broken)
 end
 
 -- Write a checked batch: the jobs, then the admission of those with a concurrency key.
 local function carry_out(plan)
   local last = call('INCRBY', P .. 'jobs:seq', #plan.batch)
-  local together, lists, keys = {}, {all = {}}, {}
+  local together, all, keys = {}, {}, {}
   for _, new in ipairs(plan.fresh) do together[new.id] = true end
   for _, pair in ipairs(plan.kept) do remember(pair[1], pair[2]) end
   for _, new in ipairs(plan.fresh) do
-    create(new, int(last - #plan.batch + 1 + new.offset), together, lists)
+    local seq = int(last - #plan.batch + 1 + new.offset)
+    create(new, seq, together)
+    all[#all + 1] = seq
+    all[#all + 1] = new.id
     local key = new.concurrency_key
     if key then
       if not keys[key] then keys[#keys + 1] = key end
       keys[key] = new.concurrency_limit
     end
   end
-  in_chunks(lists.all, function(...) call('ZADD', P .. 'jobs:all', ...) end)
+  in_chunks(all, function(...) call('ZADD', P .. 'jobs:all', ...) end)
   for _, key in ipairs(keys) do
     call('HSET', P .. 'jobs:limits', key, int(keys[key]))
     admit(key)

@@ -14,8 +14,8 @@ local function lost_delivery(stream, queue, priority, entry)
   local message = found and as_map(found[2]) or {}
   local id = message.job_id
   if not id then return ack(stream, msg) end
-  local job = read(job_key(id), {'status', 'msg', 'seq', 'lease_expires_at', 'claim_version'})
-  if job.lease_expires_at and job.msg == msg then return end
+  local job = read(job_key(id), {'status', 'msg', 'seq', 'worker_id', 'claim_version'})
+  if job.status == 'running' and job.worker_id and job.msg == msg then return end
   if (job.status and job.status ~= 'queued' and job.status ~= 'running') or (job.msg and job.msg ~= msg) then return ack(stream, msg) end
   if not job.seq then
     adopt(id, message, queue, priority)

@@ -69,21 +69,20 @@ local function line_up_due(queue)
   return #due
 end
 
--- Take a job out of wherever it waits or runs, before it moves elsewhere.
+-- Take a job out of wherever it waits, runs or rests, before it moves elsewhere.
 local function leave(id, job)
   local queue, key = job.queue or 'default', job.concurrency_key
   if job.status == 'running' or (job.status == 'queued' and not job.held) then
     if job.msg then ack(stream_of(queue, job.priority), job.msg) end
     if key then call('SREM', P .. 'jobs:slots:' .. key, id) end
-    if job.status == 'running' then unleased[#unleased + 1] = member(job.seq or 0, id) end
+    if job.status == 'running' then unleased[#unleased + 1] = job.member end
+  elseif job.status ~= 'queued' then
+    flush_ended()
+    call('ZREM', P .. 'jobs:ended', job.member)
   elseif job.held == 'delay' then
-    call('ZREM', P .. 'jobs:delayed:' .. queue, member(job.seq, id))
+    call('ZREM', P .. 'jobs:delayed:' .. queue, job.member)
   elseif job.held == 'slot' then
-    call('ZREM', P .. 'jobs:waiting:' .. key, member(job.seq, id))
-  elseif job.ended_at then
-    local m = member(job.seq or 0, id)
-    ended[m] = nil
-    call('ZREM', P .. 'jobs:ended', m)
+    call('ZREM', P .. 'jobs:waiting:' .. key, job.member)
   end
 end
 
@@ -116,7 +115,7 @@ local function release_dependents(parent, status)
     local job = read(job_key(child), CHILD_FIELDS)
     if job.status == 'queued' and job.held == 'dependency' then
       if status ~= 'succeeded' and job.on_dependency_failure ~= 'run' then
-        if not job.broken_by then call('HSET', job_key(child), 'broken_by', parent) end
+        if not job.broken_by then call('HSET', job_key(child), 'broken_by', parent, 'rare', '1') end
         call('ZADD', P .. 'jobs:broken', job.seq, child)
       else
         call('ZREM', dependents, child)

@@ -56,6 +56,11 @@ end)
 local n = math.min(#found, LIMIT)
 for i = 1, n do forget(found[i]) end
 
+for _, name in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:idempotency', '-inf', NOW, 'LIMIT', 0, 10 * BATCH)) do
+  call('UNLINK', P .. name)
+  call('ZREM', P .. 'jobs:idempotency', name)
+end
+
 -- Consumers of workers that are long gone and hold nothing.
 for _, consumer in ipairs(redis.pcall('XINFO', 'CONSUMERS', P .. 'jobs:stream', GROUP)) do
   local info = as_map(consumer)

@@ -1,0 +1,131 @@
+"""The SQLite loop one would write by hand: the same rows and events as the store's, and nothing else.
+
+One connection, and one transaction that ends the last batch and claims the next: a commit for each batch is the
+least that an exclusive, leased claim can do. No slots, no dependencies, no idempotency, no hints.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from bench.measure import LEASE_MS, PAYLOAD, RESULT, WORKER, now_ms
+from bench.side import cut
+
+Rows = list[tuple[object, ...]]
+QUEUED, RUNNING, DONE = 0, 1, 2
+
+SCHEMA = """
+CREATE TABLE jobs (
+    seq INTEGER PRIMARY KEY,
+    job_id TEXT NOT NULL UNIQUE,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    status INTEGER NOT NULL,
+    run_at INTEGER NOT NULL,
+    payload TEXT NOT NULL,
+    result TEXT,
+    worker_id TEXT,
+    claim_version INTEGER NOT NULL DEFAULT 0,
+    lease_expires_at INTEGER,
+    attempt_count INTEGER NOT NULL DEFAULT 0,
+    max_attempts INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    started_at INTEGER,
+    ended_at INTEGER
+);
+CREATE INDEX jobs_ready ON jobs (queue, priority DESC, seq) WHERE status = 0;
+CREATE INDEX jobs_leased ON jobs (lease_expires_at) WHERE status = 1;
+CREATE TABLE events (
+    job_id TEXT NOT NULL, seq INTEGER NOT NULL, ms INTEGER NOT NULL, type TEXT NOT NULL, data TEXT NOT NULL,
+    PRIMARY KEY (job_id, seq)
+) WITHOUT ROWID;
+CREATE TABLE attempts (
+    job_id TEXT NOT NULL, claim_version INTEGER NOT NULL, worker_id TEXT NOT NULL, started_at INTEGER NOT NULL,
+    ended_at INTEGER NOT NULL, outcome TEXT NOT NULL,
+    PRIMARY KEY (job_id, claim_version)
+) WITHOUT ROWID;
+"""
+ENQUEUE = """
+INSERT INTO jobs (job_id, queue, priority, status, run_at, payload, max_attempts, created_at, updated_at)
+VALUES (?1, 'default', 0, 0, ?3, ?2, 3, ?3, ?3)
+"""
+EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, '{}')"
+CLAIM = """
+UPDATE jobs SET status = 1, worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2,
+    attempt_count = attempt_count + 1, started_at = ?3, updated_at = ?3
+WHERE seq IN (
+    SELECT seq FROM jobs WHERE queue = 'default' AND status = 0 ORDER BY priority DESC, seq LIMIT ?4
+)
+RETURNING job_id, claim_version, started_at, payload
+"""
+FINISH = """
+UPDATE jobs SET status = 2, result = ?3, lease_expires_at = NULL, ended_at = ?4, updated_at = ?4
+WHERE job_id = ?1 AND claim_version = ?2 AND status = 1
+"""
+ATTEMPT = "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, 'succeeded')"
+
+
+class LostClaim(Exception):
+    """The fence did not hold; in this loop nobody else is there to break it."""
+
+
+class SqliteLimit:
+    """A Side: plain `sqlite3`, in the thread of the caller."""
+
+    def __init__(self, url: str, synchronous: str) -> None:
+        self._path = url.removeprefix("sqlite:///").partition("?")[0]
+        self._synchronous = synchronous
+
+    async def open(self) -> None:
+        self._db = sqlite3.connect(self._path, isolation_level=None)
+        for pragma in (
+            "journal_mode=WAL",
+            f"synchronous={self._synchronous}",
+            "temp_store=MEMORY",
+            "cache_size=-65536",
+        ):
+            self._db.execute(f"PRAGMA {pragma}").fetchall()
+        self._db.executescript(SCHEMA)
+
+    async def close(self) -> None:
+        self._db.close()
+
+    def batches(self, ids: Sequence[str], size: int) -> list[Sequence[str]]:
+        return cut(ids, size)
+
+    async def enqueue(self, batches: Sequence[Sequence[str]]) -> None:
+        db = self._db
+        for ids in batches:
+            now = now_ms()
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(ENQUEUE, [(job_id, PAYLOAD, now) for job_id in ids])
+            db.executemany(EVENT, [(job_id, 1, now, "queued") for job_id in ids])
+            db.execute("COMMIT")
+
+    async def drain(self, size: int) -> int:
+        done = 0
+        rows = self._turn([], size)
+        while rows:
+            done += len(rows)
+            rows = self._turn(rows, size)
+        return done
+
+    def _turn(self, claimed: Rows, size: int) -> Rows:
+        """End what was claimed and claim as much again, in one transaction."""
+        db = self._db
+        now = now_ms()
+        db.execute("BEGIN IMMEDIATE")
+        if claimed:
+            ends = [(job_id, version, RESULT, now) for job_id, version, _, _ in claimed]
+            if db.executemany(FINISH, ends).rowcount != len(claimed):
+                db.execute("ROLLBACK")
+                raise LostClaim
+            db.executemany(EVENT, [(row[0], 3, now, "done") for row in claimed])
+            attempts = [(row[0], row[1], WORKER, row[2], now) for row in claimed]
+            db.executemany(ATTEMPT, attempts)
+        rows = db.execute(CLAIM, (WORKER, now + LEASE_MS, now, size)).fetchall()
+        db.executemany(EVENT, [(row[0], 2, now, "running") for row in rows])
+        db.execute("COMMIT")
+        return rows

@@ -1,0 +1,138 @@
+"""One Redis server as the store sees it: the connection, the scripts, and the one edge where its errors are translated."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from callsheet.kernel.errors import StoreError, StoreUnavailable, UnknownStore
+
+from .keys import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .arguments import Argument
+
+SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis"}
+DRIVER_OPTIONS = ("socket_timeout", "socket_connect_timeout", "max_connections", "health_check_interval", "db")
+UNAVAILABLE = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ReadOnlyError,
+    exceptions.OutOfMemoryError,
+    exceptions.ClusterDownError,
+    OSError,
+)
+
+
+class Target(NamedTuple):
+    """Where the store is, and how it is set up."""
+
+    url: str
+    keys: Keys
+    foreign_idle_ms: int = 60_000
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """From `redis://…?prefix={cs0}:&foreign_idle_ms=60000`; the driver gets the rest of the options."""
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query))
+        prefix = options.pop("prefix", "")
+        idle_ms = options.pop("foreign_idle_ms", "60000")
+        unknown = [name for name in options if name not in DRIVER_OPTIONS and not name.startswith("ssl_")]
+        if unknown or not idle_ms.isdigit() or parts.scheme not in SCHEMES:
+            known = ", ".join(("prefix", "foreign_idle_ms", *DRIVER_OPTIONS))
+            raise UnknownStore(f"the Redis URL has an option or value that is not known; options are {known}")
+        plain = parts._replace(scheme=SCHEMES[parts.scheme], query=urlencode(options)).geturl()
+        return cls(plain, Keys(prefix), int(idle_ms))
+
+
+class Client:
+    """Runs scripts by their hash, loading them where the server has lost them."""
+
+    def __init__(self, target: Target) -> None:
+        self.keys = target.keys
+        pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
+            target.url,
+            decode_responses=True,
+            encoding_errors="replace",
+            protocol=2,
+            # The driver must not repeat a write whose answer was lost: most scripts are not idempotent.
+            retry=Retry(NoBackoff(), 0),
+            **_defaults(target.url),
+        )
+        self.redis = Redis.from_pool(pool)
+        db = int(pool.connection_kwargs.get("db") or 0)
+        self.channel = self.keys.jobs(f"hints:{db}" if db else "hints")
+
+    async def run(self, verb: str, now: int | None, *arguments: Argument) -> Any:
+        """Run the verb's script in one round trip."""
+        source, sha = script_of(verb)
+        head = (1, self.keys.prefix, self.channel, "" if now is None else now)
+        with translated():
+            try:
+                return await self.redis.execute_command("EVALSHA", sha, *head, *arguments)
+            except exceptions.NoScriptError:
+                await self.redis.script_load(source)
+                return await self.redis.execute_command("EVALSHA", sha, *head, *arguments)
+
+    async def hashes(self, keys: list[str]) -> list[dict[str, str]]:
+        """Many hashes in one round trip, empty where there is none."""
+        found: list[dict[str, str]] = []
+        with translated():
+            for i in range(0, len(keys), 1_000):
+                pipe = self.redis.pipeline(transaction=False)
+                for key in keys[i : i + 1_000]:
+                    pipe.hgetall(key)
+                found += await pipe.execute()
+        return found
+
+    async def close(self) -> None:
+        """Close every connection."""
+        with contextlib.suppress(exceptions.RedisError, OSError):
+            await self.redis.aclose()
+            await self.redis.connection_pool.disconnect()
+
+
+def _defaults(url: str) -> dict[str, Any]:
+    """Driver settings that the URL does not give."""
+    given = dict(parse_qsl(urlsplit(url).query))
+    chosen: dict[str, Any] = {
+        "socket_timeout": 10.0,
+        "socket_connect_timeout": 5.0,
+        "socket_keepalive": True,
+        "health_check_interval": 30,
+        "max_connections": 32,
+    }
+    return {name: value for name, value in chosen.items() if name not in given}
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Turn the driver's errors into ours."""
+    try:
+        yield
+    except UNAVAILABLE as error:
+        raise StoreUnavailable(f"Redis cannot serve now ({error or type(error).__name__}); try again later") from error
+    except exceptions.RedisError as error:
+        raise StoreError(f"Redis refused a command: {error}") from error
+
+
+@cache
+def script_of(verb: str) -> tuple[str, str]:
+    """A verb's script with the files that its `-- needs:` line names before it, and its hash."""
+    folder = files("callsheet.store.redis").joinpath("scripts")
+    text = folder.joinpath(f"{verb}.lua").read_text("utf-8")
+    needs = text.partition("\n")[0].removeprefix("-- needs:").split()
+    source = "\n".join([*(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in needs), text])
+    return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

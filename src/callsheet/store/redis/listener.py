@@ -1,0 +1,75 @@
+"""Wake-ups from other processes: one subscription a store, opened again whenever it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
+
+from callsheet.store.protocol import Hint
+
+if TYPE_CHECKING:
+    from callsheet.store.hints import Hints
+
+    from .client import Client
+
+POLL_S = 1.0
+RECONNECT_S = 0.25
+
+
+class Listener:
+    """Receives the store's hint channel and sends what it hears to the local receivers."""
+
+    def __init__(self, client: Client, hints: Hints) -> None:
+        self.live = False
+        self._client = client
+        self._hints = hints
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to listen; does nothing when it has begun."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._listen()
+            except (RedisError, OSError):
+                self.live = False
+                await asyncio.sleep(RECONNECT_S)
+
+    async def _listen(self) -> None:
+        async with self._client.redis.pubsub() as pubsub:
+            try:
+                await pubsub.subscribe(self._client.channel)
+                while True:
+                    message = await pubsub.get_message(timeout=POLL_S)
+                    if message is None:
+                        continue
+                    # Between two connections anything may have happened.
+                    heard = message["type"] == "message"
+                    self._hints.send(hint_of(message["data"]) if heard else Hint())
+                    self.live = True
+            finally:
+                self.live = False
+
+
+def hint_of(text: str) -> Hint:
+    """The hint in a message; one that cannot be read stands for anything."""
+    try:
+        body = json.loads(text)
+        return Hint(frozenset(body.get("queues", ())), frozenset(body.get("jobs", ())))
+    except (ValueError, AttributeError, TypeError):
+        return Hint()

@@ -1,0 +1,156 @@
+-- What a settlement leaves in a job's hash, and where the job goes. Needs lib and line.
+-- `lease_expires_at`, `heartbeat_at`, `attempt_started_at` and `msg` are true only of a running job (`held`: of a queued
+-- one) and are not cleared when it moves on; `worker_id` is, when the job goes back to the queue.
+
+local TERMINAL = {succeeded = true, failed = true, dead_letter = true, canceled = true}
+local NOTHING = {}
+local FENCE_FIELDS = {'status', 'dead', 'claim_version', 'lease_expires_at', 'unique_key'}
+-- Fields that a plain job on its plain way does not need; `rare` in the hash says that one of them matters.
+local REST = {'dead', 'created_ts', 'held', 'lease_expires_at', 'started_at', 'ttl_s', 'error', 'lease_losses', 'refresh_count',
+  'requester_id', 'unique_key', 'concurrency_key', 'cancel_requested_at', 'broken_by', 'blocked_by', 'dependents'}
+
+-- A job as far as this settlement needs it. HMGET of all 29 fields took 13 µs, of these 13 it takes 6.
+local function job_to_settle(s)
+  local key = job_key(s.id)
+  local v = call('HMGET', key, 'status', 'claim_version', 'worker_id', 'event_seq', 'event_ms', 'progress', 'attempt_count',
+    'attempt_started_at', 'seq', 'msg', 'queue', 'priority', 'rare')
+  local job = {status = v[1], claim_version = v[2], worker_id = v[3] ~= '' and v[3], event_seq = v[4], event_ms = v[5],
+    progress = v[6], attempt_count = v[7], attempt_started_at = v[1] == 'running' and v[8] ~= '' and v[8], seq = v[9],
+    msg = v[10], queue = v[11], priority = v[12]}
+  if v[13] or s.rare or s.to == 'queued' or s.from ~= 'running' or not v[5] then
+    local rest = call('HMGET', key, unpack(REST))
+    for i, name in ipairs(REST) do
+      if rest[i] and rest[i] ~= '' then job[name] = rest[i] end
+    end
+  end
+  return job
+end
+
+local function fence_holds(job, s)
+  if not job.status or (job.claim_version or '0') ~= s.version or status_of(job) ~= s.from then return false end
+  return not s.expired_only or (job.status == 'running' and job.lease_expires_at ~= nil and tonumber(job.lease_expires_at) < now)
+end
+
+-- The status under which our counts have the job. Of one that a foreign worker runs, they do not know that it was
+-- started, and its events are not in our numbers yet.
+local function foreign_run(id, job)
+  if job.status ~= 'running' or job.worker_id then return status_of(job) end
+  job.event_seq = int(math.max(tonumber(job.event_seq or '1'), call('XLEN', events_key(id))))
+  return 'queued'
+end
+
+local function attempts_after(s, job, at)
+  local before = tonumber(job.attempt_count or 0)
+  local after = before
+  if s.starts and not job.attempt_started_at then
+    after = after + 1
+    if s.to == 'running' then put('attempt_started_at', at) end
+  end
+  if s.starts and not job.started_at then put('started_at', at) end
+  if s.outcome ~= '' then
+    local row = s.version .. '\31' .. int(after) .. '\31' .. (job.attempt_started_at or at) .. '\31' .. at .. '\31' .. s.outcome
+    call('RPUSH', job_key(s.id) .. ':attempts', row .. '\31' .. (job.worker_id or '') .. '\31' .. s.error)
+  end
+  if s.refund then after = after - 1 end
+  if after ~= before then put('attempt_count', int(after)) end
+  if s.more.fresh_attempts then put('max_attempts', int(before + s.more.fresh_attempts)) end
+end
+
+local function clear(job, ...)
+  for _, name in ipairs({...}) do
+    if job[name] then
+      put(name, '')
+      job[name] = nil
+    end
+  end
+end
+
+local function cancellation_after(s, job, at)
+  if TERMINAL[s.from] then
+    if job.cancel_requested_at then put('cancel_reason', '') end
+    clear(job, 'lease_losses', 'cancel_requested_at', 'blocked_by', 'broken_by')
+  elseif s.more.cancel_reason then
+    if not job.cancel_requested_at then put('cancel_requested_at', at) end
+    put('cancel_reason', s.more.cancel_reason)
+  end
+end
+
+local function body_after(s, job, at)
+  if s.stage ~= '' then put('stage', string.sub(s.stage, 2)) end
+  if s.progress ~= '' and tonumber(s.progress) > tonumber(job.progress or 0) then
+    put('progress', s.progress)
+    job.progress = s.progress
+  end
+  if s.result ~= '' then put('result', s.result) end
+  if s.to == 'succeeded' then
+    if job.error then put('error', '') end
+  elseif s.error ~= '' then
+    put('error', s.error)
+    put('rare', '1')
+  end
+  if not s.rare and s.from == 'running' then return end
+  if s.refreshed then put('refresh_count', int((job.refresh_count or 0) + 1)) end
+  if s.lease_lost then put('lease_losses', int((job.lease_losses or 0) + 1)) end
+  cancellation_after(s, job, at)
+end
+
+-- Where a job that goes back to the queue will wait.
+local function back_to_queue(s, job)
+  local delay_ms, queue = tonumber(s.delay_ms), job.queue or 'default'
+  local run_at = int(now + delay_ms)
+  put('worker_id', '')
+  put('run_at', run_at)
+  if delay_ms > 0 then
+    put('held', 'delay')
+    delay(s.id, job.seq, queue, run_at)
+  elseif job.concurrency_key then
+    put('held', 'slot')
+    wait_for_slot(s.id, job.seq, job.priority, job.concurrency_key)
+  else
+    clear(job, 'held')
+    local body = call('HMGET', job_key(s.id), 'task', 'payload')
+    put('msg', send(s.id, {task = body[1], payload = body[2], queue = queue, priority = job.priority}))
+  end
+end
+
+-- What prune must forget of a job with a TTL, should its hash be gone by then.
+local function epitaph(s, job, status, at)
+  return cjson.encode({job.seq, s.id, status, job.queue or 'default', job.requester_id or '', at})
+end
+
+local function has_ttl(job) return job.ttl_s and job.ttl_s ~= '0' end
+
+local function revive(s, job)
+  if job.unique_key then call('SET', P .. 'unique:' .. job.unique_key, s.id) end
+  if not has_ttl(job) then return end
+  local ended_at = call('HGET', job_key(s.id), 'ended_at')
+  call('ZREM', P .. 'jobs:ended:ttl', epitaph(s, job, s.from, ended_at))
+  call('ZADD', P .. 'jobs:ttl', int(now + tonumber(job.ttl_s) * 500), s.id)
+end
+
+local function lay_to_rest(s, job, at)
+  put('ended_at', at)
+  ended[#ended + 1] = at
+  ended[#ended + 1] = job.member
+  if job.unique_key and call('GET', P .. 'unique:' .. job.unique_key) == s.id then call('DEL', P .. 'unique:' .. job.unique_key) end
+  if not has_ttl(job) then return end
+  call('ZREM', P .. 'jobs:ttl', s.id)
+  call('ZADD', P .. 'jobs:ended:ttl', int(tonumber(at) + tonumber(job.ttl_s) * 1000), epitaph(s, job, s.to, at))
+end
+
+local function move(s, job, at, was)
+  job.member = member(job.seq, s.id)
+  leave(s.id, job)
+  if s.to == 'dead_letter' then put('dead', '1') elseif job.dead then put('dead', '') end
+  if s.to == 'queued' then
+    if TERMINAL[s.from] then
+      revive(s, job)
+      put('ended_at', '')
+    end
+    back_to_queue(s, job)
+  else
+    lay_to_rest(s, job, at)
+  end
+  count(job.queue or 'default', was, -1)
+  count(job.queue or 'default', s.to, 1)
+end

@@ -1,0 +1,332 @@
+"""The Redis store: the protocol's verbs, each one script (or a read that needs none)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Self
+
+from redis.exceptions import RedisError
+
+from callsheet.kernel.errors import (
+    DependencyNotFound,
+    DocumentConflict,
+    DuplicateJob,
+    IdempotencyConflict,
+    SchemaMismatch,
+    StoreError,
+)
+from callsheet.kernel.job import Status
+from callsheet.store.hints import Hints
+from callsheet.store.protocol import Beat, Document, Enqueued, Hint, JobPage, Remembered, Settled
+from callsheet.store.rows import running_attempt
+
+from . import arguments
+from .client import Client, Target, translated
+from .keys import FAMILIES, SCHEMA, SCHEMA_NAMES, idempotency_name
+from .listener import Listener
+from .records import as_map, attempt_of, claimed_job_of, event_of, job_of, outbox_event_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from callsheet.kernel.job import Attempt, Claim, Delivery, Event, Job, Json, NewJob, OutboxEvent
+    from callsheet.kernel.settlement import OutboxSettlement, Settlement
+    from callsheet.store.protocol import ClaimRequest, JobQuery
+
+log = logging.getLogger(__name__)
+
+OLDEST = (6, 2)
+SETTLED = {1: Settled.APPLIED, 2: Settled.REPEATED, 3: Settled.STALE}
+LOOK = 500  # rows that one script looks at when a filter is sparse: some 2 ms
+
+
+class RedisStore:
+    """All of the protocol on one Redis or Valkey server (or one slot of a cluster)."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.durability = "Redis, durability unknown until it is open"
+        self._keys = target.keys
+        self._client = Client(target)
+        self._hints = Hints()
+        self._listener = Listener(self._client, self._hints)
+        self._cursors: list[str] = []
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """From `redis://host:port/db`; `?prefix={cs0}:` sets a key prefix, `?foreign_idle_ms=` the patience with others."""
+        return cls(Target.from_url(url))
+
+    async def open(self) -> Self:
+        """Connect, check the server and its settings, and migrate; raises SchemaMismatch for a newer schema."""
+        with translated():
+            info = await self._client.redis.info("server")
+        version = tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
+        if version < OLDEST:
+            raise StoreError(f"Redis {info['redis_version']} is too old: 6.2 or newer, or Valkey, is needed")
+        self.durability = await self._read_durability()
+        await self.migrate()
+        return self
+
+    async def close(self) -> None:
+        """Stop listening and disconnect."""
+        await self._listener.stop()
+        await self._client.close()
+
+    async def migrate(self) -> list[str]:
+        """Note the version of the data model."""
+        have = int(await self._client.run("migrate", None, SCHEMA))
+        if have > SCHEMA:
+            raise SchemaMismatch(f"the database has schema {have}, this program knows {SCHEMA}; upgrade callsheet")
+        return [name for number, name in SCHEMA_NAMES.items() if number > have]
+
+    async def now(self) -> int:
+        """The server's clock."""
+        with translated():
+            seconds, microseconds = await self._client.redis.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+        """See the protocol."""
+        if not batch:
+            return []
+        live = self._listener.live
+        reply = await self._client.run("enqueue", now, len(batch), *arguments.of_jobs(batch))
+        answers = [Enqueued(job_id, bool(created), response) for job_id, created, response in _checked(reply)]
+        if not live:
+            self._hints.send(Hint(frozenset({new.queue for new in batch})))
+        return answers
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        """See the protocol."""
+        r = request
+        start = "1" if r.start else ""
+        queues = dict.fromkeys(r.queues)
+        at, *found = await self._client.run("claim", now, r.worker_id, r.limit, r.lease_ms, start, *queues)
+        return [claimed_job_of(as_map(flat), r, int(at)) for flat in found]
+
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[Beat]:
+        """See the protocol."""
+        if not claims:
+            return []
+        beats = await self._client.run("heartbeat", now, lease_ms, *(part for claim in claims for part in claim))
+        return [Beat(beat > 0, beat > 1) for beat in beats]
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """See the protocol."""
+        if not settlements:
+            return []
+        live = self._listener.live
+        reply = await self._client.run("settle", now, *arguments.of_settlements(settlements))
+        answers = [SETTLED[code] for code in _checked(reply)]
+        if not live:
+            self._hints.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
+        return answers
+
+    async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
+        """See the protocol; deliveries that foreign workers left lying are among them."""
+        idle_ms = self.target.foreign_idle_ms
+        *found, self._cursors = await self._client.run("expired", now, limit, idle_ms, *self._cursors)
+        return [job_of(as_map(flat)) for flat in found]
+
+    async def broken(self, limit: int) -> list[Job]:
+        """See the protocol."""
+        with translated():
+            ids = await self._client.redis.zrange(self._keys.jobs("broken"), 0, limit - 1) if limit > 0 else []
+        jobs = [job for job in await self.get(ids) if job is not None]
+        return [job for job in jobs if job.status is Status.QUEUED and job.broken_by is not None]
+
+    async def promote(self, *, now: int | None = None) -> int:
+        """See the protocol."""
+        return int(await self._client.run("promote", now))
+
+    async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
+        """See the protocol."""
+        return int(await self._client.run("prune", now, ended_before, limit))
+
+    async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
+        """See the protocol."""
+        found = await self._client.hashes([self._keys.job(job_id) for job_id in job_ids])
+        return [job_of({"job_id": id_, **h}) if h else None for id_, h in zip(job_ids, found, strict=True)]
+
+    async def find(self, query: JobQuery) -> JobPage:
+        """See the protocol."""
+        q = query
+        key = f"jobs:of:{q.requester_id}" if q.requester_id else "jobs:all"
+        statuses = f" {' '.join(q.statuses)} " if q.statuses else None
+        filters = [
+            "" if value is None else f"={value}"
+            for value in (q.requester_id, q.kind, q.queue, q.contract, q.created_from, q.created_to, statuses)
+        ]
+        jobs: list[Job] = []
+        cursor = q.cursor or ""
+        while len(jobs) < q.limit:
+            wanted = q.limit - len(jobs)
+            *found, cursor = await self._client.run("find", None, key, cursor, wanted, LOOK, *filters)
+            jobs += [job_of(as_map(flat)) for flat in found]
+            if not cursor:
+                break
+        return JobPage(jobs, cursor if cursor and len(jobs) == q.limit else None)
+
+    async def counts(self) -> dict[str, dict[Status, int]]:
+        """See the protocol."""
+        (fields,) = await self._client.hashes([self._keys.jobs("counts")])
+        found: dict[str, dict[Status, int]] = {}
+        for field, count in fields.items():
+            status, _, queue = field.partition(":")
+            if int(count):
+                found.setdefault(queue, {})[Status(status)] = int(count)
+        return found
+
+    async def attempts(self, job_id: str) -> list[Attempt]:
+        """See the protocol."""
+        with translated():
+            rows = await self._client.redis.lrange(self._keys.job(job_id, "attempts"), 0, -1)
+        (job,) = await self.get([job_id])
+        running = [running_attempt(job)] if job is not None and job.started else []
+        return [attempt_of(job_id, row) for row in rows] + running
+
+    async def checkpoints(self, job_id: str) -> dict[str, Json]:
+        """See the protocol."""
+        (found,) = await self._client.hashes([self._keys.job(job_id, "checkpoints")])
+        return dict(sorted(found.items()))
+
+    async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
+        """See the protocol; the n-th entry of a job's stream is its event n, whoever wrote it."""
+        if not after:
+            return []
+        found = await self._client.run("events", None, limit, *(part for item in after.items() for part in item))
+        return [
+            event_of(job_id, first + i, entry)
+            for job_id, first, *entries in found
+            for i, entry in enumerate(entries)
+        ]
+
+    async def hints(self) -> AsyncIterator[Hint]:
+        """From every process, by publish and subscribe."""
+        self._listener.start()
+        async for hint in self._hints.receive():
+            yield hint
+
+    async def outbox_claim(
+        self, worker_id: str, *, limit: int, lease_ms: int, now: int | None = None
+    ) -> list[OutboxEvent]:
+        """See the protocol."""
+        found = await self._client.run("outbox_claim", now, worker_id, limit, lease_ms)
+        return [outbox_event_of(as_map(flat)) for flat in found]
+
+    async def outbox_heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[Beat]:
+        """See the protocol."""
+        parts = (part for claim in claims for part in claim)
+        return [Beat(bool(held)) for held in await self._client.run("outbox_heartbeat", now, lease_ms, *parts)]
+
+    async def outbox_settle(
+        self, settlements: Sequence[OutboxSettlement], *, now: int | None = None
+    ) -> list[Settled]:
+        """See the protocol."""
+        flat: list[arguments.Argument] = []
+        for s in settlements:
+            flat += (s.event_id, s.claim_version, s.status.value, s.delay_ms, int(s.counts), s.error or "")
+        return [SETTLED[code] for code in await self._client.run("outbox_settle", now, *flat)]
+
+    async def outbox_find(
+        self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50
+    ) -> list[OutboxEvent]:
+        """See the protocol."""
+        events: list[OutboxEvent] = []
+        cursor = "0"
+        while cursor and len(events) < limit:
+            head = (job_id or "", status.value if status else "", limit - len(events))
+            *found, cursor = await self._client.run("outbox_find", None, *head, cursor, LOOK)
+            events += [outbox_event_of(as_map(flat)) for flat in found]
+        return events
+
+    async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
+        """See the protocol."""
+        (row,) = await self._client.hashes([self._keys.prefix + idempotency_name(requester_id, key)])
+        at = await self.now() if now is None else now
+        if not row or int(row["expires_at"]) <= at:
+            return None
+        return Remembered(row["request_hash"], row["job_id"], row["response"], int(row["expires_at"]))
+
+    async def pause(self, queue: str, *, paused: bool) -> None:
+        """See the protocol."""
+        redis = self._client.redis
+        with translated():
+            await (redis.sadd if paused else redis.srem)(self._keys.jobs("paused"), queue)
+            await redis.publish(self._client.channel, "{}")
+        self._hints.send(Hint(frozenset({queue})))
+
+    async def paused(self) -> frozenset[str]:
+        """See the protocol."""
+        with translated():
+            return frozenset(await self._client.redis.smembers(self._keys.jobs("paused")))
+
+    async def put_document(self, document: Document) -> Document:
+        """See the protocol."""
+        d = document
+        version = await self._client.run("put_document", None, d.kind, d.id, d.body, d.version)
+        if not version:
+            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
+        return d._replace(version=int(version))
+
+    async def documents(self, kind: str, id: str | None = None) -> list[Document]:  # noqa: A002 - the field's name
+        """See the protocol."""
+        (found,) = await self._client.hashes([self._keys.document(kind)])
+        wanted = sorted(found.items()) if id is None else [(id, found[id])] if id in found else []
+        split = ((name, *text.partition(":")) for name, text in wanted)
+        return [Document(kind, name, body, int(version)) for name, version, _, body in split]
+
+    async def delete_document(self, kind: str, id: str) -> bool:  # noqa: A002 - the field's name
+        """See the protocol."""
+        with translated():
+            return bool(await self._client.redis.hdel(self._keys.document(kind), id))
+
+    async def empty(self) -> None:
+        """Delete every key of this store but the schema's version; other keys of the database stay. For tests."""
+        families = tuple(f"{self._keys.prefix}{name}:" for name in FAMILIES)
+        redis = self._client.redis
+        with translated():
+            found = [key async for key in redis.scan_iter(f"{_quoted(self._keys.prefix)}*", count=1_000)]
+            ours = [key for key in found if key.startswith(families)]
+            for i in range(0, len(ours), 1_000):
+                await redis.unlink(*ours[i : i + 1_000])
+
+    async def _read_durability(self) -> str:
+        """What the server does with a write, for the log; a warning where it may lose an acknowledged job."""
+        found: dict[str, Any] = {}
+        try:
+            for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+                found.update(await self._client.redis.config_get(name))
+        except RedisError:
+            return "Redis, durability unknown (CONFIG is forbidden)"
+        if (policy := found.get("maxmemory-policy")) != "noeviction":
+            log.warning("Redis may evict jobs when its memory is full: set maxmemory-policy noeviction, it is %s", policy)
+        if found.get("appendonly") != "yes":
+            log.warning("Redis has no append-only file: acknowledged jobs are lost when it stops; set appendonly yes")
+            return "Redis, memory only (appendonly=no)"
+        return f"Redis, append-only file, appendfsync={found.get('appendfsync')}"
+
+
+def _quoted(text: str) -> str:
+    """A text as a glob pattern that matches only itself."""
+    return "".join(f"\\{c}" if c in "*?[]^\\" else c for c in text)
+
+
+def _checked(reply: list[Any]) -> list[Any]:
+    """The answers of a script that may refuse the whole call."""
+    verdict, *rest = reply
+    if verdict == "ok":
+        return rest
+    kind, name, *more = rest
+    if kind == "conflict":
+        raise IdempotencyConflict(f"idempotency key {name.partition(':')[2]!r} was used with another request; use a new key")
+    if kind == "dependency":
+        raise DependencyNotFound(f"job {name} depends on {more[0]}, which does not exist; enqueue that first")
+    if kind == "duplicate":
+        raise DuplicateJob(f"a job with one of these ids exists already ({name}); use new ids")
+    raise DuplicateJob(f"a key of these jobs is in use by an active one ({name})")

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from callsheet.engine import Engine
+from tests import stores
+
+Spawn = Callable[..., "Worker"]
+
+
+class Worker:
+    """A worker process and what it has told so far."""
+
+    def __init__(self, url: str, mode: str, name: str, lease_ms: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.worker", url, mode, name, str(lease_ms)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": "src:."},
+        )
+        assert self.read() == {"ready": name}
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the worker ended with {self.process.wait()}"
+        facts: dict[str, Any] = json.loads(line)
+        return facts
+
+    def write(self, line: str = "") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def stop(self) -> list[dict[str, Any]]:
+        """End it in good order; all that it told and nobody read."""
+        self.signal(signal.SIGTERM)
+        out, _ = self.process.communicate(timeout=30)
+        return [json.loads(line) for line in out.splitlines()]
+
+    def kill(self) -> list[dict[str, Any]]:
+        """kill -9; what it had told until then."""
+        self.process.kill()
+        out, _ = self.process.communicate(timeout=30)
+        return [json.loads(line) for line in out.splitlines() if line.endswith("}")]
+
+
+@pytest.fixture(params=stores.THREE)
+def url(request: pytest.FixtureRequest) -> str:
+    return stores.fresh_url(request.param)
+
+
+@pytest.fixture
+async def engine(url: str) -> AsyncIterator[Engine]:
+    engine = Engine.from_url(url)
+    await engine.store.migrate()
+    async with engine:
+        yield engine
+
+
+@pytest.fixture
+def spawn(engine: Engine, url: str) -> Iterator[Spawn]:
+    workers: list[Worker] = []
+
+    def start(mode: str, name: str, lease_ms: int = 30_000) -> Worker:
+        workers.append(Worker(url, mode, name, lease_ms))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        if worker.process.poll() is None:
+            worker.process.kill()
+            worker.process.wait()
+        for pipe in (worker.process.stdin, worker.process.stdout):
+            if pipe is not None:
+                pipe.close()

@@ -1,0 +1,82 @@
+"""The store's own server crashes under load and comes back: what was acknowledged is there, and work goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from callsheet.engine import Engine, Housekeeping
+from callsheet.engine.housekeeping import Chores
+from callsheet.kernel.errors import CallsheetError, StoreUnavailable
+from callsheet.kernel.job import NewJob
+from tests.faults.conftest import Worker
+from tests.faults.test_processes import every_job_ended_once, until_ended
+from tests.kit import new_job
+from tests.servers import PostgresServer, RedisServer
+
+PATIENT = '{"max_lease_losses":50,"lost_lease_backoff":{"table_ms":[0]}}'
+Crash = Callable[[], None]
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, Crash]]:
+    """A server of one's own, and a way to crash it and have it back."""
+    if request.param == "postgres":
+        with PostgresServer.start(settings={"shared_buffers": "32MB"}) as postgres:
+            yield postgres.create_database(), postgres.restart_immediate
+    else:
+        with RedisServer.start(settings={"appendfsync": "everysec"}) as redis:
+
+            def crash() -> None:
+                redis.kill9()
+                redis.start_again()
+
+            yield redis.fresh_url(), crash
+
+
+async def test_a_crash_of_the_server_loses_no_acknowledged_job(server: tuple[str, Crash]) -> None:
+    url, crash = server
+    engine = Engine.from_url(url)
+    await engine.store.migrate()
+    async with engine, Housekeeping(engine, Chores(sweep_s=0.1)):
+        workers = [Worker(url, "drain", f"w{n}", 1_000) for n in range(2)]
+        acknowledged: list[str] = []
+        producing = asyncio.create_task(produce(engine, acknowledged, 600))
+        for _ in range(3):
+            await asyncio.sleep(0.4)
+            await asyncio.to_thread(crash)
+        sent = await producing
+        await until_ended(engine, len(sent), within_s=90)
+        for worker in workers:
+            worker.kill()
+        assert set(acknowledged) <= set(sent)
+        await every_job_ended_once(engine, sent)
+
+
+async def produce(engine: Engine, acknowledged: list[str], count: int) -> list[str]:
+    """Enqueue one by one; when the answer is lost, look whether the job is there and send it if not."""
+    sent: list[str] = []
+    while len(sent) < count:
+        new = new_job(max_attempts=50, retry=PATIENT)
+        if await enqueue_surely(engine, new):
+            acknowledged.append(new.job_id)
+        sent.append(new.job_id)
+        await asyncio.sleep(0.002)
+    return sent
+
+
+async def enqueue_surely(engine: Engine, new: NewJob) -> bool:
+    """True when the first answer came."""
+    first = True
+    while True:
+        try:
+            await engine.enqueue([new])
+        except StoreUnavailable:
+            first = False
+            await asyncio.sleep(0.05)
+        except CallsheetError:
+            return False  # it was there already: the lost answer was a yes
+        else:
+            return first

@@ -1,0 +1,226 @@
+"""The guards of the engine, each with the text that is it, what is left when it is gone, and the test that minds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Guard(NamedTuple):
+    """Remove `before` from `file` (put `after` there), and `test` must fail on `store`."""
+
+    store: str
+    name: str
+    file: str
+    before: str
+    after: str
+    test: str
+    times: int = 1
+
+
+CONFORMANCE = "tests/conformance"
+SETTLE = f"{CONFORMANCE}/test_settle.py"
+LEASE = f"{CONFORMANCE}/test_lease.py"
+CLAIM = f"{CONFORMANCE}/test_claim.py"
+ENQUEUE = f"{CONFORMANCE}/test_enqueue.py"
+DEPENDENCIES = f"{CONFORMANCE}/test_dependencies.py"
+OUTBOX = f"{CONFORMANCE}/test_outbox.py"
+KEEPING = f"{CONFORMANCE}/test_keeping.py"
+STALE = f"{SETTLE}::test_a_stale_claim_cannot_write"
+
+
+def sqlite(name: str, before: str, after: str, test: str, *, file: str = "queries.sql", times: int = 1) -> Guard:
+    return Guard("sqlite", name, f"store/sqlite/{file}", before, after, test, times)
+
+
+def kernel(name: str, file: str, before: str, after: str, test: str, times: int = 1) -> Guard:
+    return Guard("kernel", name, f"kernel/{file}", before, after, f"tests/kernel/{test}", times)
+
+
+FENCE = "WHERE job_id = ?1 AND claim_version = ?2 AND status = ?3 AND (?19 = 0 OR lease_expires_at < ?5)\nRETURNING"
+
+SQLITE = [
+    sqlite("fence of settle: version", FENCE, FENCE.replace("claim_version = ?2", "?2 = ?2"), STALE),
+    sqlite(
+        "fence of settle: status",
+        FENCE,
+        FENCE.replace("status = ?3", "?3 = ?3"),
+        f"{SETTLE}::test_a_write_after_the_end_is_stale",
+    ),
+    sqlite(
+        "expired only",
+        FENCE,
+        FENCE.replace("(?19 = 0 OR lease_expires_at < ?5)", "?19 = ?19"),
+        f"{LEASE}::test_a_heartbeat_in_between_wins_over_the_reaper",
+    ),
+    sqlite(
+        "fence of heartbeat: version",
+        "WHERE job_id = ?1 AND claim_version = ?2 AND status = 'running'\nRETURNING cancel",
+        "WHERE job_id = ?1 AND ?2 = ?2 AND status = 'running'\nRETURNING cancel",
+        f"{LEASE}::test_a_stale_claim_cannot_heartbeat",
+    ),
+    sqlite(
+        "fence of outbox heartbeat",
+        "WHERE event_id = ?1 AND claim_version = ?2 AND status = 'delivering'\nRETURNING 1;\n\n-- name: outbox_settle",
+        "WHERE event_id = ?1 AND ?2 = ?2 AND status = 'delivering'\nRETURNING 1;\n\n-- name: outbox_settle",
+        OUTBOX,
+    ),
+    sqlite(
+        "fence of outbox settle",
+        "WHERE event_id = ?1 AND claim_version = ?2 AND status = 'delivering'\nRETURNING 1;\n\n-- name: outbox_find",
+        "WHERE event_id = ?1 AND ?2 = ?2 AND status = 'delivering'\nRETURNING 1;\n\n-- name: outbox_find",
+        OUTBOX,
+    ),
+    sqlite(
+        "claim takes only what is in line",
+        "WHERE queue = ?5 AND status = 'queued' AND held IS NULL",
+        "WHERE queue = ?5 AND status = 'queued'",
+        f"{DEPENDENCIES}::test_a_job_waits_for_all_that_it_depends_on",
+    ),
+    sqlite("priority", "ORDER BY priority DESC, position LIMIT ?6", "ORDER BY position LIMIT ?6", CLAIM),
+    sqlite("delay", "AND held = 'delay' AND run_at <= ?2 ORDER", "AND held = 'delay' AND ?2 = ?2 ORDER", CLAIM),
+    sqlite(
+        "progress never falls",
+        "progress = max(progress, ?7)",
+        "progress = ?7",
+        f"{SETTLE}::test_progress_never_falls",
+    ),
+    sqlite(
+        "event time never falls",
+        "event_ms = CASE WHEN ?18 THEN max(?5, event_ms) ELSE event_ms END",
+        "event_ms = CASE WHEN ?18 THEN ?5 ELSE event_ms END",
+        f"{SETTLE}::test_times_never_fall_when_the_clock_steps_back",
+    ),
+    sqlite("prune only the ended", "(ended_at < ?1 OR", "(?1 = ?1 OR", KEEPING),
+    sqlite(
+        "slots",
+        "SELECT max_running - (",
+        "SELECT 99 + max_running - (",
+        f"{CLAIM}::test_a_concurrency_key_limits_running_jobs",
+    ),
+    sqlite(
+        "document version",
+        "WHERE kind = ?1 AND id = ?2 AND version = ?4 RETURNING",
+        "WHERE kind = ?1 AND id = ?2 AND ?4 = ?4 RETURNING",
+        KEEPING,
+    ),
+    sqlite(
+        "a requester finds only his own",
+        "WHERE requester_id = ?2 AND (?1 IS NULL OR seq < ?1)",
+        "WHERE ?2 = ?2 AND (?1 IS NULL OR seq < ?1)",
+        ENQUEUE,
+    ),
+    sqlite(
+        "idempotency expires",
+        "AND idempotency_key = ?2 AND expires_at > ?3",
+        "AND idempotency_key = ?2 AND ?3 = ?3",
+        ENQUEUE,
+    ),
+    sqlite(
+        "idempotency hash",
+        "if row[0] != new.idempotency.request_hash:",
+        "if row[0] is None:",
+        f"{ENQUEUE}::test_the_same_key_with_another_request_is_a_conflict",
+        file="enqueue.py",
+    ),
+    sqlite("unique key", "if new.unique_key is not None:", "if new.unique_key == 0:", ENQUEUE, file="enqueue.py"),
+    sqlite(
+        "dependency is known",
+        "if row is None:\n            raise",
+        "if row is None:\n            continue\n            raise",
+        ENQUEUE,
+        file="enqueue.py",
+    ),
+    sqlite("pause", "if queue in paused or", "if", f"{CLAIM}::test_a_paused_queue_hands_out_nothing", file="claim.py"),
+    sqlite(
+        "a failed dependency does not free",
+        "if status is not Status.SUCCEEDED and on_failure == OnDependencyFailure.CANCEL:",
+        "if status is None:",
+        DEPENDENCIES,
+        file="line.py",
+    ),
+    sqlite(
+        "a dependency counts once",
+        "        db.execute(Q.undepend, (parent, job_id))\n",
+        "",
+        f"{DEPENDENCIES}::test_a_dependency_counts_once_however_often_it_ends",
+        file="line.py",
+    ),
+    sqlite(
+        "outcome is repeated only if it is the same",
+        "if row and row[0] == s.outcome.value else",
+        "if row else",
+        SETTLE,
+        file="settle.py",
+    ),
+    sqlite(
+        "one error is its own",
+        '        db.execute("ROLLBACK TO work")\n',
+        "        pass\n",
+        ENQUEUE,
+        file="connection.py",
+    ),
+    sqlite(
+        "a stale move writes no outbox row",
+        "    if row is None:\n        return _repeated(db, s)\n    event_seq",
+        "    if row is None:\n        for out in s.outbox:\n"
+        "            db.execute(Q.add_outbox, (out.event_id, s.job_id, '', out.endpoint, out.body, now))\n"
+        "        return _repeated(db, s)\n    event_seq",
+        STALE,
+        file="settle.py",
+    ),
+]
+
+KERNEL = [
+    kernel("legal moves", "lifecycle.py", "if not self.allows(before, after):", "if False:", "test_moves.py"),
+    kernel("the status of a command", "commands.py", "if job.status is not status:", "if False:", "test_moves.py"),
+    kernel(
+        "start comes first",
+        "commands.py",
+        "if started is not None and job.started is not started:",
+        "if False:",
+        "test_moves.py",
+    ),
+    kernel(
+        "the budget of attempts",
+        "commands.py",
+        "if job.attempt_count >= job.max_attempts:",
+        "if False:",
+        "test_moves.py",
+    ),
+    kernel(
+        "the third lost lease",
+        "commands.py",
+        "spent = losses >= policy.max_lease_losses or",
+        "spent =",
+        "test_moves.py",
+    ),
+    kernel(
+        "a requeue needs its budget",
+        "commands.py",
+        "if spent and lifecycle.requeue_needs_budget:",
+        "if False:",
+        "test_moves.py",
+    ),
+    kernel("progress is clamped", "progress.py", "min(100.0, max(0.0, float(asked)))", "float(asked)", "test_rules.py"),
+    kernel(
+        "circles of dependencies",
+        "commands.py",
+        "    if not any(new.depends_on for new in batch):",
+        "    if True:",
+        "test_rules.py",
+    ),
+    kernel("payload limit", "wire.py", "if size > limit_bytes:", "if False:", "test_rules.py"),
+    kernel("no NaN", "wire.py", "allow_nan=False", "allow_nan=True", "test_rules.py"),
+    kernel("the larger bucket", "retry.py", "if error.code in self.throttled:", "if False:", "test_retry.py"),
+    kernel("refresh budget", "retry.py", "if refreshes < self.max_refreshes else", "if True else", "test_retry.py"),
+    kernel(
+        "cancel beats retry",
+        "commands.py",
+        "    if job.cancel_requested_at is not None:\n        return cancel(job",
+        "    if False:\n        return cancel(job",
+        "test_retry.py",
+        times=2,
+    ),
+]
+
+GUARDS = [*KERNEL, *SQLITE]
