@@ -1,4 +1,4 @@
-"""Whether a claim stays as fast when the store is full: 1,000 queued jobs beside a million queued, ended and future ones.
+"""Whether a claim stays as fast in a full store: 1,000 queued jobs beside a million queued, ended and future ones.
 
 Turn by turn one claim on the small and one on the big store; what was claimed is settled and as many jobs come new.
 """

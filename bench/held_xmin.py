@@ -58,17 +58,17 @@ class Load:
         return self.offered - self.done
 
 
-async def measure(*, quick: bool) -> None:
+async def measure(kind: str, *, quick: bool) -> None:
     """Control and held, and what the held snapshot cost."""
     plan = QUICK if quick else FULL
-    control = await _under_load(plan.control_s, plan.window_s, held=False)
-    held = await _under_load(plan.held_s, plan.window_s, held=True)
+    control = await _under_load(kind, plan.control_s, plan.window_s, held=False)
+    held = await _under_load(kind, plan.held_s, plan.window_s, held=True)
     record = {"offered_per_s": OFFERED_PER_S, "control": control, "held": held}
-    keep("held_xmin", {**record, "servers": await server_versions()}, quick=quick)
+    keep(f"held_xmin-{kind}", {**record, "servers": await server_versions()}, quick=quick)
 
 
-async def _under_load(seconds: float, window_s: float, *, held: bool) -> dict[str, Any]:
-    async with fresh("postgres") as url, contextlib.AsyncExitStack() as stack:
+async def _under_load(kind: str, seconds: float, window_s: float, *, held: bool) -> dict[str, Any]:
+    async with fresh(kind) as url, contextlib.AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(_store(url)) for _ in range(1 + CLAIMERS)]
         if held:
             await stack.enter_async_context(_old_snapshot(url))

@@ -134,7 +134,5 @@ class PostgresLimit:
 
     async def _connect(self) -> Any:
         session = await asyncpg.connect(self._url, server_settings=SETTINGS)
-        await session.set_type_codec(
-            "uuid", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary"
-        )
+        await session.set_type_codec("uuid", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
         return session

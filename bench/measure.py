@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import statistics
 import sys
@@ -60,7 +60,7 @@ def forget(name: str) -> None:
 def keep(name: str, measured: Any, *, quick: bool) -> None:
     """Write a section's result, with when and where it was measured."""
     RESULTS.mkdir(exist_ok=True)
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    stamp = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     record = {"at": stamp, "quick": quick, "machine": machine.describe(), "measured": measured}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 

@@ -66,9 +66,7 @@ async def run(side: Side[B], count: int, size: int) -> Rates:
     return Rates(count / (enqueued - began), count / (ended - claimed_from))
 
 
-async def overlap(
-    claim: Callable[[], Awaitable[Sequence[T]]], finish: Callable[[Sequence[T]], Awaitable[None]]
-) -> int:
+async def overlap(claim: Callable[[], Awaitable[Sequence[T]]], finish: Callable[[Sequence[T]], Awaitable[None]]) -> int:
     """Claim ahead while earlier claims are being finished, until nothing is left; how many were finished."""
     claimed: asyncio.Queue[Sequence[T]] = asyncio.Queue(AHEAD)
 

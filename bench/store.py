@@ -35,9 +35,7 @@ class Subject(NamedTuple):
 
 SUBJECTS = (
     Subject("SQLite, synchronous=FULL", "sqlite", "", lambda url: SqliteLimit(url, "FULL")),
-    Subject(
-        "SQLite, synchronous=NORMAL", "sqlite", "?synchronous=normal", lambda url: SqliteLimit(url, "NORMAL")
-    ),
+    Subject("SQLite, synchronous=NORMAL", "sqlite", "?synchronous=normal", lambda url: SqliteLimit(url, "NORMAL")),
     Subject("PostgreSQL, synchronous_commit=on", "postgres", "", PostgresLimit),
     Subject("Redis, appendfsync=everysec", "redis", "", RedisLimit),
 )
@@ -61,10 +59,10 @@ class Ours:
     async def close(self) -> None:
         await self.store.close()
 
-    def batches(self, ids: Sequence[str], size: int) -> list[list[NewJob]]:
+    def batches(self, ids: Sequence[str], size: int) -> list[Sequence[NewJob]]:
         return [[NewJob(job_id, "bench", PAYLOAD) for job_id in part] for part in cut(ids, size)]
 
-    async def enqueue(self, batches: Sequence[list[NewJob]]) -> None:
+    async def enqueue(self, batches: Sequence[Sequence[NewJob]]) -> None:
         for batch in batches:
             await self.store.enqueue(batch)
 
@@ -111,4 +109,5 @@ async def _compare(subject: Subject, size: int, *, quick: bool) -> dict[str, Any
 
 def _verdict(ours: list[float], limit: list[float]) -> dict[str, Any]:
     mine, best = Spread.of(ours), Spread.of(limit)
-    return {"ours": mine, "limit": best, "ratio": mine.median / best.median}
+    ratio = Spread.of([a / b for a, b in zip(ours, limit, strict=True)])
+    return {"ours": mine, "limit": best, "ratio": ratio.median}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import sqlite3
 import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from callsheet.store import store_from_url
+from callsheet.store.postgres import PostgresStore
 from callsheet.store.protocol import Store
+from callsheet.store.redis import RedisStore
 from callsheet.store.sqlite import SqliteStore
 from tests.servers import PostgresServer, RedisServer
 
@@ -68,15 +72,28 @@ def stop_servers() -> None:
 
 async def empty(real: Mapping[str, Store]) -> None:
     """Bring open stores back to how they were when they were new, faster than making new ones."""
-    for store in real.values():
-        match store:
-            case SqliteStore():
-                await store._writer.run(_empty_sqlite)
-            case _:
-                await store.empty()  # type: ignore[attr-defined]
+    await asyncio.gather(*(_empty(store) for store in real.values()))
+
+
+async def _empty(store: Store) -> None:
+    match store:
+        case SqliteStore():
+            await store._writer.run(_empty_sqlite)
+        case PostgresStore():
+            await store._db.transact(_empty_postgres)
+        case RedisStore():
+            await store._client.redis.flushdb()
+            await store.migrate()
 
 
 def _empty_sqlite(db: sqlite3.Connection) -> None:
     tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'counters'").fetchall()
     for (table,) in tables:
         db.execute(f"DELETE FROM {table}")
+
+
+async def _empty_postgres(session: Any) -> None:
+    tables = await session.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    for (table,) in tables:
+        if table != "callsheet_schema":
+            await session.fetch(f"DELETE FROM {table}")

@@ -66,7 +66,9 @@ def main() -> int:
     table = Table()
     code = pytest.main(["tests/conformance", "-q", "--no-header", "-p", "no:xdist", *sys.argv[1:]], plugins=[table])
     print("\n".join(table.lines()))
-    print("every guarantee holds on every store" if table.complete() else "NOT every guarantee was proved on every store")
+    print(
+        "every guarantee holds on every store" if table.complete() else "NOT every guarantee was proved on every store"
+    )
     return int(code) or int(not table.complete())
 
 

@@ -19,7 +19,7 @@ from callsheet.kernel.errors import (
     PayloadTooLarge,
 )
 from callsheet.kernel.identity import worker_identity
-from callsheet.kernel.job import OnDependencyFailure, Status
+from callsheet.kernel.job import Idempotency, OnDependencyFailure, Status
 from callsheet.kernel.progress import PHASES, phase_of, raised, timeline_faults
 from tests.kernel.jobs import NOW, a_job
 from tests.kit import new_job
@@ -178,6 +178,13 @@ def test_circles_of_dependencies_are_refused() -> None:
     with pytest.raises(DependencyCycle):
         commands.check_batch([a._replace(depends_on=(a.job_id,))])
     commands.check_batch([a, b._replace(depends_on=(a.job_id,)), c._replace(depends_on=(a.job_id, b.job_id))])
+
+
+def test_one_batch_cannot_use_an_idempotency_key_twice() -> None:
+    key = Idempotency("k", "h")
+    with pytest.raises(InvalidJob, match="twice"):
+        commands.check_batch([new_job(idempotency=key), new_job(idempotency=key)])
+    commands.check_batch([new_job(idempotency=key), new_job(idempotency=key, requester_id="other")])
 
 
 def test_follow_ups_are_checked_like_any_new_job() -> None:

@@ -74,9 +74,15 @@ def max_attempts_of(new: NewJob) -> int:
 
 
 def check_batch(batch: Sequence[NewJob]) -> None:
-    """Check each job and that none of them wait for one another in a circle."""
+    """Check each job, that no two share an idempotency key, and that none wait for one another in a circle."""
+    keys: set[tuple[str, str]] = set()
     for new in batch:
         enqueue(new)
+        if new.idempotency is not None:
+            key = (new.requester_id, new.idempotency.key)
+            if key in keys:
+                raise InvalidJob(f"idempotency key {key[1]!r} stands twice in one batch; give each request its own")
+            keys.add(key)
     if not any(new.depends_on for new in batch):
         return
     try:

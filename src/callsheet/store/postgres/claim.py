@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.errors import StoreUnavailable
-from callsheet.kernel.job import Job
+from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries
-from callsheet.store.rows import OWN, in_line, job_of
+from callsheet.store.rows import OWN
 
 from .line import line_up_due
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 Q = Queries("callsheet.store.postgres")
 QUEUE = OWN + Job._fields.index("queue")
+PRIORITY = itemgetter(OWN + Job._fields.index("priority"))
+POSITION = itemgetter(1)
+STATUS = Job._fields.index("status")
+POLICY = Job._fields.index("on_dependency_failure")
+POLICIES = {policy.value: policy for policy in OnDependencyFailure}
 
 
 async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | None) -> list[Job]:
@@ -33,7 +39,7 @@ async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | No
     while queues and len(jobs) < request.limit:
         wanted = request._replace(queues=tuple(queues), limit=request.limit - len(jobs))
         rows, due = await _take(db, floor, wanted, now, look_for_due=True)
-        jobs += [job_of(row[:-1]) for row in rows]
+        jobs += map(_claimed, rows)
         if due is None:
             break
         before = set(queues[: due - 1])
@@ -59,7 +65,7 @@ async def _line_up_and_take(
         return []
     rest = request._replace(limit=request.limit - taken)
     rows, _ = await _take(db, floor, rest, now, look_for_due=False)
-    return [job_of(row[:-1]) for row in rows]
+    return [_claimed(row) for row in rows]
 
 
 async def _take(
@@ -84,11 +90,19 @@ async def _take(
     due = rows[0][-1]
     if rows[0][0] is None:
         return [], due
-    if len(queues) == 1:
-        rows.sort(key=in_line)
-    else:
-        rows.sort(key=lambda row: (queues.index(row[QUEUE]), in_line(row)))
+    rows.sort(key=POSITION)
+    rows.sort(key=PRIORITY, reverse=True)
+    if len(queues) > 1:
+        rows.sort(key=lambda row: queues.index(row[QUEUE]))
     return rows, due
+
+
+def _claimed(row: Row) -> Job:
+    """As rows.job_of, in half the time: the status is known, and the last column is not the job's."""
+    fields = list(row[OWN:-1])
+    fields[STATUS] = Status.RUNNING
+    fields[POLICY] = POLICIES[fields[POLICY]]
+    return tuple.__new__(Job, fields)
 
 
 async def _look(db: Database, floor: Floor, queue: str) -> None:

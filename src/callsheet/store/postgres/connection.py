@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from callsheet.kernel.errors import StoreUnavailable
+from callsheet.store.queries import Queries
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from .target import Target
 
 T = TypeVar("T")
+Q = Queries("callsheet.store.postgres")
 Row = Any  # an asyncpg.Record: a tuple in all that we do with it
 CONNECT_S = 10.0
 TRIES = 6
 IDLE_S = 0.2
+LOOK_ROUNDS = 6  # turns of the loop in which it sees all idle connections that the server has closed
 SETTINGS = {
     "application_name": "callsheet",
     "jit": "off",
@@ -102,7 +105,7 @@ class Database:
         with edge():
             self._pool = await asyncpg.create_pool(
                 self.target.dsn,
-                min_size=1,
+                min_size=0,
                 max_size=self.target.pool_size,
                 init=_prepare,
                 timeout=CONNECT_S,
@@ -137,6 +140,8 @@ class Database:
 
         async def once() -> T:
             async with self._session() as session, session.transaction():
+                if self.target.pooled:
+                    await session.execute(Q.plan_by_index)
                 return await work(session)
 
         return await _again_on_deadlock(once)
@@ -146,7 +151,7 @@ class Database:
         if self._pool is None:
             raise StoreUnavailable("the store is not open; call open() first")
         if time.monotonic() - self._used_at > IDLE_S:
-            for _ in range(2):  # the loop gets to see which idle connections the server has closed
+            for _ in range(LOOK_ROUNDS):
                 await asyncio.sleep(0)
         self._used_at = time.monotonic()
         with edge():

@@ -22,6 +22,11 @@ SELECT coalesce(max(version), 0) FROM callsheet_schema;
 -- name: schema_note
 INSERT INTO callsheet_schema (version, name, applied_at) VALUES ($1, $2, clock_timestamp());
 
+-- name: plan_by_index
+-- For transactions behind a pooler, where no session settings last: the same as those of a direct connection.
+SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_hashjoin = off;
+SET LOCAL enable_mergejoin = off; SET LOCAL jit = off;
+
 -- name: keepalive
 SELECT 1;
 
@@ -276,13 +281,16 @@ RETURNING j.job_id, j.claim_version, j.cancel_requested_at IS NOT NULL;
 -- (ctid and xmin), so that whatever else was read by the statement's one snapshot still holds. A row that was changed
 -- meanwhile is not moved; the caller decides it again with the row locked. With $2 nothing at all is done if a job
 -- has a concurrency key or dependents to serve (ord 0 says so). flags: 1 starts, 2 refund, 4 lease lost,
--- 8 refreshed, 16 only if expired.
+-- 8 refreshed, 16 only if expired. A column
+-- that has its usual value in every row comes as an empty array, which unnest fills up with NULL: half the parameters.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
 ), cur AS MATERIALIZED (
-    SELECT o.ctid AS row_id, o.xmin AS row_version, a.*, o.concurrency_key, clock.now, greatest(clock.now, o.event_ms) AS at,
+    SELECT o.ctid AS row_id, o.xmin AS row_version, a.job_id, a.claim_version, a.status, coalesce(a.flags, 0) AS flags,
+           a.stage, a.progress, a.result, a.error, a.fresh_attempts, a.cancel_reason, coalesce(a.delay_ms, 0) AS delay_ms,
+           a.outcome, a.event_type, a.event_step, a.event_data, a.ord, o.concurrency_key, clock.now, greatest(clock.now, o.event_ms) AS at,
            o.attempt_started_at AS begun_at, o.worker_id AS owner,
-           o.attempt_count + CASE WHEN a.flags & 1 = 1 AND o.attempt_started_at IS NULL THEN 1 ELSE 0 END AS attempt
+           o.attempt_count + CASE WHEN coalesce(a.flags, 0) & 1 = 1 AND o.attempt_started_at IS NULL THEN 1 ELSE 0 END AS attempt
     FROM unnest(
         $3::uuid[], $4::integer[], $5::text[], $6::text[], $7::integer[], $8::text[], $9::float8[], $10::text[],
         $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::text[], $17::text[], $18::text[]
@@ -290,8 +298,8 @@ WITH clock AS MATERIALIZED (
         job_id, claim_version, from_status, status, flags, stage, progress, result, error, fresh_attempts,
         cancel_reason, delay_ms, outcome, event_type, event_step, event_data, ord
     ) CROSS JOIN clock JOIN inbox_jobs o ON o.job_id = a.job_id
-    WHERE o.claim_version = a.claim_version AND o.status = a.from_status
-      AND (a.flags & 16 = 0 OR o.lease_expires_at < clock.now)
+    WHERE o.claim_version = a.claim_version AND o.status = coalesce(a.from_status, 'running')
+      AND (coalesce(a.flags, 0) & 16 = 0 OR o.lease_expires_at < clock.now)
     ORDER BY a.job_id
 ), special AS MATERIALIZED (
     SELECT $2::boolean AND EXISTS (
@@ -339,7 +347,8 @@ WITH clock AS MATERIALIZED (
         c.owner, c.attempt, c.outcome, c.error, c.event_type, c.event_step, c.event_data, c.ord
 ), noted AS (
     INSERT INTO job_events
-    SELECT job_id, event_seq, at, event_type, event_step, progress, event_data FROM moved WHERE event_type IS NOT NULL
+    SELECT job_id, event_seq, at, event_type, coalesce(event_step, ''), progress, coalesce(event_data, '{}')
+    FROM moved WHERE event_type IS NOT NULL
 ), attempted AS (
     INSERT INTO job_attempts
     SELECT job_id, claim_version, attempt, owner, coalesce(begun_at, at), at, outcome, error
@@ -449,7 +458,7 @@ ORDER BY seq DESC LIMIT $9::bigint;
 
 -- name: find_of_requester
 SELECT * FROM inbox_jobs
-WHERE requester_id = $2 AND seq < coalesce($1::bigint, 9223372036854775807) AND ($3::text IS NULL OR kind = $3)
+WHERE requester_id = $2 AND requester_id <> '' AND seq < coalesce($1::bigint, 9223372036854775807) AND ($3::text IS NULL OR kind = $3)
   AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR contract = $5)
   AND ($6::bigint IS NULL OR created_at >= $6) AND ($7::bigint IS NULL OR created_at < $7)
   AND ($8::text[] IS NULL OR status = ANY ($8))

@@ -13,7 +13,7 @@ import asyncpg
 
 from callsheet.kernel.commands import IS_UUID
 from callsheet.kernel.errors import DuplicateJob
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import Settled
 from callsheet.store.queries import Queries
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Q = Queries("callsheet.store.postgres")
 SPECIAL = 0
+NO_EVENT = (None, None, None)
+_OUTCOME: dict[Outcome | None, str | None] = {None: None, **{outcome: outcome.value for outcome in Outcome}}
+_FROM = {status: None if status is Status.RUNNING else status.value for status in Status}
 Numbered = list[tuple[int, "Settlement"]]
 
 
@@ -120,13 +123,9 @@ class _Locked:
         }
 
 
-def _flags(s: Settlement) -> int:
-    return s.starts | s.refund << 1 | s.lease_lost << 2 | s.refreshed << 3 | s.expired_only << 4
-
-
 def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object, ...]:
     batch = [s for _, s in run]
-    events = [s.event or (None, None, None) for s in batch]
+    events = [s.event or NO_EVENT for s in batch]
     kept = [(place, *s.checkpoint) for place, s in enumerate(batch, 1) if s.checkpoint is not None]
     told = [(place, *out) for place, s in enumerate(batch, 1) for out in s.outbox]
     return (
@@ -134,20 +133,32 @@ def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object,
         alone,
         [s.job_id for s in batch],
         [s.claim_version for s in batch],
-        [s.from_status.value for s in batch],
+        _nulls([_FROM[s.from_status] for s in batch]),
         [s.status.value for s in batch],
-        [_flags(s) for s in batch],
-        [s.stage for s in batch],
-        [s.progress or 0.0 for s in batch],
-        [s.result for s in batch],
-        [s.error for s in batch],
-        [s.fresh_attempts for s in batch],
-        [s.cancel_reason for s in batch],
-        [s.delay_ms for s in batch],
-        [s.outcome.value if s.outcome is not None else None for s in batch],
-        [e[0] for e in events],
-        [e[1] for e in events],
-        [e[2] for e in events],
+        _zeros(
+            [s.starts | s.refund << 1 | s.lease_lost << 2 | s.refreshed << 3 | s.expired_only << 4 for s in batch]
+        ),
+        _nulls([s.stage for s in batch]),
+        _nulls([s.progress for s in batch]),
+        _nulls([s.result for s in batch]),
+        _nulls([s.error for s in batch]),
+        _zeros([s.fresh_attempts for s in batch]),
+        _nulls([s.cancel_reason for s in batch]),
+        _zeros([s.delay_ms for s in batch]),
+        _nulls([_OUTCOME[s.outcome] for s in batch]),
+        _nulls([e[0] for e in events]),
+        _nulls([e[1] or None for e in events]),
+        _nulls([None if e[2] == "{}" else e[2] for e in events]),
         *([row[column] for row in kept] for column in range(3)),
         *([row[column] for row in told] for column in range(4)),
     )
+
+
+def _nulls(column: list[Any]) -> list[Any]:
+    """Nothing at all for a column of nothing but NULL."""
+    return [] if column.count(None) == len(column) else column
+
+
+def _zeros(column: list[int]) -> list[int]:
+    """Nothing at all for a column of nothing but zero."""
+    return column if any(column) else []

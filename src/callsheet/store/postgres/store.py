@@ -123,7 +123,7 @@ class PostgresStore:
     async def find(self, query: JobQuery) -> JobPage:
         """See the protocol."""
         rows = await self._db.fetch(
-            Q.find if query.requester_id is None else Q.find_of_requester,
+            Q.find_of_requester if query.requester_id else Q.find,
             int(query.cursor) if query.cursor else None,
             query.requester_id,
             query.kind,

@@ -75,6 +75,7 @@ class Wire:
             with edge():
                 if listens:
                     await session.add_listener(CHANNEL, self._heard)
+                session.add_termination_listener(lambda _: self._wake.set())
                 self.local.send(Hint())
                 while True:
                     await self._turn(session, KEEPALIVE_S if listens else POLL_S, listens=listens)

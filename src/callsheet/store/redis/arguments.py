@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from callsheet.kernel.commands import max_attempts_of
 from callsheet.kernel.job import NewEvent, OnDependencyFailure, Status
+from callsheet.kernel.settlement import Settlement
 
 from .keys import idempotency_name
 
@@ -14,12 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from callsheet.kernel.job import NewJob
-    from callsheet.kernel.settlement import Settlement
 
 Argument = str | int | float
 SETTLE_HEAD = 4
-SETTLE_STRIDE = 15
+SETTLE_STRIDE = 11
 _NO_EVENT = NewEvent("")
+_FLAGS = ("starts", "refund", "lease_lost", "refreshed", "expired_only")
+_PLAIN = Settlement("", 0, Status.RUNNING, Status.RUNNING)
+_STAGE, _DELAY, _OUTCOME, _LOST = map(Settlement._fields.index, ("stage", "delay_ms", "outcome", "lease_lost"))
+_NONE, _NO_MORE = _PLAIN[_DELAY:_OUTCOME], _PLAIN[_LOST:]
 
 
 def of_jobs(batch: Sequence[NewJob]) -> list[Argument]:
@@ -78,15 +82,11 @@ def of_settlements(settlements: Sequence[Settlement]) -> list[Argument]:
         found += (
             s.job_id,
             s.claim_version,
-            s.from_status.value,
             s.status.value,
-            _flags(s),
             event.type,
             event.step,
             event.data,
-            "" if s.stage is None else "=" + s.stage,
             "" if s.progress is None else repr(float(s.progress)),
-            s.delay_ms,
             "" if s.outcome is None else s.outcome.value,
             s.result or "",
             s.error or "",
@@ -99,15 +99,16 @@ def of_settlements(settlements: Sequence[Settlement]) -> list[Argument]:
     return found + follow_ups
 
 
-def _flags(s: Settlement) -> str:
-    if not (s.starts or s.refund or s.lease_lost or s.refreshed or s.expired_only):
-        return ""
-    flags = (("s", s.starts), ("r", s.refund), ("l", s.lease_lost), ("f", s.refreshed), ("e", s.expired_only))
-    return "".join(letter for letter, on in flags if on)
-
-
 def _rare_of_settlement(s: Settlement, follow_ups_at: int) -> str:
-    rare: dict[str, object] = {}
+    """What only some settlements have, as JSON; most have none of it."""
+    if s.from_status is Status.RUNNING and s[_STAGE] is None and s[_DELAY:_OUTCOME] == _NONE and s[_LOST:] == _NO_MORE:
+        return ""
+    rare: dict[str, object] = {name: 1 for name in _FLAGS if getattr(s, name)}
+    rare["from"] = s.from_status.value
+    if s.stage is not None:
+        rare["stage"] = s.stage
+    if s.delay_ms:
+        rare["delay_ms"] = s.delay_ms
     if s.fresh_attempts:
         rare["fresh_attempts"] = s.fresh_attempts
     if s.cancel_reason is not None:
@@ -118,4 +119,4 @@ def _rare_of_settlement(s: Settlement, follow_ups_at: int) -> str:
         rare["outbox"] = s.outbox
     if s.follow_ups:
         rare["follow_ups"] = (follow_ups_at, len(s.follow_ups))
-    return json.dumps(rare, ensure_ascii=False) if rare else ""
+    return json.dumps(rare, ensure_ascii=False)

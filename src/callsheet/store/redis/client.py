@@ -9,8 +9,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import hiredis
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -57,6 +58,25 @@ class Target(NamedTuple):
         return cls(plain, Keys(prefix), int(idle_ms))
 
 
+def _pack(args: tuple[Argument, ...]) -> list[bytes]:
+    """The command as it goes over the wire."""
+    return [hiredis.pack_command(args)]
+
+
+class _Connection(Connection):
+    """Writes scripts' arguments with hiredis: the driver's own loop took half of the client's time in a settle of 200."""
+
+    def pack_command(self, *args: Argument) -> list[bytes]:
+        return _pack(args) if args[0] == "EVALSHA" else super().pack_command(*args)
+
+
+class _SSLConnection(SSLConnection):
+    """Likewise."""
+
+    def pack_command(self, *args: Argument) -> list[bytes]:
+        return _pack(args) if args[0] == "EVALSHA" else super().pack_command(*args)
+
+
 class Client:
     """Runs scripts by their hash, loading them where the server has lost them."""
 
@@ -71,6 +91,8 @@ class Client:
             retry=Retry(NoBackoff(), 0),
             **_defaults(target.url),
         )
+        tls = issubclass(pool.connection_class, SSLConnection)
+        pool.connection_class = _SSLConnection if tls else _Connection
         self.redis = Redis.from_pool(pool)
         db = int(pool.connection_kwargs.get("db") or 0)
         self.channel = self.keys.jobs(f"hints:{db}" if db else "hints")

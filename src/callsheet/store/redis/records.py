@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.commands import max_attempts_of
 from callsheet.kernel.job import (
@@ -39,20 +39,22 @@ _CANCEL = OnDependencyFailure.CANCEL
 _FOREIGN_ATTEMPTS = max_attempts_of(NewJob("", "", contract=FOREIGN))
 
 
-def as_map(flat: Sequence[str]) -> dict[str, str]:
+def as_map(flat: Sequence[str]) -> dict[str, Any]:
     """A hash as a script answers it: name, value, name, value …; a later pair wins."""
     it = iter(flat)
     return dict(zip(it, it, strict=True))
 
 
-def job_of(h: Mapping[str, str]) -> Job:
+def job_of(h: Mapping[str, Any]) -> Job:
     """The job in a hash; of a foreign one what its nine fields tell."""
     if "seq" not in h:
         h = _completed(h)
     get = h.get
-    created = int(h["created_ts"])
+    created, updated = int(h["created_ts"]), int(h["updated_ts"])
     status = WORDS[h["status"]]
     running = status is Status.RUNNING
+    claim_version = int(get("claim_version", 0))
+    attempt_started_at = _int(get("attempt_started_at"))
     cancel_requested_at = _int(get("cancel_requested_at"))
     return Job(
         h["job_id"],
@@ -70,19 +72,19 @@ def job_of(h: Mapping[str, str]) -> Job:
         h["result"] or None,
         h["error"] or None,
         get("worker_id") or None,
-        int(get("claim_version", 0)),
+        claim_version,
         _int(get("lease_expires_at")) if running else None,
-        _int(get("heartbeat_at")) if running else None,
-        int(get("attempt_count", 0)),
+        (_int(get("heartbeat_at")) or attempt_started_at) if running else None,
+        int(get("attempt_count", claim_version)),
         int(get("max_attempts", _FOREIGN_ATTEMPTS)),
         int(get("lease_losses") or 0),
         int(get("refresh_count", 0)),
         get("retry", ""),
         created,
-        int(h["updated_ts"]),
-        _int(get("started_at")),
-        _int(get("attempt_started_at")) if running else None,
-        _int(get("ended_at")),
+        updated,
+        _int(get("started_at")) or attempt_started_at,
+        attempt_started_at if running else None,
+        updated if status.terminal else None,
         cancel_requested_at,
         None if cancel_requested_at is None else get("cancel_reason", ""),
         get("unique_key"),
@@ -93,28 +95,32 @@ def job_of(h: Mapping[str, str]) -> Job:
         None if h["ttl_s"] in ("", "0") else int(h["ttl_s"]),
         get("correlation_id", ""),
         int(get("event_seq", 1)),
-        int(get("event_ms", created)),
+        int(get("event_ms") or updated),
     )
 
 
-def claimed_job_of(h: dict[str, str], request: ClaimRequest, now: int) -> Job:
+def claimed_job_of(h: dict[str, Any], request: ClaimRequest, now: int) -> Job:
     """The job after the claim, from its hash before it: `callsheet.kernel.apply.claimed`, a third of its cost."""
-    at = str(max(now, int(h.get("event_ms") or h["created_ts"])))
+    get = h.get
+    event_ms = int(get("event_ms") or h["updated_ts"])
+    at = max(now, event_ms)
     h["status"] = "running"
     h["updated_ts"] = at
     h["worker_id"] = request.worker_id
-    h["claim_version"] = str(int(h.get("claim_version", 0)) + 1)
-    h["lease_expires_at"] = str(now + request.lease_ms)
-    h["heartbeat_at"] = str(now)
+    version = int(get("claim_version", 0))
+    attempts = int(get("attempt_count", version))
+    h["claim_version"] = version + 1
+    h["lease_expires_at"] = now + request.lease_ms
+    h["heartbeat_at"] = now
+    h["started_at"] = get("started_at") or get("attempt_started_at")
     if request.start:
-        h["attempt_count"] = str(int(h.get("attempt_count", 0)) + 1)
-        h["attempt_started_at"] = at
-        if not h.get("started_at"):
-            h["started_at"] = at
-        h["event_seq"] = str(int(h.get("event_seq", 1)) + 1)
-        h["event_ms"] = at
+        h["attempt_count"] = attempts + 1
+        h["attempt_started_at"] = h["event_ms"] = at
+        h["event_seq"] = int(get("event_seq", 1)) + 1
     else:
-        h["attempt_started_at"] = ""
+        h["attempt_count"] = attempts
+        h["attempt_started_at"] = None
+        h["event_ms"] = event_ms
     return job_of(h)
 
 
@@ -139,8 +145,6 @@ def _completed(h: Mapping[str, str]) -> dict[str, str]:
         json.loads(found["payload"])
     except ValueError:
         found["payload"] = json.dumps({"_raw": found["payload"]})
-    if WORDS[found["status"]].terminal:
-        found["ended_at"] = found["updated_ts"]
     return found
 
 
@@ -151,7 +155,7 @@ def _whole(text: str | None, default: int = 0) -> int:
         return default
 
 
-def _int(text: str | None) -> int | None:
+def _int(text: str | int | None) -> int | None:
     return int(text) if text else None
 
 

@@ -23,27 +23,29 @@ Q = Queries("callsheet.store.sqlite")
 
 def enqueue(db: Db, batch: Sequence[NewJob], now: int) -> list[Enqueued]:
     """Create the jobs of a batch; raises what the protocol says, and then nothing is left."""
-    answers = {i: known for i, new in enumerate(batch) if (known := _known(db, new, now))}
+    known = [_known(db, new, now) for new in batch]
+    answers: list[Enqueued] = []
     seq = next_positions(db, len(batch))
     fresh: list[NewJob] = []
     rows = []
     for i, new in enumerate(batch):
-        if i in answers:
+        if earlier := known[i]:
+            answers.append(earlier)
             continue
         if new.unique_key is not None:
             existing = _active(db, new.unique_key) or next(
                 (n.job_id for n in fresh if n.unique_key == new.unique_key), None
             )
             if existing:
-                answers[i] = Enqueued(existing, created=False)
+                answers.append(Enqueued(existing, created=False))
                 _remember(db, new, existing, now)
                 continue
         fresh.append(new)
         rows.append(_row(new, seq + i, now))
-        answers[i] = Enqueued(new.job_id, created=True)
+        answers.append(Enqueued(new.job_id, created=True))
         _remember(db, new, new.job_id, now)
     _insert(db, fresh, rows, now)
-    return [answers[i] for i in range(len(batch))]
+    return answers
 
 
 def _insert(db: Db, fresh: list[NewJob], rows: list[tuple[object, ...]], now: int) -> None:

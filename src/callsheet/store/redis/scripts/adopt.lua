@@ -28,7 +28,7 @@ local function adopt(id, message, queue, priority)
   local created = whole_ms(job.created_ts)
   local seq = call('ZSCORE', P .. 'jobs:all', id)
   local counted = seq
-  seq = seq and int(tonumber(seq)) or int(call('INCR', P .. 'jobs:seq'))
+  seq = padded(seq or call('INCR', P .. 'jobs:seq'))
   local event_seq, event_ms = number_events(id, created)
   local set = {'job_id', id, 'task', job.task or message.task or '', 'payload', as_json(job.payload or message.payload),
     'status', job.status or 'queued', 'created_ts', created, 'updated_ts', whole_ms(job.updated_ts),

@@ -16,48 +16,68 @@ local function messages_of(stream, n)
   return found and found[1][2] or {}
 end
 
--- The job's hash (flat, and as a map) if this message is its present one; nil for what is left of another time.
-local function job_of(message, msg, queue, priority)
-  local key = job_key(message.job_id)
-  local flat = call('HGETALL', key)
-  local job = as_map(flat)
+-- One table for all jobs of the batch; only what this script reads is taken out of it before the next.
+local job = {}
+local function load(flat)
+  job.seq, job.msg, job.held, job.status, job.event_ms, job.event_seq, job.claim_version = nil, nil, nil, nil, nil, nil, nil
+  job.attempt_count, job.attempt_started_at, job.started_at, job.progress, job.stage, job.broken_by = nil, nil, nil, nil, nil, nil
+  job.heartbeat_at = nil
+  for i = 1, #flat, 2 do
+    if flat[i + 1] ~= '' then job[flat[i]] = flat[i + 1] end
+  end
+  return flat
+end
+
+-- The hash of the message's job, loaded, if this message is its present one; nil for what is left of another time.
+local function job_of(id, fields, msg, queue, priority)
+  local key = job_key(id)
+  local flat = load(call('HGETALL', key))
   if job.status and job.status ~= 'queued' then return nil end
   if not job.seq then
-    adopt(message.job_id, message, queue, priority)
-    flat = call('HGETALL', key)
-    return flat, as_map(flat)
+    adopt(id, as_map(fields), queue, priority)
+    return load(call('HGETALL', key))
   end
   if job.held or job.msg ~= msg then return nil end
-  return flat, job
+  return flat
+end
+
+-- An attempt begins: its event, and what is not at its default after it.
+local function start(id, at)
+  local seq = NEXT[job.event_seq or '1']
+  put_event_ms(job, at, emit(id, at, seq, job.progress, 'running', job.stage or '', '{}'))
+  put('event_seq', seq)
+  if job.attempt_count then put('attempt_count', NEXT[job.attempt_count]) end
+  if job.attempt_started_at and not job.started_at then put('started_at', job.attempt_started_at) end
+  if job.heartbeat_at or at ~= NOW then put('heartbeat_at', NOW) end
+  put('attempt_started_at', at)
+end
+
+-- A claim without a start: what the defaults would no longer tell is written down.
+local function hold(at)
+  put_event_ms(job, at, job.event_ms or job.updated_ts)
+  if not job.attempt_count then put('attempt_count', job.claim_version or '0') end
+  if job.attempt_started_at then
+    if not job.started_at then put('started_at', job.attempt_started_at) end
+    put('attempt_started_at', '')
+  end
+  put('heartbeat_at', NOW)
 end
 
 -- The caller knows what a claim changes (`claimed` in the kernel), so the hash goes back as it was before.
-local function take_one(flat, job, msg)
-  local id = job.job_id
-  local at = at_least(job.event_ms or job.created_ts)
-  put('status', 'running')
-  put('updated_ts', at)
-  put('worker_id', WORKER)
-  put('claim_version', int((job.claim_version or 0) + 1))
-  put('lease_expires_at', LEASE)
-  put('heartbeat_at', NOW)
-  if START then
-    local seq = int((job.event_seq or 1) + 1)
-    put('attempt_count', int((job.attempt_count or 0) + 1))
-    put('attempt_started_at', at)
-    if not job.started_at then put('started_at', at) end
-    put('event_seq', seq)
-    put('event_ms', emit(id, at, seq, job.progress, 'running', job.stage or '', '{}'))
-  elseif job.attempt_started_at then
-    put('attempt_started_at', '')
-  end
+local function take_one(id, flat, msg)
+  local at = at_least(job.event_ms or job.updated_ts)
+  if START then start(id, at) else hold(at) end
   if job.msg ~= msg then put('msg', msg) end
-  save(job_key(id))
+  put('worker_id', WORKER)
+  put('claim_version', NEXT[job.claim_version or '0'])
+  put('lease_expires_at', LEASE)
+  save(job_key(id), 'running', at)
   touch(id, job.ttl_s)
   if job.broken_by then call('ZREM', P .. 'jobs:broken', id) end
   n_claimed = n_claimed + 1
   leased[2 * n_claimed - 1], leased[2 * n_claimed] = LEASE, member(job.seq, id)
   claimed[n_claimed + 1] = flat
+  if START then hinted_jobs[n_claimed] = id end
 end
 
 -- Take from one stream until it is empty or the claim is full.
@@ -67,10 +87,10 @@ local function take_from(stream, queue, priority)
     local want = LIMIT - n_claimed
     local messages = want > 0 and messages_of(stream, want) or {}
     for _, entry in ipairs(messages) do
-      local msg, message = entry[1], as_map(entry[2] or {})
-      local flat, job
-      if message.job_id then flat, job = job_of(message, msg, queue, priority) end
-      if flat then take_one(flat, job, msg) else ack(stream, msg) end
+      local msg, fields = entry[1], entry[2] or {}
+      local id = fields[1] == 'job_id' and fields[2] or as_map(fields).job_id
+      local flat = id and job_of(id, fields, msg, queue, priority)
+      if flat then take_one(id, flat, msg) else ack(stream, msg) end
     end
   until #messages < want or want <= 0
   local n = n_claimed - before
@@ -105,9 +125,6 @@ for i = 7, #ARGV do
     take(queue)
     if line_up_due(queue) > 0 and n_claimed < LIMIT then take(queue) end
   end
-end
-if START then
-  for i = 2, #claimed do hint('jobs', claimed[i][2]) end
 end
 flush()
 return claimed

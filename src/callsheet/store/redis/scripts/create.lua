@@ -54,8 +54,12 @@ end
 -- The job that this one becomes: itself, or the active holder of its unique key.
 local function settle_on(plan, i, new)
   local holder = new.unique_key and active(new.unique_key)
-  plan.answers[i] = {holder or new.id, holder and 0 or 1, false}
-  plan.kept[#plan.kept + 1] = {new, holder or new.id}
+  local id = holder or new.id
+  plan.answers[i] = {id, holder and 0 or 1, false}
+  if new.idem then
+    plan.kept[#plan.kept + 1] = {new, id}
+    planned.idem[new.idem] = {hash = new.idem_hash, id = id, response = new.idem_response, expires_at = now + new.idem_ttl_s * 1000}
+  end
   if holder then return end
   if new.unique_key then planned.unique[new.unique_key] = new.id end
   new.offset = i - 1
@@ -66,20 +70,11 @@ end
 local function check(batch)
   local plan = {batch = batch, answers = {}, fresh = {}, kept = {}}
   for i, new in ipairs(batch) do
-    if new.idem then
-      local answer, fault = known(new)
-      if fault then return nil, fault end
-      plan.answers[i] = answer
-    end
-  end
-  for i, new in ipairs(batch) do
-    if not plan.answers[i] then settle_on(plan, i, new) end
-  end
-  for _, pair in ipairs(plan.kept) do
-    local new = pair[1]
-    if new.idem then
-      planned.idem[new.idem] = {hash = new.idem_hash, id = pair[2], response = new.idem_response, expires_at = now + new.idem_ttl_s * 1000}
-    end
+    local answer, fault
+    if new.idem then answer, fault = known(new) end
+    if fault then return nil, fault end
+    plan.answers[i] = answer
+    if not answer then settle_on(plan, i, new) end
   end
   local fault = plan_faults(plan)
   if fault then return nil, fault end
@@ -87,7 +82,6 @@ local function check(batch)
 end
 
 local function remember(new, id)
-  if not new.idem then return end
   local ttl_ms = new.idem_ttl_s * 1000
   call('HSET', P .. new.idem, 'request_hash', new.idem_hash, 'job_id', id, 'response', new.idem_response, 'expires_at', int(now + ttl_ms))
   call('ZADD', P .. 'jobs:idempotency', int(now + ttl_ms), new.idem)
@@ -158,9 +152,7 @@ local function create(new, seq, together)
   put('job_id', id)
   put('task', new.task)
   put('payload', new.payload)
-  put('status', 'queued')
   put('created_ts', NOW)
-  put('updated_ts', NOW)
   put('ttl_s', new.ttl_s)
   put('result', '')
   put('error', '')
@@ -168,7 +160,7 @@ local function create(new, seq, together)
   put('seq', seq)
   put_rare(new, run_at, held, blocked, broken)
   if not held then put('msg', send(id, new)) end
-  save(job_key(id))
+  save(job_key(id), 'queued', NOW)
   emit(id, NOW, '1', '0', 'queued', 'gateway.enqueue', '{}')
   touch(id, new.ttl_s)
   list(new, seq, run_at, held, broken)
@@ -181,7 +173,7 @@ local function carry_out(plan)
   for _, new in ipairs(plan.fresh) do together[new.id] = true end
   for _, pair in ipairs(plan.kept) do remember(pair[1], pair[2]) end
   for _, new in ipairs(plan.fresh) do
-    local seq = int(last - #plan.batch + 1 + new.offset)
+    local seq = padded(last - #plan.batch + 1 + new.offset)
     create(new, seq, together)
     all[#all + 1] = seq
     all[#all + 1] = new.id

@@ -4,6 +4,7 @@
 -- Deliveries of foreign workers that were silent for foreign_idle_ms become claims of ours whose lease is over,
 -- so that the kernel decides on them like on any lost lease.
 
+local FIELDS = {'status', 'msg', 'seq', 'worker_id', 'claim_version', 'attempt_count', 'started_at', 'attempt_started_at', 'updated_ts'}
 local LIMIT, IDLE_MS, LOOK = tonumber(ARGV[3]), ARGV[4], 100
 local cursors, reply, known = {}, {}, {}
 for i = 5, #ARGV, 2 do cursors[ARGV[i]] = ARGV[i + 1] end
@@ -14,16 +15,18 @@ local function lost_delivery(stream, queue, priority, entry)
   local message = found and as_map(found[2]) or {}
   local id = message.job_id
   if not id then return ack(stream, msg) end
-  local job = read(job_key(id), {'status', 'msg', 'seq', 'worker_id', 'claim_version'})
+  local job = read(job_key(id), FIELDS)
   if job.status == 'running' and job.worker_id and job.msg == msg then return end
   if (job.status and job.status ~= 'queued' and job.status ~= 'running') or (job.msg and job.msg ~= msg) then return ack(stream, msg) end
   if not job.seq then
     adopt(id, message, queue, priority)
-    job = read(job_key(id), {'seq'})
+    job = read(job_key(id), FIELDS)
   end
   local over = int(now - 1)
+  local event_seq, event_ms = number_events(id, job.updated_ts or NOW)
   call('HSET', job_key(id), 'status', 'running', 'updated_ts', NOW, 'worker_id', consumer, 'msg', msg, 'lease_expires_at', over,
-    'heartbeat_at', over, 'claim_version', int((job.claim_version or 0) + 1), 'event_seq', int(call('XLEN', events_key(id))))
+    'heartbeat_at', over, 'claim_version', NEXT[job.claim_version or '0'], 'attempt_count', job.attempt_count or job.claim_version or '0',
+    'started_at', job.started_at or job.attempt_started_at or '', 'attempt_started_at', '', 'event_seq', event_seq, 'event_ms', event_ms)
   leased[#leased + 1] = over
   leased[#leased + 1] = member(job.seq, id)
   count(queue, 'queued', -1)

@@ -7,7 +7,7 @@ local function send(id, job)
   local queue = job.queue or 'default'
   if job.priority and job.priority ~= '0' then call('ZADD', P .. 'jobs:priorities:' .. queue, job.priority, job.priority) end
   if job.concurrency_key then call('SADD', P .. 'jobs:slots:' .. job.concurrency_key, id) end
-  hint('queues', queue)
+  hint_queue(queue)
   return call('XADD', stream_of(queue, job.priority), '*', 'job_id', id, 'task', job.task or '', 'payload', job.payload or '')
 end
 

@@ -3,21 +3,20 @@
 -- before anything is written. Then STRIDE arguments each, then the follow-up jobs.
 -- Answers {'ok', 1 applied | 2 repeated | 3 stale, …} or {'fault', …}.
 
-local STRIDE, FIRST = 15, 4
+local STRIDE, FIRST = 11, 4
 local APPLIED, REPEATED, STALE = 1, 2, 3
 
+-- One table for all: a settlement is done with before the next is read.
+local s = {}
 local function settlement(n)
   local a, i = ARGV, FIRST + (n - 1) * STRIDE
-  local flags, more = a[i + 5], a[i + 15]
-  local s = {id = a[i + 1], version = a[i + 2], from = a[i + 3], to = a[i + 4], type = a[i + 6], step = a[i + 7],
-    data = a[i + 8], stage = a[i + 9], progress = a[i + 10], delay_ms = a[i + 11], outcome = a[i + 12], result = a[i + 13],
-    error = a[i + 14], rare = flags ~= '' or more ~= '', more = NOTHING}
-  if flags ~= '' then
-    s.starts, s.refund = string.find(flags, 's', 1, true), string.find(flags, 'r', 1, true)
-    s.lease_lost, s.refreshed = string.find(flags, 'l', 1, true), string.find(flags, 'f', 1, true)
-    s.expired_only = string.find(flags, 'e', 1, true)
+  s.id, s.version, s.to, s.type, s.step, s.data = a[i + 1], a[i + 2], a[i + 3], a[i + 4], a[i + 5], a[i + 6]
+  s.progress, s.outcome, s.result, s.error = a[i + 7], a[i + 8], a[i + 9], a[i + 10]
+  s.more, s.rare, s.from = NOTHING, a[i + 11] ~= '', 'running'
+  if s.rare then
+    s.more = cjson.decode(a[i + 11])
+    s.from = s.more.from
   end
-  if more ~= '' then s.more = cjson.decode(more) end
   return s
 end
 
@@ -57,7 +56,7 @@ end
 
 local function add_outbox(s, job)
   for _, out in ipairs(s.more.outbox or NOTHING) do
-    local seq = int(call('INCR', P .. 'jobs:outbox:seq'))
+    local seq = padded(call('INCR', P .. 'jobs:outbox:seq'))
     call('HSET', P .. 'outbox:' .. out[1], 'seq', seq, 'event_id', out[1], 'job_id', s.id, 'requester_id', job.requester_id or '',
       'endpoint', out[2], 'body', out[3], 'status', 'pending', 'run_at', NOW, 'created_at', NOW)
     call('ZADD', P .. 'jobs:outbox:due', NOW, member(seq, out[1]))
@@ -86,20 +85,20 @@ local function settle(s, plan)
     adopt(s.id, NOTHING, 'default', nil)
     job = job_to_settle(s)
   end
-  local was, at = foreign_run(s.id, job), at_least(job.event_ms or job.created_ts)
-  put('status', WORD[s.to])
-  put('updated_ts', at)
+  local was, at = foreign_run(s.id, job), at_least(job.event_ms or job.updated_ts)
   attempts_after(s, job, at)
   body_after(s, job, at)
   if s.to ~= 'running' then move(s, job, at, was) end
   if s.type ~= '' then
-    local seq = int((job.event_seq or 1) + 1)
+    local seq = NEXT[job.event_seq or '1']
     put('event_seq', seq)
-    put('event_ms', emit(s.id, at, seq, job.progress, s.type, s.step, s.data))
+    put_event_ms(job, at, emit(s.id, at, seq, job.progress, s.type, s.step, s.data))
+  else
+    put_event_ms(job, at, job.event_ms or job.updated_ts)
   end
-  save(job_key(s.id))
+  save(job_key(s.id), WORD[s.to], at)
   touch(s.id, job.ttl_s)
-  hint('jobs', s.id)
+  hinted_jobs[#hinted_jobs + 1] = s.id
   consequences(s, job, plan)
   return APPLIED
 end

@@ -1,0 +1,97 @@
+"""`python -m bench [store flat held_xmin cost report] [--only redis] [--quick]`: measure, then write RESULTS.md.
+
+A section that fails is told at once, leaves no figures, and makes the exit code 1; the others still run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
+
+import uvloop
+
+from bench import cost, flat, held_xmin, places, report, store
+from bench.measure import forget, say
+
+
+class Measure(Protocol):
+    """Measure one kind of store and keep the result."""
+
+    def __call__(self, kind: str, *, quick: bool) -> Awaitable[None]: ...
+
+
+class Section(NamedTuple):
+    """A bench and the kinds of store that it is for."""
+
+    measure: Measure
+    kinds: tuple[str, ...]
+
+
+KINDS = ("sqlite", "postgres", "redis")
+SECTIONS = {
+    "store": Section(store.measure, KINDS),
+    "flat": Section(flat.measure, ("sqlite", "postgres")),
+    "cost": Section(cost.measure, KINDS),
+    "held_xmin": Section(held_xmin.measure, ("postgres",)),
+}
+
+
+def main() -> int:
+    options = _options()
+    names = options.names or [*SECTIONS]
+    began = time.perf_counter()
+    asked = [
+        (name, kind)
+        for name, section in SECTIONS.items()
+        for kind in section.kinds
+        if name in names and options.only in (None, kind)
+    ]
+    if names != ["report"] and not asked:
+        sys.exit(f"{', '.join(names)} has nothing to measure on {options.only}")
+    try:
+        failed = [f"{name} {kind}" for name, kind in asked if not _run(name, kind, quick=options.quick)]
+    finally:
+        places.stop()
+    report.write()
+    say(f"RESULTS.md written, {time.perf_counter() - began:.0f} s in all")
+    if failed:
+        say(f"FAILED: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the stores on this machine.")
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help=f"{', '.join(SECTIONS)}, report; all when none is given"
+    )
+    parser.add_argument("--only", choices=KINDS, help="one kind of store")
+    parser.add_argument("--quick", action="store_true", help="small sizes: at most 3 minutes in all")
+    options = parser.parse_args()
+    if unknown := set(options.names) - {*SECTIONS, "report"}:
+        parser.error(f"no bench is called {', '.join(sorted(unknown))}")
+    return options
+
+
+def _run(name: str, kind: str, *, quick: bool) -> bool:
+    """Run one section; False when it failed."""
+    say(f"— {name}, {kind}")
+    forget(f"{name}-{kind}")
+    try:
+        uvloop.run(_awaited(lambda: SECTIONS[name].measure(kind, quick=quick)))
+    except Exception:  # noqa: BLE001 - told, and the other sections still run
+        traceback.print_exc()
+        say(f"FAILED: {name}, {kind}")
+        return False
+    return True
+
+
+async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""RESULTS.md from what the sections kept: one table each, and how to read them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.measure import PAYLOAD, kept
+from bench.places import POSTGRES_SETTINGS, REDIS_SETTINGS
+
+TARGET = Path(__file__).parent / "RESULTS.md"
+TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
+READING = """\
+The limit loops (`limit_*.py`) are the least that one could write by hand for the same promise: the same row, the same
+three events, the same attempt, an exclusive and leased claim, an end that is fenced by the claim's version. They have
+no priorities across queues, slots, dependencies, idempotency, delays, outbox or hints, and know the one shape of job
+that they carry. So a ratio says what all of the rest costs. Rounds alternate between the two sides on fresh databases;
+a figure is the median of the rounds with the lowest and the highest beside it, the ratio that of each round to the next
+one of the other side, in the median. Where lowest and highest lie far apart the machine was busy with other things. Client and server share the cores of one machine, and
+nothing but store verbs is measured: no handlers, no heartbeats, no HTTP. Latencies include the fsync of each commit,
+so their tails are mostly the disk's. A run with `--quick` proves that the benches work; its tails rest on few samples.
+"""
+Row = Sequence[object]
+
+
+def write() -> None:
+    """Render all results that are there."""
+    results = kept()
+    parts = ["# What the stores do", _intro(results), *_environment(results)]
+    parts += ["## How to read this", READING.strip()]
+    for title, prefix, render in (
+        ("Throughput beside hand-written loops", "store-", _store),
+        ("Claims in a full store", "flat-", _flat),
+        ("A forgotten transaction", "held_xmin-", _held),
+        ("What a job costs to keep", "cost-", _cost),
+    ):
+        found = {name.removeprefix(prefix): r for name, r in results.items() if name.startswith(prefix)}
+        if found:
+            parts += [f"## {title}", *render({kind: found[kind] for kind in TITLES if kind in found})]
+    TARGET.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def _intro(results: dict[str, Any]) -> str:
+    return (
+        "Measured by `make bench` (`python -m bench`) on the machine below; this file is generated.\n"
+        f"The payload is `{PAYLOAD}` where nothing else is said. Sections that are missing were not run"
+        f"{'' if results else ': there are no results at all'}."
+    )
+
+
+def _environment(results: dict[str, Any]) -> list[str]:
+    if not results:
+        return []
+    newest = max(results.values(), key=lambda r: str(r["at"]))
+    facts = dict(newest["machine"])
+    facts.pop("load average")
+    for record in results.values():
+        facts |= record["measured"]["servers"]
+    runs = [
+        (name, r["at"], "quick" if r["quick"] else "full", r["machine"]["load average"]) for name, r in results.items()
+    ]
+    durability = [
+        (
+            "SQLite",
+            "WAL; `synchronous=FULL` syncs each commit, `NORMAL` does not: a power cut may lose the last ones",
+        ),
+        ("PostgreSQL", _settings(POSTGRES_SETTINGS)),
+        ("Redis", _settings(REDIS_SETTINGS)),
+    ]
+    return [
+        _table(("machine and versions", ""), list(facts.items())),
+        _table(("durability", ""), durability),
+        _table(("section", "measured", "size", "load average at its end"), runs),
+    ]
+
+
+def _store(found: dict[str, Any]) -> list[str]:
+    parts = ["Jobs in a second, median (lowest–highest). Target: a ratio of 0.60 or more at batches of 100 and 200."]
+    header = ("batch", "jobs", "enqueue, ours", "by hand", "ratio", "claim + settle, ours", "by hand", "ratio")
+    for record in found.values():
+        for subject in record["measured"]["subjects"]:
+            rows = [
+                (row["batch"], f"{row['jobs']:,}", *_verdict(row["enqueue"]), *_verdict(row["drain"]))
+                for row in subject["rows"]
+            ]
+            parts += [f"### {subject['name']}", _table(header, rows)]
+    return parts
+
+
+def _verdict(v: dict[str, Any]) -> tuple[str, str, str]:
+    return _spread(v["ours"]), _spread(v["limit"]), f"**{v['ratio']:.2f}**"
+
+
+def _spread(values: Sequence[float]) -> str:
+    median, low, high = values
+    return f"{median:,.0f} ({low:,.0f}–{high:,.0f})"
+
+
+def _flat(found: dict[str, Any]) -> list[str]:
+    parts = []
+    header = ("claims of", "verb", "p50 small", "p50 big", "p99 small", "p99 big", "p99 big ÷ small")
+    for kind, record in found.items():
+        measured = record["measured"]
+        big = f"{measured['big']:,}"
+        parts.append(
+            f"{TITLES[kind]}, milliseconds, {measured['rows'][0]['samples']:,} samples each, turn by turn: small is "
+            f"1,000 queued jobs, big {big} queued, {big} ended and {big} future ones. Target: a claim's p99 in the big "
+            "store is at most twice that in the small one."
+        )
+        rows = [
+            (row["batch"], verb, *_pair(row[verb], "p50"), *_pair(row[verb], "p99"), _ratio(row[verb]))
+            for row in measured["rows"]
+            for verb in ("claim", "settle", "enqueue")
+        ]
+        parts.append(_table(header, rows))
+    return parts
+
+
+def _pair(timings: dict[str, Any], name: str) -> tuple[str, str]:
+    return f"{timings['small'][name]:.2f}", f"{timings['big'][name]:.2f}"
+
+
+def _ratio(timings: dict[str, Any]) -> str:
+    return f"**{timings['big']['p99'] / timings['small']['p99']:.2f}**"
+
+
+def _held(found: dict[str, Any]) -> list[str]:
+    (record,) = found.values()
+    measured = record["measured"]
+    control, held = measured["control"]["windows"], measured["held"]["windows"]
+    third = max(1, len(held) // 3)
+    share = _mean(held, "done_per_s") / _mean(control, "done_per_s")
+    climb = _middle(held[-third:], "claim_p99_ms") / _middle(held[:third], "claim_p99_ms")
+    text = (
+        f"PostgreSQL under {measured['offered_per_s']} offered jobs/s with two claimers, and one idle REPEATABLE READ "
+        f"transaction open all the while: **{share:.0%}** of the control's throughput (target 90 %), claim p99 of the "
+        f"last third **{climb:.2f}** times that of the first. Dead rows of `inbox_jobs` at the end: "
+        f"{measured['held']['dead_rows']:,} (control {measured['control']['dead_rows']:,})."
+    )
+    header = ("run", "until", "done/s", "claim p50 ms", "claim p99 ms", "backlog")
+    rows = [
+        (
+            name,
+            f"{w['until_s']:.0f} s",
+            f"{w['done_per_s']:.0f}",
+            f"{w['claim_p50_ms']:.2f}",
+            f"{w['claim_p99_ms']:.2f}",
+            w["backlog"],
+        )
+        for name in ("control", "held")
+        for w in measured[name]["windows"]
+    ]
+    return [text, _table(header, rows)]
+
+
+def _mean(windows: list[dict[str, float]], name: str) -> float:
+    return statistics.fmean(w[name] for w in windows)
+
+
+def _middle(windows: list[dict[str, float]], name: str) -> float:
+    return statistics.median(w[name] for w in windows)
+
+
+def _cost(found: dict[str, Any]) -> list[str]:
+    rows = [
+        (
+            TITLES[kind],
+            row["payload"],
+            f"{row['queued_bytes']:,.0f}",
+            f"{row['ended_bytes']:,.0f}",
+            f"{row['log_bytes']:,.0f}" if "log_bytes" in row else "",
+        )
+        for kind, record in found.items()
+        for row in record["measured"]["rows"]
+    ]
+    counts = ", ".join(f"{record['measured']['jobs']:,}" for record in found.values())
+    text = (
+        f"Bytes for each of {counts} jobs, tables and indexes: SQLite's file, PostgreSQL's relations (with the dead "
+        "rows that vacuum has not reached yet), Redis' memory. The log is PostgreSQL's WAL from enqueue to end in "
+        "batches of 100, right after a checkpoint, so with its full page images."
+    )
+    return [text, _table(("store", "payload", "queued", "ended", "log"), rows)]
+
+
+def _settings(settings: dict[str, str]) -> str:
+    return ", ".join(f"`{name}={value}`" for name, value in settings.items())
+
+
+def _table(header: Row, rows: Sequence[Row]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from callsheet.store.postgres import PostgresStore
+from tests import stores
+
+
+@pytest.fixture
+def url() -> str:
+    """An empty database."""
+    return stores.fresh_url("postgres")
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    opened = PostgresStore.from_url(url)
+    await opened.migrate()
+    await opened.open()
+    yield opened
+    await opened.close()

@@ -1,0 +1,152 @@
+"""Plans on a table with 20,000 rows of each kind: a plan that reads it all fails here, not at three in the morning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from callsheet.kernel.job import NewEvent, Outcome, Status
+from callsheet.kernel.settlement import Settlement
+from callsheet.store.postgres import PostgresStore
+from callsheet.store.postgres import settle as settle_verb
+from callsheet.store.postgres.connection import SETTINGS
+from callsheet.store.queries import Queries
+from tests import stores
+
+Q = Queries("callsheet.store.postgres")
+ROWS = 20_000
+WITHIN = (Q.line_up_due, Q.admit)  # these run only within a transaction
+T0 = 1_800_000_000_000
+FILL = """
+INSERT INTO inbox_jobs (seq, position, job_id, requester_id, contract, kind, queue, priority, status, held, run_at,
+    payload, worker_id, lease_expires_at, max_attempts, created_at, updated_at, ended_at, event_ms, concurrency_key, broken_by)
+SELECT nextval('inbox_jobs_line'), currval('inbox_jobs_line'), gen_random_uuid(), 'r' || n % 500, 'callsheet', 'k',
+    'q' || n % 4, n % 3, s.status, s.held, 1800000000000 + n, '{}', 'w',
+    CASE WHEN s.status = 'running' THEN 1800000000000 + n END, 3, 1700000000000, 1700000000000,
+    CASE WHEN s.status = 'succeeded' THEN 1800000000000 + n END, 1700000000000,
+    CASE WHEN s.held = 'slot' THEN 'key' || n % 50 END, NULL
+FROM generate_series(1, $1) n CROSS JOIN (
+    VALUES ('queued', NULL), ('queued', 'delay'), ('queued', 'slot'), ('running', NULL), ('succeeded', NULL)
+) AS s (status, held)
+"""
+
+
+@pytest.fixture(scope="module")
+def filled() -> str:
+    return stores.fresh_url("postgres")
+
+
+@pytest.fixture(params=["direct", "pooled"])
+async def session(request: pytest.FixtureRequest, filled: str) -> AsyncIterator[Any]:
+    """As a direct connection is set up, and as PgBouncer gives one: nothing set, a custom plan each time."""
+    await PostgresStore.from_url(filled).migrate()
+    opened = await asyncpg.connect(filled, server_settings=SETTINGS if request.param == "direct" else None)
+    if not await opened.fetchval("SELECT EXISTS (SELECT FROM inbox_jobs)"):
+        await opened.execute(FILL, ROWS)
+        await opened.execute("INSERT INTO concurrency_limits SELECT 'key' || n, 1 FROM generate_series(0, 49) n")
+        await opened.execute("VACUUM ANALYZE")
+    await opened.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
+    yield opened
+    await opened.close()
+
+
+def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes_of(child)
+
+
+async def explain(session: Any, sql: str, *parameters: object) -> list[dict[str, Any]]:
+    """The nodes of the plan as it ran, rolled back."""
+    transaction = session.transaction()
+    await transaction.start()
+    try:
+        if sql in WITHIN:
+            await session.execute(Q.plan_by_index)
+        text = await session.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {sql}", *parameters)
+    finally:
+        await transaction.rollback()
+    return list(nodes_of(json.loads(text)[0]["Plan"]))
+
+
+def indexes(nodes: list[dict[str, Any]]) -> set[str]:
+    return {node["Index Name"] for node in nodes if "Index Name" in node}
+
+
+def read_much(nodes: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Nodes that read a table whole, or more rows of one than `most`."""
+    return [
+        node
+        for node in nodes
+        if (node["Node Type"] == "Seq Scan" and node["Relation Name"] in ("inbox_jobs", "job_events"))
+        or ("Relation Name" in node and rows_read(node) > most)
+    ]
+
+
+def rows_read(node: dict[str, Any]) -> float:
+    loops: float = node["Actual Loops"]
+    return (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * loops
+
+
+def settlement(job_id: str) -> Settlement:
+    return Settlement(
+        job_id, 0, Status.RUNNING, Status.SUCCEEDED, NewEvent("done"), outcome=Outcome.SUCCEEDED, result="{}"
+    )
+
+
+async def claim_plan(session: Any, *queues: str, limit: int = 50, floor: int = 0) -> list[dict[str, Any]]:
+    floors = [floor] * len(queues)
+    return await explain(session, Q.claim, T0, queues, floors, limit, "w", 1_000, 1, True)
+
+
+async def test_a_claim_reads_only_what_it_takes(session: Any) -> None:
+    for queues in (("q1",), ("none", "q3", "q2")):
+        nodes = await claim_plan(session, *queues)
+        assert {"inbox_jobs_claimable", "inbox_jobs_delayed"} <= indexes(nodes)
+        assert read_much(nodes, 51) == []
+
+
+async def test_a_claim_sorts_no_jobs(session: Any) -> None:
+    sorts = [n for n in await claim_plan(session, "q1") if n["Node Type"] in ("Sort", "Incremental Sort")]
+    assert [node for node in sorts if node["Actual Rows"] > 1] == []
+
+
+async def test_the_floor_is_an_index_condition(session: Any) -> None:
+    nodes = await claim_plan(session, "q1", floor=5_000)
+    (scan,) = [n for n in nodes if n.get("Index Name") == "inbox_jobs_claimable"]
+    assert "floor" in scan["Index Cond"]
+
+
+async def test_a_settle_finds_its_jobs_by_primary_key(session: Any) -> None:
+    ids = [row[0] for row in await session.fetch("SELECT job_id FROM inbox_jobs WHERE status = 'running' LIMIT 100")]
+    run = list(enumerate(map(settlement, ids)))
+    nodes = await explain(session, Q.settle, *settle_verb._parameters(run, T0, alone=True))
+    assert "inbox_jobs_pkey" in indexes(nodes)
+    assert read_much(nodes, 100) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "parameters", "index", "most"),
+    [
+        ("expired", (T0 + 10, 100), "inbox_jobs_leased", 100),
+        ("line_up_due", (T0 + 100, "q1", 1_000), "inbox_jobs_delayed", 30),
+        ("broken", (10,), "inbox_jobs_broken", 10),
+        ("line_start", ("q1",), "inbox_jobs_claimable", 4),
+        ("admit", (["key1", "key2"],), "inbox_jobs_waiting_for_slot", 2),
+        ("delayed_queues", (), "inbox_jobs_delayed", 5),
+        ("keys_waiting", (), "inbox_jobs_waiting_for_slot", 51),
+        ("prune", (T0, T0 + 20, 100), "inbox_jobs_ended", 100),
+        ("find_of_requester", (None, "r7", None, None, None, None, None, None, 20), "inbox_jobs_of_requester", 20),
+        ("find", (None, None, None, None, None, None, None, None, 20), "inbox_jobs_by_age", 20),
+    ],
+)
+async def test_a_verb_reads_little_by_its_index(
+    session: Any, verb: str, parameters: tuple[object, ...], index: str, most: int
+) -> None:
+    nodes = await explain(session, getattr(Q, verb), *parameters)
+    assert index in indexes(nodes)
+    assert read_much(nodes, most) == []

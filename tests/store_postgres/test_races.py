@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from callsheet.kernel import commands
+from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.job import Held, Job, NewJob, Status
+from callsheet.store.postgres import PostgresStore
+from callsheet.store.protocol import ClaimRequest, Enqueued, Settled
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+@pytest.fixture
+async def other(store: PostgresStore, url: str) -> AsyncIterator[PostgresStore]:
+    """A second process, as far as the database can tell."""
+    opened = await PostgresStore.from_url(url).open()
+    yield opened
+    await opened.close()
+
+
+async def settle(store: PostgresStore, job: Job) -> Settled:
+    (answer,) = await store.settle([commands.succeed(job)])
+    return answer
+
+
+async def test_two_parents_that_end_together_free_their_child_once(store: PostgresStore, other: PostgresStore) -> None:
+    for _ in range(200):
+        a, b, child = new_id(), new_id(), new_id()
+        await store.enqueue([NewJob(a, "k"), NewJob(b, "k"), NewJob(child, "k", depends_on=(a, b))])
+        first, second = await store.claim(ClaimRequest("w", limit=9))
+        answers = await asyncio.gather(settle(store, first), settle(other, second))
+        assert answers == [Settled.APPLIED] * 2
+        (freed,) = await store.claim(ClaimRequest("w", limit=9))
+        assert (freed.job_id, freed.blocked_by, freed.held) == (child, 0, None)
+        await settle(store, freed)
+
+
+async def test_a_child_enqueued_while_its_parent_ends_is_never_stuck(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    for _ in range(200):
+        parent, child = new_id(), new_id()
+        await store.enqueue([NewJob(parent, "k")])
+        (running,) = await store.claim(ClaimRequest("w"))
+        await asyncio.gather(
+            settle(store, running), other.enqueue([NewJob(child, "k", depends_on=(parent,))])
+        )
+        (freed,) = await store.claim(ClaimRequest("w"))
+        assert freed.job_id == child
+        await settle(store, freed)
+
+
+async def test_a_settle_that_races_heartbeats_is_applied(store: PostgresStore, other: PostgresStore) -> None:
+    await store.enqueue([NewJob(new_id(), "k") for _ in range(400)])
+    for _ in range(20):
+        jobs = await store.claim(ClaimRequest("w", limit=20))
+        beats = [other.heartbeat([job.claim for job in jobs], lease_ms=30_000) for _ in range(4)]
+        answers, *_ = await asyncio.gather(store.settle([commands.succeed(job) for job in jobs]), *beats)
+        assert answers == [Settled.APPLIED] * 20
+
+
+async def test_slots_are_never_exceeded_by_eight_workers(store: PostgresStore, url: str) -> None:
+    limit, jobs = 3, 120
+    running: dict[str, set[str]] = {"x": set(), "y": set()}
+    done: list[str] = []
+    await store.enqueue(
+        [NewJob(new_id(), "k", concurrency_key="xy"[i % 2], concurrency_limit=limit) for i in range(jobs)]
+    )
+
+    async def work(name: str) -> None:
+        async with opened(url) as own:
+            while len(done) < jobs:
+                for job in await own.claim(ClaimRequest(name, limit=2)):
+                    active = running[job.concurrency_key or ""]
+                    active.add(job.job_id)
+                    assert len(active) <= limit
+                    await asyncio.sleep(0)
+                    active.discard(job.job_id)
+                    assert await settle(own, job) is Settled.APPLIED
+                    done.append(job.job_id)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(work(f"w{i}") for i in range(8)))
+    assert sorted(done) == sorted(set(done))
+    assert await store.counts() == {"default": {Status.SUCCEEDED: jobs}}
+
+
+async def test_one_of_many_enqueues_with_one_unique_key_makes_a_job(store: PostgresStore, url: str) -> None:
+    async with opened(url) as a, opened(url) as b:
+        for i in range(30):
+            answers: list[list[Enqueued]] = await asyncio.gather(
+                *(s.enqueue([NewJob(new_id(), "k", unique_key=f"u{i}")]) for s in (store, a, b))
+            )
+            assert sum(answer.created for (answer,) in answers) == 1
+            assert len({answer.job_id for (answer,) in answers}) == 1
+
+
+async def test_claimers_share_a_line_without_doubles(store: PostgresStore, url: str) -> None:
+    await store.enqueue([NewJob(new_id(), "k") for _ in range(1_000)])
+    taken: list[str] = []
+
+    async def drain(name: str) -> None:
+        async with opened(url) as own:
+            while jobs := await own.claim(ClaimRequest(name, limit=7)):
+                taken.extend(job.job_id for job in jobs)
+
+    await asyncio.gather(*(drain(f"w{i}") for i in range(6)))
+    taken += [job.job_id for job in await store.claim(ClaimRequest("w", limit=1_000))]
+    assert len(taken) == len(set(taken)) == 1_000
+
+
+async def test_due_jobs_enter_the_line_once(store: PostgresStore, other: PostgresStore) -> None:
+    await store.enqueue([NewJob(new_id(), "k", delay_ms=1_000) for _ in range(300)], now=1_000)
+    found = await asyncio.gather(
+        *(s.claim(ClaimRequest("w", limit=50), now=9_000) for s in (store, other) for _ in range(5))
+    )
+    found.append(await store.claim(ClaimRequest("w", limit=300), now=9_000))
+    ids = [job.job_id for jobs in found for job in jobs]
+    assert len(ids) == len(set(ids)) == 300
+
+
+async def test_a_freed_slot_goes_on_when_settles_race(store: PostgresStore, other: PostgresStore) -> None:
+    for _ in range(50):
+        await store.enqueue([NewJob(new_id(), "k", concurrency_key="z", concurrency_limit=2) for _ in range(4)])
+        a, b = await store.claim(ClaimRequest("w", limit=9))
+        await asyncio.gather(settle(store, a), settle(other, b))
+        c, d = await store.claim(ClaimRequest("w", limit=9))
+        assert c.held is not Held.SLOT
+        await asyncio.gather(settle(other, c), settle(store, d))
+
+
+class opened:  # noqa: N801 - reads as a verb
+    """A store of its own connections for a while."""
+
+    def __init__(self, url: str) -> None:
+        self._store = PostgresStore.from_url(url)
+
+    async def __aenter__(self) -> PostgresStore:
+        return await self._store.open()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert kind is None or not issubclass(kind, CallsheetError)
+        await self._store.close()
