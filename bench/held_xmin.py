@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 
 
 FULL = Plan(control_s=120, held_s=600, window_s=30)
-QUICK = Plan(control_s=20, held_s=60, window_s=10)
+QUICK = Plan(control_s=10, held_s=60, window_s=10)
 
 
 @dataclass

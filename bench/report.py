@@ -15,12 +15,14 @@ TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
 READING = """\
 The limit loops (`limit_*.py`) are the least that one could write by hand for the same promise: the same row, the same
 three events, the same attempt, an exclusive and leased claim, an end that is fenced by the claim's version. They have
-no priorities across queues, slots, dependencies, idempotency, delays, outbox or hints, and know the one shape of job
-that they carry. So a ratio says what all of the rest costs. Rounds alternate between the two sides on fresh databases;
-a figure is the median of the rounds with the lowest and the highest beside it, the ratio that of each round to the next
-one of the other side, in the median. Where lowest and highest lie far apart the machine was busy with other things. Client and server share the cores of one machine, and
-nothing but store verbs is measured: no handlers, no heartbeats, no HTTP. Latencies include the fsync of each commit,
-so their tails are mostly the disk's. A run with `--quick` proves that the benches work; its tails rest on few samples.
+no slots, dependencies, idempotency, delays, outbox or hints, and know the one shape of job that they carry, so a ratio
+says what all of the rest costs. Rounds alternate between the two sides on fresh databases; a figure is the median of
+the rounds with the lowest and the highest beside it, and the ratio is the median of each round's own. Where lowest and
+highest lie far apart the machine was busy with other things. Ids are random UUIDs but for one row: random keys dirty a
+page of each index for each job, and ids that rise with time spare both sides that. Client and server share the cores of
+one machine, and nothing but store verbs is measured: no handlers, no heartbeats, no HTTP. Latencies include the sync of
+each commit, so their tails are mostly the disk's. A `--quick` run shows that the benches work; its tails rest on few
+samples.
 """
 Row = Sequence[object]
 
@@ -82,11 +84,15 @@ def _store(found: dict[str, Any]) -> list[str]:
     for record in found.values():
         for subject in record["measured"]["subjects"]:
             rows = [
-                (row["batch"], f"{row['jobs']:,}", *_verdict(row["enqueue"]), *_verdict(row["drain"]))
+                (_label(row), f"{row['jobs']:,}", *_verdict(row["enqueue"]), *_verdict(row["drain"]))
                 for row in subject["rows"]
             ]
             parts += [f"### {subject['name']}", _table(header, rows)]
     return parts
+
+
+def _label(row: dict[str, Any]) -> str:
+    return f"{row['batch']}, rising ids" if row["rising_ids"] else str(row["batch"])
 
 
 def _verdict(v: dict[str, Any]) -> tuple[str, str, str]:

@@ -8,8 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from bench.measure import new_ids
-
 T = TypeVar("T")
 B = TypeVar("B")
 AHEAD = 2
@@ -46,11 +44,12 @@ class JobsMissing(Exception):
     """A loop finished another number of jobs than it was given: its figures mean nothing."""
 
 
-async def run(side: Side[B], count: int, size: int) -> Rates:
-    """Bring `count` jobs through their life; raises JobsMissing."""
+async def run(side: Side[B], ids: Sequence[str], size: int) -> Rates:
+    """Bring jobs through their life, `size` at a time; raises JobsMissing."""
+    count = len(ids)
     await side.open()
     try:
-        batches = side.batches(new_ids(count), size)
+        batches = side.batches(ids, size)
         gc.collect()
         began = time.perf_counter()
         await side.enqueue(batches)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from callsheet.kernel import commands
-from callsheet.kernel.errors import CallsheetError, IllegalMove, InvalidJob
+from callsheet.kernel.errors import CallsheetError, IllegalMove
 from callsheet.kernel.job import (
     Delivery,
     Idempotency,
@@ -101,7 +101,7 @@ class Machine(RuleBasedStateMachine):
         made = [self.make(spec, n) for n, spec in enumerate(batch)]
         try:
             commands.check_batch(made)
-        except InvalidJob:
+        except CallsheetError:
             return
         self.ids += [new.job_id for new in made if new.job_id not in self.ids]
         self.both("enqueue", made)

@@ -12,6 +12,7 @@ from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.errors import (
     CallsheetError,
     DependencyCycle,
+    DuplicateJob,
     IllegalMove,
     InvalidInput,
     InvalidJob,
@@ -178,6 +179,12 @@ def test_circles_of_dependencies_are_refused() -> None:
     with pytest.raises(DependencyCycle):
         commands.check_batch([a._replace(depends_on=(a.job_id,))])
     commands.check_batch([a, b._replace(depends_on=(a.job_id,)), c._replace(depends_on=(a.job_id, b.job_id))])
+
+
+def test_one_batch_cannot_use_an_id_twice() -> None:
+    new = new_job()
+    with pytest.raises(DuplicateJob, match="twice"):
+        commands.check_batch([new, new._replace(unique_key="u")])
 
 
 def test_one_batch_cannot_use_an_idempotency_key_twice() -> None:

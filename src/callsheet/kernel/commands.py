@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .apply import begin
 from .contracts import lifecycle_of
-from .errors import DependencyCycle, InvalidJob
+from .errors import DependencyCycle, DuplicateJob, InvalidJob
 from .job import Json, NewEvent, NewJob, OnDependencyFailure, Outcome, Status
 from .lifecycle import illegal
 from .progress import raised
@@ -74,10 +74,14 @@ def max_attempts_of(new: NewJob) -> int:
 
 
 def check_batch(batch: Sequence[NewJob]) -> None:
-    """Check each job, that no two share an idempotency key, and that none wait for one another in a circle."""
+    """Check each job, that no two share an id or an idempotency key, and that none wait in a circle."""
+    ids: set[str] = set()
     keys: set[tuple[str, str]] = set()
     for new in batch:
         enqueue(new)
+        if new.job_id in ids:
+            raise DuplicateJob(f"job id {new.job_id} stands twice in one batch; give each job its own")
+        ids.add(new.job_id)
         if new.idempotency is not None:
             key = (new.requester_id, new.idempotency.key)
             if key in keys:

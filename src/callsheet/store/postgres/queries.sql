@@ -57,7 +57,9 @@ WITH clock AS MATERIALIZED (
            run_at, payload, max_attempts, retry, now, now, now, unique_key, concurrency_key, on_dependency_failure,
            ttl_s, correlation_id
     FROM numbered
-    RETURNING job_id, event_ms
+    RETURNING job_id, event_ms, seq, requester_id
+), registered AS (
+    INSERT INTO job_register SELECT seq, job_id, requester_id FROM created
 )
 INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', 'gateway.enqueue', 0, '{}' FROM created
 RETURNING job_id;
@@ -87,7 +89,9 @@ WITH clock AS MATERIALIZED (
            ttl_s, correlation_id
     FROM numbered
     ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL AND status IN ('queued', 'running') DO NOTHING
-    RETURNING job_id, event_ms
+    RETURNING job_id, event_ms, seq, requester_id
+), registered AS (
+    INSERT INTO job_register SELECT seq, job_id, requester_id FROM created
 )
 INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', 'gateway.enqueue', 0, '{}' FROM created
 RETURNING job_id;
@@ -426,8 +430,10 @@ WITH clock AS MATERIALIZED (
     ) j
     ORDER BY ended_at, seq LIMIT $3::bigint
 ), gone AS MATERIALIZED (
-    SELECT j.job_id FROM chosen c JOIN inbox_jobs j ON j.job_id = c.job_id
+    SELECT j.job_id, j.seq FROM chosen c JOIN inbox_jobs j ON j.job_id = c.job_id
     WHERE j.ended_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j SKIP LOCKED
+), register AS (
+    DELETE FROM job_register t USING gone WHERE t.seq = gone.seq
 ), events AS (
     DELETE FROM job_events t USING gone WHERE t.job_id = gone.job_id
 ), attempts AS (
@@ -449,20 +455,20 @@ SELECT count(*) FROM jobs;
 SELECT * FROM inbox_jobs WHERE job_id = ANY ($1::uuid[]);
 
 -- name: find
-SELECT * FROM inbox_jobs
-WHERE ($1::bigint IS NULL OR seq < $1) AND ($2::text IS NULL OR requester_id = $2) AND ($3::text IS NULL OR kind = $3)
-  AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR contract = $5)
-  AND ($6::bigint IS NULL OR created_at >= $6) AND ($7::bigint IS NULL OR created_at < $7)
-  AND ($8::text[] IS NULL OR status = ANY ($8))
-ORDER BY seq DESC LIMIT $9::bigint;
+SELECT j.* FROM job_register r JOIN inbox_jobs j ON j.job_id = r.job_id
+WHERE r.seq < coalesce($1::bigint, 9223372036854775807) AND ($2::text IS NULL OR r.requester_id = $2)
+  AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
+  AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
+  AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
+ORDER BY r.seq DESC LIMIT $9::bigint;
 
 -- name: find_of_requester
-SELECT * FROM inbox_jobs
-WHERE requester_id = $2 AND requester_id <> '' AND seq < coalesce($1::bigint, 9223372036854775807) AND ($3::text IS NULL OR kind = $3)
-  AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR contract = $5)
-  AND ($6::bigint IS NULL OR created_at >= $6) AND ($7::bigint IS NULL OR created_at < $7)
-  AND ($8::text[] IS NULL OR status = ANY ($8))
-ORDER BY requester_id DESC, seq DESC LIMIT $9::bigint;
+SELECT j.* FROM job_register r JOIN inbox_jobs j ON j.job_id = r.job_id
+WHERE r.requester_id = $2 AND r.requester_id <> '' AND r.seq < coalesce($1::bigint, 9223372036854775807)
+  AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
+  AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
+  AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
+ORDER BY r.requester_id DESC, r.seq DESC LIMIT $9::bigint;
 
 -- name: counts
 SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;

@@ -57,7 +57,7 @@ CREATE TABLE inbox_jobs (
     CHECK (started_at IS NULL OR started_at >= created_at),
     CHECK (ended_at IS NULL OR ended_at >= coalesce(started_at, created_at))
 ) WITH (
-    fillfactor = 80,
+    fillfactor = 70,
     toast_tuple_target = 256,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_insert_scale_factor = 0.1,
@@ -70,7 +70,6 @@ ALTER TABLE inbox_jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
 ALTER TABLE inbox_jobs ALTER COLUMN result SET STORAGE EXTERNAL;
 ALTER TABLE inbox_jobs ALTER COLUMN error SET STORAGE EXTERNAL;
 
-CREATE INDEX inbox_jobs_by_age ON inbox_jobs (seq);
 CREATE INDEX inbox_jobs_claimable ON inbox_jobs (queue, priority DESC, position)
     WHERE status = 'queued' AND held IS NULL;
 CREATE INDEX inbox_jobs_delayed ON inbox_jobs (queue, run_at, seq)
@@ -89,7 +88,16 @@ CREATE INDEX inbox_jobs_short_lived ON inbox_jobs ((ended_at + ttl_s * 1000))
     WHERE ended_at IS NOT NULL AND ttl_s IS NOT NULL;
 CREATE UNIQUE INDEX inbox_jobs_active_unique_key ON inbox_jobs (unique_key)
     WHERE unique_key IS NOT NULL AND status IN ('queued', 'running');
-CREATE INDEX inbox_jobs_of_requester ON inbox_jobs (requester_id, seq)
+
+-- The order in which jobs are listed, beside the hot table: written once with the job and never again. The same two
+-- indexes on inbox_jobs would get a new entry on every move: 9 µs of 87 µs for a claim and its settlement.
+CREATE TABLE job_register (
+    seq bigint PRIMARY KEY,
+    job_id uuid NOT NULL,
+    requester_id text COLLATE "C" NOT NULL
+);
+
+CREATE INDEX job_register_of_requester ON job_register (requester_id, seq)
     WHERE requester_id <> '';
 
 CREATE TABLE job_events (
@@ -147,7 +155,7 @@ CREATE TABLE job_outbox_events (
     ended_at bigint,
     error text
 ) WITH (
-    fillfactor = 80,
+    fillfactor = 70,
     toast_tuple_target = 256,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_analyze_scale_factor = 0.02,

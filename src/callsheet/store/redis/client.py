@@ -1,9 +1,10 @@
-"""One Redis server as the store sees it: the connection, the scripts, and the one edge where its errors are translated."""
+"""One Redis server as the store sees it: the connection, the scripts, and the edge where its errors are translated."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from .arguments import Argument
 
+log = logging.getLogger(__name__)
+
+OLDEST = (6, 2)
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis"}
 DRIVER_OPTIONS = ("socket_timeout", "socket_connect_timeout", "max_connections", "health_check_interval", "db")
 UNAVAILABLE = (
@@ -58,22 +62,22 @@ class Target(NamedTuple):
         return cls(plain, Keys(prefix), int(idle_ms))
 
 
-def _pack(args: tuple[Argument, ...]) -> list[bytes]:
+def _pack(args: tuple[Any, ...]) -> list[bytes]:
     """The command as it goes over the wire."""
     return [hiredis.pack_command(args)]
 
 
 class _Connection(Connection):
-    """Writes scripts' arguments with hiredis: the driver's own loop took half of the client's time in a settle of 200."""
+    """Writes scripts' arguments with hiredis: the driver's own loop took half of the client's time."""
 
-    def pack_command(self, *args: Argument) -> list[bytes]:
+    def pack_command(self, *args: Any) -> list[bytes]:
         return _pack(args) if args[0] == "EVALSHA" else super().pack_command(*args)
 
 
 class _SSLConnection(SSLConnection):
     """Likewise."""
 
-    def pack_command(self, *args: Argument) -> list[bytes]:
+    def pack_command(self, *args: Any) -> list[bytes]:
         return _pack(args) if args[0] == "EVALSHA" else super().pack_command(*args)
 
 
@@ -93,7 +97,7 @@ class Client:
         )
         tls = issubclass(pool.connection_class, SSLConnection)
         pool.connection_class = _SSLConnection if tls else _Connection
-        self.redis = Redis.from_pool(pool)
+        self.redis: Any = Redis.from_pool(pool)  # the driver's types mix its sync and async answers
         db = int(pool.connection_kwargs.get("db") or 0)
         self.channel = self.keys.jobs(f"hints:{db}" if db else "hints")
 
@@ -118,6 +122,29 @@ class Client:
                     pipe.hgetall(key)
                 found += await pipe.execute()
         return found
+
+    async def check_version(self) -> None:
+        """Raise StoreError for a server that is too old."""
+        with translated():
+            info = await self.redis.info("server")
+        version = str(info["redis_version"])
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+            raise StoreError(f"Redis {version} is too old: 6.2 or newer, or Valkey, is needed")
+
+    async def durability(self) -> str:
+        """What the server does with a write, in one line; a warning where it may lose an acknowledged job."""
+        found: dict[str, str] = {}
+        try:
+            for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+                found.update(await self.redis.config_get(name))
+        except exceptions.RedisError:
+            return "Redis, durability unknown (CONFIG is forbidden)"
+        if (policy := found.get("maxmemory-policy")) != "noeviction":
+            log.warning("Redis may evict jobs when memory is full: set maxmemory-policy noeviction, it is %s", policy)
+        if found.get("appendonly") != "yes":
+            log.warning("Redis has no append-only file: acknowledged jobs are lost when it stops; set appendonly yes")
+            return "Redis, memory only (appendonly=no)"
+        return f"Redis, append-only file, appendfsync={found.get('appendfsync')}"
 
     async def close(self) -> None:
         """Close every connection."""
@@ -145,7 +172,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except UNAVAILABLE as error:
-        raise StoreUnavailable(f"Redis cannot serve now ({error or type(error).__name__}); try again later") from error
+        raise StoreUnavailable(f"Redis cannot serve now ({type(error).__name__}: {error}); try again later") from error
     except exceptions.RedisError as error:
         raise StoreError(f"Redis refused a command: {error}") from error
 

@@ -5,54 +5,59 @@ keys of a store in one slot of a cluster: a script is given the prefix as its on
 
 The contract's own (001), written and read by foreign gateways and workers too:
 
-    jobs:stream                 STREAM  the line of queue `default`, priority 0: `job_id`, `task`, `payload`; group `workers`
-    job:{id}                    HASH    the contract's nine fields (`status` in its five words), and ours (below)
-    job:{id}:events             STREAM  the job's events, ids `ms-seq`: `type`, `ts`, `step`, `data`, and our `progress`
-    idempotency:{key}           HASH    an idempotency key of nobody in particular: request_hash, job_id, response, expires_at
+    jobs:stream               STREAM  the line of queue `default`, priority 0: `job_id`, `task`, `payload`;
+                                      consumer group `workers`
+    job:{id}                  HASH    the contract's nine fields (`status` in its five words), and ours (below)
+    job:{id}:events           STREAM  events, ids `ms-seq`: `type`, `ts`, `step`, `data`, and our `progress`
+    idempotency:{key}         HASH    a key of nobody in particular: request_hash, job_id, response, expires_at
 
 Ours:
 
-    jobs:stream:{queue}         STREAM  the line of another queue, priority 0
-    jobs:stream#{p}:{queue}     STREAM  the line of a queue at priority p
-    jobs:priorities:{queue}     ZSET    priorities other than 0 that have a stream
-    jobs:delayed:{queue}        ZSET    jobs held by their time: `seq:id` by run_at
-    jobs:delayed                SET     queues that have such jobs
-    jobs:waiting:{key}          ZSET    jobs held for a slot of a concurrency key: `seq:id` by -priority
-    jobs:waiting                SET     concurrency keys that have such jobs
-    jobs:slots:{key}            SET     jobs that have a slot: in line or running
-    jobs:limits                 HASH    slots of each concurrency key
-    jobs:leases                 ZSET    running jobs: `seq:id` by lease_expires_at
-    jobs:broken                 ZSET    queued jobs that wait for one that did not succeed, by seq
-    jobs:ended                  ZSET    ended jobs: `seq:id` by ended_at
-    jobs:ended:ttl              ZSET    ended jobs with a TTL, by the time it is over: all that must be forgotten, as JSON,
-                                        since the hash may expire before prune comes by
-    jobs:ttl                    ZSET    jobs with a TTL that have not ended, by the time their EXPIRE must be renewed
-    jobs:all                    ZSET    all jobs by seq
-    jobs:of:{requester}         ZSET    the jobs of one requester by seq
-    jobs:seq                    STRING  the last seq
-    jobs:idempotency            ZSET    names of idempotency keys, by the time they expire
-    jobs:counts                 HASH    `status:queue` to how many jobs
-    jobs:paused                 SET     paused queues
-    job:{id}:attempts           LIST    ended attempts: claim_version, attempt, started_at, ended_at, outcome, worker_id,
-                                        error, joined by the byte 31
-    job:{id}:checkpoints        HASH    results of completed steps
-    job:{id}:dependents         ZSET    jobs that wait for this one, by seq
-    job:{id}:outbox             ZSET    the job's outbox events by seq
-    unique:{key}                STRING  the queued or running job that holds a unique key
-    idempotency:{requester}:{key}  HASH an idempotency key of a requester
-    outbox:{event_id}           HASH    one callback, fields as in kernel.job.OutboxEvent, and `seq`
-    jobs:outbox:due             ZSET    pending callbacks: `seq:event_id` by run_at
-    jobs:outbox:leased          ZSET    callbacks being delivered: `seq:event_id` by lease_expires_at
-    jobs:outbox:all             ZSET    all callbacks by seq
-    jobs:outbox:seq             STRING  the last seq of a callback
-    doc:{kind}                  HASH    documents by id: `version:body`
-    callsheet:schema            STRING  version of this data model
-    jobs:hints                  channel wake-ups, JSON `{"queues": […], "jobs": […]}`; `jobs:hints:{db}` outside database 0
+    jobs:stream:{queue}       STREAM  the line of another queue, priority 0
+    jobs:stream#{p}:{queue}   STREAM  the line of a queue at priority p
+    jobs:priorities:{queue}   ZSET    priorities other than 0 that have a stream
+    jobs:delayed:{queue}      ZSET    jobs held by their time: `seq:id` by run_at
+    jobs:delayed              SET     queues that have such jobs
+    jobs:waiting:{key}        ZSET    jobs held for a slot of a concurrency key: `seq:id` by -priority
+    jobs:waiting              SET     concurrency keys that have such jobs
+    jobs:slots:{key}          SET     jobs that have a slot: in line or running
+    jobs:limits               HASH    slots of each concurrency key
+    jobs:leases               ZSET    running jobs: `seq:id` by lease_expires_at
+    jobs:broken               ZSET    queued jobs that wait for one that did not succeed, by seq
+    jobs:ended                ZSET    ended jobs: `seq:id` by the time of their end
+    jobs:ended:ttl            ZSET    ended jobs with a TTL, by the time it is over: what must be forgotten of each,
+                                      as JSON, since its hash may expire before prune comes by
+    jobs:ttl                  ZSET    jobs with a TTL that have not ended, by the time to renew their EXPIRE
+    jobs:all                  ZSET    all jobs by seq
+    jobs:of:{requester}       ZSET    the jobs of one requester by seq
+    jobs:seq                  STRING  the last seq
+    jobs:idempotency          ZSET    names of idempotency keys, by the time they expire
+    jobs:counts               HASH    `status:queue` to how many jobs
+    jobs:paused               SET     paused queues
+    job:{id}:attempts         LIST    ended attempts: claim_version, attempt, started_at, ended_at, outcome,
+                                      worker_id, error, joined by the byte 31
+    job:{id}:checkpoints      HASH    results of completed steps
+    job:{id}:dependents       ZSET    jobs that wait for this one, by seq
+    job:{id}:outbox           ZSET    the job's outbox events by seq
+    unique:{key}              STRING  the queued or running job that holds a unique key
+    idempotency:{requester}:{key}  HASH  an idempotency key of a requester
+    outbox:{event_id}         HASH    one callback, fields as in kernel.job.OutboxEvent, and `seq`
+    jobs:outbox:due           ZSET    pending callbacks: `seq:event_id` by run_at
+    jobs:outbox:leased        ZSET    callbacks being delivered: `seq:event_id` by lease_expires_at
+    jobs:outbox:all           ZSET    all callbacks by seq
+    jobs:outbox:seq           STRING  the last seq of a callback
+    doc:{kind}                HASH    documents by id: `version:body`
+    callsheet:schema          STRING  version of this data model
+    jobs:hints                channel wake-ups, JSON `{"queues": […], "jobs": […]}`; `jobs:hints:{db}` but in database 0
 
-`seq` is padded to 15 digits in members, so that equal scores are ordered by it. Our fields of `job:{id}` are those of
-kernel.job.Job under their own names (`kind` is the contract's `task`, `created_at` and `updated_at` its `created_ts` and
-`updated_ts`), left out or empty at their default, and: `seq` (absent until a foreign job is first touched by us),
-`msg` (its present message), `dead` (`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for it).
+Our fields of `job:{id}` have the names of kernel.job.Job (`kind` is the contract's `task`, `created_at`, `updated_at`
+its `created_ts`, `updated_ts`). A field at its default is absent or empty. Defaults that are not plain: `run_at` is
+`created_ts`, `event_ms` is `updated_ts`, `ended_at` is `updated_ts` once the job has ended and is never stored,
+`attempt_count` is `claim_version`, `started_at` and `heartbeat_at` are `attempt_started_at`. Four fields tell of a
+running job only and are left as they are when it moves on: `lease_expires_at`, `heartbeat_at`, `attempt_started_at`,
+`msg`; `held` tells of a queued job only. Beside these: `seq` (15 digits; absent until we first touch a foreign job),
+`msg` (the present message), `dead` (`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for
+this one), `rare` (`1`: settle must look at the fields that most jobs do not have).
 """
 
 from __future__ import annotations

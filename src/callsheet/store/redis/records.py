@@ -14,8 +14,8 @@ from callsheet.kernel.job import (
     Job,
     NewJob,
     OnDependencyFailure,
-    Outcome,
     OutboxEvent,
+    Outcome,
     Status,
 )
 

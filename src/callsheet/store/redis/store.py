@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from redis.exceptions import RedisError
-
-from callsheet.kernel.errors import (
-    DependencyNotFound,
-    DocumentConflict,
-    DuplicateJob,
-    IdempotencyConflict,
-    SchemaMismatch,
-    StoreError,
-)
+from callsheet.kernel.errors import DocumentConflict, SchemaMismatch
 from callsheet.kernel.job import Status
 from callsheet.store.hints import Hints
 from callsheet.store.protocol import Beat, Document, Enqueued, Hint, JobPage, Remembered, Settled
@@ -25,6 +15,7 @@ from .client import Client, Target, translated
 from .keys import FAMILIES, SCHEMA, SCHEMA_NAMES, idempotency_name
 from .listener import Listener
 from .records import as_map, attempt_of, claimed_job_of, event_of, job_of, outbox_event_of
+from .refusals import checked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -33,9 +24,6 @@ if TYPE_CHECKING:
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
     from callsheet.store.protocol import ClaimRequest, JobQuery
 
-log = logging.getLogger(__name__)
-
-OLDEST = (6, 2)
 SETTLED = {1: Settled.APPLIED, 2: Settled.REPEATED, 3: Settled.STALE}
 LOOK = 500  # rows that one script looks at when a filter is sparse: some 2 ms
 
@@ -54,17 +42,13 @@ class RedisStore:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From `redis://host:port/db`; `?prefix={cs0}:` sets a key prefix, `?foreign_idle_ms=` the patience with others."""
+        """From `redis://host:port/db`; `?prefix={cs0}:` goes before every key, `?foreign_idle_ms=` is our patience."""
         return cls(Target.from_url(url))
 
     async def open(self) -> Self:
         """Connect, check the server and its settings, and migrate; raises SchemaMismatch for a newer schema."""
-        with translated():
-            info = await self._client.redis.info("server")
-        version = tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
-        if version < OLDEST:
-            raise StoreError(f"Redis {info['redis_version']} is too old: 6.2 or newer, or Valkey, is needed")
-        self.durability = await self._read_durability()
+        await self._client.check_version()
+        self.durability = await self._client.durability()
         await self.migrate()
         return self
 
@@ -92,7 +76,10 @@ class RedisStore:
             return []
         live = self._listener.live
         reply = await self._client.run("enqueue", now, len(batch), *arguments.of_jobs(batch))
-        answers = [Enqueued(job_id, bool(created), response) for job_id, created, response in _checked(reply)]
+        answers = [
+            Enqueued(new.job_id, created=True) if found == 1 else Enqueued(found[0], created=False, response=found[1])
+            for new, found in zip(batch, checked(reply), strict=True)
+        ]
         if not live:
             self._hints.send(Hint(frozenset({new.queue for new in batch})))
         return answers
@@ -105,9 +92,7 @@ class RedisStore:
         at, *found = await self._client.run("claim", now, r.worker_id, r.limit, r.lease_ms, start, *queues)
         return [claimed_job_of(as_map(flat), r, int(at)) for flat in found]
 
-    async def heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[Beat]:
+    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """See the protocol."""
         if not claims:
             return []
@@ -120,7 +105,7 @@ class RedisStore:
             return []
         live = self._listener.live
         reply = await self._client.run("settle", now, *arguments.of_settlements(settlements))
-        answers = [SETTLED[code] for code in _checked(reply)]
+        answers = [SETTLED[code] for code in checked(reply)]
         if not live:
             self._hints.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
         return answers
@@ -199,9 +184,7 @@ class RedisStore:
             return []
         found = await self._client.run("events", None, limit, *(part for item in after.items() for part in item))
         return [
-            event_of(job_id, first + i, entry)
-            for job_id, first, *entries in found
-            for i, entry in enumerate(entries)
+            event_of(job_id, first + i, entry) for job_id, first, *entries in found for i, entry in enumerate(entries)
         ]
 
     async def hints(self) -> AsyncIterator[Hint]:
@@ -217,16 +200,12 @@ class RedisStore:
         found = await self._client.run("outbox_claim", now, worker_id, limit, lease_ms)
         return [outbox_event_of(as_map(flat)) for flat in found]
 
-    async def outbox_heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[Beat]:
+    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """See the protocol."""
         parts = (part for claim in claims for part in claim)
         return [Beat(bool(held)) for held in await self._client.run("outbox_heartbeat", now, lease_ms, *parts)]
 
-    async def outbox_settle(
-        self, settlements: Sequence[OutboxSettlement], *, now: int | None = None
-    ) -> list[Settled]:
+    async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
         flat: list[arguments.Argument] = []
         for s in settlements:
@@ -274,14 +253,14 @@ class RedisStore:
             raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
         return d._replace(version=int(version))
 
-    async def documents(self, kind: str, id: str | None = None) -> list[Document]:  # noqa: A002 - the field's name
+    async def documents(self, kind: str, id: str | None = None) -> list[Document]:
         """See the protocol."""
         (found,) = await self._client.hashes([self._keys.document(kind)])
         wanted = sorted(found.items()) if id is None else [(id, found[id])] if id in found else []
         split = ((name, *text.partition(":")) for name, text in wanted)
         return [Document(kind, name, body, int(version)) for name, version, _, body in split]
 
-    async def delete_document(self, kind: str, id: str) -> bool:  # noqa: A002 - the field's name
+    async def delete_document(self, kind: str, id: str) -> bool:
         """See the protocol."""
         with translated():
             return bool(await self._client.redis.hdel(self._keys.document(kind), id))
@@ -296,37 +275,7 @@ class RedisStore:
             for i in range(0, len(ours), 1_000):
                 await redis.unlink(*ours[i : i + 1_000])
 
-    async def _read_durability(self) -> str:
-        """What the server does with a write, for the log; a warning where it may lose an acknowledged job."""
-        found: dict[str, Any] = {}
-        try:
-            for name in ("appendonly", "appendfsync", "maxmemory-policy"):
-                found.update(await self._client.redis.config_get(name))
-        except RedisError:
-            return "Redis, durability unknown (CONFIG is forbidden)"
-        if (policy := found.get("maxmemory-policy")) != "noeviction":
-            log.warning("Redis may evict jobs when its memory is full: set maxmemory-policy noeviction, it is %s", policy)
-        if found.get("appendonly") != "yes":
-            log.warning("Redis has no append-only file: acknowledged jobs are lost when it stops; set appendonly yes")
-            return "Redis, memory only (appendonly=no)"
-        return f"Redis, append-only file, appendfsync={found.get('appendfsync')}"
-
 
 def _quoted(text: str) -> str:
     """A text as a glob pattern that matches only itself."""
     return "".join(f"\\{c}" if c in "*?[]^\\" else c for c in text)
-
-
-def _checked(reply: list[Any]) -> list[Any]:
-    """The answers of a script that may refuse the whole call."""
-    verdict, *rest = reply
-    if verdict == "ok":
-        return rest
-    kind, name, *more = rest
-    if kind == "conflict":
-        raise IdempotencyConflict(f"idempotency key {name.partition(':')[2]!r} was used with another request; use a new key")
-    if kind == "dependency":
-        raise DependencyNotFound(f"job {name} depends on {more[0]}, which does not exist; enqueue that first")
-    if kind == "duplicate":
-        raise DuplicateJob(f"a job with one of these ids exists already ({name}); use new ids")
-    raise DuplicateJob(f"a key of these jobs is in use by an active one ({name})")

@@ -124,6 +124,25 @@ UPDATE inbox_jobs SET
 WHERE job_id = ?1 AND claim_version = ?2 AND status = ?3 AND (?19 = 0 OR lease_expires_at < ?5)
 RETURNING event_seq, event_ms, progress, concurrency_key, requester_id;
 
+-- name: running
+-- What the ends of many attempts need to know, in one look. The caller holds the write lock, so it stays true.
+SELECT j.job_id, j.seq, j.claim_version, j.event_seq, j.event_ms, j.progress, j.attempt_count, j.worker_id,
+    j.attempt_started_at, j.concurrency_key
+FROM json_each(?1) AS asked JOIN inbox_jobs j ON j.job_id = asked.value WHERE j.status = 'running';
+
+-- name: end
+-- The usual end of an attempt: as settle, without what it seldom needs.
+UPDATE inbox_jobs SET
+    status = ?3, updated_at = ?4, ended_at = ?4, event_ms = ?4, event_seq = ?5, progress = ?6, result = coalesce(?7, result),
+    error = ?8, lease_expires_at = NULL, heartbeat_at = NULL, attempt_started_at = NULL
+WHERE seq = ?1 AND claim_version = ?2 AND status = 'running';
+
+-- name: attempt
+INSERT INTO job_attempts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8);
+
+-- name: waited_for
+SELECT 1 FROM json_each(?1) AS asked JOIN job_dependencies d ON d.depends_on = asked.value LIMIT 1;
+
 -- name: repeated
 SELECT outcome FROM job_attempts WHERE job_id = ?1 AND claim_version = ?2;
 

@@ -98,7 +98,7 @@ class SqliteStore:
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
-        answers = await self._writer.run(lambda db: [settle(db, s, _clock(now)) for s in settlements])
+        answers = await self._writer.run(lambda db: settle(db, settlements, _clock(now)))
         self._hints.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
         return answers
 

@@ -68,10 +68,8 @@ local function take_one(id, flat, msg)
   local at = at_least(job.event_ms or job.updated_ts)
   if START then start(id, at) else hold(at) end
   if job.msg ~= msg then put('msg', msg) end
-  put('worker_id', WORKER)
-  put('claim_version', NEXT[job.claim_version or '0'])
-  put('lease_expires_at', LEASE)
-  save(job_key(id), 'running', at)
+  call('HSET', job_key(id), 'status', 'running', 'updated_ts', at, 'worker_id', WORKER, 'claim_version',
+    NEXT[job.claim_version or '0'], 'lease_expires_at', LEASE, rest())
   touch(id, job.ttl_s)
   if job.broken_by then call('ZREM', P .. 'jobs:broken', id) end
   n_claimed = n_claimed + 1

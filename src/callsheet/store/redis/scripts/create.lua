@@ -8,10 +8,12 @@ local planned = {ids = {}, unique = {}, idem = {}}
 
 local function new_job(i)
   local a = ARGV
-  local rare = a[i + 9] == '' and {} or cjson.decode(a[i + 9])
-  rare.id, rare.task, rare.payload, rare.queue, rare.priority = a[i], a[i + 1], a[i + 2], a[i + 3], a[i + 4]
-  rare.requester_id, rare.contract, rare.max_attempts, rare.ttl_s = a[i + 5], a[i + 6], a[i + 7], a[i + 8]
-  return rare
+  local new = {id = a[i], task = a[i + 1], payload = a[i + 2], queue = a[i + 3], priority = a[i + 4], requester_id = a[i + 5],
+    contract = a[i + 6], max_attempts = a[i + 7], ttl_s = a[i + 8], offset = 0, rare = a[i + 9] ~= ''}
+  if new.rare then
+    for name, value in pairs(cjson.decode(a[i + 9])) do new[name] = value end
+  end
+  return new
 end
 
 local function new_jobs(first, n)
@@ -28,7 +30,7 @@ local function known(new)
   end
   if not row.hash or tonumber(row.expires_at) <= now then return nil end
   if row.hash ~= new.idem_hash then return nil, {'fault', 'conflict', new.idem} end
-  return {row.id, 0, row.response}
+  return {row.id, row.response}
 end
 
 local function active(key)
@@ -39,13 +41,22 @@ end
 
 local function exists(id) return planned.ids[id] or call('EXISTS', job_key(id)) == 1 end
 
+-- One EXISTS for all the fresh ids: one each took 5 % of the script.
+local function any_exists(fresh)
+  local keys, n = {}, 0
+  for i, new in ipairs(fresh) do keys[i] = job_key(new.id) end
+  in_chunks(keys, function(...) n = n + call('EXISTS', ...) end)
+  return n > 0
+end
+
 local function plan_faults(plan)
+  local taken = any_exists(plan.fresh)
   for _, new in ipairs(plan.fresh) do
-    if exists(new.id) then return {'fault', 'duplicate', new.id} end
+    if planned.ids[new.id] or (taken and exists(new.id)) then return {'fault', 'duplicate', new.id} end
     planned.ids[new.id] = true
   end
   for _, new in ipairs(plan.fresh) do
-    for _, parent in ipairs(new.depends_on or {}) do
+    for _, parent in ipairs(new.depends_on or NOTHING) do
       if not exists(parent) then return {'fault', 'dependency', new.id, parent} end
     end
   end
@@ -55,7 +66,7 @@ end
 local function settle_on(plan, i, new)
   local holder = new.unique_key and active(new.unique_key)
   local id = holder or new.id
-  plan.answers[i] = {id, holder and 0 or 1, false}
+  plan.answers[i] = holder and {id, false} or 1
   if new.idem then
     plan.kept[#plan.kept + 1] = {new, id}
     planned.idem[new.idem] = {hash = new.idem_hash, id = id, response = new.idem_response, expires_at = now + new.idem_ttl_s * 1000}
@@ -115,10 +126,6 @@ end
 
 -- The fields that most jobs lack; a default is not stored.
 local function put_rare(new, run_at, held, blocked, broken)
-  put_unless('', 'requester_id', new.requester_id)
-  put_unless('callsheet', 'contract', new.contract)
-  put_unless('default', 'queue', new.queue)
-  put_unless('0', 'priority', new.priority)
   put_unless(NOW, 'run_at', int(run_at))
   put_unless(nil, 'retry', new.retry)
   put_unless(nil, 'on_dependency_failure', new.on_failure)
@@ -128,7 +135,6 @@ local function put_rare(new, run_at, held, blocked, broken)
   put_unless(nil, 'held', held)
   put_unless('0', 'blocked_by', int(blocked))
   put_unless(nil, 'broken_by', broken)
-  if new.unique_key or new.concurrency_key or broken or new.ttl_s ~= '0' then put('rare', '1') end
 end
 
 -- The sets that know of a new job, beside the line.
@@ -149,18 +155,15 @@ local function create(new, seq, together)
   local held, blocked, broken = held_by(new, run_at), 0, nil
   if new.depends_on then blocked, broken = wait_for(new, seq, together) end
   if blocked > 0 then held = 'dependency' end
-  put('job_id', id)
-  put('task', new.task)
-  put('payload', new.payload)
-  put('created_ts', NOW)
-  put('ttl_s', new.ttl_s)
-  put('result', '')
-  put('error', '')
-  put('max_attempts', new.max_attempts)
-  put('seq', seq)
-  put_rare(new, run_at, held, blocked, broken)
+  put_unless('', 'requester_id', new.requester_id)
+  put_unless('callsheet', 'contract', new.contract)
+  put_unless('default', 'queue', new.queue)
+  put_unless('0', 'priority', new.priority)
+  if new.rare then put_rare(new, run_at, held, blocked, broken) end
+  if new.unique_key or new.concurrency_key or broken or new.ttl_s ~= '0' then put('rare', '1') end
   if not held then put('msg', send(id, new)) end
-  save(job_key(id), 'queued', NOW)
+  call('HSET', job_key(id), 'job_id', id, 'task', new.task, 'payload', new.payload, 'status', 'queued', 'created_ts', NOW,
+    'updated_ts', NOW, 'ttl_s', new.ttl_s, 'result', '', 'error', '', 'max_attempts', new.max_attempts, 'seq', seq, rest())
   emit(id, NOW, '1', '0', 'queued', 'gateway.enqueue', '{}')
   touch(id, new.ttl_s)
   list(new, seq, run_at, held, broken)

@@ -1,5 +1,5 @@
 -- needs: lib line create
--- ARGV[3]: how many, then the new jobs. Answers {'ok', {id, created, response or nil}, …} or {'fault', …}.
+-- ARGV[3]: how many, then the new jobs. Answers {'ok', 1 created | {id, response or nil} known, …} or {'fault', …}.
 
 local plan, fault = check(new_jobs(4, tonumber(ARGV[3])))
 if fault then return fault end

@@ -8,7 +8,7 @@ if REAL then
   NOW = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 end
 local now = tonumber(NOW)
-local GROUP, CHUNK, BATCH = 'workers', 500, 1000
+local GROUP, CHUNK, BATCH, NOTHING = 'workers', 500, 1000, {}
 local WORD = {queued = 'queued', running = 'running', succeeded = 'done', failed = 'error', dead_letter = 'error', canceled = 'canceled'}
 
 local function int(n) return string.format('%.0f', n) end
@@ -64,9 +64,11 @@ local function put(name, value)
   fields[n_fields + 1], fields[n_fields + 2] = name, value
   n_fields = n_fields + 2
 end
-local function save(key, status, at)
-  call('HSET', key, 'status', status, 'updated_ts', at, unpack(fields, 1, n_fields))
+-- What was put, as the last arguments of the HSET.
+local function rest()
+  local n = n_fields
   n_fields = 0
+  return unpack(fields, 1, n)
 end
 
 -- `event_ms` is stored only where it is not `updated_ts`.

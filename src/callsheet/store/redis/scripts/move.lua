@@ -4,7 +4,6 @@
 -- `updated_ts` is the time of its end.
 
 local TERMINAL = {succeeded = true, failed = true, dead_letter = true, canceled = true}
-local NOTHING = {}
 local FENCE_FIELDS = {'status', 'dead', 'claim_version', 'lease_expires_at', 'unique_key'}
 -- Fields that a plain job on its plain way does not need; `rare` in the hash says that one of them matters.
 local REST = {'dead', 'held', 'lease_expires_at', 'started_at', 'ttl_s', 'error', 'lease_losses', 'refresh_count',
@@ -24,8 +23,8 @@ local function job_to_settle(s)
   job.seq, job.msg, job.queue, job.priority = v[10], v[11], v[12], v[13]
   local rare = v[14] or s.rare or s.to == 'queued'
   if rare or had_rest then
-    local rest = rare and call('HMGET', key, unpack(REST)) or NOTHING
-    for i, name in ipairs(REST) do job[name] = rest[i] and rest[i] ~= '' and rest[i] or nil end
+    local more = rare and call('HMGET', key, unpack(REST)) or NOTHING
+    for i, name in ipairs(REST) do job[name] = more[i] and more[i] ~= '' and more[i] or nil end
     had_rest = rare
   end
   return job

@@ -96,7 +96,7 @@ local function settle(s, plan)
   else
     put_event_ms(job, at, job.event_ms or job.updated_ts)
   end
-  save(job_key(s.id), WORD[s.to], at)
+  call('HSET', job_key(s.id), 'status', WORD[s.to], 'updated_ts', at, rest())
   touch(s.id, job.ttl_s)
   hinted_jobs[#hinted_jobs + 1] = s.id
   consequences(s, job, plan)

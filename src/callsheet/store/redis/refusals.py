@@ -1,0 +1,24 @@
+"""The answers of scripts that may refuse a whole call, and the errors that their refusals mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+
+
+def checked(reply: list[Any]) -> list[Any]:
+    """The answers of a script that may refuse the whole call."""
+    verdict, *rest = reply
+    if verdict == "ok":
+        return rest
+    kind, name, *more = rest
+    if kind == "conflict":
+        raise IdempotencyConflict(
+            f"idempotency key {name.partition(':')[2]!r} was used with another request; use a new key"
+        )
+    if kind == "dependency":
+        raise DependencyNotFound(f"job {name} depends on {more[0]}, which does not exist; enqueue that first")
+    if kind == "duplicate":
+        raise DuplicateJob(f"a job with one of these ids exists already ({name}); use new ids")
+    raise DuplicateJob(f"a key of these jobs is in use by an active one ({name})")
