@@ -31,17 +31,11 @@ _P = OWN + Job._fields.index("on_dependency_failure")
 
 def job_of(row: Sequence[Any]) -> Job:
     """The job in a row of `SELECT *`."""
-    return Job._make(
-        (
-            *row[OWN:_S],
-            _STATUS[row[_S]],
-            *row[_S + 1 : _H],
-            _HELD[row[_H]],
-            *row[_H + 1 : _P],
-            _POLICY[row[_P]],
-            *row[_P + 1 :],
-        )
-    )
+    fields = list(row)
+    fields[_S] = _STATUS[fields[_S]]
+    fields[_H] = _HELD[fields[_H]]
+    fields[_P] = _POLICY[fields[_P]]
+    return Job._make(fields[OWN:])
 
 
 def in_line(row: Sequence[Any]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
--- needs: lib adopt line create move
+-- needs: lib adopt line create move plain
 -- ARGV[3] says how many settlements; ARGV[4] is '1' when something could be refused, so that all is checked
 -- before anything is written. Then STRIDE arguments each, then the follow-up jobs.
 -- Answers {'ok', 1 applied | 2 repeated | 3 stale, …} or {'fault', …}.
@@ -79,11 +79,17 @@ local function consequences(s, job, plan)
 end
 
 local function settle(s, plan)
-  local job = job_to_settle(s)
+  local key = job_key(s.id)
+  local v = plain_fields(key)
+  if is_plain_success(s, v) then
+    succeed_plainly(s, key, v)
+    return APPLIED
+  end
+  local job = job_to_settle(s, key, v)
   if not fence_holds(job, s) then return repeated(s) end
   if not job.seq then
     adopt(s.id, NOTHING, 'default', nil)
-    job = job_to_settle(s)
+    job = job_to_settle(s, key, plain_fields(key))
   end
   local was, at = foreign_run(s.id, job), at_least(job.event_ms or job.updated_ts)
   attempts_after(s, job, at)
@@ -96,7 +102,7 @@ local function settle(s, plan)
   else
     put_event_ms(job, at, job.event_ms or job.updated_ts)
   end
-  call('HSET', job_key(s.id), 'status', WORD[s.to], 'updated_ts', at, rest())
+  call('HSET', key, 'status', WORD[s.to], 'updated_ts', at, rest())
   touch(s.id, job.ttl_s)
   hinted_jobs[#hinted_jobs + 1] = s.id
   consequences(s, job, plan)

@@ -10,8 +10,7 @@ CREATE TABLE inbox_jobs (
     kind TEXT NOT NULL,
     queue TEXT NOT NULL,
     priority INTEGER NOT NULL,
-    status TEXT NOT NULL DEFAULT 'queued'
-        CHECK (status IN ('queued', 'running', 'succeeded', 'failed', 'dead_letter', 'canceled')),
+    status TEXT NOT NULL DEFAULT 'queued',
     stage TEXT NOT NULL DEFAULT '',
     held TEXT CHECK (held IN ('delay', 'dependency', 'slot')),
     progress REAL NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 100),
@@ -44,10 +43,13 @@ CREATE TABLE inbox_jobs (
     correlation_id TEXT NOT NULL DEFAULT '',
     event_seq INTEGER NOT NULL DEFAULT 1,
     event_ms INTEGER NOT NULL,
-    CHECK ((status IN ('queued', 'running')) = (ended_at IS NULL)),
-    CHECK ((status = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK (started_at IS NULL OR started_at >= created_at),
-    CHECK (ended_at IS NULL OR ended_at >= coalesce(started_at, created_at))
+    CHECK (CASE status -- one expression, because each costs some microseconds a write
+        WHEN 'queued' THEN ended_at IS NULL AND lease_expires_at IS NULL
+        WHEN 'running' THEN ended_at IS NULL AND lease_expires_at IS NOT NULL
+        ELSE status IN ('succeeded', 'failed', 'dead_letter', 'canceled') AND lease_expires_at IS NULL
+            AND ended_at IS NOT NULL AND ended_at >= coalesce(started_at, created_at)
+    END)
 );
 
 CREATE INDEX inbox_jobs_claimable ON inbox_jobs (queue, priority DESC, position)
