@@ -22,6 +22,7 @@ from callsheet.kernel.errors import (
 from callsheet.kernel.identity import worker_identity
 from callsheet.kernel.job import Idempotency, OnDependencyFailure, Status
 from callsheet.kernel.progress import PHASES, phase_of, raised, timeline_faults
+from callsheet.kernel.retry import JobError
 from tests.kernel.jobs import NOW, a_job
 from tests.kit import new_job
 
@@ -151,6 +152,11 @@ def test_other_texts_are_no_event_ids(text: str) -> None:
         {"concurrency_key": "k", "concurrency_limit": 0},
         {"unique_key": ""},
         {"concurrency_key": ""},
+        {"unique_key": "nul\0"},
+        {"concurrency_key": "k" * 201},
+        {"requester_id": "a\ud800"},
+        {"correlation_id": "x\n"},
+        {"idempotency": Idempotency("k\0", "h")},
         {"contract": "no-such"},
         {"retry": "no-such"},
     ],
@@ -192,6 +198,31 @@ def test_one_batch_cannot_use_an_idempotency_key_twice() -> None:
     with pytest.raises(InvalidJob, match="twice"):
         commands.check_batch([new_job(idempotency=key), new_job(idempotency=key)])
     commands.check_batch([new_job(idempotency=key), new_job(idempotency=key, requester_id="other")])
+
+
+@pytest.mark.parametrize(
+    ("payload", "error"),
+    [("nonsense", NotJson), ("", NotJson), ("NaN", NotJson), ('{"a":Infinity}', NotJson), ("[" * 100_000, NotJson),
+     ('"\ud800"', NotJson), ('"' + "x" * 300_000 + '"', PayloadTooLarge), ('"' + "é" * 150_000 + '"', PayloadTooLarge)],
+)  # fmt: skip
+def test_a_payload_must_be_json_text_within_the_limit(payload: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        commands.check_batch([new_job(), new_job(payload=payload)])
+
+
+def test_the_payload_limit_can_be_set() -> None:
+    new = new_job(payload='"12345678"')
+    commands.check_batch([new], payload_limit_bytes=10)
+    with pytest.raises(PayloadTooLarge):
+        commands.check_batch([new], payload_limit_bytes=9)
+
+
+def test_an_errors_message_is_kept_whatever_is_in_it() -> None:
+    text = JobError("x", "nul \0 surrogate \ud800 " + "long " * 100_000).json()
+    assert len(text) < 5_000
+    assert "\0" not in wire.decode(text)["message"]
+    text.encode()
+    assert commands.cancel(a_job(), "nul \0 \ud800").cancel_reason == "nul \ufffd ?"
 
 
 def test_follow_ups_are_checked_like_any_new_job() -> None:

@@ -77,7 +77,6 @@ async def test_a_listener_comes_back_after_the_server_crashed() -> None:
         await store.close()
 
 
-
 async def test_another_process_is_woken(store: PostgresStore, url: str) -> None:
     other = await PostgresStore.from_url(url).open()
     hints = other.hints()

@@ -6,7 +6,7 @@ import pytest
 
 from callsheet.kernel.job import NewJob
 from callsheet.store.postgres import PostgresStore
-from callsheet.store.postgres.floor import LAG_S, LOOK_EVERY_S, LOOK_SHARE, Floor
+from callsheet.store.postgres.floor import FULL_LOOK_SHARE, LAG_S, LOOK_EVERY_S, Floor
 from callsheet.store.protocol import ClaimRequest
 
 
@@ -77,12 +77,13 @@ def test_each_queue_has_its_own_floor(floor: Floor, clock: Clock) -> None:
     assert floor.of("other") == 0
 
 
-def test_a_slow_look_comes_seldom(floor: Floor, clock: Clock) -> None:
-    floor.looked("q", 1, 1, 0.5)
-    clock.now += LOOK_SHARE * 0.5 - 1
-    assert not floor.wants_look("q")
-    clock.now += 1
-    assert floor.wants_look("q")
+def test_a_slow_look_from_zero_comes_seldom(floor: Floor, clock: Clock) -> None:
+    floor.looked("q", 500, 1_000, 0.5)
+    clock.now += LAG_S
+    floor.looked("q", 900, 2_000, None)
+    assert (floor.of("q"), floor.look_from("q")) == (900, 900)
+    clock.now += FULL_LOOK_SHARE * 0.5
+    assert floor.look_from("q") == 0
 
 
 async def test_a_look_sees_the_lowest_position_of_all_priorities(store: PostgresStore) -> None:

@@ -24,7 +24,8 @@ T0 = 1_800_000_000_000
 FILL = """
 INSERT INTO inbox_jobs (seq, position, job_id, requester_id, contract, kind, queue, priority, status, held, run_at,
     payload, worker_id, lease_expires_at, max_attempts, created_at, updated_at, ended_at, event_ms, concurrency_key, broken_by)
-SELECT nextval('inbox_jobs_line'), currval('inbox_jobs_line'), gen_random_uuid(), 'r' || n % 500, 'callsheet', 'k',
+SELECT nextval('inbox_jobs_line'), currval('inbox_jobs_line'), gen_random_uuid(), 'r' || n % 500, 'callsheet',
+    'k',
     'q' || n % 4, n % 3, s.status, s.held, 1800000000000 + n, '{}', 'w',
     CASE WHEN s.status = 'running' THEN 1800000000000 + n END, 3, 1700000000000, 1700000000000,
     CASE WHEN s.status = 'succeeded' THEN 1800000000000 + n END, 1700000000000,
@@ -89,8 +90,8 @@ def read_much(nodes: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
 
 
 def rows_read(node: dict[str, Any]) -> float:
-    loops: float = node["Actual Loops"]
-    return (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * loops
+    read: float = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+    return read
 
 
 def settlement(job_id: str) -> Settlement:
@@ -136,7 +137,7 @@ async def test_a_settle_finds_its_jobs_by_primary_key(session: Any) -> None:
         ("expired", (T0 + 10, 100), "inbox_jobs_leased", 100),
         ("line_up_due", (T0 + 100, "q1", 1_000), "inbox_jobs_delayed", 30),
         ("broken", (10,), "inbox_jobs_broken", 10),
-        ("line_start", ("q1",), "inbox_jobs_claimable", 4),
+        ("line_start", ("q1", 0), "inbox_jobs_claimable", 4),
         ("admit", (["key1", "key2"],), "inbox_jobs_waiting_for_slot", 2),
         ("delayed_queues", (), "inbox_jobs_delayed", 5),
         ("keys_waiting", (), "inbox_jobs_waiting_for_slot", 51),

@@ -35,7 +35,7 @@ async def test_two_parents_that_end_together_free_their_child_once(store: Postgr
         a, b, child = new_id(), new_id(), new_id()
         await store.enqueue([NewJob(a, "k"), NewJob(b, "k"), NewJob(child, "k", depends_on=(a, b))])
         first, second = await store.claim(ClaimRequest("w", limit=9))
-        answers = await asyncio.gather(settle(store, first), settle(other, second))
+        answers = list(await asyncio.gather(settle(store, first), settle(other, second)))
         assert answers == [Settled.APPLIED] * 2
         (freed,) = await store.claim(ClaimRequest("w", limit=9))
         assert (freed.job_id, freed.blocked_by, freed.held) == (child, 0, None)
@@ -49,9 +49,7 @@ async def test_a_child_enqueued_while_its_parent_ends_is_never_stuck(
         parent, child = new_id(), new_id()
         await store.enqueue([NewJob(parent, "k")])
         (running,) = await store.claim(ClaimRequest("w"))
-        await asyncio.gather(
-            settle(store, running), other.enqueue([NewJob(child, "k", depends_on=(parent,))])
-        )
+        await asyncio.gather(settle(store, running), other.enqueue([NewJob(child, "k", depends_on=(parent,))]))
         (freed,) = await store.claim(ClaimRequest("w"))
         assert freed.job_id == child
         await settle(store, freed)

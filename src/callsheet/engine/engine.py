@@ -9,6 +9,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.apply import applied
 from callsheet.kernel.errors import JobNotFound, StaleClaim
 from callsheet.kernel.job import Job, NewJob, Status
+from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
 from callsheet.store import store_from_url
 from callsheet.store.protocol import Settled
 
@@ -29,14 +30,15 @@ RACES = 20  # how often a command from outside may find the job changed under it
 class Engine:
     """The verbs of a store, for workers and surfaces. `async with Engine(store)` opens and closes it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
         self.store = store
+        self._payload_limit_bytes = payload_limit_bytes
         self._watch = Watch(store)
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def from_url(cls, url: str, *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> Self:
         """An engine on the store of a URL, not yet open."""
-        return cls(store_from_url(url))
+        return cls(store_from_url(url), payload_limit_bytes=payload_limit_bytes)
 
     async def __aenter__(self) -> Self:
         await self.store.open()
@@ -51,7 +53,7 @@ class Engine:
     async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
         """Create jobs, all or none; raises InvalidJob and its kin before anything is written."""
         with verb("enqueue", len(batch)):
-            commands.check_batch(batch)
+            commands.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
             return await self.store.enqueue(batch, now=now)
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:

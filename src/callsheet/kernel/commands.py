@@ -17,7 +17,7 @@ from .lifecycle import illegal
 from .progress import raised
 from .retry import JobError, RetryPolicy, Verdict, read_policy
 from .settlement import Settlement
-from .wire import encode
+from .wire import PAYLOAD_LIMIT_BYTES, check_json, clean, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,7 @@ def enqueue(new: NewJob) -> Settlement:
         (new.ttl_s is not None and new.ttl_s < 1, "ttl must be at least one second"),
         (new.concurrency_limit < 1, "concurrency_limit must be at least 1; pause the queue to stop work"),
         (new.unique_key == "" or new.concurrency_key == "", "keys must not be empty; leave them out instead"),
+        (not _short_and_printable(new), f"keys and ids must be printable text of at most {MAX_NAME} characters"),
         (
             bool(new.depends_on)
             and new.on_dependency_failure is OnDependencyFailure.CANCEL
@@ -66,6 +67,12 @@ def enqueue(new: NewJob) -> Settlement:
     return Settlement(new.job_id, 0, Status.QUEUED, Status.QUEUED, event, follow_ups=(new,))
 
 
+def _short_and_printable(new: NewJob) -> bool:
+    key = new.idempotency.key if new.idempotency is not None else None
+    texts = (new.requester_id, new.correlation_id, new.unique_key, new.concurrency_key, key)
+    return all(not text or (len(text) <= MAX_NAME and text.isprintable()) for text in texts)
+
+
 def max_attempts_of(new: NewJob) -> int:
     """The execution budget a new job starts with: its own, else its policy's."""
     if new.max_attempts is not None:
@@ -73,12 +80,13 @@ def max_attempts_of(new: NewJob) -> int:
     return read_policy(new.retry or lifecycle_of(new.contract).policy).max_attempts
 
 
-def check_batch(batch: Sequence[NewJob]) -> None:
+def check_batch(batch: Sequence[NewJob], *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
     """Check each job, that no two share an id or an idempotency key, and that none wait in a circle."""
     ids: set[str] = set()
     keys: set[tuple[str, str]] = set()
     for new in batch:
         enqueue(new)
+        check_json(new.payload, limit_bytes=payload_limit_bytes)
         if new.job_id in ids:
             raise DuplicateJob(f"job id {new.job_id} stands twice in one batch; give each job its own")
         ids.add(new.job_id)
@@ -105,8 +113,8 @@ def start(job: Job) -> Settlement:
 def advance(job: Job, stage: str, *, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
     """Enter a stage."""
     _require(job, "advance", Status.RUNNING)
-    if not stage or len(stage) > MAX_NAME:
-        raise illegal(job, "advance", f"a stage name of {len(stage)} characters")
+    if not 0 < len(stage) <= MAX_NAME or not stage.isprintable():
+        raise illegal(job, "advance", f"a stage name of {len(stage)} characters, some perhaps unprintable")
     lifecycle_of(job.contract).check(job, "advance", Status.RUNNING, stage)
     return _move(job, Status.RUNNING, NewEvent("stage", stage), stage=stage, outbox=outbox)
 
@@ -114,7 +122,7 @@ def advance(job: Job, stage: str, *, outbox: tuple[NewOutboxEvent, ...] = ()) ->
 def progress(job: Job, percent: float, message: str = "") -> Settlement:
     """Report progress; it never falls."""
     _require(job, "progress", Status.RUNNING)
-    event = NewEvent("progress", job.stage, encode({"message": message}) if message else "{}")
+    event = NewEvent("progress", job.stage, encode({"message": clean(message)}) if message else "{}")
     return _move(job, Status.RUNNING, event, progress=raised(job.progress, percent))
 
 
@@ -250,7 +258,7 @@ def cancel(job: Job, reason: str = "", *, outbox: tuple[NewOutboxEvent, ...] = (
         Status.CANCELED,
         NewEvent("canceled", job.stage, _reason(reason)),
         outcome=Outcome.CANCELED if job.started else None,
-        cancel_reason=reason,
+        cancel_reason=clean(reason),
         outbox=outbox,
     )
 
@@ -262,7 +270,7 @@ def request_cancel(job: Job, reason: str = "", *, now: int = 0, silent_after_ms:
         return cancel(job, reason)
     lifecycle_of(job.contract).check(job, "request_cancel", Status.CANCELED)
     event = NewEvent("cancel_requested", job.stage, _reason(reason))
-    return _move(job, Status.RUNNING, event, cancel_reason=reason)
+    return _move(job, Status.RUNNING, event, cancel_reason=clean(reason))
 
 
 def requeue(job: Job) -> Settlement:
@@ -323,4 +331,4 @@ def _fail_for_good(
 
 
 def _reason(reason: str) -> Json:
-    return encode({"reason": reason}) if reason else "{}"
+    return encode({"reason": clean(reason)}) if reason else "{}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .errors import InvalidJob
 from .job import Json
-from .wire import encode
+from .wire import clean, encode
 
 
 class JobError(NamedTuple):
@@ -23,7 +23,7 @@ class JobError(NamedTuple):
 
     def json(self) -> Json:
         """The error as the store keeps it."""
-        body: dict[str, Any] = {"code": self.code, "message": self.message}
+        body: dict[str, Any] = {"code": clean(self.code), "message": clean(self.message)}
         if self.retryable is not None:
             body["retryable"] = self.retryable
         if self.details != "{}":

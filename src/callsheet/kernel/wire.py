@@ -21,10 +21,34 @@ def encode(value: Any, *, limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         message = f"value is not JSON ({error}); pass only dict, list, str, int, finite float, bool and None"
         raise NotJson(message) from error
+    _check_size(size, limit_bytes)
+    return text
+
+
+def check_json(text: str, *, limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
+    """Refuse text that is not JSON or is too large, with the errors of `encode`."""
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+        if size <= limit_bytes:
+            json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise NotJson(f"payload is not JSON text ({error}); make it with callsheet.kernel.wire.encode") from error
+    _check_size(size, limit_bytes)
+
+
+def clean(text: str, limit: int = 4_000) -> str:
+    """Text of any origin (an error's message, a reason) in a form that every store can keep."""
+    return text[:limit].encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _check_size(size: int, limit_bytes: int) -> None:
     if size > limit_bytes:
         advice = "put large data in the object store and pass its key"
         raise PayloadTooLarge(f"payload has {size} bytes, the limit is {limit_bytes}; {advice}")
-    return text
 
 
 def decode(text: str) -> Any:

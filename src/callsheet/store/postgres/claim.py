@@ -33,7 +33,7 @@ POLICIES = {policy.value: policy for policy in OnDependencyFailure}
 
 
 async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | None) -> list[Job]:
-    """Fill the request queue by queue; due jobs take their place at the end, and a short claim looks again."""
+    """Fill the request queue by queue; due jobs take their place at the end, a short claim looks again."""
     queues = list(dict.fromkeys(request.queues))
     jobs: list[Job] = []
     while queues and len(jobs) < request.limit:
@@ -46,9 +46,7 @@ async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | No
         if sum(row[QUEUE] in before for row in rows) >= wanted.limit:
             break
         try:
-            jobs += await _line_up_and_take(
-                db, floor, wanted._replace(queues=(queues[due - 1],)), len(rows), now
-            )
+            jobs += await _line_up_and_take(db, floor, wanted._replace(queues=(queues[due - 1],)), len(rows), now)
         except StoreUnavailable:
             if jobs:
                 break  # these are claimed and committed: the worker must hear of them
@@ -106,15 +104,13 @@ def _claimed(row: Row) -> Job:
 
 
 async def _look(db: Database, floor: Floor, queue: str) -> None:
-    started = time.perf_counter()
-    ((lowest, end),) = await db.fetch(Q.line_start, queue)
-    floor.looked(queue, lowest, end, time.perf_counter() - started)
+    begin, started = floor.look_from(queue), time.perf_counter()
+    ((lowest, end),) = await db.fetch(Q.line_start, queue, begin)
+    floor.looked(queue, lowest, end, time.perf_counter() - started if begin == 0 else None)
 
 
-async def heartbeat(
-    db: Database, sql: str, claims: Sequence[Claim], lease_ms: int, now: int | None
-) -> list[Beat]:
-    """Extend the leases that are still held, in one statement; in order of id, so that two do not deadlock."""
+async def heartbeat(db: Database, sql: str, claims: Sequence[Claim], lease_ms: int, now: int | None) -> list[Beat]:
+    """Extend the leases that are still held, in one statement; in order of id, against deadlocks."""
     asked = sorted(set(claims))
     rows = await db.fetch(sql, now, [c[0] for c in asked], [c[1] for c in asked], lease_ms) if asked else []
     held = {(row[0], row[1]): row[2] for row in rows}

@@ -1,7 +1,7 @@
-"""The pool of connections, transactions that are tried again, and the one edge where driver errors become ours.
+"""The pool of connections, transactions that are tried again, and the edge where driver errors become ours.
 
-No verb needs session state, so that PgBouncer in transaction mode serves as well. The settings of a direct connection
-only keep the planner on the indexes while the tables' statistics are young, and spare it work.
+No verb needs session state, so that PgBouncer in transaction mode serves as well. The settings of a direct
+connection only keep the planner on the indexes while the tables' statistics are young, and spare it work.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def edge() -> Iterator[None]:
     try:
         yield
     except UNAVAILABLE as error:
-        raise StoreUnavailable(
-            f"PostgreSQL cannot be reached now: {str(error) or type(error).__name__}"
-        ) from error
+        raise StoreUnavailable(f"PostgreSQL cannot be reached now: {str(error) or type(error).__name__}") from error
     except asyncpg.InterfaceError as error:
         if isinstance(error, ValueError):
             raise

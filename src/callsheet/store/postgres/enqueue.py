@@ -51,12 +51,7 @@ async def enqueue_within(session: Any, batch: Sequence[NewJob], now: int | None)
 
 
 def _plain(new: NewJob) -> bool:
-    return (
-        new.idempotency is None
-        and new.unique_key is None
-        and new.concurrency_key is None
-        and not new.depends_on
-    )
+    return new.idempotency is None and new.unique_key is None and new.concurrency_key is None and not new.depends_on
 
 
 def _columns(batch: Sequence[NewJob]) -> tuple[list[Any], ...]:
@@ -81,14 +76,12 @@ def _columns(batch: Sequence[NewJob]) -> tuple[list[Any], ...]:
 
 
 async def _known(session: Any, batch: Sequence[NewJob], now: int) -> dict[int, Enqueued]:
-    """Take the idempotency keys that are free; the earlier answers, by place in the batch, for those that are not."""
+    """Take the idempotency keys that are free; for the others the earlier answers, by place in the batch."""
     wanted = {(new.requester_id, new.idempotency.key): new for new in batch if new.idempotency is not None}
     held: dict[tuple[str, str], Any] = {}
     missing = wanted
     while missing:  # a key that is neither taken nor found was pruned in between
-        taken = {
-            (row[0], row[1]) for row in await session.fetch(Q.remember, now, *_key_columns(missing, now))
-        }
+        taken = {(row[0], row[1]) for row in await session.fetch(Q.remember, now, *_key_columns(missing, now))}
         missing = {key: new for key, new in missing.items() if key not in taken}
         if missing:
             rows = await session.fetch(Q.remembered, now, [r for r, _ in missing], [k for _, k in missing])
@@ -117,24 +110,18 @@ def _key_columns(wanted: dict[tuple[str, str], NewJob], now: int) -> tuple[list[
     )
 
 
-async def _create(
-    session: Any, batch: Sequence[NewJob], answers: dict[int, Enqueued], now: int
-) -> list[NewJob]:
-    """Insert what has no answer yet; the jobs that were created. Unique keys that are taken answer with their holder."""
+async def _create(session: Any, batch: Sequence[NewJob], answers: dict[int, Enqueued], now: int) -> list[NewJob]:
+    """Insert what has no answer yet; the jobs that were created. A taken unique key answers with its holder."""
     open_ = {i: new for i, new in enumerate(batch) if i not in answers}
     first = {new.unique_key: i for i, new in reversed(open_.items()) if new.unique_key is not None}
     candidates = {i: new for i, new in open_.items() if new.unique_key is None or first[new.unique_key] == i}
     created: set[str] = set()
     while candidates:  # a holder that ended between the two statements has left its key free
         sql = Q.enqueue_unique if first else Q.enqueue
-        created |= {
-            job_id for (job_id,) in await session.fetch(sql, now, *_columns(list(candidates.values())))
-        }
+        created |= {job_id for (job_id,) in await session.fetch(sql, now, *_columns(list(candidates.values())))}
         candidates = {i: new for i, new in candidates.items() if new.job_id not in created}
         if candidates:
-            holders = dict(
-                await session.fetch(Q.active_unique, [new.unique_key for new in candidates.values()])
-            )
+            holders = dict(await session.fetch(Q.active_unique, [new.unique_key for new in candidates.values()]))
             for i, new in list(candidates.items()):
                 if new.unique_key in holders:
                     answers[i] = Enqueued(holders[new.unique_key], created=False)
@@ -177,9 +164,7 @@ async def _depend(session: Any, waiting: list[NewJob]) -> None:
                 )
             status = Status(statuses[parent])
             failed = status.terminal and status is not Status.SUCCEEDED
-            if status is Status.SUCCEEDED or (
-                failed and new.on_dependency_failure is OnDependencyFailure.RUN
-            ):
+            if status is Status.SUCCEEDED or (failed and new.on_dependency_failure is OnDependencyFailure.RUN):
                 continue
             if failed:
                 broken_by = broken_by or parent

@@ -1,4 +1,4 @@
-"""Job ids at the edge: what is not a UUID in its usual form names no job, and must not reach a uuid parameter."""
+"""Job ids at the edge: what is not a UUID in its usual form names no job and must not reach the server."""
 
 from __future__ import annotations
 

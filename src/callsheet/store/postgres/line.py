@@ -53,7 +53,7 @@ async def release_dependents(session: Any, parent: str, status: Status, now: int
 
 
 async def _unblock(session: Any, children: Sequence[Row], now: int) -> None:
-    """Count down in order of age. A child that gets a slot takes its place before the next one is looked at."""
+    """Count down in order of age. A child that gets a slot takes its place before the next is looked at."""
     ids: list[str] = []
     holds: list[str | None] = []
     for job_id, blocked_by, run_at, key, _ in children:

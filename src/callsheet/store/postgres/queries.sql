@@ -212,17 +212,19 @@ WITH clock AS MATERIALIZED (
 SELECT c.*, d.ord FROM due d LEFT JOIN claimed c ON true;
 
 -- name: line_start
--- The lowest live position of a queue, by one probe for each priority in use, and the end of the line.
+-- The lowest live position of a queue from $2 on, by one probe for each priority in use, and the end of the line.
 -- With very many priorities it gives up: 0 hides nothing.
 WITH RECURSIVE step AS (
     (
-        SELECT 1 AS n, priority, position FROM inbox_jobs WHERE queue = $1 AND status = 'queued' AND held IS NULL
+        SELECT 1 AS n, priority, position FROM inbox_jobs
+        WHERE queue = $1 AND status = 'queued' AND held IS NULL AND position >= $2::bigint
         ORDER BY priority DESC, position LIMIT 1
     )
     UNION ALL
     SELECT s.n + 1, l.priority, l.position FROM step s CROSS JOIN LATERAL (
         SELECT j.priority, j.position FROM inbox_jobs j
         WHERE j.queue = $1 AND j.status = 'queued' AND j.held IS NULL AND j.priority < s.priority
+          AND j.position >= $2
         ORDER BY j.priority DESC, j.position LIMIT 1
     ) l WHERE s.n < 100
 )

@@ -1,7 +1,7 @@
 """The settle verb: one optimistic statement for a batch, and a transaction for what needs locks or an order.
 
-The statement decides alone when no job in the batch has a concurrency key, dependents or follow-ups, and no job comes
-twice. What it did not move (a stale fence, or a row that changed at that very moment) is decided again under locks.
+The statement decides alone when no job in the batch has a concurrency key, dependents or follow-ups, and no job
+comes twice. What it did not move (a stale fence, a row that changed at that moment) is decided again under locks.
 Repeating a whole batch after StoreUnavailable is safe for settlements with an outcome: they answer REPEATED.
 """
 
@@ -59,7 +59,7 @@ def _plain(rest: Numbered) -> bool:
 
 
 class _Locked:
-    """A batch inside a transaction that holds the locks of its jobs: settlements in order, plain runs in one go."""
+    """A batch in a transaction that holds the locks of its jobs: settlements in order, plain runs in one go."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -118,9 +118,7 @@ class _Locked:
             [s.outcome.value if s.outcome else None for _, s in missed],
         )
         again = {ord_ for (ord_,) in rows}
-        return {
-            i: Settled.REPEATED if place in again else Settled.STALE for place, (i, _) in enumerate(missed, 1)
-        }
+        return {i: Settled.REPEATED if place in again else Settled.STALE for place, (i, _) in enumerate(missed, 1)}
 
 
 def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object, ...]:
@@ -135,9 +133,7 @@ def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object,
         [s.claim_version for s in batch],
         _nulls([_FROM[s.from_status] for s in batch]),
         [s.status.value for s in batch],
-        _zeros(
-            [s.starts | s.refund << 1 | s.lease_lost << 2 | s.refreshed << 3 | s.expired_only << 4 for s in batch]
-        ),
+        _zeros([s.starts | s.refund << 1 | s.lease_lost << 2 | s.refreshed << 3 | s.expired_only << 4 for s in batch]),
         _nulls([s.stage for s in batch]),
         _nulls([s.progress for s in batch]),
         _nulls([s.result for s in batch]),

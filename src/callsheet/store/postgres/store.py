@@ -32,7 +32,7 @@ NOBODYS = Claim("00000000-0000-0000-0000-000000000000", 0)
 
 
 class PostgresStore:
-    """All of the protocol on one PostgreSQL database (13 or newer). Many processes and machines may share it."""
+    """All of the protocol on one PostgreSQL database (13 or newer), shared by many processes and machines."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -84,9 +84,7 @@ class PostgresStore:
         """See the protocol."""
         return await claim(self._db, self._floor, request, now)
 
-    async def heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[Beat]:
+    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """See the protocol."""
         known = set(known_ids(claim.job_id for claim in claims))
         asked = [claim if claim.job_id in known else NOBODYS for claim in claims]
@@ -159,9 +157,7 @@ class PostgresStore:
     async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
         """See the protocol."""
         ids = known_ids(after)
-        return [
-            Event(*row) for row in await self._db.fetch(Q.events, ids, [after[id_] for id_ in ids], limit)
-        ]
+        return [Event(*row) for row in await self._db.fetch(Q.events, ids, [after[id_] for id_ in ids], limit)]
 
     async def hints(self) -> AsyncIterator[Hint]:
         """In-process at once; from other processes by LISTEN, or every 250 ms where that is not to be had."""
@@ -175,15 +171,11 @@ class PostgresStore:
         rows = await self._db.fetch(Q.outbox_claim, now, worker_id, lease_ms, limit)
         return [outbox_event_of(row) for row in sorted(rows, key=lambda row: row[0])]
 
-    async def outbox_heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[Beat]:
+    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """See the protocol."""
         return await heartbeat(self._db, Q.outbox_heartbeat, claims, lease_ms, now)
 
-    async def outbox_settle(
-        self, settlements: Sequence[OutboxSettlement], *, now: int | None = None
-    ) -> list[Settled]:
+    async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
         first = {(s.event_id, s.claim_version): s for s in reversed(settlements)}
         asked = sorted(first.values(), key=lambda s: s.event_id)
@@ -199,9 +191,7 @@ class PostgresStore:
         )
         applied = {(row[0], row[1]) for row in rows}
         return [
-            Settled.APPLIED
-            if (key := (s.event_id, s.claim_version)) in applied and first[key] is s
-            else Settled.STALE
+            Settled.APPLIED if (key := (s.event_id, s.claim_version)) in applied and first[key] is s else Settled.STALE
             for s in settlements
         ]
 
@@ -237,15 +227,13 @@ class PostgresStore:
             else await self._db.fetch(Q.create_document, d.kind, d.id, d.body)
         )
         if not rows:
-            raise DocumentConflict(
-                f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again"
-            )
+            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
         return d._replace(version=rows[0][0])
 
-    async def documents(self, kind: str, id: str | None = None) -> list[Document]:  # noqa: A002 - the field's name
+    async def documents(self, kind: str, id: str | None = None) -> list[Document]:
         """See the protocol."""
         return [Document(*row) for row in await self._db.fetch(Q.documents, kind, id)]
 
-    async def delete_document(self, kind: str, id: str) -> bool:  # noqa: A002 - the field's name
+    async def delete_document(self, kind: str, id: str) -> bool:
         """See the protocol."""
         return bool(await self._db.fetch(Q.delete_document, kind, id))

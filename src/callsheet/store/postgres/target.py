@@ -27,9 +27,7 @@ class Target(NamedTuple):
         direct = options.pop("direct_url", None)
         size = options.pop("pool_size", "5")
         if parts.scheme not in ("postgresql", "postgres"):
-            raise UnknownStore(
-                f"{parts.scheme!r} is not PostgreSQL; use postgresql://user@host:5432/database"
-            )
+            raise UnknownStore(f"{parts.scheme!r} is not PostgreSQL; use postgresql://user@host:5432/database")
         if not size.isdigit() or int(size) < 1:
             raise UnknownStore(f"pool_size={size!r} is not a number of connections; use 1 or more")
         dsn = parts._replace(query=urlencode(options)).geturl()

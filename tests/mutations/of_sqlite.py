@@ -1,39 +1,12 @@
-"""The guards of the engine, each with the text that is it, what is left when it is gone, and the test that minds."""
+"""The guards of the SQLite store."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Guard(NamedTuple):
-    """Remove `before` from `file` (put `after` there), and `test` must fail on `store`."""
-
-    store: str
-    name: str
-    file: str
-    before: str
-    after: str
-    test: str
-    times: int = 1
-
-
-CONFORMANCE = "tests/conformance"
-SETTLE = f"{CONFORMANCE}/test_settle.py"
-LEASE = f"{CONFORMANCE}/test_lease.py"
-CLAIM = f"{CONFORMANCE}/test_claim.py"
-ENQUEUE = f"{CONFORMANCE}/test_enqueue.py"
-DEPENDENCIES = f"{CONFORMANCE}/test_dependencies.py"
-OUTBOX = f"{CONFORMANCE}/test_outbox.py"
-KEEPING = f"{CONFORMANCE}/test_keeping.py"
-STALE = f"{SETTLE}::test_a_stale_claim_cannot_write"
+from tests.mutations.guard import CLAIM, DEPENDENCIES, ENQUEUE, KEEPING, LEASE, OUTBOX, SETTLE, STALE, Guard
 
 
 def sqlite(name: str, before: str, after: str, test: str, *, file: str = "queries.sql", times: int = 1) -> Guard:
     return Guard("sqlite", name, f"store/sqlite/{file}", before, after, test, times)
-
-
-def kernel(name: str, file: str, before: str, after: str, test: str, times: int = 1) -> Guard:
-    return Guard("kernel", name, f"kernel/{file}", before, after, f"tests/kernel/{test}", times)
 
 
 FENCE = "WHERE job_id = ?1 AND claim_version = ?2 AND status = ?3 AND (?19 = 0 OR lease_expires_at < ?5)\nRETURNING"
@@ -169,58 +142,3 @@ SQLITE = [
         file="settle.py",
     ),
 ]
-
-KERNEL = [
-    kernel("legal moves", "lifecycle.py", "if not self.allows(before, after):", "if False:", "test_moves.py"),
-    kernel("the status of a command", "commands.py", "if job.status is not status:", "if False:", "test_moves.py"),
-    kernel(
-        "start comes first",
-        "commands.py",
-        "if started is not None and job.started is not started:",
-        "if False:",
-        "test_moves.py",
-    ),
-    kernel(
-        "the budget of attempts",
-        "commands.py",
-        "if job.attempt_count >= job.max_attempts:",
-        "if False:",
-        "test_moves.py",
-    ),
-    kernel(
-        "the third lost lease",
-        "commands.py",
-        "spent = losses >= policy.max_lease_losses or",
-        "spent =",
-        "test_moves.py",
-    ),
-    kernel(
-        "a requeue needs its budget",
-        "commands.py",
-        "if spent and lifecycle.requeue_needs_budget:",
-        "if False:",
-        "test_moves.py",
-    ),
-    kernel("progress is clamped", "progress.py", "min(100.0, max(0.0, float(asked)))", "float(asked)", "test_rules.py"),
-    kernel(
-        "circles of dependencies",
-        "commands.py",
-        "    if not any(new.depends_on for new in batch):",
-        "    if True:",
-        "test_rules.py",
-    ),
-    kernel("payload limit", "wire.py", "if size > limit_bytes:", "if False:", "test_rules.py"),
-    kernel("no NaN", "wire.py", "allow_nan=False", "allow_nan=True", "test_rules.py"),
-    kernel("the larger bucket", "retry.py", "if error.code in self.throttled:", "if False:", "test_retry.py"),
-    kernel("refresh budget", "retry.py", "if refreshes < self.max_refreshes else", "if True else", "test_retry.py"),
-    kernel(
-        "cancel beats retry",
-        "commands.py",
-        "    if job.cancel_requested_at is not None:\n        return cancel(job",
-        "    if False:\n        return cancel(job",
-        "test_retry.py",
-        times=2,
-    ),
-]
-
-GUARDS = [*KERNEL, *SQLITE]

@@ -1,0 +1,147 @@
+"""The guards of the PostgreSQL store."""
+
+from __future__ import annotations
+
+from tests.mutations.guard import CLAIM, DEPENDENCIES, ENQUEUE, KEEPING, LEASE, OUTBOX, SETTLE, STALE, Guard
+
+
+def postgres(name: str, before: str, after: str, test: str, *, file: str = "queries.sql", times: int = 1) -> Guard:
+    return Guard("postgres", name, f"store/postgres/{file}", before, after, test, times)
+
+
+FENCE = "WHERE o.claim_version = a.claim_version AND o.status = coalesce(a.from_status, 'running')"
+
+POSTGRES = [
+    postgres("fence of settle: version", FENCE, FENCE.replace("o.claim_version =", "a.claim_version ="), STALE),
+    postgres(
+        "fence of settle: status",
+        FENCE,
+        "WHERE o.claim_version = a.claim_version",
+        f"{SETTLE}::test_a_write_after_the_end_is_stale",
+    ),
+    postgres(
+        "expired only",
+        "      AND (coalesce(a.flags, 0) & 16 = 0 OR o.lease_expires_at < clock.now)\n",
+        "",
+        f"{LEASE}::test_a_heartbeat_in_between_wins_over_the_reaper",
+    ),
+    postgres(
+        "the row is the one that was read",
+        "WHERE j.ctid = c.row_id AND j.xmin = c.row_version AND NOT special.found",
+        "WHERE j.job_id = c.job_id AND NOT special.found",
+        f"{SETTLE}::test_events_have_no_gaps_under_concurrent_writers",
+    ),
+    postgres(
+        "fence of heartbeat: version",
+        "WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 'running'",
+        "WHERE j.job_id = a.job_id AND j.status = 'running'",
+        f"{LEASE}::test_a_stale_claim_cannot_heartbeat",
+    ),
+    postgres(
+        "fence of outbox heartbeat and settle",
+        "WHERE o.event_id = a.event_id AND o.claim_version = a.claim_version AND o.status = 'delivering'",
+        "WHERE o.event_id = a.event_id AND o.status = 'delivering'",
+        OUTBOX,
+        times=2,
+    ),
+    postgres(
+        "claim takes only what is in line",
+        "WHERE j.queue = a.queue AND j.status = 'queued' AND j.held IS NULL AND j.position >= a.floor",
+        "WHERE j.queue = a.queue AND j.status = 'queued' AND j.position >= a.floor",
+        f"{DEPENDENCIES}::test_a_job_waits_for_all_that_it_depends_on",
+    ),
+    postgres(
+        "priority",
+        "ORDER BY j.priority DESC, j.position LIMIT $4::bigint FOR UPDATE SKIP LOCKED",
+        "ORDER BY j.position LIMIT $4::bigint FOR UPDATE SKIP LOCKED",
+        CLAIM,
+    ),
+    postgres(
+        "delay",
+        "WHERE queue = $2 AND status = 'queued' AND held = 'delay' AND run_at <= clock.now",
+        "WHERE queue = $2 AND status = 'queued' AND held = 'delay'",
+        CLAIM,
+    ),
+    postgres(
+        "pause",
+        "WHERE NOT EXISTS (SELECT FROM paused_queues p WHERE p.queue = a.queue) ORDER BY a.ord",
+        "ORDER BY a.ord",
+        f"{CLAIM}::test_a_paused_queue_hands_out_nothing",
+    ),
+    postgres(
+        "progress never falls",
+        "progress = greatest(j.progress, c.progress)",
+        "progress = coalesce(c.progress, j.progress)",
+        f"{SETTLE}::test_progress_never_falls",
+    ),
+    postgres(
+        "times never fall",
+        "greatest(clock.now, o.event_ms) AS at",
+        "clock.now AS at",
+        f"{SETTLE}::test_times_never_fall_when_the_clock_steps_back",
+    ),
+    postgres(
+        "prune only the old",
+        "ended_at IS NOT NULL AND ended_at < $2::bigint",
+        "ended_at IS NOT NULL AND $2::bigint IS NOT NULL",
+        KEEPING,
+    ),
+    postgres(
+        "slots", "l.max_running - (", "99 + l.max_running - (", f"{CLAIM}::test_a_concurrency_key_limits_running_jobs"
+    ),
+    postgres(
+        "slots are counted under a lock",
+        "    await session.fetch(Q.lock_slots, keys)\n",
+        "",
+        "tests/store_postgres/test_races.py",
+        file="line.py",
+    ),
+    postgres(
+        "document version", "AND id = $2 AND version = $4 RETURNING", "AND id = $2 AND $4 = $4 RETURNING", KEEPING
+    ),
+    postgres(
+        "a requester finds only his own",
+        "WHERE r.requester_id = $2 AND r.requester_id <> ''",
+        "WHERE $2::text IS NOT NULL",
+        ENQUEUE,
+    ),
+    postgres(
+        "idempotency expires", "WHERE k.expires_at <= $1::bigint\n", "WHERE k.expires_at <= 0 * $1::bigint\n", ENQUEUE
+    ),
+    postgres(
+        "idempotency hash",
+        "if row[2] != new.idempotency.request_hash:",
+        "if row[2] is None:",
+        f"{ENQUEUE}::test_the_same_key_with_another_request_is_a_conflict",
+        file="enqueue.py",
+    ),
+    postgres(
+        "unique key",
+        "CREATE UNIQUE INDEX inbox_jobs_active_unique_key",
+        "CREATE INDEX inbox_jobs_active_unique_key",
+        f"{ENQUEUE}::test_a_unique_key_finds_the_active_job",
+        file="migrations/0001_engine.sql",
+    ),
+    postgres("dependency is known", "if parent not in statuses:", "if False:", ENQUEUE, file="enqueue.py"),
+    postgres(
+        "enqueue waits for the end of a dependency",
+        "ORDER BY job_id FOR NO KEY UPDATE",
+        "ORDER BY job_id",
+        "tests/store_postgres/test_races.py",
+    ),
+    postgres(
+        "a failed dependency does not free",
+        "failed = status is not Status.SUCCEEDED\n    broken",
+        "failed = False\n    broken",
+        DEPENDENCIES,
+        file="line.py",
+    ),
+    postgres(
+        "a dependency counts once",
+        "        await session.execute(Q.undepend, parent, [c[0] for c in freed])\n",
+        "",
+        f"{DEPENDENCIES}::test_a_dependency_counts_once_however_often_it_ends",
+        file="line.py",
+    ),
+    postgres("outcome is repeated only if it is the same", " AND t.outcome = a.outcome;", ";", SETTLE),
+]
