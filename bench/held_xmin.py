@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -147,6 +148,7 @@ async def _watch(load: Load, seconds: float, window_s: float, *, held: bool) -> 
             "claim_p50_ms": percentile(claims, 0.5),
             "claim_p99_ms": percentile(claims, 0.99),
             "backlog": load.backlog,
+            "machine_load": os.getloadavg()[0],
         }
         rows.append(row)
         say(

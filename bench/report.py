@@ -145,7 +145,7 @@ def _held(found: dict[str, Any]) -> list[str]:
         f"last third **{climb:.2f}** times that of the first. Dead rows of `inbox_jobs` at the end: "
         f"{measured['held']['dead_rows']:,} (control {measured['control']['dead_rows']:,})."
     )
-    header = ("run", "until", "done/s", "claim p50 ms", "claim p99 ms", "backlog")
+    header = ("run", "until", "done/s", "claim p50 ms", "claim p99 ms", "backlog", "load average")
     rows = [
         (
             name,
@@ -154,6 +154,7 @@ def _held(found: dict[str, Any]) -> list[str]:
             f"{w['claim_p50_ms']:.2f}",
             f"{w['claim_p99_ms']:.2f}",
             w["backlog"],
+            f"{w['machine_load']:.1f}",
         )
         for name in ("control", "held")
         for w in measured[name]["windows"]
@@ -181,7 +182,7 @@ def _cost(found: dict[str, Any]) -> list[str]:
         for kind, record in found.items()
         for row in record["measured"]["rows"]
     ]
-    counts = ", ".join(f"{record['measured']['jobs']:,}" for record in found.values())
+    counts = " or ".join(sorted({f"{record['measured']['jobs']:,}" for record in found.values()}))
     text = (
         f"Bytes for each of {counts} jobs, tables and indexes: SQLite's file, PostgreSQL's relations (with the dead "
         "rows that vacuum has not reached yet), Redis' memory. The log is PostgreSQL's WAL from enqueue to end in "

@@ -43,11 +43,7 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def is_allowed(module: str) -> bool:
-    return (
-        module.partition(".")[0] in ALLOWED
-        or module == "callsheet.kernel"
-        or module.startswith("callsheet.kernel.")
-    )
+    return module.partition(".")[0] in ALLOWED or module == "callsheet.kernel" or module.startswith("callsheet.kernel.")
 
 
 def test_there_is_a_kernel_to_check() -> None:
@@ -81,9 +77,7 @@ def test_the_law_tells_pure_from_impure(module: str, *, allowed: bool) -> None:
     assert is_allowed(module) == allowed
 
 
-def test_the_law_sees_relative_imports_that_leave_the_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_law_sees_relative_imports_that_leave_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tmp_path / "callsheet" / "kernel"
     kernel.mkdir(parents=True)
     monkeypatch.setitem(globals(), "KERNEL", kernel)

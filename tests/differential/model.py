@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from callsheet.kernel import apply
-from callsheet.kernel.commands import max_attempts_of
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
     Attempt,
     Claim,

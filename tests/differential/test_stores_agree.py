@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from callsheet.kernel import commands
+from callsheet.kernel import commands, intake
 from callsheet.kernel.errors import CallsheetError, IllegalMove
 from callsheet.kernel.job import (
     Delivery,
@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
     def enqueue(self, batch: list[dict[str, Any]]) -> None:
         made = [self.make(spec, n) for n, spec in enumerate(batch)]
         try:
-            commands.check_batch(made)
+            intake.check_batch(made)
         except CallsheetError:
             return
         self.ids += [new.job_id for new in made if new.job_id not in self.ids]

@@ -5,8 +5,8 @@ import pytest
 from callsheet.engine import Engine
 from callsheet.engine.ids import new_id
 from callsheet.kernel import commands
-from callsheet.kernel.commands import IS_UUID
 from callsheet.kernel.errors import IllegalMove, InvalidJob, JobNotFound, StaleClaim
+from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import NewJob, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
 from tests.kit import new_job
@@ -42,11 +42,11 @@ async def test_a_job_lives_through_the_engine(engine: Engine) -> None:
 async def test_a_stranger_does_not_see_a_job(engine: Engine) -> None:
     (made,) = await engine.enqueue([new_job(requester_id="me")])
     assert (await engine.get(made.job_id, requester_id="me")).job_id == made.job_id
-    for wrong in ({"requester_id": "you"}, {"requester_id": ""}):
+    for stranger in ("you", ""):
         with pytest.raises(JobNotFound):
-            await engine.get(made.job_id, **wrong)
+            await engine.get(made.job_id, requester_id=stranger)
         with pytest.raises(JobNotFound):
-            await engine.cancel(made.job_id, **wrong)
+            await engine.cancel(made.job_id, requester_id=stranger)
     for unknown in (new_id(), "", "../etc", "job"):
         with pytest.raises(JobNotFound):
             await engine.get(unknown)

@@ -10,7 +10,7 @@ from callsheet.engine import watch as watching
 from callsheet.kernel import commands
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Event, Job, NewEvent
-from callsheet.store.protocol import ClaimRequest
+from callsheet.store.protocol import ClaimRequest, Hint
 from tests.kit import new_job
 
 
@@ -84,9 +84,9 @@ async def test_a_lost_hint_only_costs_time(url: str, monkeypatch: pytest.MonkeyP
     engine = Engine.from_url(url)
     await engine.store.migrate()
 
-    async def silence() -> AsyncIterator[object]:
+    async def silence() -> AsyncIterator[Hint]:
         await asyncio.Event().wait()
-        yield
+        yield Hint()
 
     monkeypatch.setattr(engine.store, "hints", silence)
     monkeypatch.setattr(engine._watch, "_poll_s", 0.05)

@@ -51,7 +51,7 @@ class Worker:
         return [json.loads(line) for line in out.splitlines()]
 
     def kill(self) -> list[dict[str, Any]]:
-        """kill -9; what it had told until then."""
+        """Kill -9; what it had told until then."""
         self.process.kill()
         out, _ = self.process.communicate(timeout=30)
         return [json.loads(line) for line in out.splitlines() if line.endswith("}")]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsheet.kernel import commands, wire
+from callsheet.kernel import commands, intake, wire
 from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.errors import (
     CallsheetError,
@@ -163,7 +163,7 @@ def test_other_texts_are_no_event_ids(text: str) -> None:
 )
 def test_a_bad_job_is_refused_with_advice(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob) as caught:
-        commands.check_batch([new_job(**fields)])
+        intake.check_batch([new_job(**fields)])
     assert len(str(caught.value)) > 20
 
 
@@ -171,33 +171,31 @@ def test_a_contract_that_cannot_cancel_a_queued_job_needs_another_policy() -> No
     parent = new_job().job_id
     for contract in ("euterpe", "cortana"):
         with pytest.raises(InvalidJob, match="on_dependency_failure"):
-            commands.enqueue(new_job(contract=contract, depends_on=(parent,)))
-        commands.enqueue(
-            new_job(contract=contract, depends_on=(parent,), on_dependency_failure=OnDependencyFailure.RUN)
-        )
+            intake.enqueue(new_job(contract=contract, depends_on=(parent,)))
+        intake.enqueue(new_job(contract=contract, depends_on=(parent,), on_dependency_failure=OnDependencyFailure.RUN))
 
 
 def test_circles_of_dependencies_are_refused() -> None:
     a, b, c = new_job(), new_job(), new_job()
     ring = [n._replace(depends_on=(m.job_id,)) for n, m in zip((a, b, c), (b, c, a), strict=True)]
     with pytest.raises(DependencyCycle, match=a.job_id):
-        commands.check_batch(ring)
+        intake.check_batch(ring)
     with pytest.raises(DependencyCycle):
-        commands.check_batch([a._replace(depends_on=(a.job_id,))])
-    commands.check_batch([a, b._replace(depends_on=(a.job_id,)), c._replace(depends_on=(a.job_id, b.job_id))])
+        intake.check_batch([a._replace(depends_on=(a.job_id,))])
+    intake.check_batch([a, b._replace(depends_on=(a.job_id,)), c._replace(depends_on=(a.job_id, b.job_id))])
 
 
 def test_one_batch_cannot_use_an_id_twice() -> None:
     new = new_job()
     with pytest.raises(DuplicateJob, match="twice"):
-        commands.check_batch([new, new._replace(unique_key="u")])
+        intake.check_batch([new, new._replace(unique_key="u")])
 
 
 def test_one_batch_cannot_use_an_idempotency_key_twice() -> None:
     key = Idempotency("k", "h")
     with pytest.raises(InvalidJob, match="twice"):
-        commands.check_batch([new_job(idempotency=key), new_job(idempotency=key)])
-    commands.check_batch([new_job(idempotency=key), new_job(idempotency=key, requester_id="other")])
+        intake.check_batch([new_job(idempotency=key), new_job(idempotency=key)])
+    intake.check_batch([new_job(idempotency=key), new_job(idempotency=key, requester_id="other")])
 
 
 @pytest.mark.parametrize(
@@ -207,14 +205,14 @@ def test_one_batch_cannot_use_an_idempotency_key_twice() -> None:
 )  # fmt: skip
 def test_a_payload_must_be_json_text_within_the_limit(payload: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        commands.check_batch([new_job(), new_job(payload=payload)])
+        intake.check_batch([new_job(), new_job(payload=payload)])
 
 
 def test_the_payload_limit_can_be_set() -> None:
     new = new_job(payload='"12345678"')
-    commands.check_batch([new], payload_limit_bytes=10)
+    intake.check_batch([new], payload_limit_bytes=10)
     with pytest.raises(PayloadTooLarge):
-        commands.check_batch([new], payload_limit_bytes=9)
+        intake.check_batch([new], payload_limit_bytes=9)
 
 
 def test_an_errors_message_is_kept_whatever_is_in_it() -> None:

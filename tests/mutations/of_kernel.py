@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutations.guard import Guard
 
 
-def kernel(name: str, file: str, before: str, after: str, test: str, times: int = 1) -> Guard:
+def kernel(name: str, file: str, before: str, after: str, test: str, *, times: int = 1) -> Guard:
     return Guard("kernel", name, f"kernel/{file}", before, after, f"tests/kernel/{test}", times)
 
 
@@ -43,7 +43,7 @@ KERNEL = [
     kernel("progress is clamped", "progress.py", "min(100.0, max(0.0, float(asked)))", "float(asked)", "test_rules.py"),
     kernel(
         "circles of dependencies",
-        "commands.py",
+        "intake.py",
         "    if not any(new.depends_on for new in batch):",
         "    if True:",
         "test_rules.py",

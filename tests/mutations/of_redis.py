@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutations.guard import CLAIM, DEPENDENCIES, ENQUEUE, KEEPING, LEASE, OUTBOX, SETTLE, STALE, Guard
 
 
-def redis(name: str, script: str, before: str, after: str, test: str, times: int = 1) -> Guard:
+def redis(name: str, script: str, before: str, after: str, test: str, *, times: int = 1) -> Guard:
     return Guard("redis", name, f"store/redis/scripts/{script}.lua", before, after, test, times)
 
 

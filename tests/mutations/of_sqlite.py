@@ -12,6 +12,19 @@ def sqlite(name: str, before: str, after: str, test: str, *, file: str = "querie
 FENCE = "WHERE job_id = ?1 AND claim_version = ?2 AND status = ?3 AND (?19 = 0 OR lease_expires_at < ?5)\nRETURNING"
 
 SQLITE = [
+    sqlite(
+        "fence of ends: version",
+        "if s.claim_version != version or s.event is None",
+        "if s.event is None",
+        f"{LEASE}::test_a_lost_lease_requeues_and_fences_the_worker",
+        file="settle.py",
+    ),
+    sqlite(
+        "fence of ends: status",
+        "asked.value WHERE j.status = 'running'",
+        "asked.value WHERE 1",
+        f"{LEASE}::test_a_lost_lease_requeues_and_fences_the_worker",
+    ),
     sqlite("fence of settle: version", FENCE, FENCE.replace("claim_version = ?2", "?2 = ?2"), STALE),
     sqlite(
         "fence of settle: status",

@@ -23,13 +23,13 @@ WITHIN = (Q.line_up_due, Q.admit)  # these run only within a transaction
 T0 = 1_800_000_000_000
 FILL = """
 INSERT INTO inbox_jobs (seq, position, job_id, requester_id, contract, kind, queue, priority, status, held, run_at,
-    payload, worker_id, lease_expires_at, max_attempts, created_at, updated_at, ended_at, event_ms, concurrency_key, broken_by)
+    payload, worker_id, lease_expires_at, max_attempts, created_at, updated_at, ended_at, event_ms, concurrency_key)
 SELECT nextval('inbox_jobs_line'), currval('inbox_jobs_line'), gen_random_uuid(), 'r' || n % 500, 'callsheet',
     'k',
     'q' || n % 4, n % 3, s.status, s.held, 1800000000000 + n, '{}', 'w',
     CASE WHEN s.status = 'running' THEN 1800000000000 + n END, 3, 1700000000000, 1700000000000,
     CASE WHEN s.status = 'succeeded' THEN 1800000000000 + n END, 1700000000000,
-    CASE WHEN s.held = 'slot' THEN 'key' || n % 50 END, NULL
+    CASE WHEN s.held = 'slot' THEN 'key' || n % 50 END
 FROM generate_series(1, $1) n CROSS JOIN (
     VALUES ('queued', NULL), ('queued', 'delay'), ('queued', 'slot'), ('running', NULL), ('succeeded', NULL)
 ) AS s (status, held)

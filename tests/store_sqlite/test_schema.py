@@ -101,10 +101,11 @@ async def test_many_processes_may_migrate_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://x", "nonsense", "", "sqlite:", "sqlite://x.db", "sqlite:///x.db?synchronous=off", "sqlite:///x?a=b"]
+    "url",
+    ["mysql://x", "nonsense", "", "sqlite:", "sqlite://x.db", "sqlite:///x.db?synchronous=off", "sqlite:///x?a=b"],
 )
 def test_an_unknown_url_says_what_to_use(url: str) -> None:
-    with pytest.raises(UnknownStore, match="sqlite:///|synchronous"):
+    with pytest.raises(UnknownStore, match=r"sqlite:///|synchronous"):
         store_from_url(url)
 
 

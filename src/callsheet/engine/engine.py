@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from callsheet.kernel import commands
+from callsheet.kernel import commands, intake
 from callsheet.kernel.apply import applied
 from callsheet.kernel.errors import JobNotFound, StaleClaim
 from callsheet.kernel.job import Job, NewJob, Status
@@ -53,7 +53,7 @@ class Engine:
     async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
         """Create jobs, all or none; raises InvalidJob and its kin before anything is written."""
         with verb("enqueue", len(batch)):
-            commands.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
+            intake.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
             return await self.store.enqueue(batch, now=now)
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
@@ -95,7 +95,7 @@ class Engine:
 
     async def get(self, job_id: str, *, requester_id: str | None = None) -> Job:
         """One job; raises JobNotFound also for another requester's. None is for operators."""
-        (job,) = await self.store.get([job_id]) if commands.IS_UUID(job_id) else (None,)
+        (job,) = await self.store.get([job_id]) if intake.IS_UUID(job_id) else (None,)
         if job is None or requester_id not in (None, job.requester_id):
             raise JobNotFound(f"no job {job_id}")
         return job

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from callsheet.kernel import commands
+from callsheet.kernel import intake
 from callsheet.kernel.errors import DocumentConflict, DuplicateJob, InvalidInput
 from callsheet.kernel.job import Json, NewJob
 from callsheet.kernel.wire import decode, encode
@@ -68,7 +68,7 @@ async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = No
     """Create or replace a schedule; it fires from the next slot on."""
     at = await store.now() if now is None else now
     slot = schedule.next_slot(at)
-    commands.enqueue(schedule.job_at(slot))
+    intake.enqueue(schedule.job_at(slot))
     known = await store.documents(KIND, schedule.name)
     await store.put_document(_document(schedule, slot, known[0].version if known else 0))
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .job import Job
 
 
+MAX_NAME = 200  # characters of a name: of a kind, a queue, a stage, a key
+
+
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
     """One contract's words and moves.

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from callsheet.kernel.commands import max_attempts_of
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
+from .columns import spread
 from .ids import known_ids
 from .line import admit
 
@@ -57,21 +58,21 @@ def _plain(new: NewJob) -> bool:
 def _columns(batch: Sequence[NewJob]) -> tuple[list[Any], ...]:
     return (
         [new.job_id for new in batch],
-        [new.requester_id for new in batch],
-        [new.contract for new in batch],
-        [new.kind for new in batch],
-        [new.queue for new in batch],
-        [new.priority for new in batch],
-        [new.run_at for new in batch],
-        [new.delay_ms for new in batch],
-        [new.payload for new in batch],
-        [max_attempts_of(new) for new in batch],
-        [new.retry for new in batch],
-        [new.unique_key for new in batch],
-        [new.concurrency_key for new in batch],
-        [new.on_dependency_failure.value for new in batch],
-        [new.ttl_s for new in batch],
-        [new.correlation_id for new in batch],
+        spread([new.requester_id for new in batch]),
+        spread([new.contract for new in batch]),
+        spread([new.kind for new in batch]),
+        spread([new.queue for new in batch]),
+        spread([new.priority for new in batch]),
+        spread([new.run_at for new in batch]),
+        spread([new.delay_ms for new in batch]),
+        spread([new.payload for new in batch]),
+        spread([max_attempts_of(new) for new in batch]),
+        spread([new.retry for new in batch]),
+        spread([new.unique_key for new in batch]),
+        spread([new.concurrency_key for new in batch]),
+        spread([new.on_dependency_failure.value for new in batch]),
+        spread([new.ttl_s for new in batch]),
+        spread([new.correlation_id for new in batch]),
     )
 
 

@@ -1,5 +1,7 @@
 -- Statements of the PostgreSQL store, one block a verb. Status literals stand in the SQL so that the partial indexes
 -- fit. Where `$1::bigint` is the time, NULL means the server's clock, read once a statement.
+-- In enqueue and settle a column that has the same value in every row comes as an array of one element (or none, for
+-- NULL), which CASE spreads over all rows: encoding full arrays was a third of the client's work.
 
 -- name: now
 SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
@@ -38,7 +40,23 @@ SELECT pg_notify('callsheet', $1);
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
 ), asked AS (
-    SELECT a.*, coalesce(a.at, clock.now + a.delay_ms) AS run_at, clock.now FROM unnest(
+    SELECT a.job_id, clock.now,
+           CASE cardinality($3::text[]) WHEN 1 THEN ($3::text[])[1] ELSE a.requester_id END AS requester_id,
+           CASE cardinality($4::text[]) WHEN 1 THEN ($4::text[])[1] ELSE a.contract END AS contract,
+           CASE cardinality($5::text[]) WHEN 1 THEN ($5::text[])[1] ELSE a.kind END AS kind,
+           CASE cardinality($6::text[]) WHEN 1 THEN ($6::text[])[1] ELSE a.queue END AS queue,
+           CASE cardinality($7::integer[]) WHEN 1 THEN ($7::integer[])[1] ELSE a.priority END AS priority,
+           CASE cardinality($8::bigint[]) WHEN 1 THEN ($8::bigint[])[1] ELSE a.at END AS at,
+           CASE cardinality($9::bigint[]) WHEN 1 THEN ($9::bigint[])[1] ELSE a.delay_ms END AS delay_ms,
+           CASE cardinality($10::text[]) WHEN 1 THEN ($10::text[])[1] ELSE a.payload END AS payload,
+           CASE cardinality($11::integer[]) WHEN 1 THEN ($11::integer[])[1] ELSE a.max_attempts END AS max_attempts,
+           CASE cardinality($12::text[]) WHEN 1 THEN ($12::text[])[1] ELSE a.retry END AS retry,
+           CASE cardinality($13::text[]) WHEN 1 THEN ($13::text[])[1] ELSE a.unique_key END AS unique_key,
+           CASE cardinality($14::text[]) WHEN 1 THEN ($14::text[])[1] ELSE a.concurrency_key END AS concurrency_key,
+           CASE cardinality($15::text[]) WHEN 1 THEN ($15::text[])[1] ELSE a.on_dependency_failure END AS on_dependency_failure,
+           CASE cardinality($16::bigint[]) WHEN 1 THEN ($16::bigint[])[1] ELSE a.ttl_s END AS ttl_s,
+           CASE cardinality($17::text[]) WHEN 1 THEN ($17::text[])[1] ELSE a.correlation_id END AS correlation_id
+    FROM unnest(
         $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::bigint[], $9::bigint[],
         $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[], $17::text[]
     ) WITH ORDINALITY AS a (
@@ -46,7 +64,7 @@ WITH clock AS MATERIALIZED (
         concurrency_key, on_dependency_failure, ttl_s, correlation_id, ord
     ) CROSS JOIN clock ORDER BY a.ord
 ), numbered AS MATERIALIZED (
-    SELECT nextval('inbox_jobs_line') AS seq, asked.* FROM asked
+    SELECT nextval('inbox_jobs_line') AS seq, asked.*, coalesce(at, now + delay_ms) AS run_at FROM asked
 ), created AS (
     INSERT INTO inbox_jobs (
         seq, position, job_id, requester_id, contract, kind, queue, priority, held, run_at, payload, max_attempts, retry,
@@ -69,7 +87,23 @@ RETURNING job_id;
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
 ), asked AS (
-    SELECT a.*, coalesce(a.at, clock.now + a.delay_ms) AS run_at, clock.now FROM unnest(
+    SELECT a.job_id, clock.now,
+           CASE cardinality($3::text[]) WHEN 1 THEN ($3::text[])[1] ELSE a.requester_id END AS requester_id,
+           CASE cardinality($4::text[]) WHEN 1 THEN ($4::text[])[1] ELSE a.contract END AS contract,
+           CASE cardinality($5::text[]) WHEN 1 THEN ($5::text[])[1] ELSE a.kind END AS kind,
+           CASE cardinality($6::text[]) WHEN 1 THEN ($6::text[])[1] ELSE a.queue END AS queue,
+           CASE cardinality($7::integer[]) WHEN 1 THEN ($7::integer[])[1] ELSE a.priority END AS priority,
+           CASE cardinality($8::bigint[]) WHEN 1 THEN ($8::bigint[])[1] ELSE a.at END AS at,
+           CASE cardinality($9::bigint[]) WHEN 1 THEN ($9::bigint[])[1] ELSE a.delay_ms END AS delay_ms,
+           CASE cardinality($10::text[]) WHEN 1 THEN ($10::text[])[1] ELSE a.payload END AS payload,
+           CASE cardinality($11::integer[]) WHEN 1 THEN ($11::integer[])[1] ELSE a.max_attempts END AS max_attempts,
+           CASE cardinality($12::text[]) WHEN 1 THEN ($12::text[])[1] ELSE a.retry END AS retry,
+           CASE cardinality($13::text[]) WHEN 1 THEN ($13::text[])[1] ELSE a.unique_key END AS unique_key,
+           CASE cardinality($14::text[]) WHEN 1 THEN ($14::text[])[1] ELSE a.concurrency_key END AS concurrency_key,
+           CASE cardinality($15::text[]) WHEN 1 THEN ($15::text[])[1] ELSE a.on_dependency_failure END AS on_dependency_failure,
+           CASE cardinality($16::bigint[]) WHEN 1 THEN ($16::bigint[])[1] ELSE a.ttl_s END AS ttl_s,
+           CASE cardinality($17::text[]) WHEN 1 THEN ($17::text[])[1] ELSE a.correlation_id END AS correlation_id
+    FROM unnest(
         $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::integer[], $8::bigint[], $9::bigint[],
         $10::text[], $11::integer[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[], $17::text[]
     ) WITH ORDINALITY AS a (
@@ -77,7 +111,7 @@ WITH clock AS MATERIALIZED (
         concurrency_key, on_dependency_failure, ttl_s, correlation_id, ord
     ) CROSS JOIN clock ORDER BY a.ord
 ), numbered AS MATERIALIZED (
-    SELECT nextval('inbox_jobs_line') AS seq, asked.* FROM asked
+    SELECT nextval('inbox_jobs_line') AS seq, asked.*, coalesce(at, now + delay_ms) AS run_at FROM asked
 ), created AS (
     INSERT INTO inbox_jobs (
         seq, position, job_id, requester_id, contract, kind, queue, priority, held, run_at, payload, max_attempts, retry,
@@ -287,26 +321,40 @@ RETURNING j.job_id, j.claim_version, j.cancel_requested_at IS NOT NULL;
 -- (ctid and xmin), so that whatever else was read by the statement's one snapshot still holds. A row that was changed
 -- meanwhile is not moved; the caller decides it again with the row locked. With $2 nothing at all is done if a job
 -- has a concurrency key or dependents to serve (ord 0 says so). flags: 1 starts, 2 refund, 4 lease lost,
--- 8 refreshed, 16 only if expired. A column
--- that has its usual value in every row comes as an empty array, which unnest fills up with NULL: half the parameters.
+-- 8 refreshed, 16 only if expired. The caller sorts by job id, against deadlocks, where the order has no other meaning.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
-), cur AS MATERIALIZED (
-    SELECT o.ctid AS row_id, o.xmin AS row_version, a.job_id, a.claim_version, a.status, coalesce(a.flags, 0) AS flags,
-           a.stage, a.progress, a.result, a.error, a.fresh_attempts, a.cancel_reason, coalesce(a.delay_ms, 0) AS delay_ms,
-           a.outcome, a.event_type, a.event_step, a.event_data, a.ord, o.concurrency_key, clock.now, greatest(clock.now, o.event_ms) AS at,
-           o.attempt_started_at AS begun_at, o.worker_id AS owner,
-           o.attempt_count + CASE WHEN coalesce(a.flags, 0) & 1 = 1 AND o.attempt_started_at IS NULL THEN 1 ELSE 0 END AS attempt
+), asked AS (
+    SELECT a.job_id, a.ord, clock.now,
+           CASE cardinality($4::integer[]) WHEN 1 THEN ($4::integer[])[1] ELSE a.claim_version END AS claim_version,
+           CASE cardinality($5::text[]) WHEN 1 THEN ($5::text[])[1] ELSE a.from_status END AS from_status,
+           CASE cardinality($6::text[]) WHEN 1 THEN ($6::text[])[1] ELSE a.status END AS status,
+           CASE cardinality($7::integer[]) WHEN 1 THEN ($7::integer[])[1] ELSE a.flags END AS flags,
+           CASE cardinality($8::text[]) WHEN 1 THEN ($8::text[])[1] ELSE a.stage END AS stage,
+           CASE cardinality($9::float8[]) WHEN 1 THEN ($9::float8[])[1] ELSE a.progress END AS progress,
+           CASE cardinality($10::text[]) WHEN 1 THEN ($10::text[])[1] ELSE a.result END AS result,
+           CASE cardinality($11::text[]) WHEN 1 THEN ($11::text[])[1] ELSE a.error END AS error,
+           CASE cardinality($12::integer[]) WHEN 1 THEN ($12::integer[])[1] ELSE a.fresh_attempts END AS fresh_attempts,
+           CASE cardinality($13::text[]) WHEN 1 THEN ($13::text[])[1] ELSE a.cancel_reason END AS cancel_reason,
+           CASE cardinality($14::bigint[]) WHEN 1 THEN ($14::bigint[])[1] ELSE a.delay_ms END AS delay_ms,
+           CASE cardinality($15::text[]) WHEN 1 THEN ($15::text[])[1] ELSE a.outcome END AS outcome,
+           CASE cardinality($16::text[]) WHEN 1 THEN ($16::text[])[1] ELSE a.event_type END AS event_type,
+           CASE cardinality($17::text[]) WHEN 1 THEN ($17::text[])[1] ELSE a.event_step END AS event_step,
+           CASE cardinality($18::text[]) WHEN 1 THEN ($18::text[])[1] ELSE a.event_data END AS event_data
     FROM unnest(
         $3::uuid[], $4::integer[], $5::text[], $6::text[], $7::integer[], $8::text[], $9::float8[], $10::text[],
         $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::text[], $17::text[], $18::text[]
     ) WITH ORDINALITY AS a (
         job_id, claim_version, from_status, status, flags, stage, progress, result, error, fresh_attempts,
         cancel_reason, delay_ms, outcome, event_type, event_step, event_data, ord
-    ) CROSS JOIN clock JOIN inbox_jobs o ON o.job_id = a.job_id
-    WHERE o.claim_version = a.claim_version AND o.status = coalesce(a.from_status, 'running')
-      AND (coalesce(a.flags, 0) & 16 = 0 OR o.lease_expires_at < clock.now)
-    ORDER BY a.job_id
+    ) CROSS JOIN clock
+), cur AS MATERIALIZED (
+    SELECT o.ctid AS row_id, o.xmin AS row_version, a.*, o.concurrency_key, greatest(a.now, o.event_ms) AS at,
+           o.attempt_started_at AS begun_at, o.worker_id AS owner,
+           o.attempt_count + CASE WHEN a.flags & 1 = 1 AND o.attempt_started_at IS NULL THEN 1 ELSE 0 END AS attempt
+    FROM asked a JOIN inbox_jobs o ON o.job_id = a.job_id
+    WHERE o.claim_version = a.claim_version AND o.status = a.from_status
+      AND (a.flags & 16 = 0 OR o.lease_expires_at < a.now)
 ), special AS MATERIALIZED (
     SELECT $2::boolean AND EXISTS (
         SELECT FROM cur c WHERE c.status <> 'running' AND (
@@ -353,8 +401,7 @@ WITH clock AS MATERIALIZED (
         c.owner, c.attempt, c.outcome, c.error, c.event_type, c.event_step, c.event_data, c.ord
 ), noted AS (
     INSERT INTO job_events
-    SELECT job_id, event_seq, at, event_type, coalesce(event_step, ''), progress, coalesce(event_data, '{}')
-    FROM moved WHERE event_type IS NOT NULL
+    SELECT job_id, event_seq, at, event_type, event_step, progress, event_data FROM moved WHERE event_type IS NOT NULL
 ), attempted AS (
     INSERT INTO job_attempts
     SELECT job_id, claim_version, attempt, owner, coalesce(begun_at, at), at, outcome, error

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from callsheet.kernel.commands import IS_UUID
 from callsheet.kernel.errors import DuplicateJob
+from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import Settled
 from callsheet.store.queries import Queries
 
+from .columns import spread
 from .enqueue import enqueue_within
 from .line import admit, release_dependents
 
@@ -31,7 +32,6 @@ Q = Queries("callsheet.store.postgres")
 SPECIAL = 0
 NO_EVENT = (None, None, None)
 _OUTCOME: dict[Outcome | None, str | None] = {None: None, **{outcome: outcome.value for outcome in Outcome}}
-_FROM = {status: None if status is Status.RUNNING else status.value for status in Status}
 Numbered = list[tuple[int, "Settlement"]]
 
 
@@ -41,11 +41,14 @@ async def settle(db: Database, settlements: Sequence[Settlement], now: int | Non
     rest = [(i, s) for i, s in enumerate(settlements) if IS_UUID(s.job_id)]
     try:
         if rest and _plain(rest):
-            moved = {ord_ for ord_, _ in await db.fetch(Q.settle, *_parameters(rest, now, alone=True))}
+            run = _against_deadlocks(rest)
+            moved = {ord_ for ord_, _ in await db.fetch(Q.settle, *_parameters(run, now, alone=True))}
             if SPECIAL not in moved:
                 for ord_ in moved:
-                    answers[rest[ord_ - 1][0]] = Settled.APPLIED
-                rest = [pair for place, pair in enumerate(rest, 1) if place not in moved]
+                    answers[run[ord_ - 1][0]] = Settled.APPLIED
+                rest = (
+                    [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED] if len(moved) < len(rest) else []
+                )
         if rest:
             for i, answer in (await db.transact(lambda session: _Locked(session).settle(rest, now))).items():
                 answers[i] = answer
@@ -56,6 +59,13 @@ async def settle(db: Database, settlements: Sequence[Settlement], now: int | Non
 
 def _plain(rest: Numbered) -> bool:
     return len({s.job_id for _, s in rest}) == len(rest) and not any(s.follow_ups for _, s in rest)
+
+
+def _against_deadlocks(rest: Numbered) -> Numbered:
+    """In order of id, unless their order decides about places in the line."""
+    if any(s.status is Status.QUEUED for _, s in rest):
+        return rest
+    return sorted(rest, key=lambda pair: pair[1].job_id)
 
 
 class _Locked:
@@ -130,31 +140,21 @@ def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object,
         now,
         alone,
         [s.job_id for s in batch],
-        [s.claim_version for s in batch],
-        _nulls([_FROM[s.from_status] for s in batch]),
-        [s.status.value for s in batch],
-        _zeros([s.starts | s.refund << 1 | s.lease_lost << 2 | s.refreshed << 3 | s.expired_only << 4 for s in batch]),
-        _nulls([s.stage for s in batch]),
-        _nulls([s.progress for s in batch]),
-        _nulls([s.result for s in batch]),
-        _nulls([s.error for s in batch]),
-        _zeros([s.fresh_attempts for s in batch]),
-        _nulls([s.cancel_reason for s in batch]),
-        _zeros([s.delay_ms for s in batch]),
-        _nulls([_OUTCOME[s.outcome] for s in batch]),
-        _nulls([e[0] for e in events]),
-        _nulls([e[1] or None for e in events]),
-        _nulls([None if e[2] == "{}" else e[2] for e in events]),
+        spread([s.claim_version for s in batch]),
+        spread([s.from_status.value for s in batch]),
+        spread([s.status.value for s in batch]),
+        spread([s.starts | s.refund << 1 | s.lease_lost << 2 | s.refreshed << 3 | s.expired_only << 4 for s in batch]),
+        spread([s.stage for s in batch]),
+        spread([s.progress or 0.0 for s in batch]),
+        spread([s.result for s in batch]),
+        spread([s.error for s in batch]),
+        spread([s.fresh_attempts for s in batch]),
+        spread([s.cancel_reason for s in batch]),
+        spread([s.delay_ms for s in batch]),
+        spread([_OUTCOME[s.outcome] for s in batch]),
+        spread([e[0] for e in events]),
+        spread([e[1] for e in events]),
+        spread([e[2] for e in events]),
         *([row[column] for row in kept] for column in range(3)),
         *([row[column] for row in told] for column in range(4)),
     )
-
-
-def _nulls(column: list[Any]) -> list[Any]:
-    """Nothing at all for a column of nothing but NULL."""
-    return [] if column.count(None) == len(column) else column
-
-
-def _zeros(column: list[int]) -> list[int]:
-    """Nothing at all for a column of nothing but zero."""
-    return column if any(column) else []

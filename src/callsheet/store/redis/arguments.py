@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.commands import max_attempts_of
+from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import NewEvent, OnDependencyFailure, Status
 from callsheet.kernel.settlement import Settlement
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.commands import max_attempts_of
 from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict
+from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import Held, NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries

@@ -1,0 +1,90 @@
+"""What a new job must be like before a store sees it: the enqueue command and the checks of a batch."""
+
+from __future__ import annotations
+
+import re
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+from .contracts import lifecycle_of
+from .errors import DependencyCycle, DuplicateJob, InvalidJob
+from .job import NewEvent, NewJob, OnDependencyFailure, Status
+from .lifecycle import MAX_NAME
+from .retry import read_policy
+from .settlement import Settlement
+from .wire import PAYLOAD_LIMIT_BYTES, check_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_PRIORITY = 32_767
+IS_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+
+
+def enqueue(new: NewJob) -> Settlement:
+    """Check a new job; raises InvalidJob. Its settlement has no fence: it creates the job."""
+    lifecycle = lifecycle_of(new.contract)
+    policy = read_policy(new.retry or lifecycle.policy)
+    budget = policy.max_attempts if new.max_attempts is None else new.max_attempts
+    faults = [
+        (not IS_UUID(new.job_id), "job_id must be a UUID in its usual lower-case form"),
+        (not 0 < len(new.kind) <= MAX_NAME, f"kind must have 1 to {MAX_NAME} characters"),
+        (not 0 < len(new.queue) <= MAX_NAME, f"queue must have 1 to {MAX_NAME} characters"),
+        (not new.queue.isprintable() or not new.kind.isprintable(), "queue and kind must be printable text"),
+        (not -MAX_PRIORITY <= new.priority <= MAX_PRIORITY, f"priority must be within ±{MAX_PRIORITY}"),
+        (new.delay_ms < 0, "delay must not be negative; leave it out to run at once"),
+        (new.run_at is not None and new.run_at < 0, "run_at must not be before 1970"),
+        (new.run_at is not None and new.delay_ms > 0, "give either a delay or run_at, not both"),
+        (budget < 1, "max_attempts must be at least 1"),
+        (new.ttl_s is not None and new.ttl_s < 1, "ttl must be at least one second"),
+        (new.concurrency_limit < 1, "concurrency_limit must be at least 1; pause the queue to stop work"),
+        (new.unique_key == "" or new.concurrency_key == "", "keys must not be empty; leave them out instead"),
+        (not _short_and_printable(new), f"keys and ids must be printable text of at most {MAX_NAME} characters"),
+        (
+            bool(new.depends_on)
+            and new.on_dependency_failure is OnDependencyFailure.CANCEL
+            and not lifecycle.allows(lifecycle.word(Status.QUEUED), lifecycle.word(Status.CANCELED)),
+            "this contract cannot cancel a queued job; use on_dependency_failure='run' with depends_on",
+        ),
+    ]
+    for wrong, why in faults:
+        if wrong:
+            raise InvalidJob(f"job {new.job_id}: {why}")
+    event = NewEvent("queued", "gateway.enqueue")
+    return Settlement(new.job_id, 0, Status.QUEUED, Status.QUEUED, event, follow_ups=(new,))
+
+
+def _short_and_printable(new: NewJob) -> bool:
+    key = new.idempotency.key if new.idempotency is not None else None
+    texts = (new.requester_id, new.correlation_id, new.unique_key, new.concurrency_key, key)
+    return all(not text or (len(text) <= MAX_NAME and text.isprintable()) for text in texts)
+
+
+def max_attempts_of(new: NewJob) -> int:
+    """The execution budget a new job starts with: its own, else its policy's."""
+    if new.max_attempts is not None:
+        return new.max_attempts
+    return read_policy(new.retry or lifecycle_of(new.contract).policy).max_attempts
+
+
+def check_batch(batch: Sequence[NewJob], *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
+    """Check each job, that no two share an id or an idempotency key, and that none wait in a circle."""
+    ids: set[str] = set()
+    keys: set[tuple[str, str]] = set()
+    for new in batch:
+        enqueue(new)
+        check_json(new.payload, limit_bytes=payload_limit_bytes)
+        if new.job_id in ids:
+            raise DuplicateJob(f"job id {new.job_id} stands twice in one batch; give each job its own")
+        ids.add(new.job_id)
+        if new.idempotency is not None:
+            key = (new.requester_id, new.idempotency.key)
+            if key in keys:
+                raise InvalidJob(f"idempotency key {key[1]!r} stands twice in one batch; give each request its own")
+            keys.add(key)
+    if not any(new.depends_on for new in batch):
+        return
+    try:
+        TopologicalSorter({new.job_id: new.depends_on for new in batch}).prepare()
+    except CycleError as error:
+        raise DependencyCycle(f"jobs wait for one another: {' → '.join(error.args[1])}") from None
