@@ -19,42 +19,54 @@ SCHEMA = """
 CREATE TABLE jobs (
     job_id uuid PRIMARY KEY,
     seq bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000),
+    requester_id text NOT NULL,
+    contract text NOT NULL,
+    kind text NOT NULL,
     queue text NOT NULL,
     priority smallint NOT NULL,
     status smallint NOT NULL,
+    stage text NOT NULL DEFAULT '',
+    progress float8 NOT NULL DEFAULT 0,
     run_at timestamptz NOT NULL,
     payload text NOT NULL,
     result text,
     worker_id text,
     claim_version integer NOT NULL DEFAULT 0,
     lease_expires_at timestamptz,
+    heartbeat_at timestamptz,
     attempt_count integer NOT NULL DEFAULT 0,
     max_attempts integer NOT NULL,
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
     started_at timestamptz,
-    ended_at timestamptz
+    ended_at timestamptz,
+    event_seq integer NOT NULL DEFAULT 1,
+    event_at timestamptz NOT NULL
 ) WITH (fillfactor = 80);
 CREATE INDEX jobs_ready ON jobs (queue, priority DESC, seq) WHERE status = 0;
 CREATE INDEX jobs_leased ON jobs (lease_expires_at) WHERE status = 1;
 CREATE TABLE events (
-    job_id uuid NOT NULL, seq integer NOT NULL, at timestamptz NOT NULL, type text NOT NULL, data text NOT NULL,
+    job_id uuid NOT NULL, seq integer NOT NULL, at timestamptz NOT NULL, type text NOT NULL, step text NOT NULL,
+    progress float8 NOT NULL, data text NOT NULL,
     PRIMARY KEY (job_id, seq)
 );
 CREATE TABLE attempts (
-    job_id uuid NOT NULL, claim_version integer NOT NULL, worker_id text NOT NULL, started_at timestamptz NOT NULL,
+    job_id uuid NOT NULL, claim_version integer NOT NULL, attempt integer NOT NULL, worker_id text NOT NULL, started_at timestamptz NOT NULL,
     ended_at timestamptz NOT NULL, outcome text NOT NULL,
     PRIMARY KEY (job_id, claim_version)
 );
 """
 ENQUEUE = """
 WITH created AS (
-    INSERT INTO jobs (job_id, queue, priority, status, run_at, payload, max_attempts, created_at, updated_at)
-    SELECT job_id, 'default', 0, 0, now(), payload, 3, now(), now()
+    INSERT INTO jobs (
+        job_id, requester_id, contract, kind, queue, priority, status, run_at, payload, max_attempts, created_at,
+        updated_at, event_at
+    )
+    SELECT job_id, '', 'callsheet', 'bench', 'default', 0, 0, now(), payload, 3, now(), now(), now()
     FROM unnest($1::uuid[], $2::text[]) AS a (job_id, payload)
     RETURNING job_id
 )
-INSERT INTO events SELECT job_id, 1, now(), 'queued', '{}' FROM created
+INSERT INTO events SELECT job_id, 1, now(), 'queued', '', 0, '{}' FROM created
 """
 CLAIM = """
 WITH chosen AS MATERIALIZED (
@@ -63,24 +75,25 @@ WITH chosen AS MATERIALIZED (
 ), claimed AS (
     UPDATE jobs j SET status = 1, worker_id = $2, claim_version = j.claim_version + 1,
         lease_expires_at = now() + $3::integer * interval '1 ms', attempt_count = j.attempt_count + 1,
-        started_at = now(), updated_at = now()
+        heartbeat_at = now(), started_at = now(), updated_at = now(), event_seq = 2, event_at = now()
     FROM chosen c WHERE j.ctid = c.row_id
     RETURNING j.job_id, j.claim_version, j.payload
 ), noted AS (
-    INSERT INTO events SELECT job_id, 2, now(), 'running', '{}' FROM claimed
+    INSERT INTO events SELECT job_id, 2, now(), 'running', '', 0, '{}' FROM claimed
 )
 SELECT job_id, claim_version, payload FROM claimed
 """
 FINISH = """
 WITH ended AS (
-    UPDATE jobs j SET status = 2, result = a.result, lease_expires_at = NULL, ended_at = now(), updated_at = now()
+    UPDATE jobs j SET status = 2, result = a.result, progress = 100, lease_expires_at = NULL, heartbeat_at = NULL,
+        ended_at = now(), updated_at = now(), event_seq = 3, event_at = now()
     FROM unnest($1::uuid[], $2::integer[], $3::text[]) AS a (job_id, claim_version, result)
     WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 1
     RETURNING j.job_id, j.claim_version, j.worker_id, j.started_at
 ), noted AS (
-    INSERT INTO events SELECT job_id, 3, now(), 'done', '{}' FROM ended
+    INSERT INTO events SELECT job_id, 3, now(), 'done', '', 100, '{}' FROM ended
 )
-INSERT INTO attempts SELECT job_id, claim_version, worker_id, started_at, now(), 'succeeded' FROM ended
+INSERT INTO attempts SELECT job_id, claim_version, 1, worker_id, started_at, now(), 'succeeded' FROM ended
 """
 SETTINGS = {
     "jit": "off",

@@ -22,8 +22,8 @@ for i = 1, #ARGV, 2 do
   local key = 'job:' .. id
   redis.call('HSET', key, 'job_id', id, 'task', 'bench', 'payload', payload, 'queue', 'default', 'priority', '0',
     'status', 'queued', 'created_ts', now, 'updated_ts', now, 'run_at', now, 'claim_version', '0', 'attempt_count', '0',
-    'max_attempts', '3')
-  redis.call('XADD', key .. ':events', now .. '-1', 'type', 'queued', 'ts', now, 'step', '', 'data', '{}')
+    'max_attempts', '3', 'ttl_s', '0', 'result', '', 'error', '')
+  redis.call('XADD', key .. ':events', now .. '-1', 'type', 'queued', 'ts', now, 'step', '', 'data', '{}', 'progress', '0')
   redis.call('XADD', 'jobs:stream', '*', 'job_id', id, 'task', 'bench', 'payload', payload)
 end
 """
@@ -41,8 +41,8 @@ for _, entry in ipairs(found[1][2]) do
   local version = redis.call('HINCRBY', key, 'claim_version', 1)
   redis.call('HINCRBY', key, 'attempt_count', 1)
   redis.call('HSET', key, 'status', 'running', 'worker_id', worker, 'lease_expires_at', lease, 'started_at', now,
-    'updated_ts', now)
-  redis.call('XADD', key .. ':events', now .. '-2', 'type', 'running', 'ts', now, 'step', '', 'data', '{}')
+    'heartbeat_at', now, 'updated_ts', now)
+  redis.call('XADD', key .. ':events', now .. '-2', 'type', 'running', 'ts', now, 'step', '', 'data', '{}', 'progress', '0')
   leases[#leases + 1] = lease
   leases[#leases + 1] = id
   claimed[#claimed + 1] = {id, version, entry[1], entry[2][6]}
@@ -59,9 +59,9 @@ for i = 1, #ARGV, 4 do
   local key = 'job:' .. id
   local job = redis.call('HMGET', key, 'claim_version', 'status', 'worker_id', 'started_at')
   if job[1] == version and job[2] == 'running' then
-    redis.call('HSET', key, 'status', 'done', 'result', ARGV[i + 3], 'ended_at', now, 'updated_ts', now,
+    redis.call('HSET', key, 'status', 'done', 'progress', '100', 'result', ARGV[i + 3], 'ended_at', now, 'updated_ts', now,
       'lease_expires_at', '')
-    redis.call('XADD', key .. ':events', now .. '-3', 'type', 'done', 'ts', now, 'step', '', 'data', '{}')
+    redis.call('XADD', key .. ':events', now .. '-3', 'type', 'done', 'ts', now, 'step', '', 'data', '{}', 'progress', '0')
     redis.call('RPUSH', key .. ':attempts', version .. ' ' .. job[3] .. ' ' .. job[4] .. ' ' .. now .. ' succeeded')
     messages[#messages + 1] = ARGV[i + 2]
     leases[#leases + 1] = id

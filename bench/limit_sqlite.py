@@ -19,52 +19,64 @@ SCHEMA = """
 CREATE TABLE jobs (
     seq INTEGER PRIMARY KEY,
     job_id TEXT NOT NULL UNIQUE,
+    requester_id TEXT NOT NULL,
+    contract TEXT NOT NULL,
+    kind TEXT NOT NULL,
     queue TEXT NOT NULL,
     priority INTEGER NOT NULL,
     status INTEGER NOT NULL,
+    stage TEXT NOT NULL DEFAULT '',
+    progress REAL NOT NULL DEFAULT 0,
     run_at INTEGER NOT NULL,
     payload TEXT NOT NULL,
     result TEXT,
     worker_id TEXT,
     claim_version INTEGER NOT NULL DEFAULT 0,
     lease_expires_at INTEGER,
+    heartbeat_at INTEGER,
     attempt_count INTEGER NOT NULL DEFAULT 0,
     max_attempts INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     started_at INTEGER,
-    ended_at INTEGER
+    ended_at INTEGER,
+    event_seq INTEGER NOT NULL DEFAULT 1,
+    event_ms INTEGER NOT NULL
 );
 CREATE INDEX jobs_ready ON jobs (queue, priority DESC, seq) WHERE status = 0;
 CREATE INDEX jobs_leased ON jobs (lease_expires_at) WHERE status = 1;
 CREATE TABLE events (
-    job_id TEXT NOT NULL, seq INTEGER NOT NULL, ms INTEGER NOT NULL, type TEXT NOT NULL, data TEXT NOT NULL,
+    job_id TEXT NOT NULL, seq INTEGER NOT NULL, ms INTEGER NOT NULL, type TEXT NOT NULL, step TEXT NOT NULL,
+    progress REAL NOT NULL, data TEXT NOT NULL,
     PRIMARY KEY (job_id, seq)
 ) WITHOUT ROWID;
 CREATE TABLE attempts (
-    job_id TEXT NOT NULL, claim_version INTEGER NOT NULL, worker_id TEXT NOT NULL, started_at INTEGER NOT NULL,
+    job_id TEXT NOT NULL, claim_version INTEGER NOT NULL, attempt INTEGER NOT NULL, worker_id TEXT NOT NULL, started_at INTEGER NOT NULL,
     ended_at INTEGER NOT NULL, outcome TEXT NOT NULL,
     PRIMARY KEY (job_id, claim_version)
 ) WITHOUT ROWID;
 """
 ENQUEUE = """
-INSERT INTO jobs (job_id, queue, priority, status, run_at, payload, max_attempts, created_at, updated_at)
-VALUES (?1, 'default', 0, 0, ?3, ?2, 3, ?3, ?3)
+INSERT INTO jobs (
+    job_id, requester_id, contract, kind, queue, priority, status, run_at, payload, max_attempts, created_at, updated_at,
+    event_ms
+) VALUES (?1, '', 'callsheet', 'bench', 'default', 0, 0, ?3, ?2, 3, ?3, ?3, ?3)
 """
-EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, '{}')"
+EVENT = "INSERT INTO events VALUES (?1, ?2, ?3, ?4, '', ?5, '{}')"
 CLAIM = """
 UPDATE jobs SET status = 1, worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2,
-    attempt_count = attempt_count + 1, started_at = ?3, updated_at = ?3
+    heartbeat_at = ?3, attempt_count = attempt_count + 1, started_at = ?3, updated_at = ?3, event_seq = 2, event_ms = ?3
 WHERE seq IN (
     SELECT seq FROM jobs WHERE queue = 'default' AND status = 0 ORDER BY priority DESC, seq LIMIT ?4
 )
 RETURNING job_id, claim_version, started_at, payload
 """
 FINISH = """
-UPDATE jobs SET status = 2, result = ?3, lease_expires_at = NULL, ended_at = ?4, updated_at = ?4
+UPDATE jobs SET status = 2, result = ?3, progress = 100, lease_expires_at = NULL, heartbeat_at = NULL, ended_at = ?4,
+    updated_at = ?4, event_seq = 3, event_ms = ?4
 WHERE job_id = ?1 AND claim_version = ?2 AND status = 1
 """
-ATTEMPT = "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, 'succeeded')"
+ATTEMPT = "INSERT INTO attempts VALUES (?1, ?2, 1, ?3, ?4, ?5, 'succeeded')"
 
 
 class LostClaim(Exception):
@@ -101,7 +113,7 @@ class SqliteLimit:
             now = now_ms()
             db.execute("BEGIN IMMEDIATE")
             db.executemany(ENQUEUE, [(job_id, PAYLOAD, now) for job_id in ids])
-            db.executemany(EVENT, [(job_id, 1, now, "queued") for job_id in ids])
+            db.executemany(EVENT, [(job_id, 1, now, "queued", 0.0) for job_id in ids])
             db.execute("COMMIT")
 
     async def drain(self, size: int) -> int:
@@ -122,10 +134,10 @@ class SqliteLimit:
             if db.executemany(FINISH, ends).rowcount != len(claimed):
                 db.execute("ROLLBACK")
                 raise LostClaim
-            db.executemany(EVENT, [(row[0], 3, now, "done") for row in claimed])
+            db.executemany(EVENT, [(row[0], 3, now, "done", 100.0) for row in claimed])
             attempts = [(row[0], row[1], WORKER, row[2], now) for row in claimed]
             db.executemany(ATTEMPT, attempts)
         rows = db.execute(CLAIM, (WORKER, now + LEASE_MS, now, size)).fetchall()
-        db.executemany(EVENT, [(row[0], 2, now, "running") for row in rows])
+        db.executemany(EVENT, [(row[0], 2, now, "running", 0.0) for row in rows])
         db.execute("COMMIT")
         return rows

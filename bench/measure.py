@@ -7,12 +7,12 @@ import json
 import statistics
 import sys
 import time
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import machine
+from callsheet.engine.ids import new_id
 
 PAYLOAD = '{"a":1,"b":"hello"}'
 RESULT = '{"ok":true}'
@@ -44,14 +44,8 @@ def now_ms() -> int:
 
 
 def new_ids(count: int) -> list[str]:
-    return [str(uuid.uuid4()) for _ in range(count)]
-
-
-def rising_ids(count: int) -> list[str]:
-    """Ids that begin with the time and a counter, as UUIDs of version 7 do."""
-    first = now_ms() << 80 | 7 << 76 | 2 << 62
-    tails = (uuid.uuid4().int % 2**48 for _ in range(count))
-    return [str(uuid.UUID(int=first | n >> 12 << 64 | n % 4096 << 48 | tail)) for n, tail in enumerate(tails)]
+    """Ids as the engine makes them; both sides get the same."""
+    return [new_id() for _ in range(count)]
 
 
 def say(text: str) -> None:

@@ -84,15 +84,11 @@ def _store(found: dict[str, Any]) -> list[str]:
     for record in found.values():
         for subject in record["measured"]["subjects"]:
             rows = [
-                (_label(row), f"{row['jobs']:,}", *_verdict(row["enqueue"]), *_verdict(row["drain"]))
+                (str(row["batch"]), f"{row['jobs']:,}", *_verdict(row["enqueue"]), *_verdict(row["drain"]))
                 for row in subject["rows"]
             ]
             parts += [f"### {subject['name']}", _table(header, rows)]
     return parts
-
-
-def _label(row: dict[str, Any]) -> str:
-    return f"{row['batch']}, rising ids" if row["rising_ids"] else str(row["batch"])
 
 
 def _verdict(v: dict[str, Any]) -> tuple[str, str, str]:

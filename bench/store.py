@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from bench.limit_postgres import PostgresLimit
 from bench.limit_redis import RedisLimit
 from bench.limit_sqlite import SqliteLimit
-from bench.measure import LEASE_MS, PAYLOAD, RESULT, WORKER, Spread, keep, new_ids, rising_ids, say
+from bench.measure import LEASE_MS, PAYLOAD, RESULT, WORKER, Spread, keep, new_ids, say
 from bench.places import fresh, server_versions
 from bench.side import Rates, Side, cut, overlap, run
 from callsheet.kernel import commands
@@ -17,7 +17,6 @@ from callsheet.store import store_from_url
 from callsheet.store.protocol import ClaimRequest, Settled, Store
 
 BATCHES = (1, 20, 100, 200, 500)
-RISING = 100
 JOBS = {1: 1_000, 20: 5_000}
 MANY = 10_000
 QUICK_SHARE = 5
@@ -84,14 +83,13 @@ async def measure(kind: str, *, quick: bool) -> None:
     for subject in SUBJECTS:
         if subject.kind == kind:
             rows = [await _compare(subject, size, quick=quick) for size in BATCHES]
-            rows.append(await _compare(subject, RISING, rising=True, quick=quick))
             found.append({"name": subject.name, "rows": rows})
     keep(f"store-{kind}", {"subjects": found, "servers": await server_versions()}, quick=quick)
 
 
-async def _compare(subject: Subject, size: int, *, quick: bool, rising: bool = False) -> dict[str, Any]:
+async def _compare(subject: Subject, size: int, *, quick: bool) -> dict[str, Any]:
     count = JOBS.get(size, MANY) // (QUICK_SHARE if quick else 1)
-    ids = (rising_ids if rising else new_ids)(count)
+    ids = new_ids(count)
     ours: list[Rates] = []
     limit: list[Rates] = []
     for _ in range(QUICK_ROUNDS if quick else ROUNDS):
@@ -101,13 +99,13 @@ async def _compare(subject: Subject, size: int, *, quick: bool, rising: bool = F
             limit.append(await run(subject.limit(url), ids, size))
     verbs = {verb: _verdict([r[i] for r in ours], [r[i] for r in limit]) for i, verb in enumerate(Rates._fields)}
     say(
-        f"{subject.name}, batch {size}{', rising ids' if rising else ''}: "
+        f"{subject.name}, batch {size}: "
         + "; ".join(
             f"{verb} {v['ours'].median:,.0f}/s of {v['limit'].median:,.0f}/s = {v['ratio']:.2f}"
             for verb, v in verbs.items()
         )
     )
-    return {"batch": size, "rising_ids": rising, "jobs": count, **verbs}
+    return {"batch": size, "jobs": count, **verbs}
 
 
 def _verdict(ours: list[float], limit: list[float]) -> dict[str, Any]:

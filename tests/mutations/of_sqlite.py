@@ -58,7 +58,7 @@ SQLITE = [
     ),
     sqlite(
         "claim takes only what is in line",
-        "WHERE queue = ?5 AND status = 'queued' AND held IS NULL",
+        "WHERE queue = ?5 AND position > 0",
         "WHERE queue = ?5 AND status = 'queued'",
         f"{DEPENDENCIES}::test_a_job_waits_for_all_that_it_depends_on",
     ),
@@ -91,8 +91,8 @@ SQLITE = [
     ),
     sqlite(
         "a requester finds only his own",
-        "WHERE requester_id = ?2 AND (?1 IS NULL OR seq < ?1)",
-        "WHERE ?2 = ?2 AND (?1 IS NULL OR seq < ?1)",
+        "WHERE requester_id = ?2 AND requester_id <> '' AND (?1",
+        "WHERE ?2 = ?2 AND (?1",
         ENQUEUE,
     ),
     sqlite(

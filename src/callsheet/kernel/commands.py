@@ -79,14 +79,15 @@ def succeed(
     lifecycle_of(job.contract).check(job, "succeed", Status.SUCCEEDED)
     if follow_ups:
         check_batch(follow_ups)
-    event = NewEvent("done", job.stage)
-    return _move(
-        job,
+    return Settlement(
+        job.job_id,
+        job.claim_version,
+        job.status,
         Status.SUCCEEDED,
-        event,
+        NewEvent("done", job.stage),
+        progress=100.0,
         outcome=Outcome.SUCCEEDED,
         result=result,
-        progress=100.0,
         outbox=outbox,
         follow_ups=follow_ups,
     )

@@ -6,6 +6,7 @@ Nothing else branches on which contract a job came from. The six tables are in `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from .errors import IllegalMove
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     from .job import Job
 
 
+State = tuple[Status, str, bool]  # a status, a stage, and whether the job was ever started
 MAX_NAME = 200  # characters of a name: of a kind, a queue, a stage, a key
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lifecycle:
     """One contract's words and moves.
 
@@ -61,11 +63,20 @@ class Lifecycle:
 
     def check(self, job: Job, command: str, status: Status, stage: str | None = None) -> None:
         """Raise IllegalMove unless the contract allows `command` to take the job to `status`."""
-        before = self.word_of(job)
-        started = job.started_at is not None or command == "start"
-        after = self.word(status, job.stage if stage is None else stage, started=started)
-        if not self.allows(before, after):
+        started = job.started_at is not None
+        target = (status, job.stage if stage is None else stage, started or command == "start")
+        if not _legal(self, (job.status, job.stage, started), target):
+            before, after = self.word_of(job), self.word(status, target[1], started=target[2])
             raise illegal(job, command, f"{before or job.status} to {after or stage or status}")
+
+
+@lru_cache(maxsize=8192)
+def _legal(lifecycle: Lifecycle, before: State, after: State) -> bool:
+    """Whether a contract allows a move; asked for every settlement, so the answers are kept."""
+    (status, stage, started), (to_status, to_stage, to_started) = before, after
+    return lifecycle.allows(
+        lifecycle.word(status, stage, started=started), lifecycle.word(to_status, to_stage, started=to_started)
+    )
 
 
 def illegal(job: Job, command: str, why: str) -> IllegalMove:

@@ -8,7 +8,7 @@ UPDATE counters SET value = value + ?1 WHERE name = 'position' RETURNING value;
 INSERT INTO inbox_jobs (
     seq, position, job_id, requester_id, contract, kind, queue, priority, held, run_at, payload, max_attempts, retry,
     created_at, updated_at, event_ms, unique_key, concurrency_key, on_dependency_failure, ttl_s, correlation_id
-) VALUES (?1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?13, ?14, ?15, ?16, ?17, ?18);
+) VALUES (?1, CASE WHEN ?8 IS NULL THEN ?1 ELSE 0 END, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?13, ?14, ?15, ?16, ?17, ?18);
 
 -- name: event
 INSERT INTO job_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
@@ -36,29 +36,29 @@ SELECT status FROM inbox_jobs WHERE job_id = ?1;
 INSERT INTO job_dependencies (depends_on, job_id) VALUES (?1, ?2);
 
 -- name: block
-UPDATE inbox_jobs SET held = 'dependency', blocked_by = ?2, broken_by = ?3 WHERE job_id = ?1;
+UPDATE inbox_jobs SET held = 'dependency', position = 0, blocked_by = ?2, broken_by = ?3 WHERE job_id = ?1;
 
 -- name: claim
 UPDATE inbox_jobs SET
-    status = 'running', worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2, heartbeat_at = ?3,
-    updated_at = max(?3, event_ms),
+    status = 'running', position = -position, worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2,
+    heartbeat_at = ?3, updated_at = max(?3, event_ms),
     attempt_count = attempt_count + ?4,
     attempt_started_at = CASE WHEN ?4 THEN max(?3, event_ms) END,
     started_at = CASE WHEN ?4 THEN coalesce(started_at, max(?3, event_ms)) ELSE started_at END,
     event_seq = event_seq + ?4,
     event_ms = CASE WHEN ?4 THEN max(?3, event_ms) ELSE event_ms END
 WHERE seq IN (
-    SELECT seq FROM inbox_jobs WHERE queue = ?5 AND status = 'queued' AND held IS NULL
+    SELECT seq FROM inbox_jobs WHERE queue = ?5 AND position > 0
     ORDER BY priority DESC, position LIMIT ?6
 )
 RETURNING *;
 
 -- name: due
 SELECT seq, concurrency_key FROM inbox_jobs
-WHERE queue = ?1 AND status = 'queued' AND held = 'delay' AND run_at <= ?2 ORDER BY run_at, seq LIMIT ?3;
+WHERE queue = ?1 AND held = 'delay' AND run_at <= ?2 ORDER BY run_at, seq LIMIT ?3;
 
 -- name: delayed_queues
-SELECT DISTINCT queue FROM inbox_jobs WHERE status = 'queued' AND held = 'delay';
+SELECT DISTINCT queue FROM inbox_jobs WHERE held = 'delay';
 
 -- name: line_up
 UPDATE inbox_jobs SET held = NULL, position = ?2 WHERE seq = ?1;
@@ -73,11 +73,11 @@ SELECT max_running - (
 ) FROM concurrency_limits WHERE concurrency_key = ?1;
 
 -- name: next_for_slot
-SELECT seq FROM inbox_jobs WHERE concurrency_key = ?1 AND status = 'queued' AND held = 'slot'
+SELECT seq FROM inbox_jobs WHERE concurrency_key = ?1 AND held = 'slot'
 ORDER BY priority DESC, seq LIMIT ?2;
 
 -- name: keys_waiting
-SELECT DISTINCT concurrency_key FROM inbox_jobs WHERE status = 'queued' AND held = 'slot';
+SELECT DISTINCT concurrency_key FROM inbox_jobs WHERE held = 'slot';
 
 -- name: heartbeat
 UPDATE inbox_jobs SET lease_expires_at = ?3, heartbeat_at = ?4
@@ -116,7 +116,8 @@ UPDATE inbox_jobs SET
     ended_at = CASE WHEN ?4 IN ('queued', 'running') THEN NULL ELSE max(?5, event_ms) END,
     worker_id = CASE WHEN ?4 = 'queued' THEN NULL ELSE worker_id END,
     run_at = CASE WHEN ?4 = 'queued' THEN ?5 + ?16 ELSE run_at END,
-    position = CASE WHEN ?4 = 'queued' THEN ?17 ELSE position END,
+    position = CASE WHEN ?4 = 'running' THEN position WHEN ?4 = 'queued' AND ?16 = 0 AND concurrency_key IS NULL THEN ?17
+        ELSE 0 END,
     held = CASE WHEN ?4 <> 'queued' THEN NULL WHEN ?16 > 0 THEN 'delay'
         WHEN concurrency_key IS NOT NULL THEN 'slot' END,
     event_seq = event_seq + ?18,
@@ -163,17 +164,17 @@ DELETE FROM job_dependencies WHERE depends_on = ?1 AND job_id = ?2;
 
 -- name: unblock
 UPDATE inbox_jobs SET blocked_by = blocked_by - 1, held = CASE WHEN blocked_by > 1 THEN 'dependency' ELSE ?2 END,
-    position = ?3
+    position = CASE WHEN blocked_by > 1 OR ?2 IS NOT NULL THEN 0 ELSE ?3 END
 WHERE seq = ?1;
 
 -- name: break_dependent
 UPDATE inbox_jobs SET broken_by = coalesce(broken_by, ?2) WHERE seq = ?1;
 
 -- name: expired
-SELECT * FROM inbox_jobs WHERE status = 'running' AND lease_expires_at < ?1 ORDER BY lease_expires_at LIMIT ?2;
+SELECT * FROM inbox_jobs WHERE lease_expires_at IS NOT NULL AND lease_expires_at < ?1 ORDER BY lease_expires_at LIMIT ?2;
 
 -- name: broken
-SELECT * FROM inbox_jobs WHERE status = 'queued' AND broken_by IS NOT NULL ORDER BY seq LIMIT ?1;
+SELECT * FROM inbox_jobs WHERE held = 'dependency' AND broken_by IS NOT NULL ORDER BY seq LIMIT ?1;
 
 -- name: prunable
 SELECT job_id FROM inbox_jobs
@@ -214,7 +215,7 @@ ORDER BY seq DESC LIMIT ?9;
 
 -- name: find_of_requester
 SELECT * FROM inbox_jobs
-WHERE requester_id = ?2 AND (?1 IS NULL OR seq < ?1) AND (?3 IS NULL OR kind = ?3)
+WHERE requester_id = ?2 AND requester_id <> '' AND (?1 IS NULL OR seq < ?1) AND (?3 IS NULL OR kind = ?3)
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)

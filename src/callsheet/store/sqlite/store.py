@@ -141,7 +141,7 @@ class SqliteStore:
             statuses,
             query.limit,
         )
-        sql = Q.find if query.requester_id is None else Q.find_of_requester
+        sql = Q.find_of_requester if query.requester_id else Q.find
         rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
         return JobPage([job_of(row) for row in rows], str(rows[-1][0]) if len(rows) == query.limit else None)
 
