@@ -33,7 +33,8 @@ SET LOCAL enable_mergejoin = off; SET LOCAL jit = off;
 SELECT 1;
 
 -- name: notify
-SELECT pg_notify('callsheet', $1);
+-- A wake-up need not survive a crash, and must not make the disk sync a hundred times a second.
+SELECT set_config('synchronous_commit', 'off', true), pg_notify('callsheet', $1);
 
 -- name: enqueue
 -- The ordered subquery makes nextval() follow the batch; its ORDER BY keeps it from being pulled up.
