@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 import asyncpg
@@ -15,85 +16,51 @@ import asyncpg
 from bench.measure import LEASE_MS, PAYLOAD, RESULT, WORKER
 from bench.side import cut, overlap
 
-SCHEMA = """
-CREATE TABLE jobs (
-    job_id uuid PRIMARY KEY,
-    seq bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000),
-    requester_id text NOT NULL,
-    contract text NOT NULL,
-    kind text NOT NULL,
-    queue text NOT NULL,
-    priority smallint NOT NULL,
-    status smallint NOT NULL,
-    stage text NOT NULL DEFAULT '',
-    progress float8 NOT NULL DEFAULT 0,
-    run_at timestamptz NOT NULL,
-    payload text NOT NULL,
-    result text,
-    worker_id text,
-    claim_version integer NOT NULL DEFAULT 0,
-    lease_expires_at timestamptz,
-    heartbeat_at timestamptz,
-    attempt_count integer NOT NULL DEFAULT 0,
-    max_attempts integer NOT NULL,
-    created_at timestamptz NOT NULL,
-    updated_at timestamptz NOT NULL,
-    started_at timestamptz,
-    ended_at timestamptz,
-    event_seq integer NOT NULL DEFAULT 1,
-    event_at timestamptz NOT NULL
-) WITH (fillfactor = 80);
-CREATE INDEX jobs_ready ON jobs (queue, priority DESC, seq) WHERE status = 0;
-CREATE INDEX jobs_leased ON jobs (lease_expires_at) WHERE status = 1;
-CREATE TABLE events (
-    job_id uuid NOT NULL, seq integer NOT NULL, at timestamptz NOT NULL, type text NOT NULL, step text NOT NULL,
-    progress float8 NOT NULL, data text NOT NULL,
-    PRIMARY KEY (job_id, seq)
-);
-CREATE TABLE attempts (
-    job_id uuid NOT NULL, claim_version integer NOT NULL, attempt integer NOT NULL, worker_id text NOT NULL, started_at timestamptz NOT NULL,
-    ended_at timestamptz NOT NULL, outcome text NOT NULL,
-    PRIMARY KEY (job_id, claim_version)
-);
-"""
+SCHEMA = files("callsheet.store.postgres").joinpath("schema.sql").read_text("utf-8")
 ENQUEUE = """
-WITH created AS (
-    INSERT INTO jobs (
-        job_id, requester_id, contract, kind, queue, priority, status, run_at, payload, max_attempts, created_at,
-        updated_at, event_at
+WITH clock AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now), created AS (
+    INSERT INTO inbox_jobs (
+        seq, position, job_id, requester_id, contract, kind, queue, priority, run_at, payload, max_attempts, created_at,
+        updated_at, event_ms
     )
-    SELECT job_id, '', 'callsheet', 'bench', 'default', 0, 0, now(), payload, 3, now(), now(), now()
-    FROM unnest($1::uuid[], $2::text[]) AS a (job_id, payload)
-    RETURNING job_id
+    SELECT seq, seq, job_id, '', 'callsheet', 'bench', 'default', 0, now, payload, 3, now, now, now
+    FROM clock, (SELECT nextval('inbox_jobs_line') AS seq, a.* FROM unnest($1::uuid[], $2::text[]) AS a (job_id, payload)) n
+    RETURNING seq, job_id, event_ms
+), registered AS (
+    INSERT INTO job_register SELECT seq, job_id, '' FROM created
 )
-INSERT INTO events SELECT job_id, 1, now(), 'queued', '', 0, '{}' FROM created
+INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', '', 0, '{}' FROM created
 """
 CLAIM = """
-WITH chosen AS MATERIALIZED (
-    SELECT ctid AS row_id FROM jobs WHERE queue = 'default' AND status = 0
-    ORDER BY priority DESC, seq LIMIT $1::bigint FOR UPDATE SKIP LOCKED
+WITH clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
+), chosen AS MATERIALIZED (
+    SELECT ctid AS row_id FROM inbox_jobs WHERE queue = 'default' AND status = 'queued' AND held IS NULL
+    ORDER BY priority DESC, position LIMIT $1::bigint FOR UPDATE SKIP LOCKED
 ), claimed AS (
-    UPDATE jobs j SET status = 1, worker_id = $2, claim_version = j.claim_version + 1,
-        lease_expires_at = now() + $3::integer * interval '1 ms', attempt_count = j.attempt_count + 1,
-        heartbeat_at = now(), started_at = now(), updated_at = now(), event_seq = 2, event_at = now()
-    FROM chosen c WHERE j.ctid = c.row_id
-    RETURNING j.job_id, j.claim_version, j.payload
+    UPDATE inbox_jobs j SET status = 'running', worker_id = $2, claim_version = j.claim_version + 1,
+        lease_expires_at = now + $3::integer, heartbeat_at = now, attempt_count = j.attempt_count + 1,
+        started_at = now, attempt_started_at = now, updated_at = now, event_seq = 2, event_ms = now
+    FROM chosen c, clock WHERE j.ctid = c.row_id
+    RETURNING j.job_id, j.claim_version, j.payload, j.event_ms
 ), noted AS (
-    INSERT INTO events SELECT job_id, 2, now(), 'running', '', 0, '{}' FROM claimed
+    INSERT INTO job_events SELECT job_id, 2, event_ms, 'running', '', 0, '{}' FROM claimed
 )
 SELECT job_id, claim_version, payload FROM claimed
 """
 FINISH = """
-WITH ended AS (
-    UPDATE jobs j SET status = 2, result = a.result, progress = 100, lease_expires_at = NULL, heartbeat_at = NULL,
-        ended_at = now(), updated_at = now(), event_seq = 3, event_at = now()
-    FROM unnest($1::uuid[], $2::integer[], $3::text[]) AS a (job_id, claim_version, result)
-    WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 1
-    RETURNING j.job_id, j.claim_version, j.worker_id, j.started_at
+WITH clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
+), ended AS (
+    UPDATE inbox_jobs j SET status = 'succeeded', result = a.result, progress = 100, lease_expires_at = NULL,
+        heartbeat_at = NULL, attempt_started_at = NULL, ended_at = now, updated_at = now, event_seq = 3, event_ms = now
+    FROM unnest($1::uuid[], $2::integer[], $3::text[]) AS a (job_id, claim_version, result), clock
+    WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 'running'
+    RETURNING j.job_id, j.claim_version, j.worker_id, j.started_at, j.ended_at
 ), noted AS (
-    INSERT INTO events SELECT job_id, 3, now(), 'done', '', 100, '{}' FROM ended
+    INSERT INTO job_events SELECT job_id, 3, ended_at, 'done', '', 100, '{}' FROM ended
 )
-INSERT INTO attempts SELECT job_id, claim_version, 1, worker_id, started_at, now(), 'succeeded' FROM ended
+INSERT INTO job_attempts SELECT job_id, claim_version, 1, worker_id, started_at, ended_at, 'succeeded', NULL FROM ended
 """
 SETTINGS = {
     "jit": "off",

@@ -1,7 +1,7 @@
-"""The Redis loop one would write by hand: the same hash, streams and events as the store's, and nothing else.
+"""The Redis loop one would write by hand: the same keys, rows and events as the store's, and nothing else.
 
 Three scripts; one connection claims while another ends what was claimed before. The line is the contract's stream with
-its consumer group. No slots, no delays, no dependencies, no idempotency, no indexes for reading, no hints.
+its consumer group. No slots, no delays, no dependencies, no idempotency, no hints.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bench.side import cut, overlap
 ENQUEUE = """
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
+local last, all = redis.call('INCRBY', 'jobs:seq', #ARGV / 2), {}
 for i = 1, #ARGV, 2 do
   local id, payload = ARGV[i], ARGV[i + 1]
   local key = 'job:' .. id
@@ -25,7 +26,10 @@ for i = 1, #ARGV, 2 do
     'max_attempts', '3', 'ttl_s', '0', 'result', '', 'error', '')
   redis.call('XADD', key .. ':events', now .. '-1', 'type', 'queued', 'ts', now, 'step', '', 'data', '{}', 'progress', '0')
   redis.call('XADD', 'jobs:stream', '*', 'job_id', id, 'task', 'bench', 'payload', payload)
+  all[i], all[i + 1] = last - #ARGV / 2 + (i + 1) / 2, id
 end
+redis.call('ZADD', 'jobs:all', unpack(all))
+redis.call('HINCRBY', 'jobs:counts', 'queued:default', #ARGV / 2)
 """
 CLAIM = """
 local worker, limit, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -48,12 +52,14 @@ for _, entry in ipairs(found[1][2]) do
   claimed[#claimed + 1] = {id, version, entry[1], entry[2][6]}
 end
 redis.call('ZADD', 'jobs:leases', unpack(leases))
+redis.call('HINCRBY', 'jobs:counts', 'queued:default', -#claimed)
+redis.call('HINCRBY', 'jobs:counts', 'running:default', #claimed)
 return claimed
 """
 FINISH = """
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
-local messages, leases = {}, {}
+local messages, leases, ended = {}, {}, {}
 for i = 1, #ARGV, 4 do
   local id, version = ARGV[i], ARGV[i + 1]
   local key = 'job:' .. id
@@ -65,10 +71,15 @@ for i = 1, #ARGV, 4 do
     redis.call('RPUSH', key .. ':attempts', version .. ' ' .. job[3] .. ' ' .. job[4] .. ' ' .. now .. ' succeeded')
     messages[#messages + 1] = ARGV[i + 2]
     leases[#leases + 1] = id
+    ended[#ended + 1] = now
+    ended[#ended + 1] = id
   end
 end
 if #messages > 0 then
   redis.call('ZREM', 'jobs:leases', unpack(leases))
+  redis.call('ZADD', 'jobs:ended', unpack(ended))
+  redis.call('HINCRBY', 'jobs:counts', 'running:default', -#messages)
+  redis.call('HINCRBY', 'jobs:counts', 'succeeded:default', #messages)
   redis.call('XACK', 'jobs:stream', 'workers', unpack(messages))
   redis.call('XDEL', 'jobs:stream', unpack(messages))
 end

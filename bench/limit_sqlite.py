@@ -1,4 +1,4 @@
-"""The SQLite loop one would write by hand: the same rows and events as the store's, and nothing else.
+"""The SQLite loop one would write by hand for the same rows and events: the store's own tables, and nothing else.
 
 One connection, and one transaction that ends the last batch and claims the next: a commit for each batch is the
 least that an exclusive, leased claim can do. No slots, no dependencies, no idempotency, no hints.
@@ -8,75 +8,36 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from importlib.resources import files
 
 from bench.measure import LEASE_MS, PAYLOAD, RESULT, WORKER, now_ms
 from bench.side import cut
 
 Rows = list[tuple[object, ...]]
-QUEUED, RUNNING, DONE = 0, 1, 2
 
-SCHEMA = """
-CREATE TABLE jobs (
-    seq INTEGER PRIMARY KEY,
-    job_id TEXT NOT NULL UNIQUE,
-    requester_id TEXT NOT NULL,
-    contract TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    queue TEXT NOT NULL,
-    priority INTEGER NOT NULL,
-    status INTEGER NOT NULL,
-    stage TEXT NOT NULL DEFAULT '',
-    progress REAL NOT NULL DEFAULT 0,
-    run_at INTEGER NOT NULL,
-    payload TEXT NOT NULL,
-    result TEXT,
-    worker_id TEXT,
-    claim_version INTEGER NOT NULL DEFAULT 0,
-    lease_expires_at INTEGER,
-    heartbeat_at INTEGER,
-    attempt_count INTEGER NOT NULL DEFAULT 0,
-    max_attempts INTEGER NOT NULL,
-    created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
-    started_at INTEGER,
-    ended_at INTEGER,
-    event_seq INTEGER NOT NULL DEFAULT 1,
-    event_ms INTEGER NOT NULL
-);
-CREATE INDEX jobs_ready ON jobs (queue, priority DESC, seq) WHERE status = 0;
-CREATE INDEX jobs_leased ON jobs (lease_expires_at) WHERE status = 1;
-CREATE TABLE events (
-    job_id TEXT NOT NULL, seq INTEGER NOT NULL, ms INTEGER NOT NULL, type TEXT NOT NULL, step TEXT NOT NULL,
-    progress REAL NOT NULL, data TEXT NOT NULL,
-    PRIMARY KEY (job_id, seq)
-) WITHOUT ROWID;
-CREATE TABLE attempts (
-    job_id TEXT NOT NULL, claim_version INTEGER NOT NULL, attempt INTEGER NOT NULL, worker_id TEXT NOT NULL, started_at INTEGER NOT NULL,
-    ended_at INTEGER NOT NULL, outcome TEXT NOT NULL,
-    PRIMARY KEY (job_id, claim_version)
-) WITHOUT ROWID;
-"""
+SCHEMA = files("callsheet.store.sqlite").joinpath("schema.sql").read_text("utf-8")
 ENQUEUE = """
-INSERT INTO jobs (
-    job_id, requester_id, contract, kind, queue, priority, status, run_at, payload, max_attempts, created_at, updated_at,
-    event_ms
-) VALUES (?1, '', 'callsheet', 'bench', 'default', 0, 0, ?3, ?2, 3, ?3, ?3, ?3)
+INSERT INTO inbox_jobs (
+    seq, position, job_id, requester_id, contract, kind, queue, priority, run_at, payload, max_attempts, created_at,
+    updated_at, event_ms
+) VALUES (?1, ?1, ?2, '', 'callsheet', 'bench', 'default', 0, ?4, ?3, 3, ?4, ?4, ?4)
 """
-EVENT = "INSERT INTO events VALUES (?1, ?2, ?3, ?4, '', ?5, '{}')"
+EVENT = "INSERT INTO job_events VALUES (?1, ?2, ?3, ?4, '', ?5, '{}')"
 CLAIM = """
-UPDATE jobs SET status = 1, worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2,
-    heartbeat_at = ?3, attempt_count = attempt_count + 1, started_at = ?3, updated_at = ?3, event_seq = 2, event_ms = ?3
+UPDATE inbox_jobs SET status = 'running', position = -position, worker_id = ?1, claim_version = claim_version + 1,
+    lease_expires_at = ?2, heartbeat_at = ?3, attempt_count = attempt_count + 1, started_at = ?3,
+    attempt_started_at = ?3, updated_at = ?3, event_seq = 2, event_ms = ?3
 WHERE seq IN (
-    SELECT seq FROM jobs WHERE queue = 'default' AND status = 0 ORDER BY priority DESC, seq LIMIT ?4
+    SELECT seq FROM inbox_jobs WHERE queue = 'default' AND position > 0 ORDER BY priority DESC, position LIMIT ?4
 )
 RETURNING job_id, claim_version, started_at, payload
 """
 FINISH = """
-UPDATE jobs SET status = 2, result = ?3, progress = 100, lease_expires_at = NULL, heartbeat_at = NULL, ended_at = ?4,
-    updated_at = ?4, event_seq = 3, event_ms = ?4
-WHERE job_id = ?1 AND claim_version = ?2 AND status = 1
+UPDATE inbox_jobs SET status = 'succeeded', result = ?3, progress = 100, lease_expires_at = NULL, heartbeat_at = NULL,
+    attempt_started_at = NULL, ended_at = ?4, updated_at = ?4, event_seq = 3, event_ms = ?4
+WHERE job_id = ?1 AND claim_version = ?2 AND status = 'running'
 """
-ATTEMPT = "INSERT INTO attempts VALUES (?1, ?2, 1, ?3, ?4, ?5, 'succeeded')"
+ATTEMPT = "INSERT INTO job_attempts VALUES (?1, ?2, 1, ?3, ?4, ?5, 'succeeded', NULL)"
 
 
 class LostClaim(Exception):
@@ -109,10 +70,12 @@ class SqliteLimit:
 
     async def enqueue(self, batches: Sequence[Sequence[str]]) -> None:
         db = self._db
+        seq = 0
         for ids in batches:
             now = now_ms()
             db.execute("BEGIN IMMEDIATE")
-            db.executemany(ENQUEUE, [(job_id, PAYLOAD, now) for job_id in ids])
+            db.executemany(ENQUEUE, [(seq + n, job_id, PAYLOAD, now) for n, job_id in enumerate(ids, 1)])
+            seq += len(ids)
             db.executemany(EVENT, [(job_id, 1, now, "queued", 0.0) for job_id in ids])
             db.execute("COMMIT")
 
