@@ -88,6 +88,29 @@ async def test_a_batch_settles_each_on_its_own(kit: Kit) -> None:
     assert (await kit.get(c.job_id)).result == '"x"'
 
 
+@pytest.mark.guarantee("S11", "S12")
+async def test_a_batch_of_ends_is_fenced_one_by_one(kit: Kit) -> None:
+    texts = [f'"ü\u2028\\u0000 \U0001f3ac {n}"' for n in range(6)]
+    jobs = [await kit.running() for _ in texts]
+    keyed = await kit.running(concurrency_key="k")
+    waiting = await kit.add(concurrency_key="k")
+    await kit.settle(commands.release(jobs[1]), commands.cancel(jobs[2]))
+    await kit.claim(worker="w2")
+    batch = [commands.succeed(job, text) for job, text in zip(jobs, texts, strict=True)]
+    answers = await kit.settle(*batch, commands.succeed(keyed))
+    stale = {1, 2}
+    assert answers == [Settled.STALE if n in stale else Settled.APPLIED for n in range(7)]
+    for n, job in enumerate(jobs):
+        after = await kit.get(job.job_id)
+        if n in stale:
+            assert after.result is None
+            assert "done" not in await kit.types(job.job_id)
+        else:
+            assert (after.status, after.result, after.progress) == (Status.SUCCEEDED, texts[n], 100.0)
+            assert (await kit.types(job.job_id))[-1] == "done"
+    assert [j.job_id for j in await kit.claim()] == [waiting]
+
+
 @pytest.mark.guarantee("S12")
 async def test_one_job_may_move_twice_in_a_batch(kit: Kit) -> None:
     await kit.add()

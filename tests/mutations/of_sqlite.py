@@ -14,16 +14,21 @@ FENCE = "WHERE job_id = ?1 AND claim_version = ?2 AND status = ?3 AND (?19 = 0 O
 SQLITE = [
     sqlite(
         "fence of ends: version",
-        "if s.claim_version != version or s.event is None",
-        "if s.event is None",
-        f"{LEASE}::test_a_lost_lease_requeues_and_fences_the_worker",
-        file="settle.py",
+        " AND j.claim_version = json_extract(asked.value, '$[1]')\n",
+        "\n",
+        f"{SETTLE}::test_a_batch_of_ends_is_fenced_one_by_one",
     ),
     sqlite(
         "fence of ends: status",
-        "asked.value WHERE j.status = 'running'",
-        "asked.value WHERE 1",
-        f"{LEASE}::test_a_lost_lease_requeues_and_fences_the_worker",
+        "AND j.status = 'running' AND j.concurrency_key IS NULL",
+        "AND j.concurrency_key IS NULL",
+        f"{SETTLE}::test_a_batch_of_ends_is_fenced_one_by_one",
+    ),
+    sqlite(
+        "ends with a key go one by one",
+        "AND j.status = 'running' AND j.concurrency_key IS NULL",
+        "AND j.status = 'running'",
+        f"{SETTLE}::test_a_batch_of_ends_is_fenced_one_by_one",
     ),
     sqlite("fence of settle: version", FENCE, FENCE.replace("claim_version = ?2", "?2 = ?2"), STALE),
     sqlite(

@@ -5,6 +5,7 @@ Each raises IllegalMove when the job's status or its contract does not allow the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from .apply import begin
@@ -84,13 +85,18 @@ def succeed(
         job.claim_version,
         job.status,
         Status.SUCCEEDED,
-        NewEvent("done", job.stage),
+        _done(job.stage),
         progress=100.0,
         outcome=Outcome.SUCCEEDED,
         result=result,
         outbox=outbox,
         follow_ups=follow_ups,
     )
+
+
+@lru_cache(maxsize=256)
+def _done(stage: str) -> NewEvent:
+    return NewEvent("done", stage)
 
 
 def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:

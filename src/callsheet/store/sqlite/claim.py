@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries
-from callsheet.store.rows import in_line, job_of
 
 from .line import line_up_due
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callsheet.kernel.job import Claim, Job
+    from callsheet.kernel.job import Claim
     from callsheet.store.protocol import ClaimRequest
 
     from .connection import Db
 
 Q = Queries("callsheet.store.sqlite")
+_POLICY = {policy.value: policy for policy in OnDependencyFailure}
 
 
 def claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
     """Fill the request queue by queue; due jobs take their place at the end, and a short claim looks again."""
     paused = {row[0] for row in db.execute(Q.paused).fetchall()}
-    rows: list[tuple[object, ...]] = []
+    jobs: list[Job] = []
     for queue in dict.fromkeys(request.queues):
-        if queue in paused or len(rows) >= request.limit:
+        if queue in paused or len(jobs) >= request.limit:
             continue
-        rows += _take(db, request, queue, now, request.limit - len(rows))
-        if line_up_due(db, queue, now) and len(rows) < request.limit:
-            rows += _take(db, request, queue, now, request.limit - len(rows))
-    jobs = [job_of(row) for row in rows]
-    if request.start:
-        db.executemany(
-            Q.event,
-            [(job.job_id, job.event_seq, job.event_ms, "running", job.stage, job.progress, "{}") for job in jobs],
-        )
+        jobs += _take(db, request, queue, now, request.limit - len(jobs))
+        if line_up_due(db, queue, now) and len(jobs) < request.limit:
+            jobs += _take(db, request, queue, now, request.limit - len(jobs))
     return jobs
 
 
@@ -49,6 +44,30 @@ def heartbeat(db: Db, sql: str, claims: Sequence[Claim], lease_ms: int, now: int
     return beats
 
 
-def _take(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> list[tuple[object, ...]]:
-    parameters = (request.worker_id, now + request.lease_ms, now, request.start, queue, limit)
-    return sorted(db.execute(Q.claim, parameters).fetchall(), key=in_line)
+def _take(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> list[Job]:
+    """The first in line, claimed. The write lock is held, so all statements see the same line."""
+    rows = db.execute(Q.claimable, (queue, limit)).fetchall()
+    if rows:
+        if request.start:
+            db.execute(Q.note_running, (queue, len(rows), now))
+        start = int(request.start)
+        db.execute(Q.claim, (request.worker_id, now + request.lease_ms, now, start, queue, len(rows)))
+    return [_claimed(row, request, queue, now) for row in rows]
+
+
+def _claimed(row: tuple[Any, ...], request: ClaimRequest, queue: str, now: int) -> Job:
+    """The job as the claim leaves it."""
+    (
+        job_id, requester_id, contract, kind, priority, stage, progress, run_at, payload, error, claim_version,
+        attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at, cancel_requested_at,
+        cancel_reason, unique_key, concurrency_key, on_failure, ttl_s, correlation_id, event_seq, event_ms,
+    ) = row  # fmt: skip
+    at, started = max(now, event_ms), request.start
+    return Job._make((
+        job_id, requester_id, contract, kind, queue, priority, Status.RUNNING, stage, None, progress, run_at, payload,
+        None, error, request.worker_id, claim_version + 1, now + request.lease_ms, now, attempt_count + started,
+        max_attempts, lease_losses, refresh_count, retry, created_at, at,
+        at if started and started_at is None else started_at, at if started else None, None, cancel_requested_at,
+        cancel_reason, unique_key, concurrency_key, 0, None, _POLICY[on_failure], ttl_s, correlation_id,
+        event_seq + started, at if started else event_ms,
+    ))  # fmt: skip

@@ -38,6 +38,19 @@ INSERT INTO job_dependencies (depends_on, job_id) VALUES (?1, ?2);
 -- name: block
 UPDATE inbox_jobs SET held = 'dependency', position = 0, blocked_by = ?2, broken_by = ?3 WHERE job_id = ?1;
 
+-- name: claimable
+-- What a claim cannot know by itself, in order; each column costs 0.1 µs a job. `RETURNING *` below took 8 µs where
+-- the two statements take 5.
+SELECT job_id, requester_id, contract, kind, priority, stage, progress, run_at, payload, error, claim_version,
+    attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at, cancel_requested_at,
+    cancel_reason, unique_key, concurrency_key, on_dependency_failure, ttl_s, correlation_id, event_seq, event_ms
+FROM inbox_jobs WHERE queue = ?1 AND position > 0 ORDER BY priority DESC, position LIMIT ?2;
+
+-- name: note_running
+INSERT INTO job_events
+SELECT job_id, event_seq + 1, max(?3, event_ms), 'running', stage, progress, '{}'
+FROM inbox_jobs WHERE queue = ?1 AND position > 0 ORDER BY priority DESC, position LIMIT ?2;
+
 -- name: claim
 UPDATE inbox_jobs SET
     status = 'running', position = -position, worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2,
@@ -50,8 +63,7 @@ UPDATE inbox_jobs SET
 WHERE seq IN (
     SELECT seq FROM inbox_jobs WHERE queue = ?5 AND position > 0
     ORDER BY priority DESC, position LIMIT ?6
-)
-RETURNING *;
+);
 
 -- name: due
 SELECT seq, concurrency_key FROM inbox_jobs
@@ -125,24 +137,33 @@ UPDATE inbox_jobs SET
 WHERE job_id = ?1 AND claim_version = ?2 AND status = ?3 AND (?19 = 0 OR lease_expires_at < ?5)
 RETURNING event_seq, event_ms, progress, concurrency_key, requester_id;
 
--- name: running
--- What the ends of many attempts need to know, in one look. The caller holds the write lock, so it stays true.
-SELECT j.job_id, j.seq, j.claim_version, j.event_seq, j.event_ms, j.progress, j.attempt_count, j.worker_id,
-    j.attempt_started_at, j.concurrency_key
-FROM json_each(?1) AS asked JOIN inbox_jobs j ON j.job_id = asked.value WHERE j.status = 'running';
+-- name: end_attempts
+-- The ends of many attempts that differ in nothing but their job and result: ?1 is JSON, [[job_id, version, result], …].
+-- Jobs with a concurrency key are left out: who comes next depends on the order in which they end.
+INSERT INTO job_attempts
+SELECT j.job_id, j.claim_version, j.attempt_count, j.worker_id, j.attempt_started_at, max(?2, j.event_ms), ?3, ?4
+FROM json_each(?1) AS asked CROSS JOIN inbox_jobs j
+WHERE j.job_id = json_extract(asked.value, '$[0]') AND j.claim_version = json_extract(asked.value, '$[1]')
+  AND j.status = 'running' AND j.concurrency_key IS NULL;
+
+-- name: note_ends
+INSERT INTO job_events
+SELECT j.job_id, j.event_seq + 1, max(?2, j.event_ms), ?3, ?4, max(j.progress, ?6), ?5
+FROM json_each(?1) AS asked CROSS JOIN inbox_jobs j WHERE j.job_id = json_extract(asked.value, '$[0]');
 
 -- name: end
--- The usual end of an attempt: as settle, without what it seldom needs.
 UPDATE inbox_jobs SET
-    status = ?3, updated_at = ?4, ended_at = ?4, event_ms = ?4, event_seq = ?5, progress = ?6, result = coalesce(?7, result),
-    error = ?8, lease_expires_at = NULL, heartbeat_at = NULL, attempt_started_at = NULL
-WHERE seq = ?1 AND claim_version = ?2 AND status = 'running';
-
--- name: attempt
-INSERT INTO job_attempts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8);
+    status = ?3, updated_at = max(?2, event_ms), ended_at = max(?2, event_ms), event_ms = max(?2, event_ms),
+    event_seq = event_seq + 1, progress = max(progress, ?4), result = coalesce(json_extract(asked.value, '$[2]'), result),
+    error = ?5, lease_expires_at = NULL, heartbeat_at = NULL, attempt_started_at = NULL
+FROM json_each(?1) AS asked
+WHERE inbox_jobs.job_id = json_extract(asked.value, '$[0]');
 
 -- name: waited_for
-SELECT 1 FROM json_each(?1) AS asked JOIN job_dependencies d ON d.depends_on = asked.value LIMIT 1;
+SELECT 1 FROM json_each(?1) AS asked JOIN job_dependencies d ON d.depends_on = json_extract(asked.value, '$[0]') LIMIT 1;
+
+-- name: changes
+SELECT changes();
 
 -- name: repeated
 SELECT outcome FROM job_attempts WHERE job_id = ?1 AND claim_version = ?2;
