@@ -27,6 +27,8 @@ async def test_a_stale_claim_cannot_heartbeat(kit: Kit) -> None:
     assert await kit.beat(stale) == [Beat(held=False)]
     fresh = await kit.claim_one(worker="w2")
     kit.later(1_000)
+    assert await kit.beat(stale, lease_ms=99_000) == [Beat(held=False)]
+    assert await kit.get(fresh.job_id) == fresh
     assert await kit.beat(stale, fresh) == [Beat(held=False), Beat(held=True)]
     await kit.done(fresh)
     assert await kit.beat(fresh) == [Beat(held=False)]

@@ -9,7 +9,7 @@ def postgres(name: str, before: str, after: str, test: str, *, file: str = "quer
     return Guard("postgres", name, f"store/postgres/{file}", before, after, test, times)
 
 
-FENCE = "WHERE o.claim_version = a.claim_version AND o.status = coalesce(a.from_status, 'running')"
+FENCE = "WHERE o.claim_version = a.claim_version AND o.status = a.from_status"
 
 POSTGRES = [
     postgres("fence of settle: version", FENCE, FENCE.replace("o.claim_version =", "a.claim_version ="), STALE),
@@ -21,7 +21,7 @@ POSTGRES = [
     ),
     postgres(
         "expired only",
-        "      AND (coalesce(a.flags, 0) & 16 = 0 OR o.lease_expires_at < clock.now)\n",
+        "      AND (a.flags & 16 = 0 OR o.lease_expires_at < a.now)\n",
         "",
         f"{LEASE}::test_a_heartbeat_in_between_wins_over_the_reaper",
     ),
@@ -29,7 +29,7 @@ POSTGRES = [
         "the row is the one that was read",
         "WHERE j.ctid = c.row_id AND j.xmin = c.row_version AND NOT special.found",
         "WHERE j.job_id = c.job_id AND NOT special.found",
-        f"{SETTLE}::test_events_have_no_gaps_under_concurrent_writers",
+        f"{LEASE}::test_reaper_and_worker_race_to_one_outcome",
     ),
     postgres(
         "fence of heartbeat: version",
@@ -76,8 +76,8 @@ POSTGRES = [
     ),
     postgres(
         "times never fall",
-        "greatest(clock.now, o.event_ms) AS at",
-        "clock.now AS at",
+        "greatest(a.now, o.event_ms) AS at",
+        "a.now AS at",
         f"{SETTLE}::test_times_never_fall_when_the_clock_steps_back",
     ),
     postgres(
@@ -106,7 +106,10 @@ POSTGRES = [
         ENQUEUE,
     ),
     postgres(
-        "idempotency expires", "WHERE k.expires_at <= $1::bigint\n", "WHERE k.expires_at <= 0 * $1::bigint\n", ENQUEUE
+        "idempotency expires",
+        "WHERE k.expires_at > coalesce($1::bigint,",
+        "WHERE k.expires_at > 0 * coalesce($1::bigint,",
+        ENQUEUE
     ),
     postgres(
         "idempotency hash",
@@ -125,8 +128,8 @@ POSTGRES = [
     postgres("dependency is known", "if parent not in statuses:", "if False:", ENQUEUE, file="enqueue.py"),
     postgres(
         "enqueue waits for the end of a dependency",
-        "ORDER BY job_id FOR NO KEY UPDATE",
-        "ORDER BY job_id",
+        "UPDATE inbox_jobs j SET position = j.position FROM parents p WHERE j.job_id = p.job_id\nRETURNING j.job_id, j.status;",
+        "SELECT j.job_id, j.status FROM inbox_jobs j JOIN parents p ON j.job_id = p.job_id;",
         "tests/store_postgres/test_races.py",
     ),
     postgres(

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 
 from callsheet.kernel import commands
@@ -146,3 +147,19 @@ class opened:  # noqa: N801 - reads as a verb
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert kind is None or not issubclass(kind, CallsheetError)
         await self._store.close()
+
+
+async def test_admission_waits_for_the_lock_of_its_key(store: PostgresStore, url: str) -> None:
+    await store.enqueue([NewJob(new_id(), "k", concurrency_key="key") for _ in range(2)])
+    blocker = await asyncpg.connect(url)
+    try:
+        transaction = blocker.transaction()
+        await transaction.start()
+        await blocker.execute("SELECT FROM concurrency_limits WHERE concurrency_key = 'key' FOR UPDATE")
+        waiting = asyncio.create_task(store.promote())
+        done, _ = await asyncio.wait([waiting], timeout=0.5)
+        assert not done
+        await transaction.rollback()
+        assert await waiting == 0
+    finally:
+        await blocker.close()

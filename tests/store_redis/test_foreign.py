@@ -167,3 +167,47 @@ async def test_events_of_a_foreign_writer_do_not_stop_ours(store: RedisStore, cl
     events = await store.events({job.job_id: 0}, 10)
     assert [(e.seq, e.type) for e in events] == [(1, "queued"), (2, "running"), (3, "note"), (4, "done")]
     assert [e.type for e in await store.events({job.job_id: 3}, 10)] == ["done"]
+
+
+async def test_a_message_that_comes_twice_is_acknowledged_away(store: RedisStore, client: Any) -> None:
+    new = new_job()
+    await store.enqueue([new])
+    await client.xadd("jobs:stream", {"job_id": new.job_id, "task": new.kind, "payload": new.payload})
+    (job,) = await store.claim(ClaimRequest("w1", limit=5))
+    assert (await store.claim(ClaimRequest("w2", limit=5))) == []
+    assert await store.get([new.job_id]) == [job]
+    await store.settle([commands.succeed(job)])
+    assert await client.xlen("jobs:stream") == 0
+    await client.xadd("jobs:stream", {"job_id": new.job_id, "task": new.kind, "payload": new.payload})
+    assert await store.claim(ClaimRequest("w2", limit=5)) == []
+    assert await client.xlen("jobs:stream") == 0
+
+
+async def test_a_message_does_not_bring_a_delayed_job_forward(store: RedisStore, client: Any) -> None:
+    new = new_job(delay_ms=60_000)
+    await store.enqueue([new])
+    await client.xadd("jobs:stream", {"job_id": new.job_id, "task": new.kind, "payload": new.payload})
+    assert await store.claim(ClaimRequest("w1", limit=5)) == []
+    (job,) = await store.get([new.job_id])
+    assert job is not None
+    assert job.status is Status.QUEUED
+
+
+async def test_a_job_whose_message_was_lost_is_sent_again(store: RedisStore, client: Any) -> None:
+    lost, kept, running, delayed = new_job(), new_job(), new_job(priority=5), new_job(delay_ms=60_000)
+    await store.enqueue([running])
+    (job,) = await store.claim(ONE)
+    await store.enqueue([lost, kept, delayed])
+    message = await client.hget(f"job:{lost.job_id}", "msg")
+    await client.xdel("jobs:stream", message)
+    assert await store.promote() == 1
+    assert await store.promote() == 0
+    assert [j.job_id for j in await store.claim(ClaimRequest("w2", limit=9))] == [kept.job_id, lost.job_id]
+    assert await store.get([job.job_id]) == [job]
+
+
+async def test_a_message_that_a_foreign_worker_holds_is_not_sent_again(store: RedisStore, client: Any) -> None:
+    await store.enqueue([new_job()])
+    await take_as_foreign_worker(client)
+    assert await store.promote() == 0
+    assert await store.claim(ONE) == []

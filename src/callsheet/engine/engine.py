@@ -77,7 +77,7 @@ class Engine:
         return answers
 
     async def settle_one(self, job: Job, settlement: Settlement, *, now: int | None = None) -> Job:
-        """Apply one move of a claim and say what the job is then; raises StaleClaim."""
+        """Apply one move of a claim; raises StaleClaim. The job as it is then, its times as of its last event."""
         (answer,) = await self.settle([settlement], now=now)
         if answer is Settled.STALE:
             raise StaleClaim(f"claim {job.claim_version} of job {job.job_id} is not held any more; stop its work")

@@ -39,6 +39,7 @@ class RedisStore:
         self._hints = Hints()
         self._listener = Listener(self._client, self._hints)
         self._cursors: list[str] = []
+        self._relayed = "0"
 
     @classmethod
     def from_url(cls, url: str) -> Self:
@@ -124,8 +125,9 @@ class RedisStore:
         return [job for job in jobs if job.status is Status.QUEUED and job.broken_by is not None]
 
     async def promote(self, *, now: int | None = None) -> int:
-        """See the protocol."""
-        return int(await self._client.run("promote", now))
+        """See the protocol. It also relays: a job in line whose message is gone is sent again."""
+        count, self._relayed = await self._client.run("promote", now, self._relayed)
+        return int(count)
 
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
         """See the protocol."""

@@ -1,5 +1,9 @@
 -- needs: lib line
--- Due jobs and free slots, and the TTL of jobs that still wait. Answers how many jobs entered the line.
+-- ARGV: the seq up to which the relay has looked. Due jobs and free slots, the TTL of jobs that still wait, and the
+-- relay: a job in line whose message is gone from the stream is sent again, some hundred looked at a time.
+-- Answers {how many jobs entered the line, the seq to go on from ('0' after the last)}.
+
+local LOOK = 200
 
 local function sorted(key)
   local names = call('SMEMBERS', key)
@@ -7,7 +11,15 @@ local function sorted(key)
   return names
 end
 
-local n = 0
+local function relay(id)
+  local job = read(job_key(id), {'status', 'held', 'msg', 'task', 'payload', 'queue', 'priority', 'concurrency_key'})
+  if job.status ~= 'queued' or job.held or not job.msg then return 0 end
+  if #call('XRANGE', stream_of(job.queue or 'default', job.priority), job.msg, job.msg) > 0 then return 0 end
+  call('HSET', job_key(id), 'msg', send(id, job))
+  return 1
+end
+
+local n, last = 0, '0'
 for _, queue in ipairs(sorted(P .. 'jobs:delayed')) do n = n + line_up_due(queue) end
 for _, key in ipairs(sorted(P .. 'jobs:waiting')) do n = n + admit(key) end
 for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:ttl', '-inf', NOW, 'LIMIT', 0, BATCH)) do
@@ -19,5 +31,8 @@ for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:ttl', '-inf', NOW, 'LIMIT',
     call('ZREM', P .. 'jobs:ttl', id)
   end
 end
+local looked = call('ZRANGEBYSCORE', P .. 'jobs:all', '(' .. ARGV[3], '+inf', 'WITHSCORES', 'LIMIT', 0, LOOK)
+for i = 1, #looked, 2 do n = n + relay(looked[i]) end
+if #looked == 2 * LOOK then last = int(tonumber(looked[#looked])) end
 flush()
-return n
+return {n, last}
