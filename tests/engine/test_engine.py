@@ -8,7 +8,8 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import IllegalMove, InvalidJob, JobNotFound, StaleClaim
 from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import NewJob, Status
-from callsheet.store.protocol import ClaimRequest, JobQuery
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import ClaimRequest, JobQuery, Settled
 from tests.kit import new_job
 
 
@@ -71,3 +72,19 @@ async def test_requeue_brings_a_failed_job_back(engine: Engine) -> None:
         await engine.requeue(job.job_id)
     await engine.settle_one(job, commands.cancel(job))
     assert (await engine.requeue(job.job_id)).status is Status.QUEUED
+
+
+async def test_a_cancel_that_the_worker_did_not_see_is_not_lost(engine: Engine) -> None:
+    await engine.enqueue([new_job() for _ in range(3)])
+    jobs = await engine.claim(ClaimRequest("w", limit=3))
+    for job in jobs:
+        await engine.cancel(job.job_id, "enough")
+    unaware = [
+        commands.retry(jobs[0], JobError("x"), delay_ms=3_600_000),
+        commands.release(jobs[1]),
+        commands.lose_lease(jobs[2], rand=0)._replace(expired_only=False),
+    ]
+    assert await engine.settle(unaware) == [Settled.APPLIED] * 3
+    for job in jobs:
+        after = await engine.get(job.job_id)
+        assert (after.status, after.cancel_reason) == (Status.CANCELED, "enough")

@@ -12,7 +12,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
-from callsheet.store.protocol import ClaimRequest, JobQuery
+from callsheet.store.protocol import ClaimRequest, Document, JobQuery
 from tests.kit import T0, new_job
 
 
@@ -107,3 +107,18 @@ async def test_housekeeping_runs_and_stops(engine: Engine) -> None:
             job = await engine.get(job.job_id)
         keeping.stop()
         keeping.stop()
+
+
+async def test_one_bad_schedule_does_not_stop_the_others(engine: Engine) -> None:
+    await put_schedule(engine.store, Schedule("z", "* * * * *", "tick"), now=T0)
+    await engine.store.put_document(Document("schedule", "a", '{"next_slot":0,"name":"a","cron":"?","kind":"k"}', 0))
+    await engine.store.put_document(Document("schedule", "b", "[]", 0))
+    newer = '{"next_slot":0,"name":"c","cron":"* * * * *","kind":"k","a_field_of_tomorrow":1}'
+    await engine.store.put_document(Document("schedule", "c", newer, 0))
+    assert await fire_due(engine.store, now=T0 + 60_000) == 3
+    assert (await Housekeeping(engine).sweep(now=T0 + 60_001)).reaped == 0
+
+
+async def test_an_hour_that_comes_twice_has_no_slot_in_the_past() -> None:
+    autumn = int(datetime(2025, 10, 26, 1, 10, tzinfo=UTC).timestamp() * 1000)
+    assert Schedule("s", "30 2 * * *", "k", timezone="Europe/Berlin").next_slot(autumn) > autumn

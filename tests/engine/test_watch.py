@@ -112,3 +112,53 @@ async def test_another_process_is_heard(url: str) -> None:
 async def test_watching_nothing_is_an_error(engine: Engine) -> None:
     with pytest.raises(JobNotFound):
         await collect(engine.watch(new_job().job_id))
+
+
+async def test_a_busy_job_does_not_starve_the_watcher_of_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hints for one job keep coming; that of the other was lost. The poll finds it all the same."""
+    engine = Engine.from_url(url)
+    await engine.store.migrate()
+    monkeypatch.setattr(engine._watch, "_poll_s", 0.2)
+    async with engine:
+        quiet, busy = await running(engine), await running(engine)
+
+        async def only_the_busy() -> AsyncIterator[Hint]:
+            while True:
+                yield Hint(jobs=frozenset({busy.job_id}))
+                await asyncio.sleep(0.01)
+
+        monkeypatch.setattr(engine.store, "hints", only_the_busy)
+        watchers = [asyncio.create_task(collect(engine.watch(j.job_id))) for j in (quiet, busy)]
+        await asyncio.sleep(0.05)
+        await engine.settle([commands.succeed(quiet)])
+        assert len(await asyncio.wait_for(watchers[0], 5)) == 3
+        await engine.settle([commands.succeed(busy)])
+        await asyncio.wait_for(watchers[1], 5)
+
+
+async def test_a_watcher_of_a_pruned_job_ends(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine._watch, "_poll_s", 0.05)
+    job = await running(engine)
+    watcher = engine.watch(job.job_id, after=2)
+    waiting = asyncio.create_task(collect(watcher))
+    await asyncio.sleep(0.02)
+    later = await engine.store.now() + 10**9
+    await engine.store.settle([commands.cancel(job)], now=later)
+    await engine.store.prune(ended_before=later + 1, limit=10)
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_cursor_from_the_future_is_taken_as_the_end(engine: Engine) -> None:
+    job = await running(engine)
+    watcher = asyncio.create_task(collect(engine.watch(job.job_id, after=99)))
+    await asyncio.sleep(0.05)
+    await write(engine, job, 1)
+    assert [e.seq for e in await asyncio.wait_for(watcher, 5)] == [3, 4]
+
+
+async def test_stopping_ends_watchers(engine: Engine) -> None:
+    job = await running(engine)
+    watcher = asyncio.create_task(collect(engine.watch(job.job_id)))
+    await asyncio.sleep(0.1)
+    await engine._watch.stop()
+    assert len(await asyncio.wait_for(watcher, 5)) == 2

@@ -149,6 +149,8 @@ def test_other_texts_are_no_event_ids(text: str) -> None:
         {"run_at": 5, "delay_ms": 5},
         {"max_attempts": 0},
         {"ttl_s": 0},
+        {"ttl_s": 10**16},
+        {"idempotency": Idempotency("k", "h", ttl_s=0)},
         {"concurrency_key": "k", "concurrency_limit": 0},
         {"unique_key": ""},
         {"concurrency_key": ""},

@@ -109,7 +109,7 @@ POSTGRES = [
         "idempotency expires",
         "WHERE k.expires_at > coalesce($1::bigint,",
         "WHERE k.expires_at > 0 * coalesce($1::bigint,",
-        ENQUEUE
+        ENQUEUE,
     ),
     postgres(
         "idempotency hash",
@@ -128,7 +128,8 @@ POSTGRES = [
     postgres("dependency is known", "if parent not in statuses:", "if False:", ENQUEUE, file="enqueue.py"),
     postgres(
         "enqueue waits for the end of a dependency",
-        "UPDATE inbox_jobs j SET position = j.position FROM parents p WHERE j.job_id = p.job_id\nRETURNING j.job_id, j.status;",
+        "UPDATE inbox_jobs j SET position = j.position FROM parents p WHERE j.job_id = p.job_id\n"
+        "RETURNING j.job_id, j.status;",
         "SELECT j.job_id, j.status FROM inbox_jobs j JOIN parents p ON j.job_id = p.job_id;",
         "tests/store_postgres/test_races.py",
     ),

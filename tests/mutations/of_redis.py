@@ -82,7 +82,7 @@ REDIS = [
     redis(
         "times never fall",
         "lib",
-        "if ms and tonumber(ms) > now then return ms end",
+        "if ms and (tonumber(ms) or 0) > now then return ms end",
         "",
         f"{SETTLE}::test_times_never_fall_when_the_clock_steps_back",
     ),

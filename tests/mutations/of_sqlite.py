@@ -81,7 +81,7 @@ SQLITE = [
         "event_ms = CASE WHEN ?18 THEN ?5 ELSE event_ms END",
         f"{SETTLE}::test_times_never_fall_when_the_clock_steps_back",
     ),
-    sqlite("prune only the ended", "(ended_at < ?1 OR", "(?1 = ?1 OR", KEEPING),
+    sqlite("prune only the ended", "AND ended_at < ?1\n", "AND ?1 = ?1\n", KEEPING),
     sqlite(
         "slots",
         "SELECT max_running - (",

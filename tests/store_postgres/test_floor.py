@@ -80,7 +80,7 @@ def test_each_queue_has_its_own_floor(floor: Floor, clock: Clock) -> None:
 def test_a_slow_look_from_zero_comes_seldom(floor: Floor, clock: Clock) -> None:
     floor.looked("q", 500, 1_000, 0.5)
     clock.now += LAG_S
-    floor.looked("q", 900, 2_000, None)
+    floor.looked("q", 900, 2_000, 0.0, full=False)
     assert (floor.of("q"), floor.look_from("q")) == (900, 900)
     clock.now += FULL_LOOK_SHARE * 0.5
     assert floor.look_from("q") == 0

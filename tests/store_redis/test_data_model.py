@@ -114,7 +114,7 @@ async def test_a_cancelled_job_leaves_no_message_for_others(store: RedisStore, c
 
 
 async def test_ttl_is_set_refreshed_and_kept_while_the_job_waits(store: RedisStore, client: Any) -> None:
-    job = await claimed(store, ttl_s=1_000)
+    job = await claimed(store, ttl_s=1_000, contract="redis_gateway")
     keys = (f"job:{job.job_id}", f"job:{job.job_id}:events")
 
     async def wear_off() -> None:
@@ -131,6 +131,19 @@ async def test_ttl_is_set_refreshed_and_kept_while_the_job_waits(store: RedisSto
     assert all([await client.ttl(key) > 900 for key in keys])
     await store.settle([commands.succeed(job)])
     await wear_off()
+
+
+async def test_jobs_of_other_contracts_do_not_expire_before_they_end(store: RedisStore, client: Any) -> None:
+    job = await claimed(store, ttl_s=60)
+    keys = [f"job:{job.job_id}", f"job:{job.job_id}:events"]
+    await store.settle([commands.progress(job, 10)])
+    assert [await client.ttl(key) for key in keys] == [-1, -1]
+    await store.settle([commands.cancel(job)])
+    assert all([0 < await client.ttl(key) <= 60 for key in keys])
+    (ended,) = await store.get([job.job_id])
+    assert ended is not None
+    await store.settle([commands.requeue(ended)])
+    assert [await client.ttl(key) for key in keys] == [-1, -1]
 
 
 async def test_a_job_without_ttl_does_not_expire(store: RedisStore, client: Any) -> None:

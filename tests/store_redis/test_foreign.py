@@ -211,3 +211,28 @@ async def test_a_message_that_a_foreign_worker_holds_is_not_sent_again(store: Re
     await take_as_foreign_worker(client)
     assert await store.promote() == 0
     assert await store.claim(ONE) == []
+
+
+async def test_a_key_of_another_type_does_not_stop_claims_or_reaping(store: RedisStore, client: Any) -> None:
+    patient(store, 0)
+    poison = str(uuid.uuid4())
+    await store.enqueue([first := new_job()])
+    await client.set(f"job:{poison}", "a string")
+    await client.xadd("jobs:stream", {"job_id": poison, "task": "chat", "payload": "{}"})
+    await store.enqueue([second := new_job()])
+    claimed = await store.claim(ClaimRequest("w1", limit=9))
+    assert [job.job_id for job in claimed] == [first.job_id, second.job_id]
+    await client.xadd("jobs:stream", {"job_id": poison, "task": "chat", "payload": "{}"})
+    await take_as_foreign_worker(client)
+    assert await store.expired(10) == []
+    assert await client.xlen("jobs:stream") == 2
+
+
+async def test_a_running_job_without_a_lease_gets_one_back(store: RedisStore, client: Any) -> None:
+    patient(store, 0)
+    await store.enqueue([new_job()])
+    (job,) = await store.claim(ClaimRequest("w1"))
+    await client.delete("jobs:leases")
+    await store.expired(10)
+    assert await client.zcard("jobs:leases") == 1
+    assert await store.get([job.job_id]) == [job]

@@ -74,6 +74,7 @@ class Engine:
         moved = [s for s, answer in zip(settlements, answers, strict=True) if answer is Settled.APPLIED]
         fact("dead_letter", sum(s.status is Status.DEAD_LETTER for s in moved))
         fact("lease_lost", sum(s.lease_lost for s in moved))
+        await self._cancel_requeued([s.job_id for s in moved if s.status is Status.QUEUED], now)
         return answers
 
     async def settle_one(self, job: Job, settlement: Settlement, *, now: int | None = None) -> Job:
@@ -110,8 +111,15 @@ class Engine:
         job = await self.get(job_id)
         if job.status.terminal and job.event_seq <= after:
             return
-        async for event in self._watch.events(job_id, after):
+        async for event in self._watch.events(job_id, min(after, job.event_seq)):
             yield event
+
+    async def _cancel_requeued(self, job_ids: Sequence[str], now: int | None) -> None:
+        """A worker that gave a job back may not have known that it is to be cancelled: then that is done now."""
+        jobs = await self.store.get(job_ids) if job_ids else []
+        wanted = [j for j in jobs if j is not None and j.status is Status.QUEUED and j.cancel_requested_at is not None]
+        if wanted:
+            await self.store.settle([commands.cancel(job, job.cancel_reason or "") for job in wanted], now=now)
 
     async def _command(
         self,

@@ -72,6 +72,8 @@ class Housekeeping:
                 await self.sweep()
             except StoreError as error:
                 log.warning("housekeeping waits for the store: %s", error)
+            except Exception:
+                log.exception("a sweep failed; the next one tries again")
             pause = self._chores.sweep_s * random.uniform(0.75, 1.25)  # noqa: S311 - not for secrets
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):

@@ -6,15 +6,16 @@ The job of a slot has an id made from the schedule's name and the slot, so the s
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
 from callsheet.kernel import intake
-from callsheet.kernel.errors import DocumentConflict, DuplicateJob, InvalidInput
+from callsheet.kernel.errors import DocumentConflict, DuplicateJob, InvalidInput, StoreError
 from callsheet.kernel.job import Json, NewJob
 from callsheet.kernel.wire import decode, encode
 from callsheet.store.protocol import Document
@@ -22,6 +23,7 @@ from callsheet.store.protocol import Document
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
+log = logging.getLogger("callsheet.schedules")
 KIND = "schedule"
 _SPACE = uuid.UUID("6f1d5a5c-2b6e-4c53-9d0e-5d6f6b0a7c11")
 
@@ -43,12 +45,14 @@ class Schedule(NamedTuple):
         """The first slot after a moment; raises InvalidInput for a bad line or zone."""
         try:
             moment = datetime.fromtimestamp(after_ms / 1000, ZoneInfo(self.timezone))
-            slot = next(CronSim(self.cron, moment))
+            slots = (int(slot.timestamp()) * 1000 for slot in CronSim(self.cron, moment))
+            return next(
+                slot for slot in slots if slot > after_ms
+            )  # of an hour that comes twice, the past one is not meant
         except (CronSimError, StopIteration, ZoneInfoNotFoundError, ValueError) as error:
             raise InvalidInput(
                 f"schedule {self.name}: {self.cron!r} in {self.timezone!r} has no next slot ({error})"
             ) from error
-        return int(slot.astimezone(UTC).timestamp()) * 1000
 
     def job_at(self, slot: int) -> NewJob:
         """The job of a slot; its id is the same in every process."""
@@ -88,16 +92,27 @@ async def fire_due(store: Store, *, now: int | None = None) -> int:
     at = await store.now() if now is None else now
     fired = 0
     for document in await store.documents(KIND):
-        schedule, slot = _read(document)
-        if slot > at:
-            continue
         try:
-            await store.enqueue([schedule.job_at(slot)], now=now)
-            fired += 1
-        except DuplicateJob:
-            pass  # another process fired this slot and has not yet said so
-        with contextlib.suppress(DocumentConflict):  # another process has moved it on, or somebody changed it
-            await store.put_document(_document(schedule, schedule.next_slot(at), document.version))
+            fired += await _fire(store, document, at)
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("schedule %s cannot fire; the others go on", document.id)
+    return fired
+
+
+async def _fire(store: Store, document: Document, at: int) -> bool:
+    """Enqueue the job of a slot that has come, and move the schedule on; False when another process was faster."""
+    schedule, slot = _read(document)
+    if slot > at:
+        return False
+    try:
+        await store.enqueue([schedule.job_at(slot)], now=at)
+        fired = True
+    except DuplicateJob:
+        fired = False  # another process fired this slot and has not yet said so
+    with contextlib.suppress(DocumentConflict):  # another process has moved it on, or somebody changed it
+        await store.put_document(_document(schedule, schedule.next_slot(at), document.version))
     return fired
 
 
@@ -108,4 +123,4 @@ def _document(schedule: Schedule, slot: int, version: int) -> Document:
 def _read(document: Document) -> tuple[Schedule, int]:
     body: dict[str, Any] = decode(document.body)
     slot = body.pop("next_slot")
-    return Schedule(**body), slot
+    return Schedule(**{name: value for name, value in body.items() if name in Schedule._fields}), slot

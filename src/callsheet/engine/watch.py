@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.errors import StoreUnavailable
+from callsheet.kernel.commands import TERMINAL_EVENTS
+from callsheet.kernel.errors import StoreError
+from callsheet.store.protocol import Hint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,13 +22,13 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import Event
     from callsheet.store.protocol import Store
 
+log = logging.getLogger("callsheet.watch")
 POLL_S = 0.5
 ROOM = 256
-TERMINAL_EVENTS = frozenset({"done", "error", "canceled"})
 
 
 class Watch:
-    """All watchers of one process, served by one task that runs while there are any."""
+    """All watchers of one process, served by one reader."""
 
     def __init__(self, store: Store, poll_s: float = POLL_S) -> None:
         self._store = store
@@ -36,14 +39,13 @@ class Watch:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def events(self, job_id: str, after: int) -> AsyncIterator[Event]:
-        """Events of one job after a `seq` until its terminal one."""
+        """Events of one job after a `seq` until its terminal one, or until it is pruned or the watch is stopped."""
         watcher = _Watcher(after)
         self._watchers.setdefault(job_id, set()).add(watcher)
         self._want(job_id)
         self._start()
         try:
-            while True:
-                event = await watcher.take()
+            while (event := await watcher.take()) is not None:
                 if watcher.drained:
                     self._want(job_id)
                 yield event
@@ -55,11 +57,14 @@ class Watch:
                 del self._watchers[job_id]
 
     async def stop(self) -> None:
-        """End the reader; watchers wait for ever after, so end them first. May be called twice."""
+        """End the reader and all watchers. May be called twice."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.end()
 
     def _start(self) -> None:
         if not self._tasks:
@@ -70,22 +75,42 @@ class Watch:
         self._look.set()
 
     async def _listen(self) -> None:
-        async for hint in self._store.hints():
-            self._named |= hint.jobs & self._watchers.keys() if hint.jobs else self._watchers.keys()
-            if self._named:
-                self._look.set()
+        while True:
+            try:
+                async for hint in self._store.hints():
+                    self._named |= self._watchers.keys() if hint == Hint() else hint.jobs & self._watchers.keys()
+                    if self._named:
+                        self._look.set()
+            except StoreError as error:
+                log.warning("hints are away, watchers are polled for: %s", error)
+            await asyncio.sleep(self._poll_s)
 
     async def _read(self) -> None:
+        clock = asyncio.get_running_loop().time
+        poll_at = clock() + self._poll_s
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_s):
+                async with asyncio.timeout_at(poll_at):
                     await self._look.wait()
-            everyone = not self._look.is_set()
             self._look.clear()
             named, self._named = self._named, set()
-            jobs = self._watchers.keys() if everyone else named & self._watchers.keys()
-            with contextlib.suppress(StoreUnavailable):
-                await self._deliver(list(jobs))
+            everyone = clock() >= poll_at  # also while hints for some keep coming: those of others may be lost
+            if everyone:
+                poll_at = clock() + self._poll_s
+            try:
+                await self._deliver(list(self._watchers if everyone else named & self._watchers.keys()))
+                if everyone:
+                    await self._end_watchers_of_pruned_jobs()
+            except StoreError:
+                self._named |= named
+            except Exception:
+                log.exception("a read for watchers failed; the next one tries again")
+
+    async def _end_watchers_of_pruned_jobs(self) -> None:
+        idle = [job_id for job_id, watchers in self._watchers.items() if all(w.drained for w in watchers)]
+        for job_id, job in zip(idle, await self._store.get(idle) if idle else [], strict=True):
+            for watcher in self._watchers.get(job_id, ()) if job is None else ():
+                watcher.end()
 
     async def _deliver(self, jobs: list[str]) -> None:
         """Read once for all watchers of these jobs, from the cursor of the one that is furthest behind."""
@@ -110,6 +135,7 @@ class _Watcher:
         self.seq = after
         self._events: deque[Event] = deque()
         self._ready = asyncio.Event()
+        self._ended = False
 
     @property
     def room(self) -> bool:
@@ -126,8 +152,16 @@ class _Watcher:
             self._events.append(event)
             self._ready.set()
 
-    async def take(self) -> Event:
+    def end(self) -> None:
+        """No more will come."""
+        self._ended = True
+        self._ready.set()
+
+    async def take(self) -> Event | None:
+        """The next event, None at the end."""
         while not self._events:
+            if self._ended:
+                return None
             self._ready.clear()
             await self._ready.wait()
         return self._events.popleft()

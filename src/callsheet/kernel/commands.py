@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .job import Job, NewOutboxEvent
 
 
+TERMINAL_EVENTS = frozenset({"done", "error", "canceled"})
+
+
 def policy_of(job: Job) -> RetryPolicy:
     """The job's own retry policy, else its contract's."""
     return read_policy(job.retry or lifecycle_of(job.contract).policy)
@@ -57,8 +60,10 @@ def checkpoint(job: Job, name: str, data: Json) -> Settlement:
 
 
 def note(job: Job, event: NewEvent) -> Settlement:
-    """Record a fact (a log line, a warning, a token) without moving the job."""
+    """Record a fact (a log line, a warning, a token) without moving the job; not one that tells of an end."""
     _require(job, "note", Status.RUNNING)
+    if event.type in TERMINAL_EVENTS:
+        raise illegal(job, "note", f"an event {event.type!r} before the job ends")
     return _move(job, Status.RUNNING, event)
 
 

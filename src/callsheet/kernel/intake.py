@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_PRIORITY = 32_767
+MAX_TTL_S = 10 * 366 * 86_400
 IS_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
@@ -36,7 +37,11 @@ def enqueue(new: NewJob) -> Settlement:
         (new.run_at is not None and new.run_at < 0, "run_at must not be before 1970"),
         (new.run_at is not None and new.delay_ms > 0, "give either a delay or run_at, not both"),
         (budget < 1, "max_attempts must be at least 1"),
-        (new.ttl_s is not None and new.ttl_s < 1, "ttl must be at least one second"),
+        (new.ttl_s is not None and not 1 <= new.ttl_s <= MAX_TTL_S, "ttl must be one second to ten years"),
+        (
+            new.idempotency is not None and not 1 <= new.idempotency.ttl_s <= MAX_TTL_S,
+            "an idempotency key must be kept for one second to ten years",
+        ),
         (new.concurrency_limit < 1, "concurrency_limit must be at least 1; pause the queue to stop work"),
         (new.unique_key == "" or new.concurrency_key == "", "keys must not be empty; leave them out instead"),
         (not _short_and_printable(new), f"keys and ids must be printable text of at most {MAX_NAME} characters"),

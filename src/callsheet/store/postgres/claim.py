@@ -6,7 +6,7 @@ import time
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.errors import StoreUnavailable
+from callsheet.kernel.errors import StoreError
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries
@@ -37,22 +37,25 @@ async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | No
     queues = list(dict.fromkeys(request.queues))
     jobs: list[Job] = []
     while queues and len(jobs) < request.limit:
-        wanted = request._replace(queues=tuple(queues), limit=request.limit - len(jobs))
-        rows, due = await _take(db, floor, wanted, now, look_for_due=True)
-        jobs += map(_claimed, rows)
-        if due is None:
-            break
-        before = set(queues[: due - 1])
-        if sum(row[QUEUE] in before for row in rows) >= wanted.limit:
-            break
         try:
+            rows, due = await _take(db, floor, wanted := _rest(request, queues, jobs), now, look_for_due=True)
+            jobs += map(_claimed, rows)
+            if due is None:
+                break
+            before = set(queues[: due - 1])
+            if sum(row[QUEUE] in before for row in rows) >= wanted.limit:
+                break
             jobs += await _line_up_and_take(db, floor, wanted._replace(queues=(queues[due - 1],)), len(rows), now)
-        except StoreUnavailable:
+        except StoreError:
             if jobs:
                 break  # these are claimed and committed: the worker must hear of them
             raise
         queues = queues[due:]
     return jobs
+
+
+def _rest(request: ClaimRequest, queues: list[str], jobs: list[Job]) -> ClaimRequest:
+    return request._replace(queues=tuple(queues), limit=request.limit - len(jobs))
 
 
 async def _line_up_and_take(
@@ -106,7 +109,7 @@ def _claimed(row: Row) -> Job:
 async def _look(db: Database, floor: Floor, queue: str) -> None:
     begin, started = floor.look_from(queue), time.perf_counter()
     ((lowest, end),) = await db.fetch(Q.line_start, queue, begin)
-    floor.looked(queue, lowest, end, time.perf_counter() - started if begin == 0 else None)
+    floor.looked(queue, lowest, end, time.perf_counter() - started, full=begin == 0)
 
 
 async def heartbeat(db: Database, sql: str, claims: Sequence[Claim], lease_ms: int, now: int | None) -> list[Beat]:

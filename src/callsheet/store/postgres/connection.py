@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
-from callsheet.kernel.errors import StoreUnavailable
+from callsheet.kernel.errors import StoreError, StoreUnavailable
 from callsheet.store.queries import Queries
 
 if TYPE_CHECKING:
@@ -36,7 +36,12 @@ SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "plan_cache_mode": "force_generic_plan",
+    "lock_timeout": "15s",
+    "idle_in_transaction_session_timeout": "30s",
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
 }
+COMMAND_S = 60.0
 
 RETRIED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 UNAVAILABLE = (
@@ -51,6 +56,9 @@ UNAVAILABLE = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InternalClientError,
+    asyncpg.QueryCanceledError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
 )
 
 
@@ -64,7 +72,7 @@ class Session(asyncpg.Connection):
 
 @contextlib.contextmanager
 def edge() -> Iterator[None]:
-    """Driver errors that mean "not now" leave as StoreUnavailable; all others stay as they are."""
+    """Driver errors that mean "not now" leave as StoreUnavailable, others as StoreError; callers see to their own."""
     try:
         yield
     except UNAVAILABLE as error:
@@ -73,6 +81,10 @@ def edge() -> Iterator[None]:
         if isinstance(error, ValueError):
             raise
         raise StoreUnavailable(f"the connection to PostgreSQL is gone: {error}") from error
+    except (asyncpg.UniqueViolationError, *RETRIED):
+        raise
+    except asyncpg.PostgresError as error:
+        raise StoreError(f"PostgreSQL refused a statement: {error}") from error
 
 
 async def connect(target: Target, dsn: str | None = None) -> Session:
@@ -107,6 +119,7 @@ class Database:
                 max_size=self.target.pool_size,
                 init=_prepare,
                 timeout=CONNECT_S,
+                command_timeout=COMMAND_S,
                 connection_class=Session,
                 statement_cache_size=0 if pooled else 200,
                 max_cached_statement_lifetime=0,
@@ -164,4 +177,7 @@ async def _again_on_deadlock(once: Callable[[], Awaitable[T]]) -> T:
             return await once()
         except RETRIED:
             await asyncio.sleep(0.002 * 2**tried)
-    return await once()
+    try:
+        return await once()
+    except RETRIED as error:
+        raise StoreUnavailable(f"PostgreSQL found {TRIES} deadlocks in a row ({error}); try again") from error

@@ -13,6 +13,7 @@ LAG_S = 1.0
 LOOK_EVERY_S = 0.5
 FULL_LOOK_EVERY_S = 1.0
 FULL_LOOK_SHARE = 50
+FULL_LOOK_AT_LEAST_EVERY_S = 10.0
 
 
 class Floor:
@@ -46,20 +47,23 @@ class Floor:
         return now >= self._next_look.setdefault(queue, now + LOOK_EVERY_S)
 
     def look_from(self, queue: str) -> int:
-        """Where the next look has to begin: at the floor, or at zero."""
+        """Where a look that begins now has to begin: at the floor, or at zero."""
+        self._next_look[queue] = self._clock() + LOOK_EVERY_S
         return self.of(queue) if self._clock() < self._next_full.get(queue, 0.0) else 0
 
-    def looked(self, queue: str, lowest: int | None, end: int, full_s: float | None) -> None:
+    def looked(self, queue: str, lowest: int | None, end: int, took_s: float, *, full: bool = True) -> None:
         """What a look found: the lowest live position (None: no job is in line) and the end of the whole line.
 
-        `full_s` is how long it took if it began at zero, else None.
+        It saw the line as it was when it began, `took_s` ago; `full` if it began at zero.
         """
         now = self._clock()
+        seen_at = now - took_s
         self._next_look[queue] = now + LOOK_EVERY_S
-        if full_s is not None:
-            self._next_full[queue] = now + max(FULL_LOOK_EVERY_S, FULL_LOOK_SHARE * full_s)
+        if full:
+            pause_s = min(FULL_LOOK_SHARE * took_s, FULL_LOOK_AT_LEAST_EVERY_S)
+            self._next_full[queue] = now + max(FULL_LOOK_EVERY_S, pause_s)
         self._ends.append((now, end))
-        while len(self._ends) > 1 and self._ends[1][0] <= now - LAG_S:
+        while len(self._ends) > 1 and self._ends[1][0] <= seen_at - LAG_S:
             self._ends.popleft()
-        settled = self._ends[0][1] if self._ends[0][0] <= now - LAG_S else 0
+        settled = self._ends[0][1] if self._ends[0][0] <= seen_at - LAG_S else 0
         self._floors[queue] = settled if lowest is None else min(lowest, settled)

@@ -7,12 +7,12 @@ Off the write path, because NOTIFY takes a lock that all committing sessions sha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from callsheet.kernel.errors import StoreUnavailable
+from callsheet.kernel.errors import StoreError
 from callsheet.store.hints import Hints, merged
 from callsheet.store.protocol import Hint
 from callsheet.store.queries import Queries
@@ -29,6 +29,7 @@ COALESCE_S = 0.01
 KEEPALIVE_S = 5.0
 POLL_S = 0.25
 MAX_BYTES = 7_000
+log = logging.getLogger("callsheet.postgres")
 
 
 class Wire:
@@ -51,8 +52,7 @@ class Wire:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.gather(task, return_exceptions=True)
 
     def send(self, hint: Hint) -> None:
         """Wake this process now and the others soon."""
@@ -62,8 +62,12 @@ class Wire:
 
     async def _run(self) -> None:
         while True:
-            with contextlib.suppress(StoreUnavailable):
+            try:
                 await self._connected()
+            except StoreError as error:
+                log.debug("hints are polled for until PostgreSQL can be heard again: %s", error)
+            except Exception:
+                log.exception("hints are polled for; listening begins anew")
             self.local.send(Hint())
             await asyncio.sleep(POLL_S)
 

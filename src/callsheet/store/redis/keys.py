@@ -27,7 +27,7 @@ Ours:
     jobs:ended                ZSET    ended jobs: `seq:id` by the time of their end
     jobs:ended:ttl            ZSET    ended jobs with a TTL, by the time it is over: what must be forgotten of each,
                                       as JSON, since its hash may expire before prune comes by
-    jobs:ttl                  ZSET    jobs with a TTL that have not ended, by the time to renew their EXPIRE
+    jobs:ttl                  ZSET    open jobs of the gateway's contract with a TTL, by the time to renew their EXPIRE
     jobs:all                  ZSET    all jobs by seq
     jobs:of:{requester}       ZSET    the jobs of one requester by seq
     jobs:seq                  STRING  the last seq

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import logging
 from typing import TYPE_CHECKING
-
-from redis.exceptions import RedisError
 
 from callsheet.store.protocol import Hint
 
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 RECONNECT_S = 0.25
+log = logging.getLogger("callsheet.redis")
 
 
 class Listener:
@@ -39,14 +38,14 @@ class Listener:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:
             try:
                 await self._listen()
-            except (RedisError, OSError):
+            except Exception as error:  # noqa: BLE001 - whatever it was, listening begins anew
+                log.debug("hints are away: %s", error)
                 self.live = False
                 await asyncio.sleep(RECONNECT_S)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Db = sqlite3.Connection
 GROUP_LIMIT = 64
+log = logging.getLogger("callsheet.sqlite")
 IDLE_CHECKPOINT_S = 1.0
 
 
@@ -81,6 +83,7 @@ class Thread:
         self._target = target
         self._writes = writes
         self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     async def start(self) -> None:
@@ -88,18 +91,20 @@ class Thread:
         if self._thread is not None:
             return
         loop = asyncio.get_running_loop()
-        opened: asyncio.Future[None] = loop.create_future()
-        thread = threading.Thread(target=self._run, args=(loop, opened), name="callsheet-sqlite", daemon=True)
+        opened = _Item(_nothing, loop, loop.create_future())
+        self._items, self._ended = queue.SimpleQueue(), threading.Event()
+        life = (self._items, self._ended, opened)
+        thread = threading.Thread(target=self._run, args=life, name="callsheet-sqlite", daemon=True)
         thread.start()
-        await opened
+        await opened.future
         self._thread = thread
 
     async def stop(self) -> None:
         """Finish what is queued and close the connection. May be called twice."""
-        if self._thread is not None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
             self._items.put(None)
-            await asyncio.to_thread(self._thread.join)
-            self._thread = None
+            await asyncio.to_thread(thread.join)
 
     async def run(self, work: Callable[[Db], T]) -> T:
         """Do `work` on the connection, in a transaction if this thread writes; answers after commit."""
@@ -108,40 +113,61 @@ class Thread:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._items.put(_Item(work, loop, future))
+        if self._ended.is_set():  # it ended before it could see the item, or it has answered already
+            _refuse(self._items)
         return await future
 
-    def _run(self, loop: asyncio.AbstractEventLoop, opened: asyncio.Future[None]) -> None:
+    def _run(self, items: queue.SimpleQueue[_Item | None], ended: threading.Event, opened: _Item) -> None:
         try:
             db = connect(self._target)
         except Exception as error:  # noqa: BLE001 - handed to the caller
-            _answer([_Item(_nothing, loop, opened)], [(None, error)])
+            _answer([opened], [(None, error)])
             return
-        _answer([_Item(_nothing, loop, opened)], [(None, None)])
-        group = self._next_group(db)
-        while group is not None:
-            if self._writes:
-                _answer(group, _write_group(db, [item.work for item in group]))
-            else:
-                _answer(group, [_attempt(db, item.work) for item in group])
-            group = self._next_group(db)
-        db.close()
-
-    def _next_group(self, db: Db) -> list[_Item] | None:
-        """What has been asked meanwhile, None at the end. An idle writer folds the log back into the file."""
+        _answer([opened], [(None, None)])
         try:
-            item = self._items.get(timeout=IDLE_CHECKPOINT_S if self._writes else None)
-        except queue.Empty:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            item = self._items.get()
-        group: list[_Item] = []
-        while item is not None:
+            while (group := _next_group(items, db if self._writes else None)) is not None:
+                works = [item.work for item in group]
+                _answer(group, _write_group(db, works) if self._writes else [_attempt(db, work) for work in works])
+        finally:
+            ended.set()
+            _refuse(items)
+            db.close()
+
+
+def _next_group(items: queue.SimpleQueue[_Item | None], writer: Db | None) -> list[_Item] | None:
+    """What has been asked meanwhile and is still wanted, None at the end. An idle writer folds its log back."""
+    try:
+        item = items.get(timeout=IDLE_CHECKPOINT_S if writer is not None else None)
+    except queue.Empty:
+        if writer is not None:
+            _checkpoint(writer)
+        item = items.get()
+    group: list[_Item] = []
+    while item is not None:
+        if not item.future.cancelled():
             group.append(item)
-            if len(group) == GROUP_LIMIT or self._items.empty():
-                return group
-            item = self._items.get()
-        if group:
-            self._items.put(None)
-        return group or None
+        if len(group) == GROUP_LIMIT or items.empty():
+            return group
+        item = items.get()
+    if group:
+        items.put(None)
+    return group or None
+
+
+def _checkpoint(db: Db) -> None:
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except Exception as error:  # noqa: BLE001 - a full disk, a busy reader: the log stays, and the next one tries again
+        log.warning("the SQLite log could not be folded back: %s", error)
+
+
+def _refuse(items: queue.SimpleQueue[_Item | None]) -> None:
+    """Answer what will not be done any more."""
+    while not items.empty():
+        with contextlib.suppress(queue.Empty):
+            item = items.get_nowait()
+            if item is not None:
+                _answer([item], [(None, StoreUnavailable("the store was closed"))])
 
 
 Done = tuple[Any, Exception | None]
@@ -165,7 +191,8 @@ def _write_group(db: Db, works: list[Work]) -> list[Done]:
         db.execute("COMMIT")
     except Exception as error:  # noqa: BLE001 - handed to every caller: nothing was committed
         if db.in_transaction:
-            db.execute("ROLLBACK")
+            with contextlib.suppress(Exception):
+                db.execute("ROLLBACK")
         return [(None, _translated(error))] * len(works)
     return done
 
@@ -203,7 +230,7 @@ def _answer(group: list[_Item], done: list[Done]) -> None:
     for item, (value, error) in zip(group, done, strict=True):
         by_loop.setdefault(item.loop, []).append((item.future, value, error))
     for loop, answers in by_loop.items():
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(_resolve, answers)
 
 

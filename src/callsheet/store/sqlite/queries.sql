@@ -198,9 +198,16 @@ SELECT * FROM inbox_jobs WHERE lease_expires_at IS NOT NULL AND lease_expires_at
 SELECT * FROM inbox_jobs WHERE held = 'dependency' AND broken_by IS NOT NULL ORDER BY seq LIMIT ?1;
 
 -- name: prunable
-SELECT job_id FROM inbox_jobs
-WHERE ended_at IS NOT NULL AND (ended_at < ?1 OR (ttl_s IS NOT NULL AND ended_at + ttl_s * 1000 < ?2))
-ORDER BY ended_at LIMIT ?3;
+SELECT job_id FROM (
+    SELECT * FROM (
+        SELECT job_id, ended_at, seq FROM inbox_jobs WHERE ended_at IS NOT NULL AND ended_at < ?1
+        ORDER BY ended_at, seq LIMIT ?3
+    )
+    UNION
+    SELECT job_id, ended_at, seq FROM inbox_jobs
+    WHERE ended_at IS NOT NULL AND ttl_s IS NOT NULL AND ended_at + ttl_s * 1000 < ?2
+)
+ORDER BY ended_at, seq LIMIT ?3;
 
 -- name: prune_job
 DELETE FROM inbox_jobs WHERE job_id = ?1;

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qsl, unquote
 
-from callsheet.kernel.errors import DocumentConflict, UnknownStore
+from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownStore
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints
 from callsheet.store.protocol import Beat, Document, Hint, JobPage, Remembered, Settled
@@ -67,8 +67,7 @@ class SqliteStore:
         """Stop both threads."""
         if self._poll is not None:
             self._poll.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._poll
+            await asyncio.gather(self._poll, return_exceptions=True)
             self._poll = None
         await self._reader.stop()
         await self._writer.stop()
@@ -266,13 +265,14 @@ class SqliteStore:
         return [job_of(row) for row in rows]
 
     async def _watch_file(self) -> None:
-        """Hint at changes that other processes committed."""
+        """Hint at commits, whosever they are: of our own the file's counter tells as well."""
         seen = None
         while True:
-            version = await self._reader.run(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
-            if seen not in (None, version):
-                self._hints.send(Hint())
-            seen = version
+            with contextlib.suppress(StoreUnavailable):
+                version = await self._reader.run(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
+                if seen not in (None, version):
+                    self._hints.send(Hint())
+                seen = version
             await asyncio.sleep(POLL_S)
 
 

@@ -36,7 +36,7 @@ local function adopt(id, message, queue, priority)
     'contract', 'redis_gateway', 'event_seq', event_seq, 'event_ms', event_ms, 'queue', queue, 'priority', priority or '0'}
   local ttl_s = set[14]
   call('HSET', key, 'rare', '1', unpack(set))
-  touch(id, ttl_s)
+  touch(id, ttl_s, 'redis_gateway')
   if ttl_s ~= '0' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(ttl_s) * 500), id) end
   call('ZADD', P .. 'jobs:all', seq, id)
   if not counted then

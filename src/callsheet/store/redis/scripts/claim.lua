@@ -21,7 +21,7 @@ local job = {}
 local function load(flat)
   job.seq, job.msg, job.held, job.status, job.event_ms, job.event_seq, job.claim_version = nil, nil, nil, nil, nil, nil, nil
   job.attempt_count, job.attempt_started_at, job.started_at, job.progress, job.stage, job.broken_by = nil, nil, nil, nil, nil, nil
-  job.heartbeat_at = nil
+  job.heartbeat_at, job.contract = nil, nil
   for i = 1, #flat, 2 do
     if flat[i + 1] ~= '' then job[flat[i]] = flat[i + 1] end
   end
@@ -31,7 +31,9 @@ end
 -- The hash of the message's job, loaded, if this message is its present one; nil for what is left of another time.
 local function job_of(id, fields, msg, queue, priority)
   local key = job_key(id)
-  local flat = load(call('HGETALL', key))
+  local flat = redis.pcall('HGETALL', key) -- a foreign key of another type must not stop the batch half way
+  if flat.err then return nil end
+  load(flat)
   if job.status and job.status ~= 'queued' then return nil end
   if not job.seq then
     adopt(id, as_map(fields), queue, priority)
@@ -70,7 +72,7 @@ local function take_one(id, flat, msg)
   if job.msg ~= msg then put('msg', msg) end
   call('HSET', job_key(id), 'status', 'running', 'updated_ts', at, 'worker_id', WORKER, 'claim_version',
     NEXT[job.claim_version or '0'], 'lease_expires_at', LEASE, rest())
-  touch(id, job.ttl_s)
+  touch(id, job.ttl_s, job.contract)
   if job.broken_by then call('ZREM', P .. 'jobs:broken', id) end
   n_claimed = n_claimed + 1
   leased[2 * n_claimed - 1], leased[2 * n_claimed] = LEASE, member(job.seq, id)

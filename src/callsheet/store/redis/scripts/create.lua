@@ -144,7 +144,7 @@ local function list(new, seq, run_at, held, broken)
   if held == 'slot' then wait_for_slot(id, seq, new.priority, new.concurrency_key) end
   if broken then call('ZADD', P .. 'jobs:broken', seq, id) end
   if new.unique_key then call('SET', P .. 'unique:' .. new.unique_key, id) end
-  if new.ttl_s ~= '0' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(new.ttl_s) * 500), id) end
+  if new.ttl_s ~= '0' and new.contract == 'redis_gateway' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(new.ttl_s) * 500), id) end
   if new.requester_id ~= '' then call('ZADD', P .. 'jobs:of:' .. new.requester_id, seq, id) end
   count(new.queue, 'queued', 1)
 end
@@ -165,7 +165,7 @@ local function create(new, seq, together)
   call('HSET', job_key(id), 'job_id', id, 'task', new.task, 'payload', new.payload, 'status', 'queued', 'created_ts', NOW,
     'updated_ts', NOW, 'ttl_s', new.ttl_s, 'result', '', 'error', '', 'max_attempts', new.max_attempts, 'seq', seq, rest())
   emit(id, NOW, '1', '0', 'queued', 'gateway.enqueue', '{}')
-  touch(id, new.ttl_s)
+  touch(id, new.ttl_s, new.contract)
   list(new, seq, run_at, held, broken)
 end
 

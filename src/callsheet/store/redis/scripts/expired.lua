@@ -15,8 +15,15 @@ local function lost_delivery(stream, queue, priority, entry)
   local message = found and as_map(found[2]) or {}
   local id = message.job_id
   if not id then return ack(stream, msg) end
+  if call('TYPE', job_key(id)).ok ~= 'hash' and call('EXISTS', job_key(id)) == 1 then return ack(stream, msg) end
   local job = read(job_key(id), FIELDS)
-  if job.status == 'running' and job.worker_id and job.msg == msg then return end
+  if job.status == 'running' and job.worker_id and job.msg == msg then
+    if job.seq and not call('ZSCORE', P .. 'jobs:leases', member(job.seq, id)) then
+      leased[#leased + 1] = NOW
+      leased[#leased + 1] = member(job.seq, id)
+    end
+    return
+  end
   if (job.status and job.status ~= 'queued' and job.status ~= 'running') or (job.msg and job.msg ~= msg) then return ack(stream, msg) end
   if not job.seq then
     adopt(id, message, queue, priority)

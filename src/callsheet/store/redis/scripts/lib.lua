@@ -32,7 +32,7 @@ end
 
 -- The later of our time and the job's last event: a job's times never run backwards.
 local function at_least(ms)
-  if ms and tonumber(ms) > now then return ms end
+  if ms and (tonumber(ms) or 0) > now then return ms end
   return NOW
 end
 
@@ -152,10 +152,10 @@ local function emit(id, ms, seq, progress, kind, step, data)
   return ms
 end
 
--- The contract's TTL: on the hash and on the events, refreshed by every write. Under a test's clock, real time must
--- not take the keys away: a day at least.
-local function touch(id, ttl_s)
-  if ttl_s and ttl_s ~= '0' then
+-- The contract's TTL: on the hash and on the events, refreshed by every write. Jobs of other contracts get it when they
+-- end, so that none is lost while it waits. Under a test's clock, real time must not take the keys away: a day at least.
+local function touch(id, ttl_s, contract, ended)
+  if ttl_s and ttl_s ~= '0' and (ended or contract == 'redis_gateway') then
     if not REAL and tonumber(ttl_s) < 86400 then ttl_s = '86400' end
     call('EXPIRE', job_key(id), ttl_s)
     call('EXPIRE', events_key(id), ttl_s)

@@ -14,6 +14,7 @@ end
 -- Bring a held job into line.
 local function line_up(id)
   local job = read(job_key(id), LINE_FIELDS)
+  if not job.task then return end -- its hash is gone; what is left of it must not become a job
   call('HSET', job_key(id), 'msg', send(id, job))
   call('HDEL', job_key(id), 'held')
 end
@@ -46,7 +47,10 @@ end
 local function line_up_due(queue)
   local delayed = P .. 'jobs:delayed:' .. queue
   local due = call('ZRANGEBYSCORE', delayed, '-inf', NOW, 'LIMIT', 0, BATCH)
-  if #due == 0 then return 0 end
+  if #due == 0 then
+    if call('EXISTS', delayed) == 0 then call('SREM', P .. 'jobs:delayed', queue) end
+    return 0
+  end
   local keys, listed = {}, {}
   for _, m in ipairs(due) do
     local id = id_in(m)

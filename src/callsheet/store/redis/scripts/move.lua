@@ -7,7 +7,7 @@ local TERMINAL = {succeeded = true, failed = true, dead_letter = true, canceled 
 local FENCE_FIELDS = {'status', 'dead', 'claim_version', 'lease_expires_at', 'unique_key'}
 -- Fields that a plain job on its plain way does not need; `rare` in the hash says that one of them matters.
 local REST = {'dead', 'held', 'lease_expires_at', 'started_at', 'ttl_s', 'error', 'lease_losses', 'refresh_count',
-  'requester_id', 'unique_key', 'concurrency_key', 'cancel_requested_at', 'broken_by', 'blocked_by', 'dependents'}
+  'requester_id', 'unique_key', 'concurrency_key', 'cancel_requested_at', 'broken_by', 'blocked_by', 'dependents', 'contract'}
 
 -- A job as far as most settlements need it, as a list. HMGET of all 29 fields took 13 µs, of these 14 it takes 6.
 local function plain_fields(key)
@@ -135,7 +135,12 @@ local function revive(s, job)
   if job.unique_key then call('SET', P .. 'unique:' .. job.unique_key, s.id) end
   if not has_ttl(job) then return end
   call('ZREM', P .. 'jobs:ended:ttl', epitaph(s, job, s.from, job.updated_ts))
-  call('ZADD', P .. 'jobs:ttl', int(now + tonumber(job.ttl_s) * 500), s.id)
+  if job.contract == 'redis_gateway' then
+    call('ZADD', P .. 'jobs:ttl', int(now + tonumber(job.ttl_s) * 500), s.id)
+  else
+    call('PERSIST', job_key(s.id))
+    call('PERSIST', events_key(s.id))
+  end
 end
 
 local function lay_to_rest(s, job, at)

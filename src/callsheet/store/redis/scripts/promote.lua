@@ -22,10 +22,10 @@ end
 local n, last = 0, '0'
 for _, queue in ipairs(sorted(P .. 'jobs:delayed')) do n = n + line_up_due(queue) end
 for _, key in ipairs(sorted(P .. 'jobs:waiting')) do n = n + admit(key) end
-for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:ttl', '-inf', NOW, 'LIMIT', 0, BATCH)) do
+for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:ttl', '-inf', NOW, 'LIMIT', 0, 50 * BATCH)) do
   local ttl_s = call('HGET', job_key(id), 'ttl_s')
   if ttl_s then
-    touch(id, ttl_s)
+    touch(id, ttl_s, 'redis_gateway')
     call('ZADD', P .. 'jobs:ttl', int(now + tonumber(ttl_s) * 500), id)
   else
     call('ZREM', P .. 'jobs:ttl', id)

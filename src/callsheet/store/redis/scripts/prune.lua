@@ -43,7 +43,10 @@ local old = call('ZRANGEBYSCORE', P .. 'jobs:ended', '-inf', '(' .. BEFORE, 'WIT
 for i = 1, #old, 2 do
   local id = id_in(old[i])
   local job = read(job_key(id), {'status', 'dead', 'queue', 'requester_id', 'seq', 'ttl_s'})
-  if job.seq then
+  if not job.seq then -- nothing but these entries is left of it
+    call('ZREM', P .. 'jobs:ended', old[i])
+    call('ZREM', P .. 'jobs:all', id)
+  else
     local gone = {seq = job.seq, id = id, status = status_of(job), queue = job.queue or 'default', requester_id = job.requester_id or '', at = old[i + 1]}
     if job.ttl_s and job.ttl_s ~= '0' then gone.packed = cjson.encode({gone.seq, id, gone.status, gone.queue, gone.requester_id, gone.at}) end
     list(gone)

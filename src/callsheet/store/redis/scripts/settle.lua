@@ -103,7 +103,7 @@ local function settle(s, plan)
     put_event_ms(job, at, job.event_ms or job.updated_ts)
   end
   call('HSET', key, 'status', WORD[s.to], 'updated_ts', at, rest())
-  touch(s.id, job.ttl_s)
+  touch(s.id, job.ttl_s, job.contract, TERMINAL[s.to])
   hinted_jobs[#hinted_jobs + 1] = s.id
   consequences(s, job, plan)
   return APPLIED

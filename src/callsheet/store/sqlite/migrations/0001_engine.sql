@@ -67,6 +67,8 @@ CREATE INDEX inbox_jobs_leased ON inbox_jobs (lease_expires_at)
     WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX inbox_jobs_ended ON inbox_jobs (ended_at)
     WHERE ended_at IS NOT NULL;
+CREATE INDEX inbox_jobs_short_lived ON inbox_jobs (ended_at + ttl_s * 1000)
+    WHERE ended_at IS NOT NULL AND ttl_s IS NOT NULL;
 CREATE UNIQUE INDEX inbox_jobs_active_unique_key ON inbox_jobs (unique_key)
     WHERE unique_key IS NOT NULL AND status IN ('queued', 'running');
 CREATE INDEX inbox_jobs_of_requester ON inbox_jobs (requester_id, seq)
