@@ -106,13 +106,14 @@ async def _fire(store: Store, document: Document, at: int) -> bool:
     schedule, slot = _read(document)
     if slot > at:
         return False
+    next_slot = schedule.next_slot(at)
     try:
         await store.enqueue([schedule.job_at(slot)], now=at)
         fired = True
     except DuplicateJob:
         fired = False  # another process fired this slot and has not yet said so
     with contextlib.suppress(DocumentConflict):  # another process has moved it on, or somebody changed it
-        await store.put_document(_document(schedule, schedule.next_slot(at), document.version))
+        await store.put_document(_document(schedule, next_slot, document.version))
     return fired
 
 
