@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from callsheet.kernel.commands import TERMINAL_EVENTS
 from callsheet.kernel.errors import StoreError
 from callsheet.store.protocol import Hint
+from callsheet.store.tasks import end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -58,9 +59,7 @@ class Watch:
 
     async def stop(self) -> None:
         """End the reader and all watchers. May be called twice."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         self._tasks.clear()
         for watchers in self._watchers.values():
             for watcher in watchers:

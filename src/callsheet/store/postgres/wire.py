@@ -16,6 +16,7 @@ from callsheet.kernel.errors import StoreError
 from callsheet.store.hints import Hints, merged
 from callsheet.store.protocol import Hint
 from callsheet.store.queries import Queries
+from callsheet.store.tasks import end
 
 from .connection import connect, edge
 
@@ -51,8 +52,7 @@ class Wire:
         """Stop listening. May be called twice."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end(task)
 
     def send(self, hint: Hint) -> None:
         """Wake this process now and the others soon."""

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from callsheet.store.protocol import Hint
+from callsheet.store.tasks import end
 
 if TYPE_CHECKING:
     from callsheet.store.hints import Hints
@@ -37,8 +38,7 @@ class Listener:
         """Stop listening."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end(task)
 
     async def _run(self) -> None:
         while True:

@@ -14,6 +14,7 @@ from callsheet.store.hints import Hints
 from callsheet.store.protocol import Beat, Document, Hint, JobPage, Remembered, Settled
 from callsheet.store.queries import Queries
 from callsheet.store.rows import attempt_of, job_of, outbox_event_of, running_attempt
+from callsheet.store.tasks import end
 
 from .claim import claim, heartbeat
 from .connection import Db, Target, Thread
@@ -66,8 +67,7 @@ class SqliteStore:
     async def close(self) -> None:
         """Stop both threads."""
         if self._poll is not None:
-            self._poll.cancel()
-            await asyncio.gather(self._poll, return_exceptions=True)
+            await end(self._poll)
             self._poll = None
         await self._reader.stop()
         await self._writer.stop()
