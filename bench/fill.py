@@ -26,7 +26,7 @@ SQLITE_JOBS = """
 WITH RECURSIVE copies (k) AS (SELECT 0 UNION ALL SELECT k + 1 FROM copies WHERE k + 1 < :copies),
 seeds AS MATERIALIZED (SELECT row_number() OVER (ORDER BY seq) - 1 AS i, * FROM inbox_jobs WHERE {which})
 INSERT INTO inbox_jobs (seq, position, job_id, {columns})
-SELECT :first + k * :seeds + i, :first + k * :seeds + i,
+SELECT :first + k * :seeds + i, sign(position) * (:first + k * :seeds + i),
        printf('%08x-0000-7000-8000-%012x', :first + k * :seeds + i, i), {columns}
 FROM copies CROSS JOIN seeds ORDER BY k, i
 """
