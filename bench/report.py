@@ -13,15 +13,15 @@ from bench.places import POSTGRES_SETTINGS, REDIS_SETTINGS
 TARGET = Path(__file__).parent / "RESULTS.md"
 TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
 READING = """\
-The limit loops (`limit_*.py`) are the least that one could write by hand for the same promise: the same row, the same
-three events, the same attempt, an exclusive and leased claim, an end that is fenced by the claim's version. They have
-no slots, dependencies, idempotency, delays, outbox or hints, and know the one shape of job that they carry, so a ratio
-says what all of the rest costs. Rounds alternate between the two sides on fresh databases; a figure is the median of
-the rounds with the lowest and the highest beside it, and the ratio is the median of each round's own. Where lowest and
-highest lie far apart the machine was busy with other things. Ids are random UUIDs but for one row: random keys dirty a
-page of each index for each job, and ids that rise with time spare both sides that. Client and server share the cores of
-one machine, and nothing but store verbs is measured: no handlers, no heartbeats, no HTTP. Latencies include the sync of
-each commit, so their tails are mostly the disk's. A `--quick` run shows that the benches work; its tails rest on few
+The limit loops (`limit_*.py`) are the least that one could write by hand for the same promise, on the very tables and
+keys of the store: the same rows, the same three events, the same attempt, an exclusive and leased claim, an end that is
+fenced by the claim's version. They have no slots, dependencies, idempotency, delays, outbox or hints, and know the one
+shape of job that they carry, so a ratio says what all of the rest costs (docs/adr/0008). Both sides get the same ids,
+which rise with time as the engine's do, and take turns on fresh databases; a figure is the median of the rounds with
+the lowest and the highest beside it, and the ratio is the median of each round's own. Where lowest and highest lie far
+apart the machine was busy with other things. Client and server share the cores of one machine, and nothing but store
+verbs is measured: no handlers, no heartbeats, no HTTP. Latencies include the sync of each commit, so their tails are
+mostly the disk's. A `--quick` run shows that the benches work; its tails rest on few
 samples.
 """
 Row = Sequence[object]
