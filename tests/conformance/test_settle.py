@@ -92,23 +92,31 @@ async def test_a_batch_settles_each_on_its_own(kit: Kit) -> None:
 async def test_a_batch_of_ends_is_fenced_one_by_one(kit: Kit) -> None:
     texts = [f'"ü\u2028\\u0000 \U0001f3ac {n}"' for n in range(6)]
     jobs = [await kit.running() for _ in texts]
-    keyed = await kit.running(concurrency_key="k")
-    waiting = await kit.add(concurrency_key="k")
-    await kit.settle(commands.release(jobs[1]), commands.cancel(jobs[2]))
+    await kit.settle(commands.release(jobs[1]), commands.cancel(jobs[4]))
     await kit.claim(worker="w2")
-    batch = [commands.succeed(job, text) for job, text in zip(jobs, texts, strict=True)]
-    answers = await kit.settle(*batch, commands.succeed(keyed))
-    stale = {1, 2}
-    assert answers == [Settled.STALE if n in stale else Settled.APPLIED for n in range(7)]
+    ends = [commands.succeed(job, text) for job, text in zip(jobs, texts, strict=True)]
+    one_stale = [Settled.APPLIED, Settled.STALE, Settled.APPLIED]
+    assert await kit.settle(*ends[:3]) == one_stale
+    assert await kit.settle(*ends[3:]) == one_stale
     for n, job in enumerate(jobs):
         after = await kit.get(job.job_id)
-        if n in stale:
+        if n in (1, 4):
             assert after.result is None
             assert "done" not in await kit.types(job.job_id)
         else:
             assert (after.status, after.result, after.progress) == (Status.SUCCEEDED, texts[n], 100.0)
             assert (await kit.types(job.job_id))[-1] == "done"
+
+
+@pytest.mark.guarantee("S9", "S12")
+async def test_a_batch_of_ends_frees_slots_and_dependents(kit: Kit) -> None:
+    plain, keyed, parent = await kit.running(), await kit.running(concurrency_key="k"), await kit.running()
+    waiting = await kit.add(concurrency_key="k")
+    assert await kit.settle(commands.succeed(plain), commands.succeed(keyed)) == [Settled.APPLIED] * 2
     assert [j.job_id for j in await kit.claim()] == [waiting]
+    child, other = await kit.add(depends_on=(parent.job_id,)), await kit.running(queue="q")
+    assert await kit.settle(commands.succeed(parent), commands.succeed(other)) == [Settled.APPLIED] * 2
+    assert [j.job_id for j in await kit.claim()] == [child]
 
 
 @pytest.mark.guarantee("S12")

@@ -1,6 +1,7 @@
 """A small worker process for the fault tests: it claims and settles, and tells what it did in JSON lines.
 
-`python -m tests.faults.worker URL MODE NAME LEASE_MS`. Modes: `drain` works until it is stopped; `hold` claims one
+`python -m tests.faults.worker URL MODE NAME LEASE_MS`. Modes: `drain` works until it is stopped, and `dawdle` does so
+with a pause before each settlement; `hold` claims one
 job, waits for a line on its standard input, and then tries every write that a claim allows.
 """
 
@@ -37,13 +38,14 @@ async def patiently(ask: Any) -> Any:
             await asyncio.sleep(0.05)
 
 
-async def drain(store: Store, name: str, lease_ms: int) -> None:
+async def drain(store: Store, name: str, lease_ms: int, pause_s: float = 0.0) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     request = ClaimRequest(name, ("default",), BATCH, lease_ms)
     while not stopping.is_set():
         jobs: list[Job] = await patiently(lambda: store.claim(request))
         for job in jobs:
+            await asyncio.sleep(pause_s)
             settlement = commands.succeed(job, f'"{name}"')
             (answer,) = await patiently(lambda s=settlement: store.settle([s]))
             if answer is not Settled.STALE:
@@ -79,10 +81,14 @@ async def hold(store: Store, name: str, lease_ms: int) -> None:
     tell(answers=answers, held=beat.held)
 
 
+async def dawdle(store: Store, name: str, lease_ms: int) -> None:
+    await drain(store, name, lease_ms, pause_s=0.004)
+
+
 async def main(url: str, mode: str, name: str, lease_ms: str) -> None:
     store = await store_from_url(url).open()
     tell(ready=name)
-    await {"drain": drain, "hold": hold}[mode](store, name, int(lease_ms))
+    await {"drain": drain, "dawdle": dawdle, "hold": hold}[mode](store, name, int(lease_ms))
     await store.close()
 
 

@@ -10,7 +10,13 @@ def kernel(name: str, file: str, before: str, after: str, test: str, *, times: i
 
 
 KERNEL = [
-    kernel("legal moves", "lifecycle.py", "if not self.allows(before, after):", "if False:", "test_moves.py"),
+    kernel(
+        "legal moves",
+        "lifecycle.py",
+        "if not _legal(self, (job.status, job.stage, started), target):",
+        "if False:",
+        "test_moves.py",
+    ),
     kernel("the status of a command", "commands.py", "if job.status is not status:", "if False:", "test_moves.py"),
     kernel(
         "start comes first",

@@ -28,7 +28,7 @@ SQLITE = [
         "ends with a key go one by one",
         "AND j.status = 'running' AND j.concurrency_key IS NULL",
         "AND j.status = 'running'",
-        f"{SETTLE}::test_a_batch_of_ends_is_fenced_one_by_one",
+        f"{SETTLE}::test_a_batch_of_ends_frees_slots_and_dependents",
     ),
     sqlite("fence of settle: version", FENCE, FENCE.replace("claim_version = ?2", "?2 = ?2"), STALE),
     sqlite(
@@ -63,9 +63,10 @@ SQLITE = [
     ),
     sqlite(
         "claim takes only what is in line",
-        "WHERE queue = ?5 AND position > 0",
-        "WHERE queue = ?5 AND status = 'queued'",
+        "WHERE queue = ?1 AND position > 0",
+        "WHERE queue = ?1 AND status = 'queued'",
         f"{DEPENDENCIES}::test_a_job_waits_for_all_that_it_depends_on",
+        times=2,
     ),
     sqlite("priority", "ORDER BY priority DESC, position LIMIT ?6", "ORDER BY position LIMIT ?6", CLAIM),
     sqlite("delay", "AND held = 'delay' AND run_at <= ?2 ORDER", "AND held = 'delay' AND ?2 = ?2 ORDER", CLAIM),

@@ -92,12 +92,12 @@ async def test_a_look_sees_the_lowest_position_of_all_priorities(store: Postgres
     await store.enqueue([NewJob(str(uuid.uuid4()), "k", priority=p) for p in (0, 5, 5, -3, 5)])
     for _ in range(3):
         assert [job.priority for job in await store.claim(ClaimRequest("w"))] == [5]
-        clock.now += LAG_S
+        clock.now += LAG_S + 1
     assert store._floor.of("default") == 1
     assert [job.priority for job in await store.claim(ClaimRequest("w", limit=9))] == [0, -3]
     for _ in range(2):
         assert await store.claim(ClaimRequest("w", limit=9)) == []
-        clock.now += LAG_S
+        clock.now += LAG_S + 1
     await store.enqueue([NewJob(str(uuid.uuid4()), "k")])
     assert store._floor.of("default") == 5
     assert len(await store.claim(ClaimRequest("w", limit=9))) == 1

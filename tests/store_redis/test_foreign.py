@@ -236,3 +236,11 @@ async def test_a_running_job_without_a_lease_gets_one_back(store: RedisStore, cl
     await store.expired(10)
     assert await client.zcard("jobs:leases") == 1
     assert await store.get([job.job_id]) == [job]
+
+
+async def test_a_job_that_a_foreign_worker_has_ended_is_not_run_again(store: RedisStore, client: Any) -> None:
+    job_id = await foreign_job(client)
+    await client.hset(f"job:{job_id}", "status", "done")
+    assert await store.claim(ONE) == []
+    assert await client.hget(f"job:{job_id}", "status") == "done"
+    assert await client.xlen("jobs:stream") == 0
