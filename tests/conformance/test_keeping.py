@@ -73,6 +73,21 @@ async def test_prune_keeps_callbacks_that_are_not_delivered(kit: Kit) -> None:
     assert [row.event_id for row in await kit.store.outbox_find()] == ["b"]
 
 
+@pytest.mark.guarantee("S19")
+async def test_a_callback_that_outlived_its_job_is_pruned_after_its_own_end(kit: Kit) -> None:
+    job = await kit.running()
+    await kit.settle(commands.succeed(job, outbox=(NewOutboxEvent("a", "u", "b"),)))
+    kit.later(10)
+    assert await kit.store.prune(ended_before=kit.now, limit=10, now=kit.now) == 1
+    (row,) = await kit.store.outbox_claim("d", limit=1, lease_ms=1000, now=kit.now)
+    await kit.store.outbox_settle([OutboxSettlement("a", row.claim_version, Delivery.DELIVERED)], now=kit.now)
+    await kit.store.prune(ended_before=kit.now, limit=10, now=kit.now)
+    assert len(await kit.store.outbox_find()) == 1
+    kit.later(1)
+    assert await kit.store.prune(ended_before=kit.now, limit=10, now=kit.now) == 0
+    assert await kit.store.outbox_find() == []
+
+
 async def test_counts_follow_every_move(kit: Kit) -> None:
     await kit.enqueue(*(new_job(queue="a", max_attempts=1) for _ in range(6)), new_job(queue="b"))
     jobs = await kit.claim("a", limit=5)

@@ -101,6 +101,13 @@ class Model:
             and (j.ended_at < ended_before or (j.ttl_s is not None and j.ended_at + j.ttl_s * 1000 < now))
         ][:limit]
         s = self.state
+        orphans = [
+            r
+            for r in s.outbox.values()
+            if r.ended_at is not None and r.ended_at < ended_before and r.job_id not in s.jobs
+        ]
+        for row in sorted(orphans, key=lambda r: r.ended_at or 0)[:limit]:
+            del s.outbox[row.event_id]
         for job in gone:
             for table in (s.jobs, s.events, s.attempts, s.checkpoints, s.dependents, s.position):
                 table.pop(job.job_id, None)

@@ -494,6 +494,11 @@ WITH clock AS MATERIALIZED (
     DELETE FROM job_dependencies t USING gone WHERE t.depends_on = gone.job_id
 ), outbox AS (
     DELETE FROM job_outbox_events t USING gone WHERE t.job_id = gone.job_id AND t.status IN ('delivered', 'dead_letter')
+), orphans AS (
+    DELETE FROM job_outbox_events WHERE seq IN (
+        SELECT o.seq FROM job_outbox_events o WHERE o.ended_at IS NOT NULL AND o.ended_at < $2::bigint
+        AND NOT EXISTS (SELECT FROM inbox_jobs j WHERE j.job_id = o.job_id) ORDER BY o.ended_at, o.seq LIMIT $3::bigint
+    )
 ), keys AS (
     DELETE FROM idempotency_keys USING clock WHERE expires_at <= clock.now
 ), jobs AS (

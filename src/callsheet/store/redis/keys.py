@@ -44,6 +44,7 @@ Ours:
     outbox:{event_id}         HASH    one callback, fields as in kernel.job.OutboxEvent, and `seq`
     jobs:outbox:due           ZSET    pending callbacks: `seq:event_id` by run_at
     jobs:outbox:leased        ZSET    callbacks being delivered: `seq:event_id` by lease_expires_at
+    jobs:outbox:ended         ZSET    callbacks that have ended: `seq:event_id` by the time of their end
     jobs:outbox:all           ZSET    all callbacks by seq
     jobs:outbox:seq           STRING  the last seq of a callback
     doc:{kind}                HASH    documents by id: `version:body`

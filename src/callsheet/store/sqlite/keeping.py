@@ -41,6 +41,7 @@ def promote(db: Db, now: int) -> int:
 
 def prune(db: Db, ended_before: int, limit: int, now: int) -> int:
     """Delete ended jobs with all that hangs on them, and expired keys; how many jobs."""
+    db.execute(Q.prune_orphans, (ended_before, limit))
     gone = db.execute(Q.prunable, (ended_before, now, limit)).fetchall()
     for sql in (
         Q.prune_events,

@@ -227,6 +227,13 @@ DELETE FROM job_dependencies WHERE depends_on = ?1;
 -- name: prune_outbox
 DELETE FROM job_outbox_events WHERE job_id = ?1 AND status IN ('delivered', 'dead_letter');
 
+-- name: prune_orphans
+-- Callbacks that outlived their job and have ended since.
+DELETE FROM job_outbox_events WHERE seq IN (
+    SELECT seq FROM job_outbox_events o WHERE o.ended_at IS NOT NULL AND o.ended_at < ?1
+    AND NOT EXISTS (SELECT 1 FROM inbox_jobs j WHERE j.job_id = o.job_id) ORDER BY o.ended_at, o.seq LIMIT ?2
+);
+
 -- name: prune_keys
 DELETE FROM idempotency_keys WHERE expires_at <= ?1;
 

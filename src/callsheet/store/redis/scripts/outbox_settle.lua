@@ -16,6 +16,7 @@ local function settle(id, version, status, delay_ms, counts, error)
     call('ZADD', P .. 'jobs:outbox:due', run_at, m)
   else
     call('HSET', key, 'ended_at', NOW)
+    call('ZADD', P .. 'jobs:outbox:ended', NOW, m)
   end
   return 1
 end

@@ -4,13 +4,28 @@
 
 local BEFORE, LIMIT, SILENT_MS = ARGV[3], tonumber(ARGV[4]), 3600000
 
+local function forget_event(event_id, seq)
+  call('DEL', P .. 'outbox:' .. event_id)
+  call('ZREM', P .. 'jobs:outbox:all', event_id)
+  call('ZREM', P .. 'jobs:outbox:ended', member(seq, event_id))
+end
+
+-- Callbacks that outlived their job and have ended since.
+for _, m in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:outbox:ended', '-inf', '(' .. BEFORE, 'LIMIT', 0, LIMIT)) do
+  local event_id = id_in(m)
+  local job_id = call('HGET', P .. 'outbox:' .. event_id, 'job_id')
+  if not job_id or call('EXISTS', job_key(job_id)) == 0 then
+    forget_event(event_id, string.sub(m, 1, 15))
+    if job_id then call('ZREM', job_key(job_id) .. ':outbox', event_id) end
+  end
+end
+
 local function forget_outbox(id)
   local key = job_key(id) .. ':outbox'
   for _, event_id in ipairs(call('ZRANGE', key, 0, -1)) do
-    local status = call('HGET', P .. 'outbox:' .. event_id, 'status')
-    if status ~= 'pending' and status ~= 'delivering' then
-      call('DEL', P .. 'outbox:' .. event_id)
-      call('ZREM', P .. 'jobs:outbox:all', event_id)
+    local row = call('HMGET', P .. 'outbox:' .. event_id, 'status', 'seq')
+    if row[1] ~= 'pending' and row[1] ~= 'delivering' then
+      forget_event(event_id, row[2] or '')
       call('ZREM', key, event_id)
     end
   end

@@ -132,6 +132,7 @@ CREATE TABLE job_outbox_events (
 
 CREATE INDEX job_outbox_events_due ON job_outbox_events (run_at, seq) WHERE status = 'pending';
 CREATE INDEX job_outbox_events_leased ON job_outbox_events (lease_expires_at) WHERE status = 'delivering';
+CREATE INDEX job_outbox_events_ended ON job_outbox_events (ended_at, seq) WHERE ended_at IS NOT NULL;
 CREATE INDEX job_outbox_events_of_job ON job_outbox_events (job_id);
 
 CREATE TABLE idempotency_keys (
