@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -27,13 +29,22 @@ class Worker:
             text=True,
             env={**os.environ, "PYTHONPATH": "src:."},
         )
+        self._told: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         assert self.read() == {"ready": name}
 
-    def read(self) -> dict[str, Any]:
+    def _listen(self) -> None:
+        """Take what it tells as it comes: a full pipe would stop it."""
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, f"the worker ended with {self.process.wait()}"
-        facts: dict[str, Any] = json.loads(line)
+        for line in self.process.stdout:
+            if line.endswith("}\n"):
+                self._told.put(json.loads(line))
+        self._told.put(None)
+
+    def read(self) -> dict[str, Any]:
+        facts = self._told.get(timeout=60)
+        assert facts is not None, f"the worker ended with {self.process.wait()}"
         return facts
 
     def write(self, line: str = "") -> None:
@@ -47,14 +58,16 @@ class Worker:
     def stop(self) -> list[dict[str, Any]]:
         """End it in good order; all that it told and nobody read."""
         self.signal(signal.SIGTERM)
-        out, _ = self.process.communicate(timeout=30)
-        return [json.loads(line) for line in out.splitlines()]
+        return self._rest()
 
     def kill(self) -> list[dict[str, Any]]:
         """Kill -9; what it had told until then."""
         self.process.kill()
-        out, _ = self.process.communicate(timeout=30)
-        return [json.loads(line) for line in out.splitlines() if line.endswith("}")]
+        return self._rest()
+
+    def _rest(self) -> list[dict[str, Any]]:
+        self.process.wait(timeout=30)
+        return list(iter(self._told.get, None))
 
 
 @pytest.fixture(params=stores.THREE)

@@ -107,7 +107,7 @@ async def test_reaper_and_workers_race_to_one_outcome(engine: Engine, spawn: Spa
     impatient = '{"max_lease_losses":4,"lost_lease_backoff":{"table_ms":[0]}}'
     batch = [new_job(max_attempts=100, retry=impatient) for _ in range(JOBS // 3)]
     ids = [a.job_id for a in await engine.enqueue(batch)]
-    workers = [spawn("dawdle", f"w{n}", lease_ms=20) for n in range(2)]
+    workers = [spawn("dawdle", f"w{n}", lease_ms=15) for n in range(2)]
     keeping = Housekeeping(engine)
     async with asyncio.timeout(60):
         while (counts := (await engine.store.counts())["default"]).keys() & {Status.QUEUED, Status.RUNNING}:

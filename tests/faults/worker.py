@@ -82,7 +82,7 @@ async def hold(store: Store, name: str, lease_ms: int) -> None:
 
 
 async def dawdle(store: Store, name: str, lease_ms: int) -> None:
-    await drain(store, name, lease_ms, pause_s=0.004)
+    await drain(store, name, lease_ms, pause_s=0.012)
 
 
 async def main(url: str, mode: str, name: str, lease_ms: str) -> None:
