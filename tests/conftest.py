@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from callsheet.engine import Engine
 from tests import stores
 
 
@@ -15,3 +16,17 @@ def _servers_end_with_the_session() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "guarantee(*ids): the numbered guarantees that a test proves")
+
+
+@pytest.fixture(params=stores.THREE)
+def url(request: pytest.FixtureRequest) -> str:
+    """An empty store of each kind."""
+    return stores.fresh_url(request.param)
+
+
+@pytest.fixture
+async def engine(url: str) -> AsyncIterator[Engine]:
+    engine = Engine.from_url(url)
+    await engine.store.migrate()
+    async with engine:
+        yield engine

@@ -82,8 +82,7 @@ async def _empty(store: Store) -> None:
         case PostgresStore():
             await store._db.transact(_empty_postgres)
         case RedisStore():
-            await store._client.redis.flushdb()
-            await store.migrate()
+            await store.empty()
 
 
 def _empty_sqlite(db: sqlite3.Connection) -> None:

@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from callsheet.engine import Engine
-from tests import stores
 
 Spawn = Callable[..., "Worker"]
 
@@ -68,19 +67,6 @@ class Worker:
     def _rest(self) -> list[dict[str, Any]]:
         self.process.wait(timeout=30)
         return list(iter(self._told.get, None))
-
-
-@pytest.fixture(params=stores.THREE)
-def url(request: pytest.FixtureRequest) -> str:
-    return stores.fresh_url(request.param)
-
-
-@pytest.fixture
-async def engine(url: str) -> AsyncIterator[Engine]:
-    engine = Engine.from_url(url)
-    await engine.store.migrate()
-    async with engine:
-        yield engine
 
 
 @pytest.fixture

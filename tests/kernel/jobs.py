@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callsheet.kernel.job import Held, Job, OnDependencyFailure, Status
+from callsheet.kernel.job import Job, OnDependencyFailure, Status
 
 NOW = 1_800_000_000_000
 
@@ -63,6 +63,3 @@ def in_state(name: str, contract: str) -> Job:
     if name in Status.__members__.values():
         return a_job(Status(name), contract=contract)
     return a_job(contract=contract, stage=name)
-
-
-HELD = Held

@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from .wire import event_id
+
 Json = str
 
 
@@ -183,7 +185,7 @@ class Event(NamedTuple):
     @property
     def id(self) -> str:
         """The id a client resumes from, the same text on every store."""
-        return f"{self.ms}-{self.seq}"
+        return event_id(self.ms, self.seq)
 
 
 class Delivery(StrEnum):

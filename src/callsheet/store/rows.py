@@ -24,7 +24,6 @@ _STATUS = {s.value: s for s in Status}
 _HELD: dict[str | None, Held | None] = {None: None, **{h.value: h for h in Held}}
 _POLICY = {p.value: p for p in OnDependencyFailure}
 _OUTCOME = {o.value: o for o in Outcome}
-_PRIORITY = OWN + Job._fields.index("priority")
 _S = OWN + Job._fields.index("status")
 _H = OWN + Job._fields.index("held")
 _P = OWN + Job._fields.index("on_dependency_failure")
@@ -37,11 +36,6 @@ def job_of(row: Sequence[Any]) -> Job:
     fields[_H] = _HELD[fields[_H]]
     fields[_P] = _POLICY[fields[_P]]
     return Job._make(fields[OWN:])
-
-
-def in_line(row: Sequence[Any]) -> tuple[int, int]:
-    """Where a claimed row stood: higher priority first, then its position, whose sign a claim may have changed."""
-    return -row[_PRIORITY], abs(row[1])
 
 
 def attempt_of(row: Sequence[Any]) -> Attempt:

@@ -497,7 +497,8 @@ WITH clock AS MATERIALIZED (
 ), orphans AS (
     DELETE FROM job_outbox_events WHERE seq IN (
         SELECT o.seq FROM job_outbox_events o WHERE o.ended_at IS NOT NULL AND o.ended_at < $2::bigint
-        AND NOT EXISTS (SELECT FROM inbox_jobs j WHERE j.job_id = o.job_id) ORDER BY o.ended_at, o.seq LIMIT $3::bigint
+        AND (SELECT j.job_id FROM inbox_jobs j WHERE j.job_id = o.job_id) IS NULL -- by index; NOT EXISTS became a full scan
+        ORDER BY o.ended_at, o.seq LIMIT $3::bigint
     )
 ), keys AS (
     DELETE FROM idempotency_keys USING clock WHERE expires_at <= clock.now
