@@ -94,10 +94,11 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 
 
 async def test_many_processes_may_migrate_at_once(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/x.db"
-    opened = await asyncio.gather(*(store_from_url(url).open() for _ in range(5)))
-    for store in opened:
-        await store.close()
+    for attempt in range(20):
+        url = f"sqlite:///{tmp_path}/{attempt}.db"
+        opened = await asyncio.gather(*(store_from_url(url).open() for _ in range(8)))
+        for store in opened:
+            await store.close()
 
 
 @pytest.mark.parametrize(

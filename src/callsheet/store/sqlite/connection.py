@@ -12,6 +12,7 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from callsheet.kernel.errors import DuplicateJob, StoreUnavailable
@@ -26,6 +27,7 @@ Db = sqlite3.Connection
 GROUP_LIMIT = 64
 log = logging.getLogger("callsheet.sqlite")
 IDLE_CHECKPOINT_S = 1.0
+BUSY_S = 15
 
 
 class Target(NamedTuple):
@@ -45,10 +47,10 @@ def connect(target: Target) -> Db:
     """A connection in autocommit mode; the caller writes BEGIN and COMMIT. Raises StoreUnavailable."""
     try:
         db = _driver_connect(target)
+        db.execute(f"PRAGMA busy_timeout={BUSY_S * 1000}").fetchall()
+        _use_log(db)
         for pragma in (
-            "journal_mode=WAL",
             f"synchronous={target.synchronous}",
-            "busy_timeout=15000",
             "foreign_keys=OFF",
             "temp_store=MEMORY",
             "cache_size=-65536",
@@ -59,6 +61,22 @@ def connect(target: Target) -> Db:
         hint = "use sqlite:////absolute/path.db for an absolute path and make sure that the folder exists"
         raise StoreUnavailable(f"cannot open {target.path!r} ({error}); {hint}") from error
     return db
+
+
+def _use_log(db: Db) -> None:
+    """Switch the file to its write-ahead log. While another process does the same, SQLite answers "locked" at once,
+    without waiting for the busy timeout (waiting there could deadlock), so the waiting is done here.
+    """
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode=WAL").fetchall()
+        except (sqlite3.OperationalError, ValueError) as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _driver_connect(target: Target) -> Db:
