@@ -64,8 +64,10 @@ def connect(target: Target) -> Db:
 
 
 def _use_log(db: Db) -> None:
-    """Switch the file to its write-ahead log. While another process does the same, SQLite answers "locked" at once,
-    without waiting for the busy timeout (waiting there could deadlock), so the waiting is done here.
+    """Switch the file to its write-ahead log.
+
+    While another process does the same, SQLite answers "locked" at once and not after the busy timeout (waiting there
+    could deadlock), so the waiting is done here.
     """
     deadline = time.monotonic() + BUSY_S
     while True:
