@@ -1,3 +1,48 @@
 """Callsheet: a durable job system for long, heavy work."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .app import Callsheet, JobHandle, Task
+    from .kernel.errors import CallsheetError, JobCanceled, JobFailed, ResultTimeout
+    from .kernel.retry import Backoff, RetryPolicy
+    from .worker import Worker
+    from .worker.context import Context
+    from .worker.signals import Fatal, Retry, Snooze
+
 __version__ = "0.1.0"
+__all__ = [
+    "Backoff",
+    "Callsheet",
+    "CallsheetError",
+    "Context",
+    "Fatal",
+    "JobCanceled",
+    "JobFailed",
+    "JobHandle",
+    "ResultTimeout",
+    "Retry",
+    "RetryPolicy",
+    "Snooze",
+    "Task",
+    "Worker",
+]
+_HOMES = {
+    "app": ("Callsheet", "JobHandle", "Task"),
+    "kernel.errors": ("CallsheetError", "JobCanceled", "JobFailed", "ResultTimeout"),
+    "kernel.retry": ("Backoff", "RetryPolicy"),
+    "worker": ("Worker",),
+    "worker.context": ("Context",),
+    "worker.signals": ("Fatal", "Retry", "Snooze"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used: a store or a command alone needs little of this."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"callsheet.{module}"), name)
+    raise AttributeError(f"module 'callsheet' has no attribute {name!r}")

@@ -134,6 +134,12 @@ def retry(job: Job, error: JobError, *, delay_ms: int, outbox: tuple[NewOutboxEv
     )
 
 
+def bury(job: Job, error: JobError, *, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
+    """End as a dead letter at once, whatever attempts are left: nobody can run this."""
+    _require(job, "bury", Status.RUNNING)
+    return _fail_for_good(job, "bury", Status.DEAD_LETTER, error, outbox=outbox)
+
+
 def release(job: Job, *, delay_ms: int = 0) -> Settlement:
     """Hand a claim back, unharmed: an attempt that had begun is not counted."""
     _require(job, "release", Status.RUNNING, started=None)

@@ -5,8 +5,11 @@ CallsheetError
 │   ├── InvalidJob
 │   │   ├── PayloadTooLarge
 │   │   ├── NotJson
+│   │   ├── InvalidPayload
 │   │   ├── DependencyNotFound
 │   │   └── DependencyCycle
+│   ├── InvalidTask
+│   ├── UnknownTask
 │   └── UnknownStore
 ├── Refused                 right in itself, but not in this state
 │   ├── IllegalMove
@@ -15,6 +18,9 @@ CallsheetError
 │   ├── IdempotencyConflict
 │   └── DocumentConflict
 ├── JobNotFound
+├── JobFailed               what waiting for a result raises
+│   └── JobCanceled
+├── ResultTimeout
 └── StoreError              the store itself
     ├── SchemaMismatch
     └── StoreUnavailable
@@ -53,6 +59,12 @@ class NotJson(InvalidJob):
     code = "not_json"
 
 
+class InvalidPayload(InvalidJob):
+    """Arguments do not fit the task's signature, and are not cast silently."""
+
+    code = "invalid_payload"
+
+
 class DependencyNotFound(InvalidJob):
     """`depends_on` names a job that is neither in the store nor in the same batch."""
 
@@ -63,6 +75,18 @@ class DependencyCycle(InvalidJob):
     """Jobs of one batch wait for one another in a circle."""
 
     code = "dependency_cycle"
+
+
+class InvalidTask(InvalidInput):
+    """A function cannot be a task as it is declared."""
+
+    code = "invalid_task"
+
+
+class UnknownTask(InvalidInput):
+    """No task of this name is declared."""
+
+    code = "unknown_task"
 
 
 class UnknownStore(InvalidInput):
@@ -111,6 +135,28 @@ class JobNotFound(CallsheetError):
     """No such job for this requester."""
 
     code = "job_not_found"
+
+
+class JobFailed(CallsheetError):
+    """A job ended without success. `job_error` is what its worker said: code, message, perhaps details."""
+
+    code = "job_failed"
+
+    def __init__(self, message: str, job_error: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.job_error = job_error or {}
+
+
+class JobCanceled(JobFailed):
+    """A job was canceled before it could succeed."""
+
+    code = "job_canceled"
+
+
+class ResultTimeout(CallsheetError):
+    """A job has not ended within the time that the caller gave it; it goes on."""
+
+    code = "result_timeout"
 
 
 class StoreError(CallsheetError):

@@ -1,0 +1,154 @@
+"""`Callsheet`: one store, the tasks declared for it, and an engine for each event loop that uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+
+from callsheet.engine import Engine
+from callsheet.kernel.errors import InvalidTask, UnknownTask
+from callsheet.settings import DEFAULT_DATABASE_URL
+from callsheet.worker import Worker
+from callsheet.worker.context import Context
+from callsheet.worker.definition import Definition
+
+from .handle import JobHandle
+from .options import TaskOptions, definition_of
+from .portal import Portal
+from .task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from callsheet.kernel.job import NewJob
+    from callsheet.worker.options import WorkerOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Callsheet:
+    """A job system on the store of a URL: `sqlite:///jobs.db`, `postgresql://…` or `redis://…`.
+
+    The store opens when it is first used; `async with app` closes it at the end. Without a URL
+    CALLSHEET_DATABASE_URL names it.
+    """
+
+    def __init__(self, database_url: str | None = None, *, requester_id: str = "") -> None:
+        self.database_url = database_url or os.environ.get("CALLSHEET_DATABASE_URL") or DEFAULT_DATABASE_URL
+        self.requester_id = requester_id
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.definitions: dict[str, Definition] = {}
+        self._engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Engine]]
+        self._engines = weakref.WeakKeyDictionary()
+        self._portal = Portal(self.close)
+
+    async def __aenter__(self) -> Self:
+        await self.engine()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def engine(self) -> Engine:
+        """The engine of this event loop, opened when it is first asked for."""
+        loop = asyncio.get_running_loop()
+        opening = self._engines.get(loop)
+        if opening is None:
+            opening = self._engines[loop] = loop.create_future()
+            try:
+                opening.set_result(await Engine.from_url(self.database_url).__aenter__())
+            except BaseException as error:
+                del self._engines[loop]
+                opening.set_exception(error)
+                opening.exception()  # told to this caller here, to others as they wait
+                raise
+        return await asyncio.shield(opening)
+
+    async def close(self) -> None:
+        """Close the store of this event loop. May be called twice."""
+        opened = self._engines.pop(asyncio.get_running_loop(), None)
+        if opened is not None:
+            await (await opened).__aexit__(None, None, None)
+
+    async def migrate(self) -> list[str]:
+        """Bring the store's schema to this program's version; the names of what ran."""
+        engine = Engine.from_url(self.database_url)
+        try:
+            return await engine.store.migrate()
+        finally:
+            await engine.store.close()
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, /, **options: Unpack[TaskOptions]) -> _Declares: ...
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
+        """Declare a function as a task: `@app.task`, or `@app.task(queue="media", timeout="10m")`."""
+        if function is None:
+            return lambda later: self._declare(later, options)
+        return self._declare(function, options)
+
+    def _declare(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+        definition = definition_of(function, options)
+        if definition.name in self.tasks:
+            raise InvalidTask(f"two tasks are called {definition.name!r}; give one of them another name=")
+        self.definitions[definition.name] = definition
+        task: Task[..., Any] = Task(self, definition)
+        self.tasks[definition.name] = task
+        return task
+
+    def task_named(self, name: str) -> Task[..., Any]:
+        """A declared task by name; raises UnknownTask."""
+        try:
+            return self.tasks[name]
+        except KeyError:
+            known = ", ".join(sorted(self.tasks)) or "none"
+            raise UnknownTask(f"no task {name!r}; declared are: {known}") from None
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
+        """Create jobs made by `task.new_job(…)`, of one task or of many, all or none."""
+        engine = await self.engine()
+        answers = await engine.enqueue(jobs)
+        return [
+            JobHandle(self, answer.job_id, self.definitions.get(new.kind), created=answer.created)
+            for new, answer in zip(jobs, answers, strict=True)
+        ]
+
+    def job(self, job_id: str) -> JobHandle[Any]:
+        """A handle to a job by its id; nothing is read yet."""
+        return JobHandle(self, job_id, None, created=False)
+
+    def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
+        """A worker for this app's tasks: `await app.worker(concurrency=20).run()`."""
+        return Worker(self, **options)
+
+    def sync(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
+        """For scripts, Flask and Django: `job = app.sync(resize.enqueue(url=…))`; one background loop serves all."""
+        return self._portal.run(awaitable, timeout)
+
+    def sync_iterate(self, items: Any) -> Iterator[Any]:
+        """The same for streams: `for event in app.sync_iterate(job.events())`."""
+        return self._portal.iterate(items)
+
+
+class _Declares:
+    """The type of `@app.task(…)`: it takes a function with or without a context."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any: ...
+
+
+Tasks = Mapping[str, Task[..., Any]]

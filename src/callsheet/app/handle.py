@@ -1,0 +1,84 @@
+"""`JobHandle`: what the caller of `enqueue` holds: wait for the result, follow the events, cancel, retry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from callsheet.kernel.durations import Duration, seconds
+from callsheet.kernel.errors import JobCanceled, JobFailed, ResultTimeout
+from callsheet.kernel.job import Event, Job, Status
+from callsheet.kernel.wire import decode
+
+if TYPE_CHECKING:
+    from callsheet.worker.definition import Definition
+
+    from .application import Callsheet
+
+R = TypeVar("R")
+
+
+class JobHandle(Generic[R]):
+    """A job by its id. `created` is False when a key found an earlier job."""
+
+    def __init__(self, app: Callsheet, job_id: str, definition: Definition | None, *, created: bool) -> None:
+        self.job_id = job_id
+        self.created = created
+        self._app = app
+        self._definition = definition
+
+    def __repr__(self) -> str:
+        return f"<Job {self.job_id}>"
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.job_id
+
+    async def get(self) -> Job:
+        """The job as it is now; raises JobNotFound."""
+        return await (await self._app.engine()).get(self.job_id)
+
+    async def status(self) -> Status:
+        """Its status now."""
+        return (await self.get()).status
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """Its events after a `seq`, past and live, until its end."""
+        engine = await self._app.engine()
+        async for event in engine.watch(self.job_id, after):
+            yield event
+
+    async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - it limits the wait, not the work
+        """What the task returned, once it has; raises JobFailed, JobCanceled or ResultTimeout."""
+        try:
+            async with asyncio.timeout(None if timeout is None else seconds(timeout)):
+                return self._outcome(await self._ended())
+        except TimeoutError:
+            raise ResultTimeout(f"job {self.job_id} has not ended within {timeout}; it goes on") from None
+
+    async def cancel(self, reason: str = "") -> Job:
+        """Ask for its end: at once when it waits, soon when it runs."""
+        return await (await self._app.engine()).cancel(self.job_id, reason)
+
+    async def retry(self) -> Job:
+        """Bring it back after it failed, was cancelled, or became a dead letter."""
+        return await (await self._app.engine()).requeue(self.job_id)
+
+    async def _ended(self) -> Job:
+        while not (job := await self.get()).status.terminal:
+            async for _ in self.events(job.event_seq):
+                pass
+        return job
+
+    def _outcome(self, job: Job) -> R:
+        if job.status is Status.SUCCEEDED:
+            text = job.result or "null"
+            definition = self._definition or self._app.definitions.get(job.kind)
+            return cast("R", decode(text) if definition is None else definition.read_result(text))
+        if job.status is Status.CANCELED:
+            raise JobCanceled(f"job {job.job_id} was canceled: {job.cancel_reason or 'no reason given'}")
+        error: dict[str, Any] = decode(job.error) if job.error else {}
+        said = f"{error.get('code', 'unknown')}: {error.get('message', '')}"
+        raise JobFailed(f"job {job.job_id} ended as {job.status} after {job.attempt_count} attempts: {said}", error)

@@ -1,0 +1,147 @@
+"""The keywords of `@app.task` and of `enqueue`, and what they mean to the engine."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypedDict
+
+from callsheet.engine.ids import new_id
+from callsheet.kernel.durations import Duration, milliseconds, seconds
+from callsheet.kernel.errors import InvalidInput, InvalidTask
+from callsheet.kernel.job import Idempotency, Json, NewJob, OnDependencyFailure
+from callsheet.kernel.retry import DEFAULT, POLICIES, Backoff, RetryPolicy, read_policy, write_policy
+from callsheet.worker.definition import Definition, Executor
+
+Retries = RetryPolicy | Backoff | str | Sequence[Duration] | bool
+
+
+class TaskOptions(TypedDict, total=False):
+    """`@app.task(…)`. `timeout` limits one attempt; `retry` is a policy, a backoff, or delays: `["1m", "5m"]`."""
+
+    name: str
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: Duration
+    retry: Retries
+    ttl: Duration
+    executor: Executor
+
+
+class JobOptions(TypedDict, total=False):
+    """`task.options(…)` and the same words in `task.enqueue(…)`. `ttl`: how long the ended job is kept."""
+
+    queue: str
+    priority: int
+    delay: Duration
+    run_at: datetime
+    max_attempts: int
+    unique_key: str
+    idempotency_key: str
+    concurrency_key: str
+    concurrency_limit: int
+    depends_on: Any
+    on_dependency_failure: OnDependencyFailure
+    ttl: Duration
+    requester_id: str
+    correlation_id: str
+    job_id: str
+
+
+JOB_OPTIONS = frozenset(JobOptions.__annotations__)
+_SAME = ("queue", "priority", "max_attempts", "unique_key", "concurrency_key", "concurrency_limit", "requester_id",
+         "correlation_id", "job_id")
+
+
+def definition_of(function: Callable[..., Any], options: TaskOptions) -> Definition:
+    """A function and its options as a definition; raises InvalidTask."""
+    if unknown := options.keys() - TaskOptions.__annotations__.keys():
+        raise InvalidTask(f"@app.task has no option {', '.join(sorted(unknown))}")
+    name = options.get("name") or function.__name__
+    taken = JOB_OPTIONS & set(list(inspect.signature(function).parameters))
+    if taken:
+        raise InvalidTask(f"task {name}: {', '.join(sorted(taken))} is an option of enqueue; rename the parameter")
+    default: Executor = "async" if inspect.iscoroutinefunction(function) else "thread"
+    policy, attempts = _policy(options.get("retry"))
+    return Definition(
+        name,
+        function,
+        queue=options.get("queue", "default"),
+        priority=options.get("priority", 0),
+        max_attempts=options.get("max_attempts", attempts),
+        timeout_s=seconds(options["timeout"]) if "timeout" in options else None,
+        retry=policy,
+        ttl_s=_whole_seconds(options["ttl"]) if "ttl" in options else None,
+        executor=options.get("executor", default),
+    )
+
+
+def _policy(retry: Retries | None) -> tuple[str, int | None]:
+    """A policy as text, and how many attempts it asks for where that is not its own word."""
+    match retry:
+        case None | True:
+            return "", None
+        case False:
+            return "", 1
+        case str():
+            read_policy(retry)
+            return retry, None
+        case RetryPolicy():
+            return write_policy(retry), retry.max_attempts
+        case Backoff():
+            return write_policy(replace(DEFAULT, backoff=retry)), None
+    table = tuple(milliseconds(delay) for delay in retry)
+    return write_policy(replace(DEFAULT, max_attempts=len(table) + 1, backoff=Backoff(table_ms=table))), len(table) + 1
+
+
+def job_of(definition: Definition, payload: Json, options: JobOptions) -> NewJob:
+    """A new job; raises InvalidInput for options that make no sense."""
+    if not options:
+        return NewJob(
+            new_id(), definition.name, payload, definition.queue, definition.priority,
+            max_attempts=definition.max_attempts, retry=definition.retry, ttl_s=definition.ttl_s,
+        )  # fmt: skip
+    if unknown := options.keys() - JOB_OPTIONS:
+        raise InvalidInput(f"no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(JOB_OPTIONS))}")
+    more: dict[str, Any] = {name: options[name] for name in _SAME if name in options}  # type: ignore[literal-required]
+    if "delay" in options:
+        more["delay_ms"] = milliseconds(options["delay"])
+    if "run_at" in options:
+        more["run_at"] = _epoch_ms(options["run_at"])
+    if "ttl" in options:
+        more["ttl_s"] = _whole_seconds(options["ttl"])
+    if "depends_on" in options:
+        more["depends_on"] = _ids(options["depends_on"])
+    if "on_dependency_failure" in options:
+        more["on_dependency_failure"] = OnDependencyFailure(options["on_dependency_failure"])
+    if "idempotency_key" in options:
+        more["idempotency"] = Idempotency(options["idempotency_key"], _digest(definition.name, payload))
+    return job_of(definition, payload, {})._replace(**more)
+
+
+def _ids(jobs: Any) -> tuple[str, ...]:
+    """Ids of jobs given as ids, handles or new jobs, one or many."""
+    if isinstance(jobs, str) or hasattr(jobs, "job_id"):
+        jobs = (jobs,)
+    return tuple(job if isinstance(job, str) else job.job_id for job in jobs)
+
+
+def _epoch_ms(at: datetime) -> int:
+    if at.tzinfo is None:
+        raise InvalidInput("run_at has no time zone; use datetime.now(UTC) + timedelta(…), or delay=")
+    return round(at.timestamp() * 1000)
+
+
+def _whole_seconds(duration: Duration) -> int:
+    return max(1, round(seconds(duration)))
+
+
+def _digest(kind: str, payload: Json) -> str:
+    return hashlib.sha256(f"{kind}\0{payload}".encode()).hexdigest()
+
+
+NAMED_POLICIES = tuple(POLICIES)

@@ -1,0 +1,80 @@
+"""The synchronous face: one background event loop that runs whatever coroutine it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+from callsheet.kernel.errors import InvalidInput, ResultTimeout
+
+T = TypeVar("T")
+
+
+class Portal:
+    """Starts its loop when it is first used, anew after a fork; `closing` runs there at the end of the process."""
+
+    def __init__(self, closing: Callable[[], Awaitable[None]]) -> None:
+        self._closing = closing
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def run(self, awaitable: Awaitable[T], timeout_s: float | None = None) -> T:
+        """The result of an awaitable, from a thread without an event loop; raises ResultTimeout."""
+        _refuse_event_loop(awaitable)
+        asked = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._running())
+        try:
+            return asked.result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            if asked.done():
+                raise
+            asked.cancel()
+            raise ResultTimeout(f"no answer within {timeout_s} s") from None
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """The items of an async iterator, one by one."""
+        end = object()
+        try:
+            while (item := self.run(_next(items, end))) is not end:
+                yield item  # type: ignore[misc]
+        finally:
+            close = getattr(items, "aclose", None)
+            if close is not None:
+                self.run(close())
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="callsheet-sync", daemon=True).start()
+                atexit.register(self._close, self._loop, self._pid)
+            return self._loop
+
+    def _close(self, loop: asyncio.AbstractEventLoop, pid: int) -> None:
+        if pid == os.getpid() and loop.is_running():
+            asked = asyncio.run_coroutine_threadsafe(_awaited(self._closing()), loop)
+            concurrent.futures.wait([asked], timeout=5)
+            loop.call_soon_threadsafe(loop.stop)
+
+
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+async def _next(items: AsyncIterator[Any], end: object) -> Any:
+    return await anext(items, end)
+
+
+def _refuse_event_loop(awaitable: Any) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if hasattr(awaitable, "close"):
+        awaitable.close()
+    raise InvalidInput("app.sync() would block this event loop; await the call instead")

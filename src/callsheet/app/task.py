@@ -1,0 +1,60 @@
+"""`Task`: a declared function. Calling it runs it here and now; `enqueue` makes a job of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+
+from .options import JOB_OPTIONS, JobOptions, job_of
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import NewJob
+    from callsheet.worker.definition import Definition
+
+    from .application import Callsheet
+    from .handle import JobHandle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+NO_OPTIONS: JobOptions = {}
+
+
+class Task(Generic[P, R]):
+    """A function that can be enqueued. Its parameters are those of the function, without the context."""
+
+    def __init__(self, app: Callsheet, definition: Definition, options: JobOptions = NO_OPTIONS) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.function: Callable[..., R] = definition.function
+        self._app = app
+        self._options = options
+        self.__doc__ = definition.function.__doc__
+        self.__wrapped__ = definition.function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
+        """The function itself, for tests and for direct use."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    def options(self, **options: Unpack[JobOptions]) -> Task[P, R]:
+        """The same task with options for its jobs: `await resize.options(delay="10m").enqueue(url=…)`."""
+        return Task(self._app, self.definition, cast("JobOptions", {**self._options, **options}))
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Create a job; answers after commit. Options may stand among the arguments: `enqueue(url=…, delay="10m")`."""
+        (handle,) = await self._app.enqueue([self.new_job(*args, **kwargs)])
+        return handle
+
+    async def enqueue_many(self, calls: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
+        """Create a job for each set of arguments, all or none, in one round trip."""
+        definition, options, payload = self.definition, self._options, self.definition.payload
+        return await self._app.enqueue([job_of(definition, payload((), call), options) for call in calls])
+
+    def new_job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
+        """A job that is checked and not yet enqueued, for `app.enqueue`, `app.within` and `ctx.enqueue`."""
+        options = self._options
+        if named := JOB_OPTIONS & kwargs.keys():
+            options = cast("JobOptions", {**options, **{name: kwargs.pop(name) for name in named}})
+        return job_of(self.definition, self.definition.payload(args, kwargs), options)

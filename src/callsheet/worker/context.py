@@ -1,0 +1,125 @@
+"""What a task can do with its own job: report progress, keep steps, use a folder, start programs, ask for more jobs.
+
+Everything works from async functions and from threads alike. A report returns at once; await it (or `wait()` for it)
+to know that it is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from callsheet.kernel import commands
+from callsheet.kernel.errors import StaleClaim
+from callsheet.kernel.job import Job, NewEvent, NewJob
+from callsheet.kernel.wire import clean, encode
+
+from .children import Children
+from .run import Run, Written
+from .steps import Step
+from .workspace import Workspace
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+
+log = logging.getLogger("callsheet.task")
+
+
+class MakesJobs(Protocol):
+    """A task, as far as a follow-up needs it."""
+
+    def new_job(self, *args: Any, **kwargs: Any) -> NewJob:
+        """A job of this task, checked and not yet enqueued."""
+        ...
+
+
+class Context:
+    """One attempt, as its task sees it."""
+
+    def __init__(self, run: Run, engine: Engine, workspaces: Path | None = None) -> None:
+        self._run = run
+        self._engine = engine
+        self._workspaces = workspaces
+
+    @property
+    def job(self) -> Job:
+        """The job with what this attempt has reported so far."""
+        return self._run.job
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self._run.job_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is; 1 is the first."""
+        return self._run.job.attempt_count
+
+    @property
+    def cancelled(self) -> bool:
+        """True when the work is to stop: it was cancelled, timed out, lost its claim, or the worker goes down."""
+        return self._run.stop is not None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the work is to stop: `cancel`, `timeout`, `lost` or `shutdown`."""
+        return None if self._run.stop is None else self._run.stop.value
+
+    def progress(self, percent: float, message: str = "") -> Written:
+        """Report progress from 0 to 100; it never falls."""
+        return self._run.report(lambda job: commands.progress(job, percent, message))
+
+    def stage(self, name: str) -> Written:
+        """Enter a stage, such as `decoding`."""
+        return self._run.report(lambda job: commands.advance(job, name))
+
+    def log(self, message: str, *, level: str = "info", **fields: Any) -> Written:
+        """Keep a line with the job's events, and write it to the log."""
+        log.log(logging.getLevelNamesMapping().get(level.upper(), logging.INFO), "%s %s", self.job_id, message)
+        data = encode({"level": level, "message": clean(message), **fields})
+        return self._run.report(lambda job: commands.note(job, NewEvent("log", job.stage, data)))
+
+    def step(self, name: str) -> Step:
+        """A part of the work whose result is kept, so that a later attempt need not do it again."""
+        return Step(name, self._run, self._engine)
+
+    def enqueue(self, task: MakesJobs, /, *args: Any, **kwargs: Any) -> str:
+        """Ask for another job, created in the same transaction as this one's success; its id."""
+        parent = self._run.job
+        new = task.new_job(*args, **kwargs)
+        new = new._replace(
+            requester_id=new.requester_id or parent.requester_id,
+            correlation_id=new.correlation_id or parent.correlation_id or parent.job_id,
+        )
+        if self._run.follow_ups is None:
+            self._run.follow_ups = []
+        self._run.follow_ups.append(new)
+        return new.job_id
+
+    @cached_property
+    def workspace(self) -> Path:
+        """A folder of this attempt alone, removed when it ends however it ends."""
+        self._folder = Workspace.create(self._workspaces, self._run.job.claim)
+        return self._folder.path
+
+    @cached_property
+    def children(self) -> Children:
+        """Programs that end with this attempt: `await ctx.children.start("ffmpeg", …)`."""
+        return Children(self._run)
+
+    def raise_if_cancelled(self) -> None:
+        """For loops in plain functions: raise StaleClaim when the work is to stop."""
+        if self._run.stop is not None:
+            raise StaleClaim(f"job {self.job_id} is to stop: {self._run.stop.value}")
+
+    def close(self) -> None:
+        """Kill what was started and remove the folder. May be called twice; the runner does it."""
+        children: Children | None = self.__dict__.pop("children", None)
+        if children is not None:
+            children.kill()
+        if self.__dict__.pop("workspace", None) is not None:
+            self._folder.remove()
+

@@ -1,0 +1,98 @@
+"""Running one attempt: call the user's function, and turn what it returns or raises into a settlement.
+
+The settlement is the kernel's decision; here is only the question which command to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from callsheet.kernel import commands
+from callsheet.kernel.errors import CallsheetError, InvalidPayload
+from callsheet.kernel.retry import JobError
+from callsheet.kernel.settlement import Settlement
+from callsheet.kernel.wire import encode
+
+from .run import Run, Stop
+from .signals import Fatal, Retry, Snooze
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import Job
+
+    from .context import Context
+    from .definition import Definition
+
+log = logging.getLogger("callsheet.worker")
+TRACE_LIMIT = 8_000
+Call = Callable[["Definition", "Context", dict[str, Any]], Awaitable[Any]]
+
+
+async def call_async(definition: Definition, context: Context, arguments: dict[str, Any]) -> Any:
+    """The function on the event loop."""
+    value = definition.function(context, **arguments) if definition.takes_context else definition.function(**arguments)
+    return await value if inspect.isawaitable(value) else value
+
+
+async def attempt(run: Run, context: Context, call: Call) -> Settlement | None:
+    """Run the function once; what became of it, None when the claim is lost and nothing may be written."""
+    definition = run.definition
+    if definition is None:
+        return unknown_task(run.job)
+    try:
+        value = await call(definition, context, definition.arguments(run.job.payload))
+        text = definition.write_result(value)
+        return commands.succeed(run.job, text, follow_ups=tuple(run.follow_ups or ()))
+    except asyncio.CancelledError:
+        return after_stop(run)
+    except Exception as error:  # noqa: BLE001 - whatever a task raises is its outcome
+        return after_stop(run) if run.stop is not None else after_error(run.job, error)
+
+
+def unknown_task(job: Job) -> Settlement:
+    """Nobody here can run this; another attempt would only find the same."""
+    message = f"no task {job.kind!r} is declared in this worker; deploy it, then requeue the job"
+    return commands.bury(job, JobError("unknown_task", message))
+
+
+def after_error(job: Job, error: Exception) -> Settlement:
+    """What an exception of the function means."""
+    rand = random.random()  # noqa: S311 - jitter
+    match error:
+        case Snooze():
+            return commands.release(job, delay_ms=error.delay_ms)
+        case Retry(after_ms=int() as delay_ms):
+            return commands.retry(job, JobError("retry", str(error)), delay_ms=delay_ms)
+        case Retry():
+            return commands.fail(job, JobError("retry", str(error), retryable=True), rand=rand)
+        case Fatal():
+            return commands.fail(job, JobError(error.code, str(error), retryable=False), rand=rand)
+        case InvalidPayload():
+            return commands.fail(job, JobError("invalid_payload", str(error), retryable=False), rand=rand)
+        case CallsheetError() if error.code in ("not_json", "payload_too_large"):
+            return commands.fail(job, JobError("invalid_result", str(error), retryable=False), rand=rand)
+    trace = "".join(traceback.format_exception(error))[-TRACE_LIMIT:]
+    details = encode({"traceback": trace.encode("utf-8", "replace").decode()})
+    return commands.fail(job, JobError(type(error).__name__, str(error), details=details), rand=rand)
+
+
+def after_stop(run: Run) -> Settlement | None:
+    """What a function that was told to stop leaves behind."""
+    definition = run.definition
+    match run.stop:
+        case Stop.LOST:
+            return None
+        case Stop.CANCEL:
+            return commands.cancel(run.job, run.job.cancel_reason or "")
+        case Stop.SHUTDOWN:
+            return commands.release(run.job)
+        case Stop.TIMEOUT:
+            limit = f"{definition.timeout_s:g} s" if definition and definition.timeout_s else "its limit"
+            return commands.fail(run.job, JobError("timeout", f"the attempt took longer than {limit}"), rand=random.random())  # noqa: S311, E501
+        case None:
+            return commands.fail(run.job, JobError("cancelled", "the task cancelled itself"), rand=random.random())  # noqa: S311

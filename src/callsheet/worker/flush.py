@@ -1,0 +1,161 @@
+"""Grouped writes: what runs have to say goes out in batches, at once when the worker is idle.
+
+Two batches may be on their way at a time, never with two writes of one run, so its writes stay in order. A store that
+is away is waited for as long as the lease lasts: a settlement that was applied before answers REPEATED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from callsheet.kernel import commands
+from callsheet.kernel.errors import CallsheetError, StaleClaim, StoreUnavailable
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import Settled
+
+from .run import Run, Written, ends
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+    from callsheet.kernel.settlement import Settlement
+
+log = logging.getLogger("callsheet.worker")
+BATCH = 500
+ENOUGH = 100
+IN_FLIGHT = 2
+GATHER_S = 0.002
+Entry = tuple[Run, "Settlement", Written | None]
+
+
+class Flusher:
+    """The one way out for all runs of a worker. `ended` hears of each claim that is over, `lost` of each stale one."""
+
+    def __init__(
+        self, engine: Engine, busy: Callable[[], bool], ended: Callable[[Run], None], lost: Callable[[Run], None]
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._engine = engine
+        self._busy = busy
+        self._ended = ended
+        self._lost = lost
+        self._pending: list[Entry] = []
+        self._flights: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.Handle | None = None
+        self._calm = asyncio.Event()
+        self._calm.set()
+        self.unsettled = 0
+
+    def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+        """Write a settlement after all earlier ones of this run."""
+        self.unsettled += 1
+        self._calm.clear()
+        if run.sending:
+            if run.outbound is None:
+                run.outbound = deque()
+            run.outbound.append((settlement, written))
+            return
+        run.sending = True
+        self._pending.append((run, settlement, written))
+        if len(self._pending) >= ENOUGH:
+            self._flush()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(GATHER_S, self._flush) if self._busy() else self.loop.call_soon(self._flush)
+
+    async def drain(self) -> None:
+        """Wait until everything is written."""
+        await self._calm.wait()
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._pending and len(self._flights) < IN_FLIGHT:
+            batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
+            flight = self.loop.create_task(self._write(batch))
+            self._flights.add(flight)
+            flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        if not self.unsettled:
+            self._calm.set()
+        if self._pending and self._timer is None:
+            if len(self._pending) >= ENOUGH or not self._busy():
+                self._flush()
+            else:
+                self._timer = self.loop.call_later(GATHER_S, self._flush)
+
+    async def _write(self, batch: list[Entry]) -> None:
+        try:
+            answers = await self._settle([entry[1] for entry in batch], min(entry[0].expires_at for entry in batch))
+        except Exception as error:  # noqa: BLE001 - one bad settlement must not take the others with it
+            await self._write_apart(batch, error)
+            return
+        for entry, answer in zip(batch, answers, strict=True):
+            self._answer(entry, answer)
+
+    async def _settle(self, settlements: list[Settlement], until: float) -> list[Settled]:
+        """Settle, again and again while the store is away and the leases last."""
+        tried = 0
+        while True:
+            try:
+                return await self._engine.settle(settlements)
+            except StoreUnavailable as error:
+                if time.monotonic() > until:
+                    log.warning("the store was away until the leases ran out, work is lost and will run again: %s", error)
+                    return [Settled.STALE] * len(settlements)
+                tried += 1
+                await asyncio.sleep(min(1.0, 0.02 * 2**tried) * random.uniform(0.5, 1))  # noqa: S311 - jitter
+
+    async def _write_apart(self, batch: list[Entry], error: Exception) -> None:
+        """A batch was refused as a whole: each alone, and the one that is to blame ends as a failure."""
+        if len(batch) > 1:
+            for entry in batch:
+                await self._write([entry])
+            return
+        run, settlement, written = batch[0]
+        log.error("job %s: the store refused its %s: %s", run.job_id, settlement.status, error)
+        if written is not None:
+            self._answer(batch[0], error)
+            return
+        code = error.code if isinstance(error, CallsheetError) else type(error).__name__
+        replacement = commands.fail(run.job, JobError(code, str(error), retryable=False), rand=0.0)
+        try:
+            (answer,) = await self._settle([replacement], run.expires_at)
+        except Exception:
+            log.exception("job %s: its failure could not be written either; its lease will run out", run.job_id)
+            answer = Settled.STALE
+        self._answer((run, replacement, None), answer)
+
+    def _answer(self, entry: Entry, answer: Settled | Exception) -> None:
+        run, settlement, written = entry
+        self.unsettled -= 1
+        run.sending = False
+        stale = answer is Settled.STALE
+        if written is not None:
+            written.end(_stale(run) if stale else answer if isinstance(answer, Exception) else None)
+        if stale:
+            self._give_up(run)
+        elif ends(settlement):
+            self._ended(run)
+        elif run.outbound:
+            self.unsettled -= 1
+            self.send(run, *run.outbound.popleft())
+
+    def _give_up(self, run: Run) -> None:
+        waiting, run.outbound = run.outbound or (), None
+        for _, written in waiting:
+            self.unsettled -= 1
+            if written is not None:
+                written.end(_stale(run))
+        self._lost(run)
+
+
+def _stale(run: Run) -> StaleClaim:
+    return StaleClaim(f"claim {run.job.claim_version} of job {run.job_id} is not held any more; stop its work")

@@ -1,0 +1,162 @@
+"""Heartbeats: all leases of a worker in one write, from a thread and a connection of their own.
+
+So they go on while the event loop or a task is busy, and while the worker drains. A run whose claim is lost, or whose
+lease ran out by this machine's own clock because the store could not be reached, is told to stop, and its programs are
+killed from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from callsheet.kernel.errors import StoreError
+from callsheet.store import store_from_url
+
+from .children import kill_groups
+from .run import Run, Stop
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Beat, Store
+
+log = logging.getLogger("callsheet.worker")
+BEATS_PER_LEASE = 3
+PROMPT_S = 0.5
+RETRY_S = 0.25
+
+
+class Heartbeat:
+    """Keeps the leases of `runs` (by job id), which the event loop fills and empties."""
+
+    def __init__(self, url: str, own_store: Store | None, runs: dict[str, Run], lease_s: float) -> None:
+        """`own_store` is used on this event loop instead of a thread: for a store that lives in the process."""
+        self._url = url
+        self._shared = own_store
+        self._runs = runs
+        self._lease_s = lease_s
+        self._loop = asyncio.get_running_loop()
+        self._beaten: dict[str, float] = {}
+        self._stopping = False
+        self._poked: set[str] = set()
+        self._wake: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._thread: threading.Thread | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.last_beat = time.monotonic()
+
+    async def __aenter__(self) -> Self:
+        if self._shared is not None:
+            self._task = asyncio.create_task(self._beat_for_ever(self._shared), name="callsheet-heartbeat")
+        else:
+            self._thread = threading.Thread(target=self._in_thread, name="callsheet-heartbeat", daemon=True)
+            self._thread.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping = True
+        self._set_wake()
+        if self._task is not None:
+            await self._task
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, 10)
+
+    def poke(self, job_ids: set[str]) -> None:
+        """Something may have been asked of these jobs: beat for them soon."""
+        if job_ids:
+            self._poked |= job_ids
+            self._set_wake()
+
+    def _set_wake(self) -> None:
+        if self._wake is not None:
+            loop, event = self._wake
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    def _in_thread(self) -> None:
+        asyncio.run(self._with_own_store())
+
+    async def _with_own_store(self) -> None:
+        """Connect and beat; after an error of any kind, again."""
+        while not self._stopping:
+            store = store_from_url(self._url)
+            try:
+                await store.open()
+                await self._beat_for_ever(store)
+            except Exception as error:  # noqa: BLE001 - a worker without heartbeats would lose all its leases
+                log.warning("heartbeats begin anew: %s", error)
+                self._stop_expired()
+                await asyncio.sleep(RETRY_S)
+            finally:
+                await store.close()
+
+    async def _beat_for_ever(self, store: Store) -> None:
+        wake = asyncio.Event()
+        self._wake = (asyncio.get_running_loop(), wake)
+        interval_s = self._lease_s / BEATS_PER_LEASE
+        prompt_at = 0.0
+        while not self._stopping:
+            due = self._due(interval_s / 2 if time.monotonic() >= prompt_at else interval_s)
+            if due:
+                prompt_at = time.monotonic() + PROMPT_S
+                await self._beat(store, due)
+            self.last_beat = time.monotonic()
+            self._stop_expired()
+            wake.clear()
+            patience_s = PROMPT_S if self._poked else min(interval_s / 4, 1.0)
+            try:
+                async with asyncio.timeout(patience_s):
+                    await wake.wait()
+            except TimeoutError:
+                continue
+            if not self._stopping:
+                await asyncio.sleep(max(0.0, prompt_at - time.monotonic()))
+
+    def _due(self, older_than_s: float) -> list[Run]:
+        """Runs whose last extension is old, and those that somebody asked for."""
+        poked, self._poked = self._poked, set()
+        limit = time.monotonic() + self._lease_s - older_than_s
+        runs = list(self._runs.values())
+        return [run for run in runs if run.expires_at < limit or run.job_id in poked]
+
+    async def _beat(self, store: Store, runs: list[Run]) -> None:
+        asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(max(1.0, self._lease_s / BEATS_PER_LEASE)):
+                beats = await store.heartbeat([run.job.claim for run in runs], lease_ms=round(self._lease_s * 1000))
+        except (StoreError, TimeoutError) as error:
+            log.warning("a heartbeat for %d jobs was not answered: %s", len(runs), error or "timed out")
+            await asyncio.sleep(RETRY_S)
+            return
+        for run, beat in zip(runs, beats, strict=True):
+            self._heard(run, beat, asked_at)
+
+    def _heard(self, run: Run, beat: Beat, asked_at: float) -> None:
+        if beat.held:
+            run.expires_at = asked_at + self._lease_s
+            if beat.cancel_requested:
+                self._tell(run, Stop.CANCEL)
+        elif self._runs.get(run.job_id) is run and not run.settled:
+            log.warning("job %s: claim %d is lost; its work is stopped", run.job_id, run.job.claim_version)
+            self._tell(run, Stop.LOST)
+
+    def _stop_expired(self) -> None:
+        now = time.monotonic()
+        for run in list(self._runs.values()):
+            if run.expires_at < now and run.stop is not Stop.LOST:
+                log.warning("job %s: its lease ran out before the store could be reached; its work is stopped", run.job_id)
+                self._tell(run, Stop.LOST)
+
+    def _tell(self, run: Run, why: Stop) -> None:
+        if run.stop is why or (run.stop is not None and why is not Stop.LOST):
+            return
+        if why is Stop.LOST:
+            kill_groups(run)
+        stop: Callable[[Stop], None] = run.request_stop
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(stop, why)

@@ -1,0 +1,162 @@
+"""One attempt of one job inside this worker: its claim, what it has written, and why it is to stop.
+
+A run's writes go out in order, one at a time, through the worker's `Flusher`. Its job is tracked locally by
+`kernel.apply.applied`, so that no write needs a read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from callsheet.kernel.apply import applied
+from callsheet.kernel.errors import StaleClaim
+from callsheet.kernel.job import Job, NewJob
+from callsheet.kernel.settlement import Settlement
+
+if TYPE_CHECKING:
+    from .definition import Definition
+
+
+class Stop(StrEnum):
+    """Why a run is to stop before its function returns."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    LOST = "lost"
+    SHUTDOWN = "shutdown"
+
+
+class Sends(Protocol):
+    """What a run needs of the worker's flusher."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+        """Write a settlement after all earlier ones of this run. On the event loop's thread only."""
+        ...
+
+
+class Written:
+    """A write on its way: await it, or `wait()` for it in a thread, to know that it is committed; or do neither."""
+
+    __slots__ = ("_event", "_future", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[None] = loop.create_future()
+        self._future.add_done_callback(_heard)
+        self._event = threading.Event()
+
+    def __await__(self) -> Any:
+        return asyncio.shield(self._future).__await__()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block this thread until the write is committed; raises StaleClaim when the claim was lost."""
+        self._event.wait(timeout_s)
+        if self._future.done() and (error := self._future.exception()) is not None:
+            raise error
+
+    def end(self, error: Exception | None) -> None:
+        """The write is committed, or will never be."""
+        if not self._future.done():
+            if error is None:
+                self._future.set_result(None)
+            else:
+                self._future.set_exception(error)
+        self._event.set()
+
+
+def _heard(future: asyncio.Future[None]) -> None:
+    """A write that nobody awaits may fail in silence: its run is told."""
+    if not future.cancelled():
+        future.exception()
+
+
+class Run:
+    """One attempt. Only the event loop's thread changes it, except `report`, which any thread may call."""
+
+    __slots__ = (
+        "_lock",
+        "children",
+        "definition",
+        "expires_at",
+        "flusher",
+        "follow_ups",
+        "job",
+        "job_id",
+        "outbound",
+        "outcome",
+        "sending",
+        "settled",
+        "stop",
+        "stopper",
+        "task",
+        "timer",
+    )
+
+    def __init__(self, job: Job, definition: Definition | None, flusher: Sends, expires_at: float) -> None:
+        self.job = job
+        self.job_id = job.job_id
+        self.definition = definition
+        self.flusher = flusher
+        self.expires_at = expires_at
+        self.stop: Stop | None = None
+        self.settled = False
+        self.sending = False
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.stopper: Callable[[Run], None] | None = None
+        self.outcome = "lost"
+        self.follow_ups: list[NewJob] | None = None
+        self.outbound: deque[tuple[Settlement, Written | None]] | None = None
+        self.children: set[int] | None = None
+        self._lock: threading.Lock | None = None
+
+    def report(self, command: Callable[[Job], Settlement]) -> Written:
+        """Write a move that does not end the attempt. From any thread; raises what the command raises."""
+        if self._lock is None:
+            self._lock = threading.Lock()
+        with self._lock:
+            if self.stop is Stop.LOST or self.settled:
+                raise StaleClaim(f"claim {self.job.claim_version} of job {self.job_id} is not held any more; stop its work")
+            settlement = command(self.job)
+            self.job = applied(self.job, settlement, self.job.event_ms)
+        written = Written(self.flusher.loop)
+        if _on(self.flusher.loop):
+            self.flusher.send(self, settlement, written)
+        else:
+            self.flusher.loop.call_soon_threadsafe(self.flusher.send, self, settlement, written)
+        return written
+
+    def finish(self, settlement: Settlement) -> None:
+        """Write the end of the attempt, once."""
+        if self.settled or self.stop is Stop.LOST:
+            return
+        self.settled = True
+        self.outcome = settlement.outcome.value if settlement.outcome is not None else settlement.status.value
+        self.flusher.send(self, settlement, None)
+
+    def request_stop(self, why: Stop) -> None:
+        """Tell the function to stop; the first reason stands, except that a lost claim overrules all."""
+        if self.stop is Stop.LOST or (self.stop is not None and why is not Stop.LOST):
+            return
+        self.stop = why
+        if self.stopper is not None:
+            self.stopper(self)
+
+
+def ends(settlement: Settlement) -> bool:
+    """True for a settlement after which the claim is over."""
+    return settlement.outcome is not None or settlement.status is not settlement.from_status
+
+
+def _on(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

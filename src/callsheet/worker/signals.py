@@ -1,0 +1,29 @@
+"""What a task raises to say how its attempt ended, other than by an error of its own."""
+
+from __future__ import annotations
+
+from callsheet.kernel.durations import Duration, milliseconds
+
+
+class Retry(Exception):
+    """Try again later; it counts as an attempt. Without `after` the job's retry policy says when."""
+
+    def __init__(self, message: str = "asked for another attempt", *, after: Duration | None = None) -> None:
+        super().__init__(message)
+        self.after_ms = None if after is None else milliseconds(after)
+
+
+class Fatal(Exception):
+    """Give up for good: another attempt would change nothing."""
+
+    def __init__(self, message: str, *, code: str = "fatal") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Snooze(Exception):
+    """Not now: put the job back for a while. It does not count as an attempt."""
+
+    def __init__(self, duration: Duration) -> None:
+        super().__init__(f"snoozed for {duration}")
+        self.delay_ms = milliseconds(duration)

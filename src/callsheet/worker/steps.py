@@ -1,0 +1,85 @@
+"""Steps: parts of a task whose results are kept with the job, so that a later attempt skips them.
+
+    async with ctx.step("voice") as step:
+        if not step.done:
+            step.result = await speak(text)
+    voice = step.result
+
+or in one line: `voice = await ctx.step("voice").run(speak, text)`. In a plain function: `with`, and `run_blocking`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from callsheet.kernel import commands
+from callsheet.kernel.wire import decode, encode
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+
+    from .run import Run
+
+STEP_LIMIT_BYTES = 1024 * 1024
+STEP_WAIT_S = 60.0
+
+
+class Step:
+    """One step. `done` is True when an earlier attempt has completed it; then `result` is what it left."""
+
+    def __init__(self, name: str, run: Run, engine: Engine) -> None:
+        self.name = name
+        self.done = False
+        self.result: Any = None
+        self._run = run
+        self._engine = engine
+
+    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The kept result, or that of the function, which is kept then."""
+        async with self as step:
+            if not step.done:
+                value = function(*args, **kwargs)
+                step.result = await value if inspect.isawaitable(value) else value
+        return self.result
+
+    def run_blocking(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The same for a plain function in a thread."""
+        with self as step:
+            if not step.done:
+                step.result = function(*args, **kwargs)
+        return self.result
+
+    async def __aenter__(self) -> Self:
+        self._recall(await self._engine.store.checkpoints(self._run.job_id))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and not self.done:
+            await self._run.report(self._keep())
+            self.done = True
+
+    def __enter__(self) -> Self:
+        kept = self._engine.store.checkpoints(self._run.job_id)
+        self._recall(asyncio.run_coroutine_threadsafe(kept, self._run.flusher.loop).result(STEP_WAIT_S))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and not self.done:
+            self._run.report(self._keep()).wait(STEP_WAIT_S)
+            self.done = True
+
+    def _recall(self, kept: dict[str, str]) -> None:
+        if self.name in kept:
+            self.done, self.result = True, decode(kept[self.name])
+
+    def _keep(self) -> Callable[[Any], Any]:
+        data = encode(self.result, limit_bytes=STEP_LIMIT_BYTES)
+        return lambda job: commands.checkpoint(job, self.name, data)
