@@ -71,7 +71,11 @@ class Engine:
         with verb("settle", len(settlements)):
             answers = await self.store.settle(settlements, now=now)
         fact("stale_claim", answers.count(Settled.STALE))
-        moved = [s for s, answer in zip(settlements, answers, strict=True) if answer is Settled.APPLIED]
+        moved = [
+            s
+            for s, answer in zip(settlements, answers, strict=True)
+            if s.status is not Status.SUCCEEDED and answer is Settled.APPLIED
+        ]
         fact("dead_letter", sum(s.status is Status.DEAD_LETTER for s in moved))
         fact("lease_lost", sum(s.lease_lost for s in moved))
         await self._cancel_requeued([s.job_id for s in moved if s.status is Status.QUEUED], now)

@@ -6,7 +6,7 @@ Each raises IllegalMove when the job's status or its contract does not allow the
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .apply import begin
 from .contracts import lifecycle_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .job import Job, NewOutboxEvent
 
 
+_RESULT = Settlement._fields.index("result")
 TERMINAL_EVENTS = frozenset({"done", "error", "canceled"})
 
 
@@ -82,26 +83,29 @@ def succeed(
 ) -> Settlement:
     """End well, with the result, the callbacks and the follow-up jobs in one write."""
     _require(job, "succeed", Status.RUNNING)
-    lifecycle_of(job.contract).check(job, "succeed", Status.SUCCEEDED)
+    shared = _success(job.contract, job.stage)
+    if shared is None:
+        lifecycle_of(job.contract).check(job, "succeed", Status.SUCCEEDED)
     if follow_ups:
         check_batch(follow_ups)
-    return Settlement(
-        job.job_id,
-        job.claim_version,
-        job.status,
-        Status.SUCCEEDED,
-        _done(job.stage),
-        progress=100.0,
-        outcome=Outcome.SUCCEEDED,
-        result=result,
-        outbox=outbox,
-        follow_ups=follow_ups,
-    )
+    head, tail = shared or ((), ())
+    settlement = tuple.__new__(Settlement, (job.job_id, job.claim_version, *head, result, *tail))
+    return settlement._replace(outbox=outbox, follow_ups=follow_ups) if outbox or follow_ups else settlement
 
 
 @lru_cache(maxsize=256)
-def _done(stage: str) -> NewEvent:
-    return NewEvent("done", stage)
+def _success(contract: str, stage: str) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """What all successes in a stage share, before and after their result; None where the contract allows none.
+
+    Kept because this is asked for every job that succeeds: 0.8 µs instead of 3.
+    """
+    lifecycle = lifecycle_of(contract)
+    before, after = (lifecycle.word(status, stage, started=True) for status in (Status.RUNNING, Status.SUCCEEDED))
+    if not lifecycle.allows(before, after):
+        return None
+    event = NewEvent("done", stage)
+    shared = Settlement("", 0, Status.RUNNING, Status.SUCCEEDED, event, progress=100.0, outcome=Outcome.SUCCEEDED)
+    return shared[2:_RESULT], shared[_RESULT + 1 :]
 
 
 def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
@@ -231,7 +235,7 @@ def _require(job: Job, command: str, status: Status, *, started: bool | None = T
     """Raise unless the job has this status and its attempt has begun (or not, or either)."""
     if job.status is not status:
         raise illegal(job, command, f"a move from {job.status}")
-    if started is not None and job.started is not started:
+    if started is not None and (job.attempt_started_at is not None) is not started:
         raise illegal(job, command, "it before start" if started else "a second start of one claim")
 
 

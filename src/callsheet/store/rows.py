@@ -18,24 +18,23 @@ from callsheet.kernel.job import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OWN = 2  # the store's own columns come first: seq, position
-
+_WIDTH = len(Job._fields)  # the store's own columns come before them
 _STATUS = {s.value: s for s in Status}
 _HELD: dict[str | None, Held | None] = {None: None, **{h.value: h for h in Held}}
 _POLICY = {p.value: p for p in OnDependencyFailure}
 _OUTCOME = {o.value: o for o in Outcome}
-_S = OWN + Job._fields.index("status")
-_H = OWN + Job._fields.index("held")
-_P = OWN + Job._fields.index("on_dependency_failure")
+_S = Job._fields.index("status")
+_H = Job._fields.index("held")
+_P = Job._fields.index("on_dependency_failure")
 
 
 def job_of(row: Sequence[Any]) -> Job:
     """The job in a row of `SELECT *`."""
-    fields = list(row)
+    fields = list(row[-_WIDTH:])
     fields[_S] = _STATUS[fields[_S]]
     fields[_H] = _HELD[fields[_H]]
     fields[_P] = _POLICY[fields[_P]]
-    return Job._make(fields[OWN:])
+    return Job._make(fields)
 
 
 def attempt_of(row: Sequence[Any]) -> Attempt:

@@ -32,7 +32,10 @@ PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """One task. `retry` is the text of a policy; `timeout_s` limits one attempt."""
+    """One task. `retry` is the text of a policy; `timeout_s` limits one attempt.
+
+    `simple`: nothing has to be set up before its function is called, nor cleared away after.
+    """
 
     name: str
     function: Callable[..., Any]
@@ -44,12 +47,15 @@ class Definition:
     ttl_s: int | None = None
     executor: Executor = "async"
     takes_context: bool = field(init=False)
+    simple: bool = field(init=False)
 
     def __post_init__(self) -> None:
         names = list(inspect.signature(self.function).parameters)
         hints = _hints(self.function)
         first = names[0] if names else ""
         object.__setattr__(self, "takes_context", first == "ctx" or hints.get(first) is Context)
+        simple = self.executor == "async" and self.timeout_s is None and not self.takes_context
+        object.__setattr__(self, "simple", simple)
         if self.executor != "async" and inspect.iscoroutinefunction(self.function):
             raise InvalidTask(f"task {self.name}: executor={self.executor!r} needs a plain function, not an async one")
         _ = self._adapter  # a signature that cannot be a schema is told at declaration
@@ -72,7 +78,7 @@ class Definition:
     def arguments(self, payload: Json) -> dict[str, Any]:
         """The arguments that a payload stands for; raises InvalidPayload."""
         try:
-            return self._adapter.validate_json(payload)
+            return self._validate_json(payload)  # type: ignore[no-any-return]
         except pydantic.ValidationError as error:
             raise InvalidPayload(_told(self.name, error)) from None
 
@@ -127,6 +133,11 @@ class Definition:
             return TypeAdapter(schema)
         except pydantic.errors.PydanticUserError as error:
             raise InvalidTask(f"task {self.name}: its parameters cannot be checked ({error.message})") from None
+
+    @cached_property
+    def _validate_json(self) -> Callable[[str], Any]:
+        """The adapter's inner part: once for each job, so its wrapper counts."""
+        return self._adapter.validator.validate_json
 
     @cached_property
     def _result(self) -> TypeAdapter[Any]:

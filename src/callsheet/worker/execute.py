@@ -6,7 +6,6 @@ The settlement is the kernel's decision; here is only the question which command
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import random
 import traceback
@@ -30,24 +29,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.worker")
 TRACE_LIMIT = 8_000
-Call = Callable[["Definition", "Context", dict[str, Any]], Awaitable[Any]]
+Call = Callable[["Definition", "Context | None", dict[str, Any]], Awaitable[Any]]
 
 
-async def call_async(definition: Definition, context: Context, arguments: dict[str, Any]) -> Any:
-    """The function on the event loop."""
-    value = definition.function(context, **arguments) if definition.takes_context else definition.function(**arguments)
-    return await value if inspect.isawaitable(value) else value
-
-
-async def attempt(run: Run, context: Context, call: Call) -> Settlement | None:
+async def attempt(run: Run, context: Context | None, elsewhere: Call) -> Settlement | None:
     """Run the function once; what became of it, None when the claim is lost and nothing may be written."""
     definition = run.definition
     if definition is None:
         return unknown_task(run.job)
     try:
-        value = await call(definition, context, definition.arguments(run.job.payload))
-        text = definition.write_result(value)
-        return commands.succeed(run.job, text, follow_ups=tuple(run.follow_ups or ()))
+        arguments = definition.arguments(run.job.payload)
+        if definition.executor != "async":
+            value = await elsewhere(definition, context, arguments)
+        elif context is not None:
+            value = await definition.function(context, **arguments)
+        else:
+            value = await definition.function(**arguments)
+        return commands.succeed(run.job, definition.write_result(value), follow_ups=tuple(run.follow_ups or ()))
     except asyncio.CancelledError:
         return after_stop(run)
     except Exception as error:  # noqa: BLE001 - whatever a task raises is its outcome
@@ -83,7 +81,6 @@ def after_error(job: Job, error: Exception) -> Settlement:
 
 def after_stop(run: Run) -> Settlement | None:
     """What a function that was told to stop leaves behind."""
-    definition = run.definition
     match run.stop:
         case Stop.LOST:
             return None
@@ -92,7 +89,8 @@ def after_stop(run: Run) -> Settlement | None:
         case Stop.SHUTDOWN:
             return commands.release(run.job)
         case Stop.TIMEOUT:
-            limit = f"{definition.timeout_s:g} s" if definition and definition.timeout_s else "its limit"
-            return commands.fail(run.job, JobError("timeout", f"the attempt took longer than {limit}"), rand=random.random())  # noqa: S311, E501
+            limit_s = run.definition.timeout_s if run.definition is not None else None
+            error = JobError("timeout", f"the attempt took longer than {limit_s or 0:g} s")
         case None:
-            return commands.fail(run.job, JobError("cancelled", "the task cancelled itself"), rand=random.random())  # noqa: S311
+            error = JobError("cancelled", "the task cancelled itself")
+    return commands.fail(run.job, error, rand=random.random())  # noqa: S311 - jitter

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.worker")
 BATCH = 500
-ENOUGH = 100
+ENOUGH = 200
+MUCH = 300
 IN_FLIGHT = 2
 GATHER_S = 0.002
 Entry = tuple[Run, "Settlement", Written | None]
@@ -53,8 +54,9 @@ class Flusher:
 
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
         """Write a settlement after all earlier ones of this run."""
+        if not self.unsettled:
+            self._calm.clear()
         self.unsettled += 1
-        self._calm.clear()
         if run.sending:
             if run.outbound is None:
                 run.outbound = deque()
@@ -62,20 +64,27 @@ class Flusher:
             return
         run.sending = True
         self._pending.append((run, settlement, written))
-        if len(self._pending) >= ENOUGH:
-            self._flush()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(GATHER_S, self._flush) if self._busy() else self.loop.call_soon(self._flush)
+        self._consider()
 
     async def drain(self) -> None:
         """Wait until everything is written."""
         await self._calm.wait()
 
+    def _consider(self) -> None:
+        """Write now when the worker has nothing better to do, else when enough has come together."""
+        if self._flights:
+            if len(self._pending) >= MUCH and len(self._flights) < IN_FLIGHT:
+                self._flush()
+        elif len(self._pending) >= ENOUGH:
+            self._flush()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(GATHER_S, self._flush) if self._busy() else self.loop.call_soon(self._flush)
+
     def _flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._pending and len(self._flights) < IN_FLIGHT:
+        if self._pending and len(self._flights) < IN_FLIGHT:
             batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
             flight = self.loop.create_task(self._write(batch))
             self._flights.add(flight)
@@ -85,11 +94,8 @@ class Flusher:
         self._flights.discard(flight)
         if not self.unsettled:
             self._calm.set()
-        if self._pending and self._timer is None:
-            if len(self._pending) >= ENOUGH or not self._busy():
-                self._flush()
-            else:
-                self._timer = self.loop.call_later(GATHER_S, self._flush)
+        if self._pending:
+            self._consider()
 
     async def _write(self, batch: list[Entry]) -> None:
         try:

@@ -99,7 +99,14 @@ class Run:
         "timer",
     )
 
-    def __init__(self, job: Job, definition: Definition | None, flusher: Sends, expires_at: float) -> None:
+    def __init__(
+        self,
+        job: Job,
+        definition: Definition | None,
+        flusher: Sends,
+        expires_at: float,
+        stopper: Callable[[Run], None] | None = None,
+    ) -> None:
         self.job = job
         self.job_id = job.job_id
         self.definition = definition
@@ -110,8 +117,8 @@ class Run:
         self.sending = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.stopper: Callable[[Run], None] | None = None
-        self.outcome = "lost"
+        self.stopper = stopper
+        self.outcome: Settlement | None = None
         self.follow_ups: list[NewJob] | None = None
         self.outbound: deque[tuple[Settlement, Written | None]] | None = None
         self.children: set[int] | None = None
@@ -138,7 +145,7 @@ class Run:
         if self.settled or self.stop is Stop.LOST:
             return
         self.settled = True
-        self.outcome = settlement.outcome.value if settlement.outcome is not None else settlement.status.value
+        self.outcome = settlement
         self.flusher.send(self, settlement, None)
 
     def request_stop(self, why: Stop) -> None:

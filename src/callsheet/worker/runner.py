@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.worker")
 AHEAD_S = 0.15
+LEARN_S = 0.005
 MOST = 500
 STALE_AFTER_S = 1.0
 TICK_S = 0.25
@@ -65,7 +66,7 @@ class Worker:
         self._poll_s = seconds(self.options.poll)
         self._ready: deque[tuple[float, Run]] = deque()
         self._ahead = 0
-        self._ended = 0
+        self._done = 0
         self._claimed_at = self._polled_at = time.monotonic()
         self._stopping = False
         self._wake: asyncio.Event | None = None
@@ -79,7 +80,7 @@ class Worker:
         engine = await self._app.engine()
         async with contextlib.AsyncExitStack() as stack:
             self._flusher = Flusher(engine, self._busy, self._claim_ended, self._claim_lost)
-            self._slots = Slots(engine, self.options, self._slot_free)
+            self._slots = Slots(engine, self.options, self._ready, self._wake_for_more)
             if self.options.housekeeping:
                 await stack.enter_async_context(Housekeeping(engine))
             in_process = engine.store if ":memory:" in self._app.database_url else None
@@ -145,37 +146,37 @@ class Worker:
         self._look_ahead(asked_at)
         expires_at = asked_at + self._lease_s
         definitions, flusher, ready, runs = self._app.definitions, self._flusher, self._ready, self.runs
+        stopper = self._slots.stop
         for job in jobs:
-            run = Run(job, definitions.get(job.kind), flusher, expires_at)
+            run = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
             runs[job.job_id] = run
             ready.append((asked_at, run))
-        self._slot_free()
+        self._slots.fill()
         return len(jobs)
 
     def _room(self) -> int:
         """How many jobs to ask for: all free slots, and ahead what will begin within a moment."""
         waiting = len(self._ready)
         free = self.options.concurrency - self._slots.running
-        if self._flusher.unsettled > BACKLOG or (free <= waiting and waiting > self._ahead // 2):
-            return 0
-        return min(MOST, free + self._ahead - waiting)
+        room = min(MOST, free + self._ahead - waiting)
+        enough = 1 if free > waiting else min(self._ahead, MOST) // 2
+        return room if room >= enough and self._flusher.unsettled < BACKLOG else 0
 
     def _look_ahead(self, now: float) -> None:
-        """Learn from how many jobs have ended since the last claim."""
-        rate = self._ended / max(0.001, now - self._claimed_at)
-        self._claimed_at, self._ended = now, 0
+        """Learn from how many functions have ended of late."""
+        passed_s = now - self._claimed_at
+        if passed_s < LEARN_S:
+            return
+        rate = (self._slots.done - self._done) / passed_s
+        self._claimed_at, self._done = now, self._slots.done
         self._ahead = min(self.options.prefetch, int(rate * AHEAD_S))
 
-    def _slot_free(self) -> None:
-        """Start what waits; ask for more when too little does."""
-        ready, slots = self._ready, self._slots
-        while ready and slots.running < self.options.concurrency and not self._stopping:
-            slots.start(ready.popleft()[1])
-        if len(ready) <= self._ahead // 2 and self._wake is not None:
+    def _wake_for_more(self) -> None:
+        """Ask for more when too little waits."""
+        if self._wake is not None and self._room():
             self._wake.set()
 
     def _claim_ended(self, run: Run) -> None:
-        self._ended += 1
         self.runs.pop(run.job_id, None)
 
     def _claim_lost(self, run: Run) -> None:
@@ -217,8 +218,8 @@ class Worker:
                 self._hand_back()
 
     def _hand_back(self) -> None:
-        waiting, self._ready = self._ready, deque()
-        for _, run in waiting:
+        while self._ready:
+            _, run = self._ready.pop()
             try:
                 run.finish(commands.release(run.job))
             except CallsheetError as error:

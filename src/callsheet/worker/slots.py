@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import contextlib
+import contextvars
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel import commands
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.job import Status
 
 from .children import kill_groups
 from .context import Context
-from .execute import after_stop, attempt, call_async
+from .execute import after_stop, attempt
 from .processes import Processes
 from .run import Run, Stop
 from .threads import Threads
@@ -28,29 +31,76 @@ if TYPE_CHECKING:
     from .options import Options
 
 log = logging.getLogger("callsheet.job")
+SLICE_S = 0.005
 
 
 class Slots:
-    """Runs attempts. `freed` is called whenever one has ended."""
+    """Runs what waits in `line`, at most `concurrency` at once. `freed` is called whenever a slot has become free.
 
-    def __init__(self, engine: Engine, options: Options, freed: Callable[[], None]) -> None:
-        self.running = 0
+    A slot is a task that takes one job after another, so that short jobs cost no task each. The first slot starts the
+    second when more is waiting, the second the third: functions that never wait are served by one slot alone.
+    """
+
+    def __init__(
+        self, engine: Engine, options: Options, line: deque[tuple[float, Run]], freed: Callable[[], None]
+    ) -> None:
+        self.running = self.done = 0
+        self._line = line
         self._engine = engine
         self._options = options
         self._freed = freed
         self._grace_s = seconds(options.grace)
         self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._threads = Threads()
         self._processes = Processes()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def start(self, run: Run) -> None:
-        """Begin an attempt in a free slot."""
-        self.running += 1
-        self._idle.clear()
-        run.stopper = self._stop
-        run.task = self._loop.create_task(self._attempt(run))
+    def fill(self) -> None:
+        """Open a slot if something waits and one is free."""
+        if self._line and self.running < self._options.concurrency:
+            self.running += 1
+            self._idle.clear()
+            task = self._loop.create_task(self._serve())
+            self._tasks.add(task)
+            task.add_done_callback(self._closed)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.running -= 1
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a slot broke and is opened anew", exc_info=error)
+        if not self.running:
+            self._idle.set()
+        self.fill()
+        self._freed()
+
+    async def _serve(self) -> None:
+        """Take jobs until none waits. A job that left context variables behind ends the slot with them."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - we are in one
+        clean, yielded_at = contextvars.copy_context(), time.monotonic()
+        told = log.isEnabledFor(logging.INFO)
+        if len(self._line) > 1:
+            self.fill()
+        while self._line:
+            run = self._line.popleft()[1]
+            run.task = task
+            if told or run.stop is not None or (run.definition is not None and not run.definition.simple):
+                await self._attempt(run, told=told)
+            elif (settlement := await attempt(run, None, self._elsewhere)) is not None:
+                await self._finish(run, settlement) if run.stop is not None else run.finish(settlement)
+            run.task = None
+            self.done += 1
+            if task.cancelling():
+                await _forget_cancellation(task)
+            if contextvars.copy_context() != clean:
+                return
+            if (now := time.monotonic()) - yielded_at > SLICE_S:
+                self._freed()
+                await asyncio.sleep(0)
+                yielded_at = now
 
     async def idle(self, patience_s: float) -> bool:
         """Wait until nothing runs; False when that took too long."""
@@ -66,52 +116,43 @@ class Slots:
         self._threads.close()
         self._processes.close()
 
-    async def _attempt(self, run: Run) -> None:
+    async def _attempt(self, run: Run, *, told: bool) -> None:
         definition = run.definition
-        context = Context(run, self._engine, self._options.workspaces)
-        begun = time.monotonic()
+        context = None
+        if definition is not None and (definition.takes_context or definition.executor != "async"):
+            context = Context(run, self._engine, self._options.workspaces)
         if definition is not None and definition.timeout_s is not None:
             run.timer = self._loop.call_later(definition.timeout_s, run.request_stop, Stop.TIMEOUT)
-        if told := log.isEnabledFor(logging.INFO):
+        begun = time.monotonic()
+        if told:
             _tell_begin(run)
         try:
-            if run.stop is None:
-                settlement = await attempt(run, context, self._call)
-            else:
-                settlement = after_stop(run)
-            if run.stop is Stop.CANCEL and settlement is not None and settlement.cancel_reason is not None:
-                settlement = await self._with_reason(run, settlement)
+            settlement = await attempt(run, context, self._elsewhere) if run.stop is None else after_stop(run)
             if settlement is not None:
-                run.finish(settlement)
-        except CallsheetError as error:
-            log.error("job %s: its end cannot be written: %s", run.job_id, error)  # noqa: TRY400 - no bug of ours
+                await self._finish(run, settlement)
         finally:
             if run.timer is not None:
                 run.timer.cancel()
-            context.close()
-            self.running -= 1
-            if not self.running:
-                self._idle.set()
+            if context is not None:
+                context.close()
             if told:
                 _tell_end(run, time.monotonic() - begun)
-            self._freed()
 
-    async def _call(self, definition: Definition, context: Context, arguments: dict[str, Any]) -> Any:
-        match definition.executor:
-            case "async":
-                return await call_async(definition, context, arguments)
-            case "thread":
-                return await self._threads.call(definition, context, arguments)
-            case "process":
-                return await self._processes.call(definition, context, arguments)
+    async def _elsewhere(self, definition: Definition, context: Context | None, arguments: dict[str, Any]) -> Any:
+        assert context is not None  # noqa: S101 - made for every function that leaves the loop
+        if definition.executor == "process":
+            return await self._processes.call(definition, context, arguments)
+        return await self._threads.call(definition, context, arguments)
 
-    def _stop(self, run: Run) -> None:
+    def stop(self, run: Run) -> None:
         """Make a running function stop; one that does not within its grace is given up."""
+        if run.task is None:
+            return  # not begun, or at its end
         kill_groups(run)
         executor = run.definition.executor if run.definition is not None else "async"
         if executor == "process":
             self._processes.kill(run)
-        elif executor == "async" and run.task is not None:
+        elif executor == "async":
             run.task.cancel()
         if run.timer is not None:
             run.timer.cancel()
@@ -126,13 +167,21 @@ class Slots:
         if settlement is not None:
             run.finish(settlement)
 
-    async def _with_reason(self, run: Run, settlement: Settlement) -> Settlement:
-        """A cancellation with the reason that was given for it."""
-        try:
-            job = await self._engine.get(run.job_id)
-        except CallsheetError:
-            return settlement
-        return commands.cancel(run.job, job.cancel_reason or "")
+    async def _finish(self, run: Run, settlement: Settlement) -> None:
+        """Write the end; that of a cancellation with the reason that was given for it."""
+        if settlement.status is Status.CANCELED:
+            with contextlib.suppress(CallsheetError):
+                job = await self._engine.get(run.job_id)
+                settlement = commands.cancel(run.job, job.cancel_reason or "")
+        run.finish(settlement)
+
+
+async def _forget_cancellation(task: asyncio.Task[None]) -> None:
+    """A cancellation was meant for the job that has just ended: take it in before the next one begins."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    while task.cancelling():
+        task.uncancel()
 
 
 def _tell_begin(run: Run) -> None:
@@ -144,7 +193,8 @@ def _tell_begin(run: Run) -> None:
 
 
 def _tell_end(run: Run, took_s: float) -> None:
-    job, how = run.job, run.outcome
+    job, end = run.job, run.outcome
+    how = "lost" if end is None else (end.outcome or end.status).value
     fields = {"job_id": job.job_id, "task": job.kind, "queue": job.queue, "attempt": job.attempt_count}
     log.info("%s %s %s, attempt %d, took %.3f s", job.job_id, job.kind, how, job.attempt_count, took_s,
              extra={"fields": {"event": how, **fields, "took_ms": round(took_s * 1000, 1)}})

@@ -10,7 +10,6 @@ from callsheet.kernel.errors import StoreError
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries
-from callsheet.store.rows import OWN
 
 from .line import line_up_due
 
@@ -24,11 +23,12 @@ if TYPE_CHECKING:
     from .floor import Floor
 
 Q = Queries("callsheet.store.postgres")
+OWN = 3  # the store's own columns come first: seq, position, has_dependents
 QUEUE = OWN + Job._fields.index("queue")
 PRIORITY = itemgetter(OWN + Job._fields.index("priority"))
 POSITION = itemgetter(1)
-STATUS = Job._fields.index("status")
-POLICY = Job._fields.index("on_dependency_failure")
+STATUS = OWN + Job._fields.index("status")
+POLICY = OWN + Job._fields.index("on_dependency_failure")
 POLICIES = {policy.value: policy for policy in OnDependencyFailure}
 
 
@@ -100,9 +100,7 @@ async def _take(
 
 def _claimed(row: Row) -> Job:
     """As rows.job_of, in half the time: the status is known, and the last column is not the job's."""
-    fields = list(row[OWN:-1])
-    fields[STATUS] = Status.RUNNING
-    fields[POLICY] = POLICIES[fields[POLICY]]
+    fields = (*row[OWN:STATUS], Status.RUNNING, *row[STATUS + 1 : POLICY], POLICIES[row[POLICY]], *row[POLICY + 1 : -1])
     return tuple.__new__(Job, fields)
 
 

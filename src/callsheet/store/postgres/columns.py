@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
-def spread(column: list[Any]) -> list[Any]:
+def spread(column: Sequence[Any]) -> Sequence[Any]:
     """A column that has one value in every row as that one value; the statement gives it to all rows."""
     return column[:1] if column.count(column[0]) == len(column) else column

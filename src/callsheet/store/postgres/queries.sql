@@ -159,12 +159,12 @@ JOIN idempotency_keys k ON k.requester_id = a.requester_id AND k.idempotency_key
 WHERE k.expires_at > coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
 
 -- name: touch_parents
--- A new row version, not a mere lock: a settle whose snapshot is older finds the row changed, and looks again for
--- dependents with a fresh one. FOR SHARE would leave it blind to the rows of job_dependencies that come with this.
+-- A new row version, not a mere lock: a settle whose snapshot is older finds the row changed (`succeed` reads the new
+-- version, `settle` leaves it to the locked road), and looks again for dependents with a fresh one. FOR SHARE would leave it blind to the rows of job_dependencies that come with this.
 WITH parents AS MATERIALIZED (
     SELECT job_id FROM inbox_jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR NO KEY UPDATE
 )
-UPDATE inbox_jobs j SET position = j.position FROM parents p WHERE j.job_id = p.job_id
+UPDATE inbox_jobs j SET has_dependents = true FROM parents p WHERE j.job_id = p.job_id
 RETURNING j.job_id, j.status;
 
 -- name: depend
@@ -406,7 +406,7 @@ WITH clock AS MATERIALIZED (
 ), attempted AS (
     INSERT INTO job_attempts
     SELECT job_id, claim_version, attempt, owner, coalesce(begun_at, at), at, outcome, error
-    FROM moved WHERE outcome IS NOT NULL
+    FROM moved WHERE outcome <> 'succeeded'
 ), kept AS (
     INSERT INTO job_checkpoints
     SELECT m.job_id, a.name, a.data FROM unnest($19::bigint[], $20::text[], $21::text[]) AS a (ord, name, data)
@@ -422,6 +422,30 @@ WITH clock AS MATERIALIZED (
 SELECT ord, concurrency_key FROM moved
 UNION ALL SELECT 0, NULL FROM special WHERE found;
 
+-- name: succeed
+-- The usual end of most jobs, as `settle` would write it, in 2/3 of the time. Jobs with a concurrency key or dependents
+-- are left to it. Ids come as text, which costs the client a tenth. A row that was changed meanwhile is judged by its new version.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now,
+           'running' AS running -- not a literal below, else the planner may read all running jobs by their own index
+), moved AS (
+    UPDATE inbox_jobs j SET
+        status = 'succeeded', progress = 100, error = NULL, lease_expires_at = NULL, heartbeat_at = NULL,
+        attempt_started_at = NULL, event_seq = j.event_seq + 1, ended_at = greatest(clock.now, j.event_ms),
+        updated_at = greatest(clock.now, j.event_ms), event_ms = greatest(clock.now, j.event_ms),
+        result = CASE cardinality($4::text[]) WHEN 1 THEN ($4::text[])[1] ELSE a.result END
+    FROM unnest($2::text[], $3::integer[], $4::text[], $5::text[])
+        WITH ORDINALITY AS a (job_id, claim_version, result, step, ord) CROSS JOIN clock
+    WHERE j.job_id = a.job_id::uuid
+      AND j.claim_version = CASE cardinality($3::integer[]) WHEN 1 THEN ($3::integer[])[1] ELSE a.claim_version END
+      AND j.status = clock.running AND j.concurrency_key IS NULL AND NOT j.has_dependents
+    RETURNING j.job_id, j.event_seq, j.event_ms, a.ord,
+        CASE cardinality($5::text[]) WHEN 1 THEN ($5::text[])[1] ELSE a.step END AS step
+), noted AS (
+    INSERT INTO job_events SELECT job_id, event_seq, event_ms, 'done', step, 100, '{}' FROM moved
+)
+SELECT ord FROM moved;
+
 -- name: lock_jobs
 SELECT job_id FROM inbox_jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR UPDATE;
 
@@ -432,7 +456,11 @@ FROM inbox_jobs j WHERE j.job_id = ANY ($1::uuid[]);
 
 -- name: repeated
 SELECT a.ord FROM unnest($1::uuid[], $2::integer[], $3::text[]) WITH ORDINALITY AS a (job_id, claim_version, outcome, ord)
-JOIN job_attempts t ON t.job_id = a.job_id AND t.claim_version = a.claim_version AND t.outcome = a.outcome;
+JOIN job_attempts t ON t.job_id = a.job_id AND t.claim_version = a.claim_version AND t.outcome = a.outcome
+UNION ALL
+SELECT a.ord FROM unnest($1::uuid[], $2::integer[], $3::text[]) WITH ORDINALITY AS a (job_id, claim_version, outcome, ord)
+JOIN inbox_jobs j ON j.job_id = a.job_id AND j.claim_version = a.claim_version
+WHERE a.outcome = 'succeeded' AND j.status = 'succeeded';
 
 -- name: dependents
 SELECT j.job_id, j.blocked_by, j.run_at, j.concurrency_key, j.on_dependency_failure
@@ -530,7 +558,12 @@ ORDER BY r.requester_id DESC, r.seq DESC LIMIT $9::bigint;
 SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;
 
 -- name: attempts
-SELECT * FROM job_attempts WHERE job_id = $1 ORDER BY claim_version;
+SELECT * FROM job_attempts WHERE job_id = $1
+UNION ALL
+SELECT job_id, claim_version, attempt_count, worker_id,
+       (SELECT max(ms) FROM job_events e WHERE e.job_id = $1 AND e.type = 'running'), ended_at, 'succeeded', NULL
+FROM inbox_jobs WHERE job_id = $1 AND status = 'succeeded'
+ORDER BY claim_version;
 
 -- name: checkpoints
 SELECT name, data FROM job_checkpoints WHERE job_id = $1 ORDER BY name;

@@ -1,6 +1,7 @@
 """The settle verb: one optimistic statement for a batch, and a transaction for what needs locks or an order.
 
-The statement decides alone when no job in the batch has a concurrency key, dependents or follow-ups, and no job
+Plain successes, most of all settlements, have a statement of their own (`succeed`). For the others `settle` decides alone
+when no job in the batch has a concurrency key, dependents or follow-ups, and no job
 comes twice. What it did not move (a stale fence, a row that changed at that moment) is decided again under locks.
 Repeating a whole batch after StoreUnavailable is safe for settlements with an outcome: they answer REPEATED.
 """
@@ -14,6 +15,7 @@ import asyncpg
 from callsheet.kernel.errors import DuplicateJob
 from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Outcome, Status
+from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import Settled
 from callsheet.store.queries import Queries
 
@@ -24,31 +26,32 @@ from .line import admit, release_dependents
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callsheet.kernel.settlement import Settlement
-
     from .connection import Database
 
 Q = Queries("callsheet.store.postgres")
 SPECIAL = 0
+_EVENT = Settlement._fields.index("event")
+_RESULT = Settlement._fields.index("result")
+_FROM = slice(Settlement._fields.index("from_status"), _EVENT)
+_MIDDLE = slice(_EVENT + 1, _RESULT)
+_TAIL = slice(_RESULT + 1, None)
+_USUAL = Settlement(
+    "", 0, Status.RUNNING, Status.SUCCEEDED, progress=100.0, outcome=Outcome.SUCCEEDED
+)
+_RUNNING_TO_SUCCEEDED, _USUAL_MIDDLE, _USUAL_TAIL = _USUAL[_FROM], _USUAL[_MIDDLE], _USUAL[_TAIL]
 NO_EVENT = (None, None, None)
 _OUTCOME: dict[Outcome | None, str | None] = {None: None, **{outcome: outcome.value for outcome in Outcome}}
-Numbered = list[tuple[int, "Settlement"]]
+Numbered = list[tuple[int, Settlement]]
 
 
 async def settle(db: Database, settlements: Sequence[Settlement], now: int | None) -> list[Settled]:
     """Apply each settlement whose fence holds."""
     answers = [Settled.STALE] * len(settlements)
-    rest = [(i, s) for i, s in enumerate(settlements) if IS_UUID(s.job_id)]
+    rest = [(i, s) for i, s in enumerate(settlements) if IS_UUID(s[0])]
     try:
         if rest and _plain(rest):
-            run = _against_deadlocks(rest)
-            moved = {ord_ for ord_, _ in await db.fetch(Q.settle, *_parameters(run, now, alone=True))}
-            if SPECIAL not in moved:
-                for ord_ in moved:
-                    answers[run[ord_ - 1][0]] = Settled.APPLIED
-                rest = (
-                    [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED] if len(moved) < len(rest) else []
-                )
+            rest = await _succeed(db, rest, answers, now)
+            rest = await _optimistic(db, rest, answers, now)
         if rest:
             for i, answer in (await db.transact(lambda session: _Locked(session).settle(rest, now))).items():
                 answers[i] = answer
@@ -57,15 +60,60 @@ async def settle(db: Database, settlements: Sequence[Settlement], now: int | Non
     return answers
 
 
+async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: int | None) -> Numbered:
+    """Apply the plain successes in one statement; what it did not move, and all others."""
+    usual = [pair for pair in rest if pair[1][_FROM] == _RUNNING_TO_SUCCEEDED and _is_usual_success(pair[1])]
+    if not usual:
+        return rest
+    usual.sort(key=_job_id)  # against deadlocks
+    ids, versions, results, steps = zip(*((s[0], s[1], s[_RESULT], s[_EVENT][1]) for _, s in usual), strict=True)  # type: ignore[index]
+    moved = await db.fetch(Q.succeed, now, ids, spread(versions), spread(results), spread(steps))
+    for (ord_,) in moved:
+        answers[usual[ord_ - 1][0]] = Settled.APPLIED
+    if len(moved) == len(rest):
+        return []
+    return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
+
+
+async def _optimistic(db: Database, rest: Numbered, answers: list[Settled], now: int | None) -> Numbered:
+    """Apply a batch in one statement, unless a job of it needs more; what is not moved."""
+    if not rest:
+        return rest
+    run = _against_deadlocks(rest)
+    moved = {ord_ for ord_, _ in await db.fetch(Q.settle, *_parameters(run, now, alone=True))}
+    if SPECIAL in moved:
+        return rest
+    for ord_ in moved:
+        answers[run[ord_ - 1][0]] = Settled.APPLIED
+    return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
+
+
+def _is_usual_success(s: Settlement) -> bool:
+    """A success with its event and nothing else to write."""
+    event = s[_EVENT]
+    return (
+        s[_RESULT] is not None
+        and event is not None
+        and event[0] == "done"
+        and event[2] == "{}"
+        and s[_MIDDLE] == _USUAL_MIDDLE
+        and s[_TAIL] == _USUAL_TAIL
+    )
+
+
 def _plain(rest: Numbered) -> bool:
-    return len({s.job_id for _, s in rest}) == len(rest) and not any(s.follow_ups for _, s in rest)
+    return len({s[0] for _, s in rest}) == len(rest) and not any(s.follow_ups for _, s in rest)
 
 
 def _against_deadlocks(rest: Numbered) -> Numbered:
     """In order of id, unless their order decides about places in the line."""
     if any(s.status is Status.QUEUED for _, s in rest):
         return rest
-    return sorted(rest, key=lambda pair: pair[1].job_id)
+    return sorted(rest, key=_job_id)
+
+
+def _job_id(pair: tuple[int, Settlement]) -> str:
+    return pair[1][0]
 
 
 class _Locked:

@@ -1,0 +1,50 @@
+# mypy: ignore-errors
+"""Callsheet itself, on the store that the URL names: enqueue_many in thousands, uvloop, 100 jobs at once.
+
+Recovery: the worker's lease (default 30 s) at 3 s.
+"""
+
+import asyncio
+
+from common import BATCH, Peer, main
+
+from callsheet import Callsheet, Worker
+
+
+class CallsheetPeer(Peer):
+    packages = ("callsheet", "uvloop")
+
+    async def open(self) -> None:
+        self._app = Callsheet(self.url)
+
+        @self._app.task(queue="bench")
+        async def noop(n: float = 0.0) -> None:
+            if self.pausing:
+                await self.pause()
+            self.hit(n)
+
+        self._job = noop
+        await self._app.migrate()
+        await self._app.__aenter__()
+
+    async def bulk(self, count: int) -> None:
+        jobs = [{"n": 0.0} for _ in range(BATCH)]
+        for _ in range(0, count, BATCH):
+            await self._job.enqueue_many(jobs)
+
+    async def one(self, stamp: float) -> None:
+        await self._job.enqueue(n=stamp)
+
+    async def start(self) -> None:
+        self._worker = Worker(self._app, queues=("bench",), concurrency=100, lease=30.0)
+        self._running = asyncio.create_task(self._worker.run())
+
+    async def stop(self) -> None:
+        self._worker.stop()
+        await asyncio.wait([self._running], timeout=10)
+
+    async def work(self) -> None:
+        await Worker(self._app, queues=("bench",), concurrency=5, lease=3.0).run()
+
+
+main(CallsheetPeer)

@@ -1,0 +1,62 @@
+# mypy: ignore-errors
+"""For peers whose worker cannot run beside the scenario in one process: it is started as a process of its own."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from common import LINE, Peer
+
+
+class OutsidePeer(Peer):
+    """The worker runs this very driver in the role `worker` and counts in a file."""
+
+    external = True
+
+    def __init__(self, options) -> None:
+        super().__init__(options)
+        self._child = None
+        self._folder = tempfile.TemporaryDirectory(prefix="callsheet-peer-")
+        self._tally = Path(self._folder.name, "tally")
+        self._tally.touch()
+
+    async def start(self) -> None:
+        command = [sys.executable, sys.argv[0], "worker", "--url", self.url, "--tally", str(self._tally)]
+        self._child = subprocess.Popen(
+            [*command, "--nap"] if self.nap else command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=None if os.environ.get("PEER_DEBUG") else subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    async def stop(self) -> None:
+        self._child.send_signal(signal.SIGTERM)
+        for _ in range(100):
+            if self._child.poll() is not None:
+                return
+            await asyncio.sleep(0.1)
+        os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
+
+    @property
+    def hits(self) -> int:
+        return self._tally.stat().st_size // LINE
+
+    def waits(self) -> list[float]:
+        found = [float(line.split()[1]) for line in self._lines()]
+        return [wait for wait in found if wait > 0]
+
+    def forget(self) -> None:
+        os.truncate(self._tally, 0)
+
+    def first_hit(self) -> float | None:
+        lines = self._lines()
+        return float(lines[0].split()[0]) if lines else None
+
+    def _lines(self) -> list[bytes]:
+        return self._tally.read_bytes().splitlines()

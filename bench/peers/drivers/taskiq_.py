@@ -1,0 +1,77 @@
+# mypy: ignore-errors
+"""taskiq with taskiq-redis' RedisStreamBroker (the one that acknowledges), no result backend, uvloop, 100 jobs at once.
+
+It has no bulk enqueue: 200 single ones are awaited together. Acknowledged entries are not deleted by the broker; a
+stream's length is bounded by `maxlen` only, which is left off, since it may cut jobs that nobody has read.
+Recovery: `idle_timeout` (default 10 minutes) at 10 s, with `unacknowledged_lock_timeout` (default none) at 5 s. It
+counts from the delivery and nobody renews it: a job that runs longer than that is run twice.
+"""
+
+import asyncio
+import contextlib
+import logging
+
+from common import Peer, main
+from redis.asyncio import Redis
+from taskiq.api import run_receiver_task
+from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
+
+logging.disable(logging.ERROR)
+TOGETHER = 200
+
+
+class Taskiq(Peer):
+    packages = ("taskiq", "taskiq-redis", "redis", "hiredis", "uvloop")
+
+    async def open(self) -> None:
+        recovery = {"idle_timeout": 10_000, "unacknowledged_lock_timeout": 5.0, "xread_block": 500}
+        self._broker = RedisStreamBroker(
+            self.url,
+            consumer_id="0",
+            max_connection_pool_size=None if self.options.journal else 50,
+            **(recovery if self.options.journal else {}),
+        )
+        if self.options.scenario == "zombie" or self.options.journal:
+            self._broker = self._broker.with_result_backend(RedisAsyncResultBackend(self.url))
+        self._redis = Redis.from_url(self.url)
+        self._last = None
+
+        @self._broker.task(task_name="job")
+        async def job(stamp: float = 0.0) -> int | None:
+            if self.pausing:
+                await self.pause()
+            self.hit(stamp)
+            return self.result()
+
+        self._job = job
+        await self._broker.startup()
+
+    async def bulk(self, count: int) -> None:
+        for _ in range(0, count, TOGETHER):
+            await asyncio.gather(*[self._job.kiq() for _ in range(TOGETHER)])
+
+    async def one(self, stamp: float) -> None:
+        self._last = await self._job.kiq(stamp)
+
+    async def start(self) -> None:
+        self._running = asyncio.create_task(run_receiver_task(self._broker, max_async_tasks=100, max_prefetch=100))
+
+    async def stop(self) -> None:
+        self._running.cancel()
+        await asyncio.wait([self._running], timeout=10)
+
+    async def left(self) -> int:
+        group = (await self._redis.xinfo_groups("taskiq"))[0]
+        return group["pending"] + (group["lag"] or 0)
+
+    async def work(self) -> None:
+        await run_receiver_task(self._broker, max_async_tasks=5, max_prefetch=0)
+
+    async def state(self) -> object:
+        result = None
+        with contextlib.suppress(Exception):
+            result = (await self._last.get_result()).return_value
+        return f"pending {(await self._redis.xinfo_groups('taskiq'))[0]['pending']} result {result}"
+
+
+main(Taskiq)
