@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN202
 """awa (awa-pg) on PostgreSQL: its queue storage, direct COPY in bulk, 500 jobs at once, claims of 500, polled every 10 ms.
 
 A job counts as drained when its handler has run: the client's own count of what is left took 13 s to answer here.

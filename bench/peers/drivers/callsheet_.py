@@ -26,6 +26,8 @@ class CallsheetPeer(Peer):
         self._job = noop
         await self._app.migrate()
         await self._app.__aenter__()
+        self._engine = await self._app.engine()
+        self._last = None
 
     async def bulk(self, count: int) -> None:
         jobs = [{"n": 0.0} for _ in range(BATCH)]
@@ -33,7 +35,7 @@ class CallsheetPeer(Peer):
             await self._job.enqueue_many(jobs)
 
     async def one(self, stamp: float) -> None:
-        await self._job.enqueue(n=stamp)
+        self._last = await self._job.enqueue(n=stamp)
 
     async def start(self) -> None:
         self._worker = Worker(self._app, queues=("bench",), concurrency=100, lease=30.0)
@@ -43,8 +45,17 @@ class CallsheetPeer(Peer):
         self._worker.stop()
         await asyncio.wait([self._running], timeout=10)
 
+    async def left(self) -> int:
+        counts = await self._engine.store.counts()
+        return sum(count for queue in counts.values() for status, count in queue.items() if not status.terminal)
+
     async def work(self) -> None:
         await Worker(self._app, queues=("bench",), concurrency=5, lease=3.0).run()
+
+    async def state(self) -> object:
+        job = await self._last.get()
+        attempts = [str(attempt.outcome) for attempt in await self._engine.store.attempts(self._last.id)]
+        return f"{job.status.value} attempts {attempts}"
 
 
 main(CallsheetPeer)

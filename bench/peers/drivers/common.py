@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN202
 """What the Python drivers share: the scenarios, over the few verbs of a `Peer`. Standard library only.
 
 `python <driver>.py drain|latency|steady|kill|zombie --url URL --count N` prints one line of JSON. The role `worker` is
@@ -149,7 +150,7 @@ async def _drained(peer: Peer, count: int) -> tuple[float, float]:
     await peer.start()
     if not await peer.until(count):
         raise SystemExit(f"only {peer.hits} of {count} jobs ran within ten minutes")
-    while await peer.left():
+    while await peer.left():  # noqa: ASYNC110 - the store is asked
         await asyncio.sleep(POLL_S)
     took = time.time() - (peer.first_hit() or began)
     busy = _cpu(peer) - cpu

@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN003
 """docket (pydocket) on Redis Streams: add_many, uvloop, 50 jobs at once (100 exhaust its pool of connections).
 
 `minimum_check_interval` (default 250 ms) is at 1 ms: with the default it runs `concurrency` jobs in each 250 ms.
@@ -45,7 +46,9 @@ class DocketPeer(Peer):
         self._last = await self._docket.add(self._job)(stamp)
 
     async def start(self) -> None:
-        self._running = asyncio.create_task(self._serve(concurrency=50, minimum_check_interval=timedelta(milliseconds=1)))
+        self._running = asyncio.create_task(
+            self._serve(concurrency=50, minimum_check_interval=timedelta(milliseconds=1))
+        )
 
     async def _serve(self, **settings) -> None:
         async with Worker(self._docket, **settings) as worker:

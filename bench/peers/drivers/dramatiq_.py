@@ -1,12 +1,13 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN202
 """Dramatiq on Redis: one process of eight threads; it has no bulk enqueue. Messages wait in Redis until acknowledged.
 
 Recovery: the broker's `heartbeat_timeout` (default 60 s) at 3 s, and `maintenance_chance` (default 1,000 in a million
 fetches, the one that looks for the dead) at a million, so at each fetch.
 """
 
+import asyncio
 import logging
-import time
 
 import dramatiq
 from common import Peer, main
@@ -53,8 +54,7 @@ class Dramatiq(Peer):
 
     async def work(self) -> None:
         await self.start()
-        while True:
-            time.sleep(1)
+        await asyncio.Event().wait()
 
     async def state(self) -> object:
         client = self._broker.client

@@ -33,7 +33,7 @@ class Scene:
     async def hire(self, name: str) -> bool:
         """Start a worker; False when it does not come up."""
         command = [sys.executable, sys.argv[0], "worker", "--url", self._url, "--journal", str(self._journal)]
-        self._workers[name] = subprocess.Popen(
+        self._workers[name] = subprocess.Popen(  # noqa: ASYNC220 - the supervisor has nothing else to do
             [*command, "--name", name, "--sleep", str(self._sleep)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -89,9 +89,9 @@ async def kill(peer: Peer, options: argparse.Namespace) -> dict:
 
 
 async def zombie(peer: Peer, options: argparse.Namespace) -> dict:
-    """Stop W1 in the middle of the job, let W2 take it over, wake W1: what does W1 change?
+    """Stop W1 in the middle of the job, let W2 take it over, and wake W1.
 
-    `changed` is for a W1 that wakes after W2's end, `changed_running` for one that wakes while W2 still works.
+    What does W1 change? `changed` is for a W1 that wakes after W2's end, `changed_running` for one that wakes while W2 still works.
     """
     await peer.open()
     after, why = await _woken(peer, options, after_the_end=True)

@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN202
 """FlexiQ on SQLite or PostgreSQL: enqueue_many, eight threads, claims of 100, polled every 5 ms, no log of each job.
 
 Its `push_dispatch` was slower than polling on both stores (about 10 and 60 jobs in a second), so it is off.
@@ -6,9 +7,9 @@ Its `push_dispatch` was slower than polling on both stores (about 10 and 60 jobs
 Recovery: a worker beats every 5 s and is reaped as dead by the others; neither can be set. Jobs keep their result rows.
 """
 
+import asyncio
 import logging
 import threading
-import time
 
 from common import BATCH, Peer, main
 from flexiq import Queue
@@ -61,8 +62,7 @@ class FlexiQ(Peer):
 
     async def work(self) -> None:
         threading.Thread(target=self._queue.run_worker, daemon=True).start()
-        while True:
-            time.sleep(1)
+        await asyncio.Event().wait()
 
     async def state(self) -> object:
         job = self._queue.get_job(self._last.id).to_dict()

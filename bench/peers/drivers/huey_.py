@@ -1,11 +1,12 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN202
 """Huey on SQLite: WAL with `fsync=True` (synchronous=FULL), results off, threads, the shortest polling.
 
 It has no bulk enqueue. A task leaves the table when a worker takes it, so a killed worker's task is gone: there is no
 recovery setting.
 """
 
-import time
+import asyncio
 
 from common import Peer, main
 from huey import SqliteHuey
@@ -38,7 +39,12 @@ class Huey(Peer):
 
     def _consumer(self):
         return self._huey.create_consumer(
-            workers=WORKERS, periodic=False, initial_delay=0.001, max_delay=0.01, backoff=1.15, check_worker_health=False
+            workers=WORKERS,
+            periodic=False,
+            initial_delay=0.001,
+            max_delay=0.01,
+            backoff=1.15,
+            check_worker_health=False,
         )
 
     async def start(self) -> None:
@@ -53,8 +59,7 @@ class Huey(Peer):
 
     async def work(self) -> None:
         self._consumer().start()
-        while True:
-            time.sleep(1)
+        await asyncio.Event().wait()
 
 
 main(Huey)

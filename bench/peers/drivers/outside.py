@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001
 """For peers whose worker cannot run beside the scenario in one process: it is started as a process of its own."""
 
 import asyncio
@@ -26,7 +27,7 @@ class OutsidePeer(Peer):
 
     async def start(self) -> None:
         command = [sys.executable, sys.argv[0], "worker", "--url", self.url, "--tally", str(self._tally)]
-        self._child = subprocess.Popen(
+        self._child = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
             [*command, "--nap"] if self.nap else command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

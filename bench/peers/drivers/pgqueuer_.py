@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN202
 """pgqueuer on PostgreSQL, asyncpg pool, uvloop, batches of 100 (the size that drained fastest here).
 
 Recovery: `heartbeat_timeout` (default 30 s) at 3 s, and `dequeue_timeout` (default 30 s) at 1 s, since a stale job is

@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN202
 """procrastinate on PostgreSQL: psycopg (C), uvloop, batch_defer, 50 jobs at once, successful jobs deleted.
 
 Recovery: workers beat every 10 s by default (here 1 s); putting a dead worker's jobs back is left to the application:

@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN202
 """SAQ on Redis: hiredis, uvloop, 100 jobs at once; it has no bulk enqueue, so 200 single ones are awaited together.
 
 Results are kept (as by default) for the zombie scenario only: elsewhere `ttl=-1` drops a job when it is complete.

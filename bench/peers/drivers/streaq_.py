@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN003, ANN202
 """streaQ on Redis Streams: enqueue_many (a pipeline), uvloop, 100 jobs at once, no result kept (`ttl=0`).
 
 Recovery: `idle_timeout` (default 60 s) at 3 s; workers renew what they run.

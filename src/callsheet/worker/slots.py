@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .options import Options
 
 log = logging.getLogger("callsheet.job")
-SLICE_S = 0.005
+SLICE_S = 0.002
 
 
 class Slots:

@@ -87,11 +87,11 @@ def edge() -> Iterator[None]:
         raise StoreError(f"PostgreSQL refused a statement: {error}") from error
 
 
-async def connect(target: Target, dsn: str | None = None) -> Session:
+async def connect(target: Target, dsn: str | None = None, *, statements: int = 0) -> Session:
     """One connection outside the pool; raises StoreUnavailable."""
     with edge():
         session: Session = await asyncpg.connect(
-            dsn or target.dsn, timeout=CONNECT_S, statement_cache_size=0, connection_class=Session
+            dsn or target.dsn, timeout=CONNECT_S, statement_cache_size=statements, connection_class=Session
         )
     return session
 

@@ -444,7 +444,7 @@ WITH clock AS MATERIALIZED (
 ), noted AS (
     INSERT INTO job_events SELECT job_id, event_seq, event_ms, 'done', step, 100, '{}' FROM moved
 )
-SELECT ord FROM moved;
+SELECT array_agg(ord) FROM moved;
 
 -- name: lock_jobs
 SELECT job_id FROM inbox_jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR UPDATE;

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from callsheet.kernel.errors import DuplicateJob
+from callsheet.kernel.errors import DuplicateJob, StoreError
 from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Outcome, Status
 from callsheet.kernel.settlement import Settlement
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Q = Queries("callsheet.store.postgres")
 SPECIAL = 0
 _EVENT = Settlement._fields.index("event")
+_FOLLOW_UPS = Settlement._fields.index("follow_ups")
 _RESULT = Settlement._fields.index("result")
 _FROM = slice(Settlement._fields.index("from_status"), _EVENT)
 _MIDDLE = slice(_EVENT + 1, _RESULT)
@@ -47,10 +48,12 @@ Numbered = list[tuple[int, Settlement]]
 async def settle(db: Database, settlements: Sequence[Settlement], now: int | None) -> list[Settled]:
     """Apply each settlement whose fence holds."""
     answers = [Settled.STALE] * len(settlements)
-    rest = [(i, s) for i, s in enumerate(settlements) if IS_UUID(s[0])]
+    rest: Numbered = list(enumerate(settlements))
     try:
-        if rest and _plain(rest):
+        if _plain(rest):
             rest = await _succeed(db, rest, answers, now)
+        rest = [pair for pair in rest if IS_UUID(pair[1][0])]
+        if _plain(rest):
             rest = await _optimistic(db, rest, answers, now)
         if rest:
             for i, answer in (await db.transact(lambda session: _Locked(session).settle(rest, now))).items():
@@ -66,11 +69,17 @@ async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: in
     if not usual:
         return rest
     usual.sort(key=_job_id)  # against deadlocks
-    ids, versions, results, steps = zip(*((s[0], s[1], s[_RESULT], s[_EVENT][1]) for _, s in usual), strict=True)  # type: ignore[index]
-    moved = await db.fetch(Q.succeed, now, ids, spread(versions), spread(results), spread(steps))
-    for (ord_,) in moved:
+    columns = list(zip(*[pair[1] for pair in usual], strict=True))
+    steps = spread([event[1] for event in columns[_EVENT]])
+    try:
+        ((moved,),) = await db.fetch(Q.succeed, now, columns[0], spread(columns[1]), spread(columns[_RESULT]), steps)
+    except StoreError as error:
+        if isinstance(error.__cause__, asyncpg.DataError):
+            return rest  # one of these is no job's id; nothing was done
+        raise
+    for ord_ in moved or ():
         answers[usual[ord_ - 1][0]] = Settled.APPLIED
-    if len(moved) == len(rest):
+    if len(moved or ()) == len(rest):
         return []
     return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
 
@@ -102,7 +111,7 @@ def _is_usual_success(s: Settlement) -> bool:
 
 
 def _plain(rest: Numbered) -> bool:
-    return len({s[0] for _, s in rest}) == len(rest) and not any(s.follow_ups for _, s in rest)
+    return len({s[0] for _, s in rest}) == len(rest) and not any([s[_FOLLOW_UPS] for _, s in rest])
 
 
 def _against_deadlocks(rest: Numbered) -> Numbered:

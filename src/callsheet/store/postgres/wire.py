@@ -1,4 +1,4 @@
-"""Wake-ups between processes: one direct connection that listens and sends at most one notice per 10 ms.
+"""Wake-ups between processes: one direct connection that listens, and sends a notice at once, then at most one in 10 ms.
 
 Off the write path, because NOTIFY takes a lock that all committing sessions share. Without a way to listen
 (PgBouncer, a lost connection) receivers get a hint for anything every 250 ms.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 Q = Queries("callsheet.store.postgres")
 CHANNEL = "callsheet"
 COALESCE_S = 0.01
+MANY_COALESCE_S = 0.05
+MAX_BYTES = 7_000
+MANY = 150  # names that fit into one notice; more are not worth writing down
 KEEPALIVE_S = 5.0
 POLL_S = 0.25
-MAX_BYTES = 7_000
 log = logging.getLogger("callsheet.postgres")
 
 
@@ -41,6 +44,7 @@ class Wire:
         self._target = target
         self._name = uuid.uuid4().hex[:12]
         self._outgoing: Hint | None = None
+        self._quiet_until = 0.0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -74,7 +78,7 @@ class Wire:
     async def _connected(self) -> None:
         """Listen and send until the connection is lost; what happened while it was away may be anything."""
         listens = self._target.direct_dsn is not None
-        session = await connect(self._target, self._target.direct_dsn)
+        session = await connect(self._target, self._target.direct_dsn, statements=10 if listens else 0)
         try:
             with edge():
                 if listens:
@@ -96,10 +100,12 @@ class Wire:
             else:
                 self.local.send(Hint())
             return
-        await asyncio.sleep(COALESCE_S)
+        await asyncio.sleep(self._quiet_until - time.monotonic())
         self._wake.clear()
-        hint, self._outgoing = self._outgoing, None
-        await session.execute(Q.notify, self._written(hint or Hint()), timeout=KEEPALIVE_S)
+        hint, self._outgoing = self._outgoing or Hint(), None
+        many = len(hint.queues) + len(hint.jobs) > MANY
+        self._quiet_until = time.monotonic() + (MANY_COALESCE_S if many else COALESCE_S)
+        await session.fetch(Q.notify, self._written(Hint() if many else hint), timeout=KEEPALIVE_S)
 
     def _written(self, hint: Hint) -> str:
         text = json.dumps([self._name, sorted(hint.queues), sorted(hint.jobs)], separators=(",", ":"))

@@ -1,0 +1,176 @@
+"""Measure: each scenario for each peer, in turns with Callsheet, each run in an empty database of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from bench.measure import RESULTS, keep, say
+from bench.peers import catalogue, environment
+from bench.peers.catalogue import Entry
+from bench.peers.ground import Ground
+from bench.peers.program import Failed, figures
+
+SCENARIOS = ("drain", "single", "latency", "steady", "decay", "kill", "zombie")
+QUICK_COUNT = 2000
+SINGLES = 300
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    count: int
+    rounds: int
+    patience: float
+    quick: bool
+
+    def jobs(self, entry: Entry) -> int:
+        """How many jobs this peer drains."""
+        return min(self.count, entry.count or self.count)
+
+
+class Scenario(NamedTuple):
+    """A scenario of the drivers, and how often it is taken."""
+
+    driver: str
+    options: Callable[[Plan, Entry], dict[str, object]]
+    rounds: Callable[[Plan], int]
+    limit_s: Callable[[Plan], float]
+
+
+def _once(_: Plan) -> int:
+    return 1
+
+
+def _thrice(plan: Plan) -> int:
+    return min(3, plan.rounds)
+
+
+STEPS = {
+    "drain": Scenario(
+        "drain",
+        lambda plan, entry: {"count": plan.jobs(entry), "singles": 0},
+        lambda plan: plan.rounds,
+        lambda _: 300.0,
+    ),
+    "single": Scenario("drain", lambda _, __: {"count": 1000, "singles": SINGLES}, _once, lambda _: 120.0),
+    "latency": Scenario("latency", lambda _, __: {"count": 200}, _thrice, lambda _: 120.0),
+    "steady": Scenario(
+        "steady", lambda plan, _: {"rate": 300, "seconds": 3 if plan.quick else 10}, _thrice, lambda _: 150.0
+    ),
+    "decay": Scenario(
+        "drain",
+        lambda plan, entry: {"count": plan.jobs(entry), "singles": 0, "rounds": 3 if plan.quick else 5},
+        _once,
+        lambda _: 600.0,
+    ),
+    "kill": Scenario("kill", lambda plan, _: {"patience": plan.patience}, _once, lambda plan: plan.patience + 120),
+    "zombie": Scenario(
+        "zombie", lambda plan, _: {"patience": plan.patience}, _once, lambda plan: 2 * plan.patience + 240
+    ),
+}
+
+
+class Results:
+    """What is known so far, written after each step; an earlier run of the same size is added to."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._servers: dict[str, str] = {}
+        self.peers: dict[str, Record] = {}
+        path = RESULTS / "peers.json"
+        if path.exists():
+            record = json.loads(path.read_text("utf-8"))
+            if record["quick"] == plan.quick:
+                self.peers = record["measured"]["peers"]
+                self._servers = record["measured"]["servers"]
+
+    def of(self, entry: Entry) -> Record:
+        """The record of one peer, with its settings as they are now."""
+        record = self.peers.setdefault(entry.key, {})
+        record |= {"name": entry.name, "store": entry.store, "mode": entry.mode, "recovery": entry.recovery}
+        return record
+
+    def keep(self, ground: Ground) -> None:
+        self._servers |= ground.versions()
+        keep(
+            "peers",
+            {"servers": self._servers, "plan": asdict(self._plan), "peers": self.peers},
+            quick=self._plan.quick,
+        )
+
+
+def measure(options: argparse.Namespace) -> Results:
+    """Run what is asked for; a peer that fails says so in the results, and the others go on."""
+    plan = Plan(
+        QUICK_COUNT if options.quick else options.count,
+        1 if options.quick else options.rounds,
+        options.patience,
+        options.quick,
+    )
+    entries = catalogue.chosen(options.store, options.peers)
+    results = Results(plan)
+    with Ground() as ground:
+        runnable = [entry for entry in entries if _is_ready(entry, results)]
+        for store in catalogue.STORES:
+            here = [entry for entry in runnable if entry.store == store]
+            for name in options.scenarios if here else ():
+                _take_turns(name, here, plan, ground, results)
+        results.keep(ground)
+    return results
+
+
+def _is_ready(entry: Entry, results: Results) -> bool:
+    """Whether the peer's environment is there, building it when it is not."""
+    record = results.of(entry)
+    record.pop("not_run", None)
+    try:
+        if entry.environment:
+            environment.build(entry.environment)
+    except environment.NotHere as error:
+        record["not_run"] = str(error)
+        say(f"{entry.key}: not run: {error}")
+        return False
+    return True
+
+
+def _take_turns(name: str, entries: list[Entry], plan: Plan, ground: Ground, results: Results) -> None:
+    """All rounds of a scenario: in each round every peer once, Callsheet first."""
+    step = STEPS[name]
+    for entry in entries:
+        results.of(entry)[name] = []
+    for number in range(step.rounds(plan)):
+        for entry in entries:
+            began = time.monotonic()
+            found = _taken(step, entry, plan, ground)
+            record = results.of(entry)
+            record[name].append(found)
+            record.setdefault("versions", {}).update(found.pop("versions", {}))
+            say(f"{name} {number + 1}  {entry.key:24} {_told(found)}  ({time.monotonic() - began:.0f} s)")
+            results.keep(ground)
+
+
+def _taken(step: Scenario, entry: Entry, plan: Plan, ground: Ground) -> Record:
+    options = step.options(plan, entry)
+    with ground.fresh(entry.store) as url:
+        before = ground.counted(entry.store, url)
+        try:
+            found = figures(entry, step.driver, url, options, limit_s=step.limit_s(plan))
+        except Failed as error:
+            return {"not_run": str(error)}
+        after = ground.counted(entry.store, url)
+    jobs = found.get("count", 0) * int(str(options.get("rounds", 1)))
+    if step.driver == "drain" and jobs and not options["singles"]:
+        found["server_per_job"] = {what: round((after[what] - before[what]) / jobs, 3) for what in after}
+    return found
+
+
+def _told(found: Record) -> str:
+    shown = {name: value for name, value in found.items() if name not in ("scenario", "count", "why", "why_running")}
+    return "  ".join(f"{name} {value}" for name, value in shown.items())
