@@ -13,7 +13,7 @@ from callsheet.engine.ids import new_id
 from callsheet.kernel.durations import Duration, milliseconds, seconds
 from callsheet.kernel.errors import InvalidInput, InvalidTask
 from callsheet.kernel.job import Idempotency, Json, NewJob, OnDependencyFailure
-from callsheet.kernel.retry import DEFAULT, POLICIES, Backoff, RetryPolicy, read_policy, write_policy
+from callsheet.kernel.retry import DEFAULT, Backoff, RetryPolicy, read_policy, write_policy
 from callsheet.worker.definition import Definition, Executor
 
 Retries = RetryPolicy | Backoff | str | Sequence[Duration] | bool
@@ -100,11 +100,9 @@ def _policy(retry: Retries | None) -> tuple[str, int | None]:
 
 def job_of(definition: Definition, payload: Json, options: JobOptions) -> NewJob:
     """A new job; raises InvalidInput for options that make no sense."""
+    new = definition.new_job(new_id(), payload)
     if not options:
-        return NewJob(
-            new_id(), definition.name, payload, definition.queue, definition.priority,
-            max_attempts=definition.max_attempts, retry=definition.retry, ttl_s=definition.ttl_s,
-        )  # fmt: skip
+        return new
     if unknown := options.keys() - JOB_OPTIONS:
         raise InvalidInput(f"no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(JOB_OPTIONS))}")
     more: dict[str, Any] = {name: options[name] for name in _SAME if name in options}  # type: ignore[literal-required]
@@ -120,7 +118,7 @@ def job_of(definition: Definition, payload: Json, options: JobOptions) -> NewJob
         more["on_dependency_failure"] = OnDependencyFailure(options["on_dependency_failure"])
     if "idempotency_key" in options:
         more["idempotency"] = Idempotency(options["idempotency_key"], _digest(definition.name, payload))
-    return job_of(definition, payload, {})._replace(**more)
+    return new._replace(**more)
 
 
 def _ids(jobs: Any) -> tuple[str, ...]:
@@ -143,5 +141,3 @@ def _whole_seconds(duration: Duration) -> int:
 def _digest(kind: str, payload: Json) -> str:
     return hashlib.sha256(f"{kind}\0{payload}".encode()).hexdigest()
 
-
-NAMED_POLICIES = tuple(POLICIES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
@@ -65,18 +64,6 @@ def check(new: NewJob) -> None:
             raise InvalidJob(f"job {new.job_id}: {why}")
 
 
-@lru_cache(maxsize=1024)
-def _is_sound(fields: tuple[object, ...]) -> bool:
-    """True for a combination of the fields that jobs of one task share, when it breaks no rule."""
-    kind, *rest = fields
-    new = NewJob("00000000-0000-7000-8000-000000000000", kind, "{}", *rest)  # type: ignore[arg-type]
-    try:
-        check(new)
-    except InvalidJob:
-        return False
-    return True
-
-
 def _short_and_printable(new: NewJob) -> bool:
     key = new.idempotency.key if new.idempotency is not None else None
     texts = (new.requester_id, new.correlation_id, new.unique_key, new.concurrency_key, key)
@@ -92,23 +79,26 @@ def max_attempts_of(new: NewJob) -> int:
 
 def check_batch(batch: Sequence[NewJob], *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
     """Check each job, that no two share an id or an idempotency key, and that none wait in a circle."""
-    ids: set[str] = set()
-    keys: set[tuple[str, str]] = set()
+    known: tuple[object, ...] = ()
     for new in batch:
-        if not (_is_sound(new[1:2] + new[3:]) and IS_UUID(new[0])):
+        shape = new[1:2] + new[3:]  # all but the id and the payload: mostly the same from job to job
+        if shape != known or not IS_UUID(new[0]):
             check(new)
-        check_json(new.payload, limit_bytes=payload_limit_bytes)
-        if new.job_id in ids:
-            raise DuplicateJob(f"job id {new.job_id} stands twice in one batch; give each job its own")
-        ids.add(new.job_id)
-        if new.idempotency is not None:
-            key = (new.requester_id, new.idempotency.key)
-            if key in keys:
-                raise InvalidJob(f"idempotency key {key[1]!r} stands twice in one batch; give each request its own")
-            keys.add(key)
+            known = shape
+        check_json(new[2], limit_bytes=payload_limit_bytes)
+    _check_apart([new.job_id for new in batch], [(n.requester_id, n.idempotency.key) for n in batch if n.idempotency])
     if not any(new.depends_on for new in batch):
         return
     try:
         TopologicalSorter({new.job_id: new.depends_on for new in batch}).prepare()
     except CycleError as error:
         raise DependencyCycle(f"jobs wait for one another: {' → '.join(error.args[1])}") from None
+
+
+def _check_apart(ids: list[str], keys: list[tuple[str, str]]) -> None:
+    if len(set(ids)) < len(ids):
+        twice = next(job_id for job_id in ids if ids.count(job_id) > 1)
+        raise DuplicateJob(f"job id {twice} stands twice in one batch; give each job its own")
+    if len(set(keys)) < len(keys):
+        twice = next(key for _, key in keys if [k for _, k in keys].count(key) > 1)
+        raise InvalidJob(f"idempotency key {twice!r} stands twice in one batch; give each request its own")

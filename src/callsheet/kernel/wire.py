@@ -30,7 +30,7 @@ def check_json(text: str, *, limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
     try:
         size = len(text) if text.isascii() else len(text.encode())
         if size <= limit_bytes:
-            json.loads(text, parse_constant=_no_constant)
+            _check_text(text)
     except (ValueError, RecursionError) as error:
         raise NotJson(f"payload is not JSON text ({error}); make it with callsheet.kernel.wire.encode") from error
     _check_size(size, limit_bytes)
@@ -43,6 +43,18 @@ def clean(text: str, limit: int = 4_000) -> str:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _check_text(text: str) -> None:
+    try:
+        _, end = _STRICT.scan_once(text, 0)  # type: ignore[attr-defined] # what decode() does, without its white space
+    except StopIteration:
+        end = -1
+    if end != len(text):
+        _STRICT.decode(text)
 
 
 def _check_size(size: int, limit_bytes: int) -> None:

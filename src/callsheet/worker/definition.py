@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from typing_extensions import NotRequired, Required, TypedDict
 
 from callsheet.kernel.errors import InvalidPayload, InvalidTask, NotJson
-from callsheet.kernel.job import Json
+from callsheet.kernel.job import Json, NewJob
 from callsheet.kernel.wire import check_json
 
 from .context import Context
@@ -60,14 +60,23 @@ class Definition:
             raise InvalidTask(f"task {self.name}: executor={self.executor!r} needs a plain function, not an async one")
         _ = self._adapter  # a signature that cannot be a schema is told at declaration
 
+    def new_job(self, job_id: str, payload: Json) -> NewJob:
+        """A job with the task's own options."""
+        return tuple.__new__(NewJob, (job_id, self.name, payload, *self._shared))
+
+    @cached_property
+    def _shared(self) -> tuple[Any, ...]:
+        new = NewJob("", self.name, "", self.queue, self.priority, max_attempts=self.max_attempts, retry=self.retry)
+        return new._replace(ttl_s=self.ttl_s)[3:]
+
     def payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Json:
         """The arguments of one call as JSON; raises InvalidPayload."""
         if args:
             kwargs = self._bound(args, kwargs)
         try:
-            values = self._adapter.validate_python(kwargs)
-            text = self._adapter.dump_json(values)
-            if not self._closed and self._adapter.validate_json(text) != values:
+            values = self._validate(kwargs)
+            text: bytes = self._serialize(values)
+            if not self._closed and self._validate_json(text) != values:
                 raise InvalidPayload(f"{self.name}: an argument would change on its way through JSON; annotate its type")
         except pydantic.ValidationError as error:
             raise InvalidPayload(_told(self.name, error)) from None
@@ -134,10 +143,19 @@ class Definition:
         except pydantic.errors.PydanticUserError as error:
             raise InvalidTask(f"task {self.name}: its parameters cannot be checked ({error.message})") from None
 
+    # The adapter's inner parts: they are called for every job, so its wrappers count.
+
     @cached_property
-    def _validate_json(self) -> Callable[[str], Any]:
-        """The adapter's inner part: once for each job, so its wrapper counts."""
+    def _validate(self) -> Callable[[Any], Any]:
+        return self._adapter.validator.validate_python
+
+    @cached_property
+    def _validate_json(self) -> Callable[[str | bytes], Any]:
         return self._adapter.validator.validate_json
+
+    @cached_property
+    def _serialize(self) -> Callable[[Any], bytes]:
+        return self._adapter.serializer.to_json
 
     @cached_property
     def _result(self) -> TypeAdapter[Any]:

@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from .connection import Database
 
 Q = Queries("callsheet.store.postgres")
+STATEMENT = (
+    "requester_id",
+    "contract",
+    "kind",
+    "queue",
+    "priority",
+    "run_at",
+    "delay_ms",
+    "payload",
+    "max_attempts",
+    "retry",
+    "unique_key",
+    "concurrency_key",
+    "on_dependency_failure",
+    "ttl_s",
+    "correlation_id",
+)
 
 
 async def enqueue(db: Database, batch: Sequence[NewJob], now: int | None) -> list[Enqueued]:
@@ -29,7 +46,7 @@ async def enqueue(db: Database, batch: Sequence[NewJob], now: int | None) -> lis
     if not batch:
         return []
     try:
-        if all(_plain(new) for new in batch):
+        if all([_plain(new) for new in batch]):
             await db.fetch(Q.enqueue, now, *_columns(batch))
             return [Enqueued(new.job_id, created=True) for new in batch]
         return await db.transact(lambda session: enqueue_within(session, batch, now))
@@ -55,25 +72,12 @@ def _plain(new: NewJob) -> bool:
     return new.idempotency is None and new.unique_key is None and new.concurrency_key is None and not new.depends_on
 
 
-def _columns(batch: Sequence[NewJob]) -> tuple[list[Any], ...]:
-    return (
-        [new.job_id for new in batch],
-        spread([new.requester_id for new in batch]),
-        spread([new.contract for new in batch]),
-        spread([new.kind for new in batch]),
-        spread([new.queue for new in batch]),
-        spread([new.priority for new in batch]),
-        spread([new.run_at for new in batch]),
-        spread([new.delay_ms for new in batch]),
-        spread([new.payload for new in batch]),
-        spread([max_attempts_of(new) for new in batch]),
-        spread([new.retry for new in batch]),
-        spread([new.unique_key for new in batch]),
-        spread([new.concurrency_key for new in batch]),
-        spread([new.on_dependency_failure.value for new in batch]),
-        spread([new.ttl_s for new in batch]),
-        spread([new.correlation_id for new in batch]),
-    )
+def _columns(batch: Sequence[NewJob]) -> tuple[Sequence[Any], ...]:
+    """The fields of the jobs as columns, in the order of the statement."""
+    column = dict(zip(NewJob._fields, zip(*batch, strict=True), strict=True))
+    if None in column["max_attempts"]:
+        column["max_attempts"] = tuple(max_attempts_of(new) for new in batch)
+    return (column["job_id"], *(spread(column[name]) for name in STATEMENT))
 
 
 async def _known(session: Any, batch: Sequence[NewJob], now: int) -> dict[int, Enqueued]:
