@@ -17,33 +17,47 @@ def main() -> None:
     panels = json.load(sys.stdin)
     plt.rcParams.update({"font.size": 11, "axes.edgecolor": PEER, "text.color": INK, "axes.labelcolor": INK})
     deepest = max(len(panel["bars"]) for panel in panels)
-    figure, axes = plt.subplots(2, 3, figsize=(14, 2.6 + 0.8 * deepest), dpi=100, layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(14, 2.8 + 0.62 * deepest), dpi=100)
     for column, panel in enumerate(panels):
-        _bars(axes[0][column], panel)
-        _waits(axes[1][column], panel)
+        _bars(axes[0][column], panel, deepest)
+        _waits(axes[1][column], panel, deepest)
     figure.suptitle(
-        "No-op jobs through one worker process: Callsheet beside other job queues", fontsize=16, weight="bold"
+        "Jobs that do nothing, one worker process: Callsheet beside other job queues",
+        fontsize=17,
+        weight="bold",
+        y=0.985,
+    )
+    figure.subplots_adjust(left=0.085, right=0.985, top=0.87, bottom=0.05, wspace=0.42, hspace=0.24)
+    _heading(figure, axes[0][0], "Drained in a second — longer is better")
+    _heading(
+        figure,
+        axes[1][0],
+        "Idle worker picks a job up, milliseconds: dot p50, end of the line p99 (log scale) — further left is better",
     )
     figure.savefig(sys.argv[1])
 
 
-def _bars(axes, panel) -> None:
+def _heading(figure, axes, text) -> None:
+    figure.text(0.012, axes.get_position().y1 + 0.047, text, fontsize=13, style="italic")
+
+
+def _bars(axes, panel, depth) -> None:
     bars = panel["bars"]
-    axes.set_title(f"{panel['title']}: jobs drained in a second (more is better)", fontsize=12, loc="left")
-    if not _rows(axes, bars):
+    axes.set_title(panel["title"], fontsize=14, weight="bold", loc="left")
+    if not _rows(axes, bars, depth):
         return
     top = max(bar["value"] for bar in bars)
     for y, bar in enumerate(bars):
         axes.barh(y, bar["value"], color=OURS if bar["ours"] else PEER, height=0.68)
         axes.text(bar["value"] + top * 0.015, y, f"{bar['value']:,.0f}", va="center", weight=_weight(bar))
-    axes.set_xlim(0, top * 1.18)
+    axes.set_xlim(0, top * 1.2)
     axes.xaxis.set_visible(False)
 
 
-def _waits(axes, panel) -> None:
+def _waits(axes, panel, depth) -> None:
     waits = panel["waits"]
-    axes.set_title("idle pick-up, ms: ● p50 — p99 (less is better)", fontsize=12, loc="left")
-    if not _rows(axes, waits):
+    axes.set_title(panel["title"], fontsize=14, weight="bold", loc="left")
+    if not _rows(axes, waits, depth):
         return
     axes.set_xscale("log")
     for y, wait in enumerate(waits):
@@ -62,7 +76,7 @@ def _waits(axes, panel) -> None:
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
 
 
-def _rows(axes, rows) -> bool:
+def _rows(axes, rows, depth) -> bool:
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -70,7 +84,7 @@ def _rows(axes, rows) -> bool:
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_weight(_weight(row))
         label.set_color(OURS if row["ours"] else INK)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_ylim(depth - 0.4, -0.6)
     if not rows:
         axes.xaxis.set_visible(False)
         axes.text(0.5, 0.5, "not measured", ha="center", transform=axes.transAxes)

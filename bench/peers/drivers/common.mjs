@@ -104,7 +104,7 @@ async function drain(peer, options) {
   figures.bulk_per_s = Math.round(median(bulks));
   figures.drain_per_s = rates;
   figures.cpu_us_per_job = Math.round(median(cpus));
-  figures.rss_mb = Math.round(process.resourceUsage().maxRSS / 1024);
+  figures.rss_mb = Math.round(Number(/VmHWM:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))[1]) / 1024);
   return figures;
 }
 

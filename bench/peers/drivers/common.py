@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import os
-import resource
 import statistics
 import time
 from importlib.metadata import version
@@ -110,6 +109,14 @@ class Peer:
     def first_hit(self) -> float | None:
         return None
 
+    def cpu(self) -> float:
+        """Seconds of processor that the worker has used so far."""
+        times = os.times()
+        return times.user + times.system + times.children_user + times.children_system
+
+    def rss_mb(self) -> float:
+        return peak_rss_mb()
+
     async def until(self, count: int, seconds: float = 600.0) -> bool:
         """Wait until so many jobs have run; False when time is up."""
         deadline = time.monotonic() + seconds
@@ -138,24 +145,27 @@ async def drain(peer: Peer, options: argparse.Namespace) -> dict:
     figures["bulk_per_s"] = round(statistics.median(bulk for bulk, _, _ in rounds))
     figures["drain_per_s"] = [round(rate, 1) for _, rate, _ in rounds]
     figures["cpu_us_per_job"] = round(statistics.median(cpu for _, _, cpu in rounds) * 1e6)
-    figures["rss_mb"] = round(_peak_rss_mb(peer))
+    figures["rss_mb"] = round(peer.rss_mb())
     return figures
 
 
 async def _drained(peer: Peer, count: int) -> tuple[float, float]:
     """Drain once: jobs in a second and seconds of the worker's processor for each."""
     peer.forget()
-    cpu = _cpu(peer)
-    began = time.time()
+    cpu, began = peer.cpu(), time.time()
     await peer.start()
+    if peer.external:  # its start, imports included, is not counted
+        await peer.until(1)
+        cpu = peer.cpu()
+    seen = peer.hits
     if not await peer.until(count):
         raise SystemExit(f"only {peer.hits} of {count} jobs ran within ten minutes")
     while await peer.left():  # noqa: ASYNC110 - the store is asked
         await asyncio.sleep(POLL_S)
     took = time.time() - (peer.first_hit() or began)
-    busy = _cpu(peer) - cpu
+    busy = (peer.cpu() - cpu) / (count - seen)
     await peer.stop()
-    return count / took, (_cpu(peer) - cpu if peer.external else busy) / count
+    return count / took, busy
 
 
 async def latency(peer: Peer, options: argparse.Namespace) -> dict:
@@ -209,16 +219,10 @@ async def _waited(peer: Peer, count: int) -> dict:
     }
 
 
-def _cpu(peer: Peer) -> float:
-    times = os.times()
-    if peer.external:
-        return times.children_user + times.children_system
-    return times.user + times.system + times.children_user + times.children_system
-
-
-def _peak_rss_mb(peer: Peer) -> float:
-    who = resource.RUSAGE_CHILDREN if peer.external else resource.RUSAGE_SELF
-    return resource.getrusage(who).ru_maxrss / 1024
+def peak_rss_mb(pid: int | str = "self") -> float:
+    """As the process itself used: what getrusage tells may be the peak of the process that forked it."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def options_of(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import LINE, Peer
+from common import LINE, Peer, peak_rss_mb
 
 
 class OutsidePeer(Peer):
@@ -24,6 +24,7 @@ class OutsidePeer(Peer):
         self._folder = tempfile.TemporaryDirectory(prefix="callsheet-peer-")
         self._tally = Path(self._folder.name, "tally")
         self._tally.touch()
+        self._rss_mb = 0.0
 
     async def start(self) -> None:
         command = [sys.executable, sys.argv[0], "worker", "--url", self.url, "--tally", str(self._tally)]
@@ -36,6 +37,7 @@ class OutsidePeer(Peer):
         )
 
     async def stop(self) -> None:
+        self._rss_mb = max(self._rss_mb, sum(map(peak_rss_mb, self._family())))
         self._child.send_signal(signal.SIGTERM)
         for _ in range(100):
             if self._child.poll() is not None:
@@ -58,6 +60,20 @@ class OutsidePeer(Peer):
     def first_hit(self) -> float | None:
         lines = self._lines()
         return float(lines[0].split()[0]) if lines else None
+
+    def cpu(self) -> float:
+        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self._family()]
+        return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+    def rss_mb(self) -> float:
+        return self._rss_mb
+
+    def _family(self) -> list[int]:
+        """The worker and its children: a pool of processes may be one."""
+        if self._child is None:
+            return []
+        pid = self._child.pid
+        return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
     def _lines(self) -> list[bytes]:
         return self._tally.read_bytes().splitlines()

@@ -20,8 +20,10 @@ from .handle import JobHandle
 from .options import TaskOptions, definition_of
 from .portal import Portal
 from .task import Task
+from .within import Within, WithinPlain, handles, within
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterator
 
     from callsheet.kernel.job import NewJob
@@ -119,10 +121,18 @@ class Callsheet:
         """Create jobs made by `task.new_job(…)`, of one task or of many, all or none."""
         engine = await self.engine()
         answers = await engine.enqueue(jobs)
-        return [
-            JobHandle(self, answer.job_id, self.definitions.get(new.kind), created=answer.created)
-            for new, answer in zip(jobs, answers, strict=True)
-        ]
+        return handles(self, jobs, answers)
+
+    @overload
+    def within(self, connection: sqlite3.Connection) -> WithinPlain: ...
+    @overload
+    def within(self, connection: Any) -> Any: ...
+    def within(self, connection: Any) -> Within | WithinPlain:
+        """Enqueue in a transaction of yours: `await app.within(connection).enqueue(resize, url=…)`.
+
+        `connection` is asyncpg's, psycopg's or sqlite3's, to the same database. With a plain one there is no `await`.
+        """
+        return within(self, connection)
 
     def job(self, job_id: str) -> JobHandle[Any]:
         """A handle to a job by its id; nothing is read yet."""

@@ -53,8 +53,17 @@ class JobOptions(TypedDict, total=False):
 
 
 JOB_OPTIONS = frozenset(JobOptions.__annotations__)
-_SAME = ("queue", "priority", "max_attempts", "unique_key", "concurrency_key", "concurrency_limit", "requester_id",
-         "correlation_id", "job_id")
+_SAME = (
+    "queue",
+    "priority",
+    "max_attempts",
+    "unique_key",
+    "concurrency_key",
+    "concurrency_limit",
+    "requester_id",
+    "correlation_id",
+    "job_id",
+)
 
 
 def definition_of(function: Callable[..., Any], options: TaskOptions) -> Definition:
@@ -62,7 +71,7 @@ def definition_of(function: Callable[..., Any], options: TaskOptions) -> Definit
     if unknown := options.keys() - TaskOptions.__annotations__.keys():
         raise InvalidTask(f"@app.task has no option {', '.join(sorted(unknown))}")
     name = options.get("name") or function.__name__
-    taken = JOB_OPTIONS & set(list(inspect.signature(function).parameters))
+    taken = JOB_OPTIONS & set(inspect.signature(function).parameters)
     if taken:
         raise InvalidTask(f"task {name}: {', '.join(sorted(taken))} is an option of enqueue; rename the parameter")
     default: Executor = "async" if inspect.iscoroutinefunction(function) else "thread"
@@ -140,4 +149,3 @@ def _whole_seconds(duration: Duration) -> int:
 
 def _digest(kind: str, payload: Json) -> str:
     return hashlib.sha256(f"{kind}\0{payload}".encode()).hexdigest()
-

@@ -41,7 +41,7 @@ class Portal:
         end = object()
         try:
             while (item := self.run(_next(items, end))) is not end:
-                yield item  # type: ignore[misc]
+                yield item
         finally:
             close = getattr(items, "aclose", None)
             if close is not None:

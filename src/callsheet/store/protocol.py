@@ -65,6 +65,19 @@ class JobQuery(NamedTuple):
     cursor: str | None = None
 
 
+class Backlog(NamedTuple):
+    """What a queue has before it: jobs that could be claimed now, jobs held back, and jobs that run.
+
+    `oldest_ms` is how long the longest waiting of those that are next (the first in line of each priority, the first
+    due) has waited, from `max(created_at, run_at)`; None when none is ready.
+    """
+
+    ready: int = 0
+    held: int = 0
+    running: int = 0
+    oldest_ms: int | None = None
+
+
 class JobPage(NamedTuple):
     """A page of jobs and the cursor of the next one, None at the end."""
 
@@ -186,6 +199,14 @@ class Store(Protocol):
 
     async def counts(self) -> dict[str, dict[Status, int]]:
         """How many jobs of each status in each queue."""
+        ...
+
+    async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
+        """What waits and runs, by queue; a queue with nothing of either is left out. Reads no ended job.
+
+        S25: a queued job is ready when a claim would take it (in line, or delayed and due; a pause does not matter),
+            else held; the age is by the store's clock and never below 0.
+        """
         ...
 
     async def attempts(self, job_id: str) -> list[Attempt]:

@@ -122,4 +122,3 @@ class Context:
             children.kill()
         if self.__dict__.pop("workspace", None) is not None:
             self._folder.remove()
-

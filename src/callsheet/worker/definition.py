@@ -10,12 +10,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, NotRequired, Required, get_type_hints
 
 import pydantic
 from pydantic import ConfigDict, JsonValue, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
-from typing_extensions import NotRequired, Required, TypedDict
+from typing_extensions import TypedDict
 
 from callsheet.kernel.errors import InvalidPayload, InvalidTask, NotJson
 from callsheet.kernel.job import Json, NewJob
@@ -77,7 +77,9 @@ class Definition:
             values = self._validate(kwargs)
             text: bytes = self._serialize(values)
             if not self._closed and self._validate_json(text) != values:
-                raise InvalidPayload(f"{self.name}: an argument would change on its way through JSON; annotate its type")
+                raise InvalidPayload(
+                    f"{self.name}: an argument would change on its way through JSON; annotate its type"
+                )
         except pydantic.ValidationError as error:
             raise InvalidPayload(_told(self.name, error)) from None
         except PydanticSerializationError as error:
@@ -133,10 +135,11 @@ class Definition:
         empty = inspect.Parameter.empty
         parameters = self._signature.parameters
         fields = {
-            name: Required[kind] if parameters[name].default is empty else NotRequired[kind]  # type: ignore[valid-type]
+            name: Required[kind] if parameters[name].default is empty else NotRequired[kind]
             for name, kind in self._annotations.items()
         }
-        schema: Any = TypedDict(self.name, fields)  # type: ignore[operator]
+        make: Any = TypedDict  # made at run time, which a type checker cannot follow
+        schema = make(self.name, fields)
         schema.__pydantic_config__ = CONFIG
         try:
             return TypeAdapter(schema)
@@ -161,7 +164,7 @@ class Definition:
     def _result(self) -> TypeAdapter[Any]:
         kind = _hints(self.function).get("return", Any)
         try:
-            return TypeAdapter(kind, config=ConfigDict(val_json_bytes="base64") if kind in (bytes,) else None)
+            return TypeAdapter(kind, config=ConfigDict(val_json_bytes="base64") if kind is bytes else None)
         except pydantic.errors.PydanticUserError:
             return TypeAdapter(Any)
 

@@ -78,7 +78,9 @@ class Flusher:
         elif len(self._pending) >= ENOUGH:
             self._flush()
         elif self._timer is None:
-            self._timer = self.loop.call_later(GATHER_S, self._flush) if self._busy() else self.loop.call_soon(self._flush)
+            self._timer = (
+                self.loop.call_later(GATHER_S, self._flush) if self._busy() else self.loop.call_soon(self._flush)
+            )
 
     def _flush(self) -> None:
         if self._timer is not None:
@@ -114,7 +116,9 @@ class Flusher:
                 return await self._engine.settle(settlements)
             except StoreUnavailable as error:
                 if time.monotonic() > until:
-                    log.warning("the store was away until the leases ran out, work is lost and will run again: %s", error)
+                    log.warning(
+                        "the store was away until the leases ran out, work is lost and will run again: %s", error
+                    )
                     return [Settled.STALE] * len(settlements)
                 tried += 1
                 await asyncio.sleep(min(1.0, 0.02 * 2**tried) * random.uniform(0.5, 1))  # noqa: S311 - jitter

@@ -130,7 +130,7 @@ class Heartbeat:
             async with asyncio.timeout(max(1.0, self._lease_s / BEATS_PER_LEASE)):
                 beats = await store.heartbeat([run.job.claim for run in runs], lease_ms=round(self._lease_s * 1000))
         except (StoreError, TimeoutError) as error:
-            log.warning("a heartbeat for %d jobs was not answered: %s", len(runs), error or "timed out")
+            log.warning("a heartbeat for %d jobs was not answered: %s", len(runs), str(error) or "timed out")
             await asyncio.sleep(RETRY_S)
             return
         for run, beat in zip(runs, beats, strict=True):
@@ -149,7 +149,9 @@ class Heartbeat:
         now = time.monotonic()
         for run in list(self._runs.values()):
             if run.expires_at < now and run.stop is not Stop.LOST:
-                log.warning("job %s: its lease ran out before the store could be reached; its work is stopped", run.job_id)
+                log.warning(
+                    "job %s: its lease ran out before the store could be reached; its work is stopped", run.job_id
+                )
                 self._tell(run, Stop.LOST)
 
     def _tell(self, run: Run, why: Stop) -> None:

@@ -124,13 +124,20 @@ class Run:
         self.children: set[int] | None = None
         self._lock: threading.Lock | None = None
 
+    @property
+    def stopped(self) -> bool:
+        """True when the function was told to stop."""
+        return self.stop is not None
+
     def report(self, command: Callable[[Job], Settlement]) -> Written:
         """Write a move that does not end the attempt. From any thread; raises what the command raises."""
         if self._lock is None:
             self._lock = threading.Lock()
         with self._lock:
             if self.stop is Stop.LOST or self.settled:
-                raise StaleClaim(f"claim {self.job.claim_version} of job {self.job_id} is not held any more; stop its work")
+                raise StaleClaim(
+                    f"claim {self.job.claim_version} of job {self.job_id} is not held any more; stop its work"
+                )
             settlement = command(self.job)
             self.job = applied(self.job, settlement, self.job.event_ms)
         written = Written(self.flusher.loop)

@@ -87,10 +87,13 @@ class Slots:
         while self._line:
             run = self._line.popleft()[1]
             run.task = task
-            if told or run.stop is not None or (run.definition is not None and not run.definition.simple):
+            if told or run.stopped or (run.definition is not None and not run.definition.simple):
                 await self._attempt(run, told=told)
             elif (settlement := await attempt(run, None, self._elsewhere)) is not None:
-                await self._finish(run, settlement) if run.stop is not None else run.finish(settlement)
+                if run.stopped:
+                    await self._finish(run, settlement)
+                else:
+                    run.finish(settlement)
             run.task = None
             self.done += 1
             if task.cancelling():
@@ -188,13 +191,26 @@ def _tell_begin(run: Run) -> None:
     job = run.job
     waited_ms = max(0, (job.attempt_started_at or job.updated_at) - max(job.created_at, job.run_at))
     fields = {"job_id": job.job_id, "task": job.kind, "queue": job.queue, "attempt": job.attempt_count}
-    log.info("%s %s started, attempt %d, waited %d ms", job.job_id, job.kind, job.attempt_count, waited_ms,
-             extra={"fields": {"event": "started", **fields, "waited_ms": waited_ms}})
+    log.info(
+        "%s %s started, attempt %d, waited %d ms",
+        job.job_id,
+        job.kind,
+        job.attempt_count,
+        waited_ms,
+        extra={"fields": {"event": "started", **fields, "waited_ms": waited_ms}},
+    )
 
 
 def _tell_end(run: Run, took_s: float) -> None:
     job, end = run.job, run.outcome
     how = "lost" if end is None else (end.outcome or end.status).value
     fields = {"job_id": job.job_id, "task": job.kind, "queue": job.queue, "attempt": job.attempt_count}
-    log.info("%s %s %s, attempt %d, took %.3f s", job.job_id, job.kind, how, job.attempt_count, took_s,
-             extra={"fields": {"event": how, **fields, "took_ms": round(took_s * 1000, 1)}})
+    log.info(
+        "%s %s %s, attempt %d, took %.3f s",
+        job.job_id,
+        job.kind,
+        how,
+        job.attempt_count,
+        took_s,
+        extra={"fields": {"event": how, **fields, "took_ms": round(took_s * 1000, 1)}},
+    )

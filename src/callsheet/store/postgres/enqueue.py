@@ -46,7 +46,7 @@ async def enqueue(db: Database, batch: Sequence[NewJob], now: int | None) -> lis
     if not batch:
         return []
     try:
-        if all([_plain(new) for new in batch]):
+        if all(map(_plain, batch)):
             await db.fetch(Q.enqueue, now, *_columns(batch))
             return [Enqueued(new.job_id, created=True) for new in batch]
         return await db.transact(lambda session: enqueue_within(session, batch, now))

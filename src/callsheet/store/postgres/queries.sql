@@ -36,6 +36,9 @@ SELECT 1;
 -- A wake-up need not survive a crash, and must not make the disk sync a hundred times a second.
 SELECT set_config('synchronous_commit', 'off', true), pg_notify('callsheet', $1);
 
+-- name: notify_on_commit
+SELECT pg_notify('callsheet', $1::text);
+
 -- name: enqueue
 -- The ordered subquery makes nextval() follow the batch; its ORDER BY keeps it from being pulled up.
 WITH clock AS MATERIALIZED (
@@ -556,6 +559,36 @@ ORDER BY r.requester_id DESC, r.seq DESC LIMIT $9::bigint;
 
 -- name: counts
 SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;
+
+-- name: backlog
+-- Each branch reads one partial index over jobs that have not ended; of the line, only the first of each priority is
+-- looked up in the table.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), line AS MATERIALIZED (
+    SELECT queue, priority, count(*) AS n, min(position) AS first FROM inbox_jobs
+    WHERE status = 'queued' AND held IS NULL GROUP BY queue, priority
+), parts AS (
+    SELECT queue, n AS ready, 0 AS held, 0 AS running, (
+        SELECT greatest(j.created_at, j.run_at) FROM inbox_jobs j
+        WHERE j.queue = line.queue AND j.priority = line.priority AND j.position = line.first
+          AND j.status = 'queued' AND j.held IS NULL
+    ) AS since
+    FROM line
+    UNION ALL
+    SELECT queue, count(*) FILTER (WHERE run_at <= now), count(*) FILTER (WHERE run_at > now), 0,
+           min(run_at) FILTER (WHERE run_at <= now)
+    FROM inbox_jobs CROSS JOIN clock WHERE status = 'queued' AND held = 'delay' GROUP BY queue
+    UNION ALL
+    SELECT queue, 0, count(*), 0, NULL FROM inbox_jobs WHERE status = 'queued' AND held = 'slot' GROUP BY queue
+    UNION ALL
+    SELECT queue, 0, count(*), 0, NULL FROM inbox_jobs WHERE status = 'queued' AND held = 'dependency' GROUP BY queue
+    UNION ALL
+    SELECT queue, 0, 0, count(*), NULL FROM inbox_jobs WHERE status = 'running' GROUP BY queue
+)
+SELECT queue, sum(ready)::bigint, sum(held)::bigint, sum(running)::bigint,
+       CASE WHEN min(since) IS NOT NULL THEN greatest(0, (SELECT now FROM clock) - min(since)) END
+FROM parts GROUP BY queue;
 
 -- name: attempts
 SELECT * FROM job_attempts WHERE job_id = $1

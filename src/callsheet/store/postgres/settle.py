@@ -1,8 +1,8 @@
 """The settle verb: one optimistic statement for a batch, and a transaction for what needs locks or an order.
 
-Plain successes, most of all settlements, have a statement of their own (`succeed`). For the others `settle` decides alone
-when no job in the batch has a concurrency key, dependents or follow-ups, and no job
-comes twice. What it did not move (a stale fence, a row that changed at that moment) is decided again under locks.
+Plain successes, most of all settlements, have a statement of their own (`succeed`). For the others `settle` decides
+alone when no job in the batch has a concurrency key, dependents or follow-ups, and no job comes twice. What it did not
+move (a stale fence, a row that changed at that moment) is decided again under locks.
 Repeating a whole batch after StoreUnavailable is safe for settlements with an outcome: they answer REPEATED.
 """
 
@@ -14,7 +14,7 @@ import asyncpg
 
 from callsheet.kernel.errors import DuplicateJob, StoreError
 from callsheet.kernel.intake import IS_UUID
-from callsheet.kernel.job import Outcome, Status
+from callsheet.kernel.job import NewJob, Outcome, Status
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import Settled
 from callsheet.store.queries import Queries
@@ -31,14 +31,11 @@ if TYPE_CHECKING:
 Q = Queries("callsheet.store.postgres")
 SPECIAL = 0
 _EVENT = Settlement._fields.index("event")
-_FOLLOW_UPS = Settlement._fields.index("follow_ups")
 _RESULT = Settlement._fields.index("result")
 _FROM = slice(Settlement._fields.index("from_status"), _EVENT)
 _MIDDLE = slice(_EVENT + 1, _RESULT)
 _TAIL = slice(_RESULT + 1, None)
-_USUAL = Settlement(
-    "", 0, Status.RUNNING, Status.SUCCEEDED, progress=100.0, outcome=Outcome.SUCCEEDED
-)
+_USUAL = Settlement("", 0, Status.RUNNING, Status.SUCCEEDED, progress=100.0, outcome=Outcome.SUCCEEDED)
 _RUNNING_TO_SUCCEEDED, _USUAL_MIDDLE, _USUAL_TAIL = _USUAL[_FROM], _USUAL[_MIDDLE], _USUAL[_TAIL]
 NO_EVENT = (None, None, None)
 _OUTCOME: dict[Outcome | None, str | None] = {None: None, **{outcome: outcome.value for outcome in Outcome}}
@@ -99,19 +96,18 @@ async def _optimistic(db: Database, rest: Numbered, answers: list[Settled], now:
 
 def _is_usual_success(s: Settlement) -> bool:
     """A success with its event and nothing else to write."""
-    event = s[_EVENT]
     return (
-        s[_RESULT] is not None
-        and event is not None
-        and event[0] == "done"
-        and event[2] == "{}"
-        and s[_MIDDLE] == _USUAL_MIDDLE
+        s[_MIDDLE] == _USUAL_MIDDLE
         and s[_TAIL] == _USUAL_TAIL
+        and s.result is not None
+        and s.event is not None
+        and s.event.type == "done"
+        and s.event.data == "{}"
     )
 
 
 def _plain(rest: Numbered) -> bool:
-    return len({s[0] for _, s in rest}) == len(rest) and not any([s[_FOLLOW_UPS] for _, s in rest])
+    return len({s[0] for _, s in rest}) == len(rest) and not any(map(_follow_ups, rest))
 
 
 def _against_deadlocks(rest: Numbered) -> Numbered:
@@ -119,6 +115,10 @@ def _against_deadlocks(rest: Numbered) -> Numbered:
     if any(s.status is Status.QUEUED for _, s in rest):
         return rest
     return sorted(rest, key=_job_id)
+
+
+def _follow_ups(pair: tuple[int, Settlement]) -> tuple[NewJob, ...]:
+    return pair[1].follow_ups
 
 
 def _job_id(pair: tuple[int, Settlement]) -> str:

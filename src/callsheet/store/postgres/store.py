@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.job import Claim, Event, Status
-from callsheet.store.protocol import Document, Hint, JobPage, Remembered, Settled
+from callsheet.store.protocol import Backlog, Document, Hint, JobPage, Remembered, Settled
 from callsheet.store.queries import Queries
 from callsheet.store.rows import attempt_of, job_of, outbox_event_of, running_attempt
 
@@ -140,6 +140,10 @@ class PostgresStore:
         for queue, status, count in await self._db.fetch(Q.counts):
             found.setdefault(queue, {})[Status(status)] = count
         return found
+
+    async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
+        """See the protocol."""
+        return {queue: Backlog(*numbers) for queue, *numbers in await self._db.fetch(Q.backlog, now)}
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""

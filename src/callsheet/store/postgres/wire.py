@@ -1,4 +1,4 @@
-"""Wake-ups between processes: one direct connection that listens, and sends a notice at once, then at most one in 10 ms.
+"""Wake-ups between processes: one direct connection that listens, and sends a notice at once, then none for 10 ms.
 
 Off the write path, because NOTIFY takes a lock that all committing sessions share. Without a way to listen
 (PgBouncer, a lost connection) receivers get a hint for anything every 250 ms.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch
 from callsheet.kernel.job import Status
 from callsheet.store.hints import Hints
-from callsheet.store.protocol import Beat, Document, Enqueued, Hint, JobPage, Remembered, Settled
+from callsheet.store.protocol import Backlog, Beat, Document, Enqueued, Hint, JobPage, Remembered, Settled
 from callsheet.store.rows import running_attempt
 
 from . import arguments
@@ -166,6 +166,11 @@ class RedisStore:
             if int(count):
                 found.setdefault(queue, {})[Status(status)] = int(count)
         return found
+
+    async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
+        """See the protocol; what foreign gateways and workers have put in line or taken from it is seen as well."""
+        rows = await self._client.run("backlog", now)
+        return {queue: Backlog(*numbers, int(age) if age else None) for queue, *numbers, age in rows}
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""

@@ -259,6 +259,29 @@ ORDER BY seq DESC LIMIT ?9;
 -- name: counts
 SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;
 
+-- name: backlog
+-- Each branch reads one partial index over jobs that have not ended; of the line, only the first of each priority is
+-- looked up in the table.
+SELECT queue, sum(ready), sum(held), sum(running), max(0, ?1 - min(since)) FROM (
+    SELECT queue, n AS ready, 0 AS held, 0 AS running, (
+        SELECT max(j.created_at, j.run_at) FROM inbox_jobs j
+        WHERE j.queue = line.queue AND j.priority = line.priority AND j.position = line.first AND j.position > 0
+    ) AS since
+    FROM (
+        SELECT queue, priority, count(*) AS n, min(position) AS first FROM inbox_jobs
+        WHERE position > 0 GROUP BY queue, priority
+    ) AS line
+    UNION ALL
+    SELECT queue, sum(run_at <= ?1), sum(run_at > ?1), 0, min(CASE WHEN run_at <= ?1 THEN run_at END)
+    FROM inbox_jobs WHERE held = 'delay' GROUP BY queue
+    UNION ALL
+    SELECT queue, 0, count(*), 0, NULL FROM inbox_jobs WHERE held = 'slot' GROUP BY queue
+    UNION ALL
+    SELECT queue, 0, count(*), 0, NULL FROM inbox_jobs WHERE held = 'dependency' GROUP BY queue
+    UNION ALL
+    SELECT queue, 0, 0, count(*), NULL FROM inbox_jobs WHERE lease_expires_at IS NOT NULL GROUP BY queue
+) GROUP BY queue;
+
 -- name: attempts
 SELECT * FROM job_attempts WHERE job_id = ?1 ORDER BY claim_version;
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownStore
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints
-from callsheet.store.protocol import Beat, Document, Hint, JobPage, Remembered, Settled
+from callsheet.store.protocol import Backlog, Beat, Document, Hint, JobPage, Remembered, Settled
 from callsheet.store.queries import Queries
 from callsheet.store.rows import attempt_of, job_of, outbox_event_of, running_attempt
 from callsheet.store.tasks import end
@@ -150,6 +150,11 @@ class SqliteStore:
         for queue, status, count in await self._reader.run(lambda db: db.execute(Q.counts).fetchall()):
             found.setdefault(queue, {})[Status(status)] = count
         return found
+
+    async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
+        """See the protocol."""
+        rows = await self._reader.run(lambda db: db.execute(Q.backlog, (_clock(now),)).fetchall())
+        return {queue: Backlog(*numbers) for queue, *numbers in rows}
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""

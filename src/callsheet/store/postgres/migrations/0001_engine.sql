@@ -79,6 +79,8 @@ CREATE INDEX inbox_jobs_waiting_for_slot ON inbox_jobs (concurrency_key, priorit
     WHERE status = 'queued' AND held = 'slot';
 CREATE INDEX inbox_jobs_in_slot ON inbox_jobs (concurrency_key)
     WHERE concurrency_key IS NOT NULL AND (status = 'running' OR (status = 'queued' AND held IS NULL));
+CREATE INDEX inbox_jobs_blocked ON inbox_jobs (queue)
+    WHERE status = 'queued' AND held = 'dependency';
 CREATE INDEX inbox_jobs_broken ON inbox_jobs (seq)
     WHERE status = 'queued' AND broken_by IS NOT NULL;
 CREATE INDEX inbox_jobs_leased ON inbox_jobs (lease_expires_at, seq)

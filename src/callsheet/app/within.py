@@ -1,0 +1,192 @@
+"""Enqueue inside the caller's own transaction: the job exists if and only if the caller commits.
+
+The connection must be to the database that holds the jobs: asyncpg, psycopg (plain or async) or sqlite3. What is made
+of a plain connection is called plainly, what is made of an async one is awaited.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from callsheet.kernel import intake
+from callsheet.kernel.errors import InvalidInput, StoreError
+from callsheet.kernel.job import NewJob
+
+from .handle import JobHandle
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from callsheet.store.protocol import Enqueued
+
+    from .application import Callsheet
+    from .task import Task
+
+T = TypeVar("T")
+
+
+class Session(Protocol):
+    """What the PostgreSQL store needs of a connection: the part of asyncpg's own that it uses."""
+
+    async def fetch(self, sql: str, *parameters: object) -> Sequence[Any]:
+        """Rows."""
+        ...
+
+    async def fetchval(self, sql: str, *parameters: object) -> Any:
+        """The first column of the first row."""
+        ...
+
+    async def execute(self, sql: str, *parameters: object) -> object:
+        """Nothing of interest."""
+        ...
+
+
+class Within:
+    """`app.within(connection)` for async connections."""
+
+    def __init__(self, app: Callsheet, session: Session) -> None:
+        self._app = app
+        self._session = session
+
+    async def enqueue(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        """Create a job of a task as a part of the transaction."""
+        (handle,) = await self.enqueue_many([task.new_job(*args, **kwargs)])
+        return handle
+
+    async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
+        """Create jobs made by `task.new_job(…)`. Workers hear of them when the caller commits."""
+        from callsheet.store.postgres.enqueue import Q, enqueue_within  # noqa: PLC0415 - needs asyncpg
+
+        intake.check_batch(jobs)
+        answers = await enqueue_within(self._session, jobs, None)
+        note = json.dumps(["", sorted({new.queue for new in jobs}), []])
+        await self._session.fetch(Q.notify_on_commit, note)
+        return handles(self._app, jobs, answers)
+
+
+class WithinPlain:
+    """`app.within(connection)` for plain connections."""
+
+    def __init__(self, within: Within) -> None:
+        self._within = within
+
+    def enqueue(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        """Create a job of a task as a part of the transaction."""
+        return _finished(self._within.enqueue(task, *args, **kwargs))
+
+    def enqueue_many(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
+        """Create jobs made by `task.new_job(…)`."""
+        return _finished(self._within.enqueue_many(jobs))
+
+
+class _WithinSqlite(Within):
+    def __init__(self, app: Callsheet, db: sqlite3.Connection) -> None:
+        self._app = app
+        self._db = db
+
+    async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
+        """In a savepoint, so that a batch is whole also where the caller has not begun a transaction."""
+        from callsheet.store.sqlite.enqueue import enqueue  # noqa: PLC0415
+
+        intake.check_batch(jobs)
+        self._db.execute("SAVEPOINT callsheet")
+        try:
+            answers = enqueue(self._db, jobs, time.time_ns() // 1_000_000)
+        except BaseException as error:
+            self._db.execute("ROLLBACK TO callsheet")
+            if "no such table" in str(error):
+                raise StoreError(
+                    "this database has no Callsheet tables; open it once as the app's, or migrate it"
+                ) from error
+            raise
+        finally:
+            self._db.execute("RELEASE callsheet")
+        return handles(self._app, jobs, answers)
+
+
+class _Psycopg:
+    """A psycopg connection, plain or async, with asyncpg's words."""
+
+    def __init__(self, connection: Any, cursor: Any, *, plain: bool) -> None:
+        self._connection = connection
+        self._cursor = cursor
+        self._plain = plain
+
+    async def fetch(self, sql: str, *parameters: object) -> Sequence[Any]:
+        cursor = self._cursor(self._connection)
+        done = cursor.execute(sql, [_plain_text(value) for value in parameters])
+        if not self._plain:
+            await done
+        if cursor.description is None:
+            return []
+        rows = cursor.fetchall() if self._plain else await cursor.fetchall()
+        return [tuple(str(value) if type(value).__name__ == "UUID" else value for value in row) for row in rows]
+
+    async def fetchval(self, sql: str, *parameters: object) -> Any:
+        return (await self.fetch(sql, *parameters))[0][0]
+
+    async def execute(self, sql: str, *parameters: object) -> object:
+        return await self.fetch(sql, *parameters)
+
+
+class _Asyncpg:
+    """An asyncpg connection whose UUIDs are text, as ours are."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def fetch(self, sql: str, *parameters: object) -> Sequence[Any]:
+        rows = await self._connection.fetch(sql, *parameters)
+        return [tuple(str(value) if type(value).__name__ == "UUID" else value for value in row) for row in rows]
+
+    async def fetchval(self, sql: str, *parameters: object) -> Any:
+        return await self._connection.fetchval(sql, *parameters)
+
+    async def execute(self, sql: str, *parameters: object) -> object:
+        return await self._connection.execute(sql, *parameters)
+
+
+def within(app: Callsheet, connection: Any) -> Within | WithinPlain:
+    """The way in for a connection, by its library."""
+    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(connection).__mro__}
+    if "sqlite3.Connection" in kinds:
+        return WithinPlain(_WithinSqlite(app, connection))
+    if "psycopg.Connection" in kinds or "psycopg.AsyncConnection" in kinds:
+        import psycopg  # noqa: PLC0415 - the caller's library
+
+        if "psycopg.AsyncConnection" in kinds:
+            return Within(app, _Psycopg(connection, psycopg.AsyncRawCursor, plain=False))
+        return WithinPlain(Within(app, _Psycopg(connection, psycopg.RawCursor, plain=True)))
+    if any(kind.startswith("asyncpg.") for kind in kinds):
+        return Within(app, _Asyncpg(connection))
+    library = f"{type(connection).__module__}.{type(connection).__name__}"
+    raise InvalidInput(f"jobs cannot join a transaction of {library}; pass an asyncpg, psycopg or sqlite3 connection")
+
+
+def handles(app: Callsheet, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
+    """A handle for each answer."""
+    return [
+        JobHandle(app, answer.job_id, app.definitions.get(new.kind), created=answer.created)
+        for new, answer in zip(jobs, answers, strict=True)
+    ]
+
+
+def _plain_text(value: object) -> object:
+    """Enumerations as the texts that they are; tuples as lists."""
+    if isinstance(value, (list, tuple)):
+        return [_plain_text(item) for item in value]
+    return str(value) if isinstance(value, str) else value
+
+
+def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never has to wait."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise StoreError("a plain connection made its caller wait")

@@ -1,0 +1,216 @@
+"""One shift of a worker: it claims jobs for all free slots in one round trip, runs them, and settles them in groups.
+
+It claims ahead only what it will start within a moment, judged by how fast functions have been ending: long jobs are
+never hoarded. Its parts: `Slots` (running functions), `Flusher` (writes), `Heartbeat` (leases), housekeeping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from callsheet.engine.housekeeping import Housekeeping
+from callsheet.kernel import commands
+from callsheet.kernel.durations import seconds
+from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.store.protocol import ClaimRequest, Hint
+from callsheet.store.tasks import end
+
+from .flush import Flusher
+from .heartbeat import Heartbeat
+from .run import Run, Stop
+from .slots import Slots
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+
+    from .definition import Definition
+    from .options import Options
+
+log = logging.getLogger("callsheet.worker")
+AHEAD_S = 0.15  # what would wait longer than this for a slot is left to other workers
+LEARN_S = 0.005
+MOST = 500
+STALE_AFTER_S = 1.0
+TICK_S = 0.25
+BACKLOG = 2_000
+BURST_POLL_S = 0.02
+
+
+class Shift:
+    """`async with` it, `claim_until_stopped`, then `drain`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        definitions: Mapping[str, Definition],
+        queues: tuple[str, ...],
+        options: Options,
+        heartbeat_url: str,
+    ) -> None:
+        self.runs: dict[str, Run] = {}
+        self.line: deque[tuple[float, Run]] = deque()
+        self.lease_s, self.poll_s = seconds(options.lease), seconds(options.poll)
+        self.flusher = Flusher(engine, lambda: bool(self.line), self._claim_ended, self._claim_lost)
+        self.slots = Slots(engine, options, self.line, self._slot_freed)
+        in_process = engine.store if ":memory:" in heartbeat_url else None
+        self.heartbeat = Heartbeat(heartbeat_url, in_process, self.runs, self.lease_s)
+        self.polled_at = self._learned_at = time.monotonic()
+        self._engine, self._definitions, self._queues, self._options = engine, definitions, queues, options
+        self._ahead = self._done = 0
+        self._stopping = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        if self._options.housekeeping:
+            await self._stack.enter_async_context(Housekeeping(self._engine))
+        await self._stack.enter_async_context(self.heartbeat)
+        self._stack.push_async_callback(end, asyncio.create_task(self._listen()), asyncio.create_task(self._tick()))
+        log.info("worker %s serves %s", self._options.worker_id, ", ".join(self._queues))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.slots.close()
+        await self._stack.aclose()
+
+    def stop(self, *, hard: bool = False) -> None:
+        """Claim no more; `hard` tells what runs to stop, too."""
+        self._stopping.set()
+        self._wake.set()
+        if hard:
+            for run in list(self.runs.values()):
+                run.request_stop(Stop.SHUTDOWN)
+
+    async def claim_until_stopped(self, *, burst: bool) -> None:
+        """Fill free slots whenever there are any. Trouble with the store is waited out."""
+        trouble = 0
+        while not self._stopping.is_set():
+            self._wake.clear()
+            room = self._room()
+            try:
+                claimed = await self._claim(room) if room else 0
+            except StoreError as error:
+                trouble += 1
+                log.warning("no jobs can be claimed now, trying again: %s", error)
+                await _wait(self._stopping, min(2.0, 0.1 * 2**trouble))
+                continue
+            trouble, self.polled_at = 0, time.monotonic()
+            if claimed:
+                continue
+            if burst and room and not self.runs and not self.flusher.unsettled:
+                return
+            await _wait(self._wake, BURST_POLL_S if burst else self.poll_s)
+
+    async def _claim(self, limit: int) -> int:
+        asked_at = time.monotonic()
+        request = ClaimRequest(self._options.worker_id, self._queues, limit, round(self.lease_s * 1000))
+        jobs = await self._engine.claim(request)
+        self._look_ahead(asked_at)
+        expires_at = asked_at + self.lease_s
+        definitions, flusher, line, runs, stopper = (
+            self._definitions,
+            self.flusher,
+            self.line,
+            self.runs,
+            self.slots.stop,
+        )
+        for job in jobs:
+            run = runs[job.job_id] = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
+            line.append((asked_at, run))
+        if not self._stopping.is_set():
+            self.slots.fill()
+        return len(jobs)
+
+    def _room(self) -> int:
+        """How many jobs to ask for: all free slots, and ahead what will begin within a moment."""
+        waiting = len(self.line)
+        free = self._options.concurrency - self.slots.running
+        room = min(MOST, free + self._ahead - waiting)
+        enough = 1 if free > waiting else min(self._ahead, MOST) // 2
+        return room if room >= max(1, enough) and self.flusher.unsettled < BACKLOG else 0
+
+    def _look_ahead(self, now: float) -> None:
+        """Learn from how many functions have ended of late."""
+        passed_s = now - self._learned_at
+        if passed_s >= LEARN_S:
+            rate = (self.slots.done - self._done) / passed_s
+            self._learned_at, self._done = now, self.slots.done
+            self._ahead = min(self._options.prefetch, int(rate * AHEAD_S))
+
+    def _slot_freed(self) -> None:
+        if self._room():
+            self._wake.set()
+
+    def _claim_ended(self, run: Run) -> None:
+        self.runs.pop(run.job_id, None)
+
+    def _claim_lost(self, run: Run) -> None:
+        if not run.settled:
+            run.request_stop(Stop.LOST)
+        self.runs.pop(run.job_id, None)
+
+    async def _listen(self) -> None:
+        """Wake up for our queues, and look after jobs of ours that others have touched."""
+        mine = frozenset(self._queues)
+        while True:
+            try:
+                async for hint in self._engine.store.hints():
+                    anything = hint == Hint()
+                    if anything or hint.queues & mine:
+                        self._wake.set()
+                    self.heartbeat.poke(set(self.runs) if anything else {i for i in hint.jobs if i in self.runs})
+            except StoreError as error:
+                log.debug("hints are away, the queues are polled: %s", error)
+            await asyncio.sleep(self.poll_s)
+
+    async def _tick(self) -> None:
+        """Hand back what has waited too long for a slot, and tell of a blocked event loop."""
+        while True:
+            asked = time.monotonic()
+            await asyncio.sleep(TICK_S)
+            late_s = time.monotonic() - asked - TICK_S
+            if late_s > STALE_AFTER_S:
+                advice = "declare blocking tasks as plain functions, they get threads"
+                log.warning("the event loop was blocked for %.1f s; %s", late_s, advice)
+            elif self.line and time.monotonic() - self.line[0][0] > STALE_AFTER_S:
+                self._ahead = 0
+                self._hand_back()
+
+    def _hand_back(self) -> None:
+        """Release what has not begun; it costs no attempt."""
+        while self.line:
+            _, run = self.line.pop()
+            try:
+                run.finish(commands.release(run.job))
+            except CallsheetError as error:
+                log.warning("job %s cannot be handed back, its lease will run out: %s", run.job_id, error)
+                self.runs.pop(run.job_id, None)
+
+    async def drain(self) -> None:
+        """Hand back what waits at once, wait for what runs, and hand it back too when it takes too long."""
+        self._hand_back()
+        patience_s = seconds(self._options.drain)
+        if self.slots.running:
+            log.info("draining: %d jobs are running", self.slots.running)
+        if not await self.slots.idle(patience_s):
+            log.warning("%d jobs did not end within %g s and are handed back", self.slots.running, patience_s)
+            self.stop(hard=True)
+            await self.slots.idle(seconds(self._options.grace) + 1.0)
+        await self.flusher.drain()
+
+
+async def _wait(event: asyncio.Event, patience_s: float) -> None:
+    """For an event, but not longer than a jittered patience."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience_s * random.uniform(0.75, 1.0)):  # noqa: S311 - jitter
+            await event.wait()
