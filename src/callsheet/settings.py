@@ -1,5 +1,127 @@
-"""Settings: every one is an environment variable `CALLSHEET_<NAME>` and a flag of the command line."""
+"""Settings: every one is a flag of the command line and an environment variable `CALLSHEET_<NAME>`.
+
+This is the one table of them; the command line makes its options from it. Nothing is read here.
+"""
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import NamedTuple
+
+from callsheet.kernel.job import Status
+
 DEFAULT_DATABASE_URL = "sqlite:///callsheet.db"
+
+
+class Kind(Enum):
+    """What a setting's text is read as."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    COUNT = "count"
+    DURATION = "duration"
+    MOMENT = "moment"
+    NAMES = "names"
+    ADDRESS = "address"
+    FOLDER = "folder"
+    SWITCH = "switch"
+    EACH = "each"
+
+
+class Setting(NamedTuple):
+    """One setting. `default` is what holds when nobody says anything, as it would be written.
+
+    `EACH` may be given several times; its variable separates by spaces. `choices` are all values that there are.
+    One that is not `from_environment` says what this one call does or prints; an environment must not say that.
+    """
+
+    name: str
+    help: str
+    kind: Kind = Kind.TEXT
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    from_environment: bool = True
+
+    @property
+    def flag(self) -> str:
+        """As it is written on the command line."""
+        return f"--{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return f"CALLSHEET_{self.name.upper().replace('-', '_')}" if self.from_environment else ""
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+STATUSES = tuple(status.value for status in Status)
+
+DATABASE_URL = Setting(
+    "database-url", "The store: sqlite:///file.db, postgresql://… or redis://…", default=DEFAULT_DATABASE_URL
+)
+APP_DATABASE_URL = Setting(
+    "database-url", "Use this store instead of the one that the app names. The variable serves apps that name none."
+)
+JSON = Setting("json", "Print JSON.", Kind.SWITCH, from_environment=False)
+YES = Setting("yes", "Do not ask.", Kind.SWITCH, from_environment=False)
+
+WORKER = (
+    Setting("queues", "Queues in order of preference: a,b. Those of the app's tasks unless given.", Kind.NAMES),
+    Setting("concurrency", "How many jobs run at once, in each process.", Kind.COUNT, "10"),
+    Setting("processes", "How many worker processes; one that dies is started again.", Kind.COUNT, "1"),
+    Setting("lease", "How long a silent worker keeps its jobs.", Kind.DURATION, "30s"),
+    Setting("prefetch", "At most so many short jobs wait in the worker for a slot.", Kind.NUMBER, "1000"),
+    Setting("drain", "How long a stop waits for running jobs before it hands them back.", Kind.DURATION, "30s"),
+    Setting("grace", "How long a job that was told to stop may take to do so.", Kind.DURATION, "10s"),
+    Setting("poll", "How long to sleep when no wake-up comes.", Kind.DURATION, "1s"),
+    Setting("burst", "End when nothing is left to do.", Kind.SWITCH),
+    Setting("reload", "Start again when a *.py file below this folder changes; for development.", Kind.SWITCH),
+    Setting("workspaces", "Folder for the jobs' scratch folders.", Kind.FOLDER),
+    Setting("health", "Serve /healthz, /readyz and /metrics at HOST:PORT; process N takes the Nth port.", Kind.ADDRESS),
+    Setting("log-format", "Lines for people, or one JSON object a line.", default="human", choices=("human", "json")),
+    Setting("log-level", "The least that is told; debug also shows tracebacks.", default="info", choices=LOG_LEVELS),
+    APP_DATABASE_URL,
+)
+
+ENQUEUE = (
+    Setting("arg", "An argument, name=value; the value is JSON, else text. May be given again.", Kind.EACH),
+    Setting("queue", "The job's queue; the task's own unless given."),
+    Setting("priority", "Higher runs first.", Kind.NUMBER),
+    Setting("delay", "Not before so long from now: 10m.", Kind.DURATION),
+    Setting("run-at", "Not before this moment: 2030-01-31T08:00:00Z.", Kind.MOMENT),
+    Setting("unique-key", "No second job while one with this key waits or runs."),
+    Setting("idempotency-key", "Sending the same again answers with the first job."),
+    Setting("depends-on", "Wait for this job's success. May be given again.", Kind.EACH),
+    Setting("ttl", "How long the ended job is kept.", Kind.DURATION),
+    Setting("max-attempts", "How often it may be tried.", Kind.COUNT),
+    Setting("wait", "Show progress until the end and print the result as JSON.", Kind.SWITCH),
+    Setting("timeout", "With --wait: give up waiting after this; the job goes on.", Kind.DURATION),
+    Setting("log-level", "The least that is told; debug also shows tracebacks.", default="warning", choices=LOG_LEVELS),
+    APP_DATABASE_URL,
+)
+
+_ONLY_QUEUE = Setting("queue", "Only jobs of this queue.")
+_ONLY_TASK = Setting("task", "Only jobs of this task.")
+_LIMIT = Setting("limit", "At most so many, the newest.", Kind.COUNT, "50")
+
+JOBS_LIST = (
+    Setting("status", "Only jobs in this status. May be given again.", Kind.EACH, choices=STATUSES),
+    _ONLY_QUEUE,
+    _ONLY_TASK,
+    _LIMIT,
+    JSON,
+    DATABASE_URL,
+)
+JOBS_SHOW = (JSON, DATABASE_URL)
+JOBS_CANCEL = (Setting("reason", "Kept with the job."), DATABASE_URL)
+JOBS_DEAD = (
+    _ONLY_QUEUE,
+    _ONLY_TASK,
+    _LIMIT,
+    Setting("retry-all", "Bring all of them back.", Kind.SWITCH, from_environment=False),
+    YES,
+    JSON,
+    DATABASE_URL,
+)
+DOCTOR = (JSON, DATABASE_URL)
+STORE_ONLY = (DATABASE_URL,)

@@ -26,7 +26,7 @@ from .context import Context
 Executor = Literal["async", "thread", "process"]
 RESULT_LIMIT_BYTES = 1024 * 1024
 SCALARS = frozenset({str, int, float, bool, type(None)})
-CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, ser_json_bytes="base64", val_json_bytes="base64")
+CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -98,7 +98,7 @@ class Definition:
         if value is None:
             return "null"
         try:
-            text = to_json(value, bytes_mode="base64", inf_nan_mode="constants").decode()
+            text = to_json(value, inf_nan_mode="constants").decode()
         except (PydanticSerializationError, UnicodeError, RecursionError) as error:
             kind = type(value).__name__
             raise NotJson(f"{self.name} returned a {kind} that cannot be written as JSON ({error})") from None
@@ -164,7 +164,7 @@ class Definition:
     def _result(self) -> TypeAdapter[Any]:
         kind = _hints(self.function).get("return", Any)
         try:
-            return TypeAdapter(kind, config=ConfigDict(val_json_bytes="base64") if kind is bytes else None)
+            return TypeAdapter(kind)
         except pydantic.errors.PydanticUserError:
             return TypeAdapter(Any)
 

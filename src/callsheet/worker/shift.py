@@ -59,7 +59,7 @@ class Shift:
         self.line: deque[tuple[float, Run]] = deque()
         self.lease_s, self.poll_s = seconds(options.lease), seconds(options.poll)
         self.flusher = Flusher(engine, lambda: bool(self.line), self._claim_ended, self._claim_lost)
-        self.slots = Slots(engine, options, self.line, self._slot_freed)
+        self.slots = Slots(engine, options, self.line, self._slot_freed, self._claim_ended)
         in_process = engine.store if ":memory:" in heartbeat_url else None
         self.heartbeat = Heartbeat(heartbeat_url, in_process, self.runs, self.lease_s)
         self.polled_at = self._learned_at = time.monotonic()
@@ -125,6 +125,8 @@ class Shift:
             self.slots.stop,
         )
         for job in jobs:
+            if job.job_id in runs:  # we lost it and did not know yet
+                runs[job.job_id].request_stop(Stop.LOST)
             run = runs[job.job_id] = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
             line.append((asked_at, run))
         if not self._stopping.is_set():
@@ -152,12 +154,13 @@ class Shift:
             self._wake.set()
 
     def _claim_ended(self, run: Run) -> None:
-        self.runs.pop(run.job_id, None)
+        if self.runs.get(run.job_id) is run:
+            del self.runs[run.job_id]
 
     def _claim_lost(self, run: Run) -> None:
         if not run.settled:
             run.request_stop(Stop.LOST)
-        self.runs.pop(run.job_id, None)
+        self._claim_ended(run)
 
     async def _listen(self) -> None:
         """Wake up for our queues, and look after jobs of ours that others have touched."""
@@ -194,7 +197,7 @@ class Shift:
                 run.finish(commands.release(run.job))
             except CallsheetError as error:
                 log.warning("job %s cannot be handed back, its lease will run out: %s", run.job_id, error)
-                self.runs.pop(run.job_id, None)
+                self._claim_ended(run)
 
     async def drain(self) -> None:
         """Hand back what waits at once, wait for what runs, and hand it back too when it takes too long."""

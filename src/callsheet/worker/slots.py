@@ -35,20 +35,27 @@ SLICE_S = 0.002
 
 
 class Slots:
-    """Runs what waits in `line`, at most `concurrency` at once. `freed` is called whenever a slot has become free.
+    """Runs what waits in `line`, at most `concurrency` at once. `freed` is called whenever a slot has become free,
+    `given_up` for a run that ended without a word to the store: its claim was lost.
 
     A slot is a task that takes one job after another, so that short jobs cost no task each. The first slot starts the
     second when more is waiting, the second the third: functions that never wait are served by one slot alone.
     """
 
     def __init__(
-        self, engine: Engine, options: Options, line: deque[tuple[float, Run]], freed: Callable[[], None]
+        self,
+        engine: Engine,
+        options: Options,
+        line: deque[tuple[float, Run]],
+        freed: Callable[[], None],
+        given_up: Callable[[Run], None],
     ) -> None:
         self.running = self.done = 0
         self._line = line
         self._engine = engine
         self._options = options
         self._freed = freed
+        self._given_up = given_up
         self._grace_s = seconds(options.grace)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,15 +94,20 @@ class Slots:
         while self._line:
             run = self._line.popleft()[1]
             run.task = task
-            if told or run.stopped or (run.definition is not None and not run.definition.simple):
-                await self._attempt(run, told=told)
-            elif (settlement := await attempt(run, None, self._elsewhere)) is not None:
-                if run.stopped:
-                    await self._finish(run, settlement)
-                else:
-                    run.finish(settlement)
+            try:
+                if told or run.stopped or (run.definition is not None and not run.definition.simple):
+                    await self._attempt(run, told=told)
+                elif (settlement := await attempt(run, None, self._elsewhere)) is not None:
+                    if run.stopped:
+                        await self._finish(run, settlement)
+                    else:
+                        run.finish(settlement)
+            except Exception:
+                log.exception("job %s: its end cannot be written, its lease will run out", run.job_id)
             run.task = None
             self.done += 1
+            if not run.settled:
+                self._given_up(run)
             if task.cancelling():
                 await _forget_cancellation(task)
             if contextvars.copy_context() != clean:

@@ -1,0 +1,95 @@
+"""Find the app that `module:app` names. What goes wrong there is the user's code: it is told in one line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from functools import reduce
+from pathlib import Path
+from types import ModuleType
+
+import callsheet
+from callsheet.app import Callsheet
+
+from .failures import WrongInput
+from .passwords import check_url
+
+OURS = f"{Path(callsheet.__file__).parent}{os.sep}"
+
+
+def load_app(target: str, *, database_url: str | None = None, debug: bool = False) -> Callsheet:
+    """Import an app with the current folder on the path; raises WrongInput. `database_url` replaces the app's own."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    module_name, colon, name = target.partition(":")
+    if module_name.endswith(".py") or os.sep in module_name:
+        wanted = module_name.removesuffix(".py").strip("./").replace(os.sep, ".")
+        raise WrongInput(f"{target!r} is a file; write the module: {wanted}{colon}{name}")
+    module = _imported(module_name, debug=debug)
+    app = _named(module, name) if name else _only_one(module)
+    if database_url is not None:
+        app.database_url = database_url
+    check_url(app.database_url)
+    return app
+
+
+def _imported(name: str, *, debug: bool) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise WrongInput(f"no module {error.name!r} in {Path.cwd()} or on the Python path") from None
+        raise WrongInput(f"cannot import {name}: {_told(error)}") from None
+
+
+def _told(error: BaseException) -> str:
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {said} ({_place(error)})"
+
+
+def _place(error: BaseException) -> str:
+    """File and line where it was raised: the deepest that is neither ours nor Python's import machinery."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short(error.filename)}:{error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
+    return f"{_short(frames[-1].filename)}:{frames[-1].lineno}" if frames else "no place known"
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename.startswith(("<frozen", OURS)) or filename == importlib.__file__
+
+
+def _short(filename: str) -> str:
+    """A path below the current folder without it."""
+    return filename.removeprefix(f"{Path.cwd()}{os.sep}")
+
+
+def _named(module: ModuleType, name: str) -> Callsheet:
+    try:
+        found = reduce(getattr, name.split("."), module)
+    except AttributeError:
+        apps = ", ".join(f"{module.__name__}:{known}" for known in _apps(module)) or "none"
+        raise WrongInput(f"{module.__name__} has no {name!r}; its apps: {apps}") from None
+    if not isinstance(found, Callsheet):
+        kind = type(found).__name__
+        raise WrongInput(f"{module.__name__}:{name} is no Callsheet, it is a {kind}; write app = Callsheet()")
+    return found
+
+
+def _only_one(module: ModuleType) -> Callsheet:
+    apps = _apps(module)
+    if len({id(app) for app in apps.values()}) == 1:
+        return next(iter(apps.values()))
+    if not apps:
+        raise WrongInput(f"{module.__name__} holds no Callsheet; write app = Callsheet() there")
+    choice = " or ".join(f"{module.__name__}:{name}" for name in apps)
+    raise WrongInput(f"{module.__name__} holds several apps; write {choice}")
+
+
+def _apps(module: ModuleType) -> dict[str, Callsheet]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, Callsheet)}

@@ -1,0 +1,73 @@
+"""Log lines: one for people or one JSON object for machines. Both without passwords."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import IO
+
+import click
+
+from .passwords import without_passwords
+
+COLORS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
+TALKATIVE = ("asyncio", "watchfiles")
+
+
+class Human(logging.Formatter):
+    """`12:03:44 INFO  message`, local time; the level in colour on a terminal."""
+
+    def __init__(self, *, colored: bool) -> None:
+        super().__init__()
+        self._colored = colored
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the traceback below it where there is one."""
+        level = f"{record.levelname:<5}"
+        if self._colored:
+            level = click.style(level, fg=COLORS.get(record.levelname))
+        at = datetime.fromtimestamp(record.created).astimezone()
+        text = f"{at:%H:%M:%S} {level} {_one_line(record.getMessage())}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return without_passwords(text)
+
+
+class Json(logging.Formatter):
+    """`ts`, `level`, `logger`, `message`, then the record's `fields`; an error's traceback is `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One object on one line."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        told: dict[str, object] = {
+            "ts": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = getattr(record, "fields", None)
+        if isinstance(fields, dict):
+            told |= {name: value for name, value in fields.items() if name not in told}
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(_clean(told), ensure_ascii=False, default=str)
+
+
+def set_up(format_name: str, level: str, stream: IO[str] | None = None) -> None:
+    """Send all records of this process to stderr (or `stream`), replacing what was set up before."""
+    out = stream or sys.stderr
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(Json() if format_name == "json" else Human(colored=out.isatty()))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(max(logging.INFO, logging.getLogger().level))
+
+
+def _clean(told: dict[str, object]) -> dict[str, object]:
+    return {name: without_passwords(value) if isinstance(value, str) else value for name, value in told.items()}
+
+
+def _one_line(message: str) -> str:
+    return message.replace("\r", "").replace("\n", "\\n")

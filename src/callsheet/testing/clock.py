@@ -1,0 +1,131 @@
+"""Virtual time: a clock that stands still until it is moved, and a store that lives by it and remembers what it did."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from callsheet.kernel.durations import Duration, milliseconds
+from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.wire import decode
+from callsheet.store.protocol import Hint, Settled
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import Job, NewJob
+    from callsheet.kernel.settlement import Settlement
+    from callsheet.store.protocol import ClaimRequest, Enqueued, Store
+
+log = logging.getLogger("callsheet.testing")
+LOOK_S = 0.005
+
+
+class Clock:
+    """The store's time. It begins at the real time, or at a moment of your choice, and moves only when told to."""
+
+    def __init__(self, at: datetime | None = None) -> None:
+        if at is not None and at.tzinfo is None:
+            raise InvalidInput("the clock's time has no time zone; use datetime(…, tzinfo=UTC)")
+        self.ms = round((at or datetime.now(UTC)).timestamp() * 1000)
+
+    def now(self) -> datetime:
+        """The present moment, in UTC."""
+        return datetime.fromtimestamp(self.ms / 1000, UTC)
+
+    def move(self, duration: Duration) -> None:
+        """Move on without running anything; `Harness.advance` is what tests want."""
+        self.ms += milliseconds(duration)
+
+
+class VirtualStore:
+    """A store whose verbs take the clock's time where the caller gives none. It keeps what tests ask about."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.created: list[NewJob] = []
+        self.ended: list[str] = []
+        self.cancelled: set[str] = set()
+        self.moves = 0
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._store, name)
+        if not callable(verb) or "now" not in inspect.signature(verb).parameters:
+            return verb
+
+        def at_virtual_time(*args: Any, now: int | None = None, **kwargs: Any) -> Any:
+            return verb(*args, now=self._clock.ms if now is None else now, **kwargs)
+
+        return at_virtual_time
+
+    async def now(self) -> int:
+        """The virtual time."""
+        return self._clock.ms
+
+    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+        """Create jobs, and remember those that are new."""
+        answers = await self._store.enqueue(batch, now=self._clock.ms if now is None else now)
+        self._remember([new for new, answer in zip(batch, answers, strict=True) if answer.created])
+        return answers
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        """Take jobs, which counts as a move of each."""
+        jobs = await self._store.claim(request, now=self._clock.ms if now is None else now)
+        self.moves += len(jobs)
+        return jobs
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """Apply moves, and remember what they created and ended; attempts that failed go to the log."""
+        answers = await self._store.settle(settlements, now=self._clock.ms if now is None else now)
+        applied = [s for s, answer in zip(settlements, answers, strict=True) if answer is Settled.APPLIED]
+        self.moves += len(applied)
+        for settlement in applied:
+            self._remember(settlement.follow_ups)
+            if settlement.status.terminal:
+                self.ended.append(settlement.job_id)
+            if settlement.cancel_reason is not None:
+                self.cancelled.add(settlement.job_id)
+            if settlement.error is not None:
+                log.warning("job %s: its attempt failed: %s", settlement.job_id, told(settlement.error))
+        return answers
+
+    def _remember(self, jobs: Sequence[NewJob]) -> None:
+        self.created += jobs
+        self.moves += len(jobs)
+
+
+class Elsewhere:
+    """The same store for code on another event loop (`app.sync`, a test client): verbs run where the store lives."""
+
+    def __init__(self, store: VirtualStore, home: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._home = home
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._store, name)
+        if not callable(verb):
+            return verb
+
+        async def at_home(*args: Any, **kwargs: Any) -> Any:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(verb(*args, **kwargs), self._home))
+
+        return at_home
+
+    async def close(self) -> None:
+        """The harness closes the store."""
+
+    async def hints(self) -> AsyncIterator[Hint]:
+        """Look again and again: hints do not cross event loops."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            yield Hint()
+
+
+def told(error: str) -> str:
+    """A job's error for people: its traceback where there is one."""
+    found = decode(error)
+    trace = (found.get("details") or {}).get("traceback")
+    return f"\n{trace}" if trace else f"{found.get('code')}: {found.get('message')}"

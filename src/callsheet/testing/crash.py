@@ -1,0 +1,121 @@
+"""Workers that die: a store that drops a worker's claims at the point a test asks for, as `kill -9` would.
+
+A claim that was dropped is left behind in the store, held and with its lease. Nothing of it is written any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.job import Claim, Outcome
+from callsheet.store.protocol import Hint, Settled
+from callsheet.worker.run import ends
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import Job
+    from callsheet.kernel.settlement import Settlement
+    from callsheet.store.protocol import ClaimRequest
+
+    from .clock import VirtualStore
+
+START, WORK = "start", "work"
+NAMED = {"step": "checkpoint", "stage": "stage"}
+POINTS = "'start', 'step:<name>', 'stage:<name>', 'progress', 'progress:<percent>' or 'work'"
+
+
+class Crash(NamedTuple):
+    """One death: in the next attempt of a task, once it has passed a point."""
+
+    kind: str
+    after: str
+
+    def check(self) -> None:
+        """Raise InvalidInput for a point that does not exist."""
+        word, colon, name = self.after.partition(":")
+        plain = self.after in (START, WORK, "progress")
+        percent = word == "progress" and name.replace(".", "", 1).isdigit()
+        if not (plain or percent or (word in NAMED and colon and name)):
+            raise InvalidInput(f"no worker can die after {self.after!r}; there is {POINTS}")
+
+    def passed_by(self, settlement: Settlement) -> bool:
+        """True when this write is the one after which the worker dies."""
+        word, _, name = self.after.partition(":")
+        event = settlement.event
+        if event is None:
+            return False
+        if word == "progress":
+            return event.type == "progress" and (settlement.progress or 0.0) >= float(name or 0)
+        return event.type == NAMED.get(word) and event.step == name
+
+
+class MortalStore:
+    """What the harness's worker sees of the store. `asked` are deaths to come, `missed` those that could not be."""
+
+    def __init__(self, store: VirtualStore) -> None:
+        self._store = store
+        self.asked: list[Crash] = []
+        self.missed: list[Crash] = []
+        self.attempts_left = 0
+        self._doomed: dict[Claim, Crash] = {}
+        self._dead: set[Claim] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        """Take jobs, as many as there are attempts left. One whose worker is to die at once is not handed out."""
+        limit = min(request.limit, self.attempts_left)
+        jobs = await self._store.claim(request._replace(limit=limit), now=now) if limit > 0 else []
+        self.attempts_left -= len(jobs)
+        return [job for job in jobs if self._survives_start(job)]
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """Apply what is written before a death; the worker of a dead claim hears that it is stale, and stops."""
+        answers = []
+        for settlement in settlements:
+            claim = Claim(settlement.job_id, settlement.claim_version)
+            if claim in self._dead or self._dies_before(claim, settlement):
+                answers.append(Settled.STALE)
+                continue
+            (answer,) = await self._store.settle([settlement], now=now)
+            answers.append(Settled.STALE if self._dies_after(claim, settlement) else answer)
+        return answers
+
+    async def hints(self) -> AsyncIterator[Hint]:
+        """Only those that a worker needs: its own writes would make it beat at once, and a beat delays its end."""
+        async for hint in self._store.hints():
+            wanted = Hint(hint.queues, hint.jobs & self._store.cancelled)
+            if hint == Hint() or wanted != Hint():
+                yield wanted
+
+    def _survives_start(self, job: Job) -> bool:
+        crash = next((crash for crash in self.asked if crash.kind == job.kind), None)
+        if crash is None:
+            return True
+        self.asked.remove(crash)
+        if crash.after == START:
+            return False
+        self._doomed[job.claim] = crash
+        return True
+
+    def _dies_before(self, claim: Claim, settlement: Settlement) -> bool:
+        crash = self._doomed.get(claim)
+        if crash is None or not ends(settlement):
+            return False
+        del self._doomed[claim]
+        if crash.after != WORK:
+            later = settlement.outcome is Outcome.RELEASED  # it snoozed: its next attempt is meant
+            (self.asked if later else self.missed).append(crash)
+            return False
+        self._dead.add(claim)
+        return True
+
+    def _dies_after(self, claim: Claim, settlement: Settlement) -> bool:
+        crash = self._doomed.get(claim)
+        if crash is None or not crash.passed_by(settlement):
+            return False
+        del self._doomed[claim]
+        self._dead.add(claim)
+        return True

@@ -1,0 +1,156 @@
+"""Leases from the worker's side: what it does when the store goes away, for a moment or for longer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from callsheet import Callsheet, Context
+from callsheet.engine import Engine
+from callsheet.kernel.errors import InvalidInput, StoreUnavailable
+from callsheet.kernel.job import Status
+from callsheet.worker.heartbeat import Heartbeat
+
+from .conftest import until, working
+
+
+class Outage:
+    """Makes all verbs of an engine, and the heartbeats, fail while it lasts."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on = False
+        for owner, name in ((engine.store, "claim"), (engine.store, "settle"), (engine.store, "heartbeat")):
+            monkeypatch.setattr(owner, name, self._failing(getattr(owner, name)))
+        beat = Heartbeat._beat
+
+        async def failing_beat(heartbeat: Heartbeat, store: object, runs: list[object]) -> None:
+            if self.on:
+                await asyncio.sleep(0.05)
+                return
+            await beat(heartbeat, store, runs)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Heartbeat, "_beat", failing_beat)
+
+    def _failing(self, verb: object) -> object:
+        async def call(*args: object, **kwargs: object) -> object:
+            if self.on:
+                raise StoreUnavailable("the cable is out")
+            return await verb(*args, **kwargs)  # type: ignore[operator]
+
+        return call
+
+
+async def test_an_outcome_waits_for_a_store_that_is_away(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    outage = Outage(await small.engine(), monkeypatch)
+
+    @small.task
+    async def work() -> str:
+        outage.on = True
+        return "kept"
+
+    job = await work.enqueue()
+    async with working(small, lease=10.0) as worker:
+        await until(lambda: outage.on and worker.unsettled == 1)
+        await asyncio.sleep(0.3)
+        outage.on = False
+        assert await job.result(timeout=10) == "kept"
+    assert (await job.get()).claim_version == 1
+
+
+async def test_work_stops_when_the_lease_runs_out_by_the_workers_own_clock(
+    small: Callsheet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(await small.engine(), monkeypatch)
+    stopped: list[float] = []
+
+    @small.task(max_attempts=5)
+    async def work(ctx: Context) -> str:
+        if ctx.job.claim_version > 1:
+            return "again"
+        begun = time.monotonic()
+        outage.on = True
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.append(time.monotonic() - begun)
+        return "never"
+
+    job = await work.enqueue()
+    async with working(small, lease=1.0):
+        await until(lambda: stopped)
+        assert stopped[0] < 3
+        outage.on = False
+        assert await job.result(timeout=20) == "again"
+
+
+async def test_a_claim_loop_goes_on_after_trouble(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    outage = Outage(await small.engine(), monkeypatch)
+
+    @small.task
+    async def work() -> str:
+        return "done"
+
+    outage.on = True
+    async with working(small):
+        job = await work.enqueue()
+        await asyncio.sleep(0.2)
+        assert (await job.get()).status is Status.QUEUED
+        outage.on = False
+        assert await job.result(timeout=10) == "done"
+
+
+async def test_a_long_job_keeps_its_lease(app: Callsheet) -> None:
+    @app.task
+    async def long() -> str:
+        await asyncio.sleep(3.2)
+        return "mine"
+
+    job = await long.enqueue()
+    async with working(app, lease=1.0):
+        assert await job.result(timeout=20) == "mine"
+    ended = await job.get()
+    assert (ended.claim_version, ended.lease_losses) == (1, 0)
+
+
+async def test_readiness_means_that_it_can_claim(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    @small.task
+    async def work() -> None: ...
+
+    worker = small.worker(poll=0.1)
+    assert not worker.ready
+    engine = await small.engine()
+    claim, hang = engine.store.claim, asyncio.Event()
+
+    async def hanging(*args: object, **kwargs: object) -> object:
+        if hang.is_set():
+            await asyncio.sleep(60)
+        return await claim(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine.store, "claim", hanging)
+    task = asyncio.create_task(worker.run())
+    await until(lambda: worker.ready)
+    hang.set()
+    await until(lambda: not worker.ready, within_s=10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"concurrency": 0}, {"prefetch": -1}, {"lease": 0.1}, {"lease": "soon"}, {"queues": "a"}], ids=repr
+)
+def test_options_that_make_no_sense_are_told(wrong: dict[str, object]) -> None:
+    app = Callsheet("sqlite::memory:")
+
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidInput):
+        app.worker(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_app_without_tasks_has_nothing_to_serve() -> None:
+    with pytest.raises(InvalidInput, match="no tasks"):
+        Callsheet("sqlite::memory:").worker()

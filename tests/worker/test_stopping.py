@@ -1,0 +1,285 @@
+"""Work that must stop: cancelled, timed out, lost, or the worker goes down. Nothing is lost and nothing lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from callsheet import Callsheet, Context, JobCanceled
+from callsheet.kernel import commands
+from callsheet.kernel.errors import StaleClaim
+from callsheet.kernel.job import Status
+from callsheet.store.protocol import ClaimRequest
+
+from .conftest import events_of, until, working
+
+
+async def test_a_running_task_is_cancelled_with_its_reason(app: Callsheet) -> None:
+    begun, cleaned = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def endless() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cleaned.set()
+
+    job = await endless.enqueue()
+    async with working(app):
+        await begun.wait()
+        await job.cancel("not wanted any more")
+        with pytest.raises(JobCanceled, match="not wanted any more"):
+            await job.result(timeout=10)
+    assert cleaned.is_set()
+
+
+async def test_a_queued_job_is_cancelled_at_once(app: Callsheet) -> None:
+    @app.task
+    async def never() -> None: ...
+
+    job = await never.options(delay="1h").enqueue()
+    await job.cancel()
+    with pytest.raises(JobCanceled):
+        await job.result(timeout=5)
+
+
+async def test_a_thread_sees_that_it_is_cancelled(small: Callsheet) -> None:
+    begun = threading.Event()
+
+    @small.task
+    def polite(ctx: Context) -> None:
+        begun.set()
+        while True:
+            ctx.raise_if_cancelled()
+            time.sleep(0.005)
+
+    job = await polite.enqueue()
+    async with working(small):
+        await until(begun.is_set)
+        await job.cancel("enough")
+        with pytest.raises(JobCanceled, match="enough"):
+            await job.result(timeout=10)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "thread"])
+async def test_a_task_that_ignores_its_cancellation_is_settled_without_it(small: Callsheet, plain: bool) -> None:  # noqa: FBT001
+    begun, let_go = threading.Event(), threading.Event()
+
+    @small.task
+    async def stubborn() -> str:
+        begun.set()
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+        return "too late"
+
+    @small.task
+    def stubborn_thread() -> str:
+        begun.set()
+        let_go.wait(30)
+        return "too late"
+
+    @small.task
+    async def other() -> str:
+        return "served"
+
+    job = await (stubborn_thread if plain else stubborn).enqueue()
+    async with working(small, grace=0.2, concurrency=2):
+        await until(begun.is_set)
+        await job.cancel("now")
+        with pytest.raises(JobCanceled):
+            await job.result(timeout=10)
+        assert await (await other.enqueue()).result(timeout=10) == "served"
+        let_go.set()
+    assert (await job.get()).status is Status.CANCELED
+    assert (await events_of(small, job.id))[-1] == "canceled"
+
+
+async def test_programs_die_with_the_attempt_that_started_them(small: Callsheet, tmp_path: Path) -> None:
+    @small.task(timeout=0.5, max_attempts=1)
+    async def encode(ctx: Context) -> None:
+        script = f"sleep 300 & echo $! > {tmp_path}/grandchild; wait"
+        child = await ctx.children.start("/bin/sh", "-c", script)
+        (tmp_path / "child").write_text(str(child.pid))
+        await child.wait()
+
+    @small.task(max_attempts=1)
+    def leave_behind(ctx: Context) -> None:
+        child = ctx.children.popen("/bin/sleep", "300")
+        (tmp_path / "left").write_text(str(child.pid))
+
+    slow, quick = await encode.enqueue(), await leave_behind.enqueue()
+    await small.worker().run(burst=True)
+    assert (await slow.get()).status is Status.DEAD_LETTER
+    assert (await quick.get()).status is Status.SUCCEEDED
+    pids = [int((tmp_path / name).read_text()) for name in ("child", "grandchild", "left")]
+    await until(lambda: not any(_alive(pid) for pid in pids))
+
+
+async def test_a_lost_claim_stops_the_work_and_its_outcome_changes_nothing(app: Callsheet) -> None:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+    refused: list[bool] = []
+
+    @app.task(max_attempts=5)
+    async def long(ctx: Context) -> str:
+        if ctx.attempt > 1:
+            return "by the second"
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            try:
+                ctx.progress(99)
+            except StaleClaim:
+                refused.append(True)
+            stopped.set()
+            raise
+        return "by the first"
+
+    job = await long.enqueue()
+    engine = await app.engine()
+    async with working(app, lease=1.5, housekeeping=False):
+        await begun.wait()
+        held = await engine.get(job.id)
+        at = await engine.store.now() + 60_000
+        await engine.store.settle([commands.lose_lease(held, rand=0.0)], now=at)  # another process took it
+        await asyncio.wait_for(stopped.wait(), 10)
+        assert refused == [True]
+        assert await job.result(timeout=20) == "by the second"
+    assert (await job.get()).claim_version == 2
+
+
+async def test_a_blocked_event_loop_does_not_lose_the_lease(app: Callsheet, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task
+    async def rude() -> str:
+        time.sleep(3.5)  # noqa: ASYNC251 - that is the point
+        return "still mine"
+
+    job = await rude.enqueue()
+    async with working(app, lease=1.5):
+        assert await job.result(timeout=20) == "still mine"
+    ended = await job.get()
+    assert (ended.claim_version, ended.lease_losses) == (1, 0)
+    assert "the event loop was blocked for" in caplog.text
+
+
+async def test_draining_hands_back_what_has_not_begun_and_costs_no_attempt(app: Callsheet) -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def wait() -> str:
+        begun.set()
+        await gate.wait()
+        return "finished"
+
+    @app.task
+    async def quick() -> None: ...
+
+    await quick.enqueue_many([{}] * 400)  # makes the worker claim ahead
+    blocked = await wait.enqueue_many([{}] * 40)
+    worker = app.worker(concurrency=4, lease=5.0)
+    task = asyncio.create_task(worker.run())
+    await begun.wait()
+    await until(lambda: worker.slots_busy == 4)
+    worker.stop()
+    await until(lambda: worker.prefetched == 0)
+    states = [await job.get() for job in blocked]
+    await until(lambda: worker.unsettled == 0)
+    states = [await job.get() for job in blocked]
+    assert sum(s.status is Status.RUNNING for s in states) == 4
+    assert all(s.attempt_count == 0 for s in states if s.status is Status.QUEUED)
+    gate.set()
+    await task
+    states = [await job.get() for job in blocked]
+    assert sum(s.status is Status.SUCCEEDED for s in states) == 4
+    assert all(s.lease_losses == 0 for s in states)
+
+
+async def test_a_hard_stop_hands_back_what_runs(app: Callsheet) -> None:
+    begun = asyncio.Event()
+
+    @app.task
+    async def endless(ctx: Context) -> str:
+        if ctx.job.claim_version > 1:
+            return f"attempt {ctx.attempt}"
+        begun.set()
+        await asyncio.sleep(60)
+        return "?"
+
+    job = await endless.enqueue()
+    worker = app.worker()
+    task = asyncio.create_task(worker.run())
+    await begun.wait()
+    worker.stop()
+    worker.stop(hard=True)
+    await asyncio.wait_for(task, 10)
+    state = await job.get()
+    assert (state.status, state.attempt_count) == (Status.QUEUED, 0)
+    await app.worker().run(burst=True)
+    assert await job.result() == "attempt 1"
+
+
+async def test_a_cancelled_worker_hands_back_what_runs(small: Callsheet) -> None:
+    begun = asyncio.Event()
+
+    @small.task
+    async def endless() -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    job = await endless.enqueue()
+    task = asyncio.create_task(small.worker().run())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await job.get()).status is Status.QUEUED
+
+
+async def test_long_jobs_are_not_hoarded(small: Callsheet) -> None:
+    gate = asyncio.Event()
+
+    @small.task
+    async def long() -> None:
+        await gate.wait()
+
+    @small.task
+    async def quick() -> None: ...
+
+    await quick.enqueue_many([{}] * 300)
+    jobs = await long.enqueue_many([{}] * 30)
+    async with working(small, concurrency=3) as worker:
+        await until(lambda: worker.slots_busy == 3)
+        await until(lambda: worker.prefetched == 0)  # handed back within a moment, for other workers
+        engine = await small.engine()
+        await until(lambda: worker.unsettled == 0)
+        free = await engine.claim(ClaimRequest("another", ("default",), 100))
+        assert len(free) == 27
+        gate.set()
+        await until(lambda: worker.slots_busy == 0)
+    assert {(await job.get()).attempt_count for job in jobs} == {1}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_the_worker_has_a_name_of_its_own() -> None:
+    app = Callsheet("sqlite::memory:")
+
+    @app.task
+    async def task() -> None: ...
+
+    assert app.worker().options.worker_id != app.worker().options.worker_id
+    assert os.environ.get("HOSTNAME", "worker") in app.worker().options.worker_id
