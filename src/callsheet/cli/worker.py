@@ -12,10 +12,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from callsheet.kernel.errors import InvalidInput
 from callsheet.settings import WORKER
 
 from . import logs
-from .failures import Told, WrongInput
+from .failures import WRONG_INPUT, WrongInput
 from .options import Address, settings
 from .parent import follow_to_death, take_place
 from .supervisor import Supervisor
@@ -78,9 +79,9 @@ def command(ctx: click.Context, /, target: str, **given: Any) -> None:
 
     try:
         serve(target, flags, place)
-    except Told as told:
+    except (WrongInput, InvalidInput):
         if place is not None and place.number:
-            sys.exit(told.exit_code)  # the first child tells it
+            sys.exit(WRONG_INPUT)  # the first child tells it
         raise
 
 

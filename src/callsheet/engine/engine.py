@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel import commands, intake
 from callsheet.kernel.apply import applied
 from callsheet.kernel.errors import JobNotFound, StaleClaim
-from callsheet.kernel.job import Job, NewJob, Status
+from callsheet.kernel.job import Job, NewJob, Outcome, Status
 from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
 from callsheet.store import store_from_url
 from callsheet.store.protocol import Settled
 
-from .telemetry import fact, verb
+from .telemetry import ended, fact, verb
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.job import Claim, Event
     from callsheet.kernel.settlement import Settlement
-    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobPage, JobQuery, Store
+    from callsheet.store.protocol import Backlog, Beat, ClaimRequest, Enqueued, JobPage, JobQuery, Store
 
 RACES = 20  # how often a command from outside may find the job changed under it before it gives up
 
@@ -70,15 +71,16 @@ class Engine:
         """Apply moves; a stale one changes nothing and says so."""
         with verb("settle", len(settlements)):
             answers = await self.store.settle(settlements, now=now)
-        fact("stale_claim", answers.count(Settled.STALE))
         moved = [
             s
             for s, answer in zip(settlements, answers, strict=True)
             if s.status is not Status.SUCCEEDED and answer is Settled.APPLIED
         ]
-        fact("dead_letter", sum(s.status is Status.DEAD_LETTER for s in moved))
-        fact("lease_lost", sum(s.lease_lost for s in moved))
-        await self._cancel_requeued([s.job_id for s in moved if s.status is Status.QUEUED], now)
+        fact("stale_claim", answers.count(Settled.STALE))
+        ended(Status.SUCCEEDED, answers.count(Settled.APPLIED) - len(moved))
+        if moved:
+            _count(moved)
+            await self._cancel_requeued([s.job_id for s in moved if s.status is Status.QUEUED], now)
         return answers
 
     async def settle_one(self, job: Job, settlement: Settlement, *, now: int | None = None) -> Job:
@@ -110,6 +112,11 @@ class Engine:
         with verb("find", query.limit):
             return await self.store.find(query)
 
+    async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
+        """What waits and runs, by queue."""
+        with verb("backlog"):
+            return await self.store.backlog(now=now)
+
     async def watch(self, job_id: str, after: int = 0) -> AsyncIterator[Event]:
         """A job's events after a `seq`, past and to come, until its end; raises JobNotFound."""
         job = await self.get(job_id)
@@ -123,7 +130,9 @@ class Engine:
         jobs = await self.store.get(job_ids) if job_ids else []
         wanted = [j for j in jobs if j is not None and j.status is Status.QUEUED and j.cancel_requested_at is not None]
         if wanted:
-            await self.store.settle([commands.cancel(job, job.cancel_reason or "") for job in wanted], now=now)
+            settlements = [commands.cancel(job, job.cancel_reason or "") for job in wanted]
+            answers = await self.store.settle(settlements, now=now)
+            ended(Status.CANCELED, answers.count(Settled.APPLIED))
 
     async def _command(
         self,
@@ -140,3 +149,12 @@ class Engine:
                 return await self.get(job_id)
             await asyncio.sleep(0.001 * race)
         raise StaleClaim(f"job {job_id} changed {RACES} times while it was being changed; try again")
+
+
+def _count(moved: Sequence[Settlement]) -> None:
+    """Count what applied moves, other than successes, have done."""
+    fact("retried", sum(s.outcome is Outcome.RETRIED for s in moved))
+    fact("lease_lost", sum(s.lease_lost for s in moved))
+    fact("dead_letter", sum(s.status is Status.DEAD_LETTER for s in moved))
+    for status, count in Counter(s.status for s in moved if s.status.terminal).items():
+        ended(status, count)

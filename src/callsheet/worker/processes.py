@@ -1,21 +1,287 @@
-"""Plain functions in processes of their own: for work that holds the interpreter, and that can be killed."""
+"""Plain functions in processes of their own: for work that holds the interpreter, and that can be killed.
+
+Here are the pool and the parent's end of the conversation; `child` is the other end. A child leads a process group,
+which is killed when its job is to stop, and it does not outlive this process.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+from multiprocessing.context import SpawnProcess
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any
+
+from callsheet.kernel.wire import decode
+
+from .child import ANSWER, DONE, FAILED, HEAD, STOPS, Order, found, main, packed, tell, told
+from .signals import Fatal
 
 if TYPE_CHECKING:
     from .context import Context
     from .definition import Definition
-    from .run import Run
+    from .run import Run, Written
+
+SPAWN = multiprocessing.get_context("spawn")
+LEAVE_S = 1.0
+
+
+class ProcessDied(Exception):
+    """A child ended before its function did: it crashed, was killed, or left by itself. Another attempt is right."""
 
 
 class Processes:
-    """One child process for each function that runs."""
+    """The pool of one worker. A child serves one job at a time, of any task; as many are kept as ran at once."""
 
-    async def call(self, definition: Definition, context: Context, arguments: dict[str, Any]) -> Any:
-        raise RuntimeError("not yet")
+    def __init__(self) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            message = "a worker was started while a child process imported this program"
+            raise RuntimeError(f"{message}; start it under `if __name__ == '__main__':`")
+        self._idle: list[Child] = []
+        self._busy: dict[Run, Child] = {}
+        self._known: set[Definition] = set()
+        self._processes: set[SpawnProcess] = set()
+        Finalize(self, _kill_all, (self._processes,), exitpriority=10)  # before the one that would wait for them
 
-    def kill(self, run: Run) -> None: ...
+    async def call(self, definition: Definition, context: Context, _arguments: dict[str, Any]) -> Any:
+        """What the function returned in a child, as its JSON says; raises what it raised, or ProcessDied.
 
-    def close(self) -> None: ...
+        The child reads the job's payload by itself, so the arguments stay here.
+        """
+        self._check(definition)
+        run: Run = context._run  # noqa: SLF001 - ours
+        child = self._busy[run] = self._take()
+        if run.children is None:
+            run.children = set()
+        run.children.add(child.pid)  # so that a lost claim kills it from the heartbeat's thread
+        function = definition.function
+        order = Order(function.__module__, function.__qualname__, definition.name, run.job)
+        try:
+            text, run.follow_ups = await child.work(order, Desk(context, run))
+            return decode(text)
+        finally:
+            run.children.discard(child.pid)
+            del self._busy[run]
+            if child.ready:
+                self._idle.append(child)
+            else:
+                child.kill()
+
+    def kill(self, run: Run) -> None:
+        """Kill the child that works for this run, and all that it started in its group."""
+        if (child := self._busy.get(run)) is not None:
+            child.kill()
+
+    def close(self) -> None:
+        """End the idle children; blocks until they have left, for a second at most."""
+        idle, self._idle = self._idle, []
+        for child in idle:
+            child.hang_up()
+        until = time.monotonic() + LEAVE_S
+        for child in idle:
+            child.end(until)
+
+    def _take(self) -> Child:
+        while self._idle:
+            child = self._idle.pop()
+            if child.alive:
+                return child
+        self._processes -= {process for process in self._processes if not process.is_alive()}
+        child = Child()
+        self._processes.add(child.process)
+        return child
+
+    def _check(self, definition: Definition) -> None:
+        """Refuse a function that a child could not find by its name."""
+        if definition in self._known:
+            return
+        function = definition.function
+        module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        try:
+            ok = found(sys.modules.get(module), name) is function
+        except AttributeError:
+            ok = False
+        if not ok:
+            message = f"executor='process' needs a function at module level, and {module}.{name} is none"
+            raise Fatal(f"task {definition.name}: {message}", code="invalid_task")
+        self._known.add(definition)
+
+
+class Child:
+    """One process, the socket to it, and the moment of its end."""
+
+    def __init__(self) -> None:
+        """Start it. On the event loop's thread: Linux kills it with the thread that started it."""
+        self.ready = False
+        self._loop = asyncio.get_running_loop()
+        self._socket, theirs = socket.socketpair()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._killed = False
+        self.process = SPAWN.Process(target=main, args=(theirs,), name="callsheet-child", daemon=False)
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until the child is deaf to them
+        try:
+            with theirs:
+                self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        assert self.process.pid is not None  # noqa: S101 - it runs
+        self.pid = self.process.pid
+        self._exited: asyncio.Future[None] = self._loop.create_future()
+        self._watched = _watch(self.process)
+        self._loop.add_reader(self._watched, self._heard_of_exit)
+
+    @property
+    def alive(self) -> bool:
+        """True when it can be given work."""
+        return not self._killed and not self._exited.done() and self.process.is_alive()
+
+    async def work(self, order: Order, desk: Desk) -> list[Any]:
+        """Run one attempt: its result as JSON, and its follow-ups. Then `ready` tells if the child can run another."""
+        self.ready = False
+        try:
+            kind, *answer = await self._converse(order, desk)
+        except (OSError, asyncio.IncompleteReadError):
+            self.kill()
+            await self._exited
+            raise ProcessDied(_how(order.name, self.process.exitcode)) from None
+        self.ready = self.alive
+        if kind == FAILED:
+            raise told(*answer)
+        return answer
+
+    async def _converse(self, order: Order, desk: Desk) -> tuple[Any, ...]:
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(sock=self._socket)
+        reader, writer = self._streams
+        message: tuple[Any, ...] = order
+        while True:
+            writer.write(packed(message))
+            await writer.drain()
+            (size,) = HEAD.unpack(await reader.readexactly(HEAD.size))
+            heard: tuple[Any, ...] = pickle.loads(await reader.readexactly(size))  # noqa: S301 - from our own child
+            if heard[0] in (DONE, FAILED):
+                return heard
+            message = await desk.answer(*heard)
+
+    def kill(self) -> None:
+        """SIGKILL it and its group; in its first moments it has none yet."""
+        self._killed, self.ready = True, False
+        if not self._exited.done():
+            _kill(self.process)
+
+    def hang_up(self) -> None:
+        """Tell it to leave."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def end(self, until: float) -> None:
+        """Wait for it to leave, and kill it when it does not."""
+        self.process.join(max(0.0, until - time.monotonic()))
+        if self.process.is_alive():
+            self.kill()
+        self._forget()
+
+    def _heard_of_exit(self) -> None:
+        """What it left running in its group goes too."""
+        _kill(self.process)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._exited.done():
+            return
+        self._loop.remove_reader(self._watched)
+        if self._watched != self.process.sentinel:
+            os.close(self._watched)
+        self.process.join()
+        self._exited.set_result(None)
+        if self._streams is None:
+            self._socket.close()
+        else:
+            self._streams[1].close()
+
+
+class Desk:
+    """Answers what a child asks about its job, by the real context."""
+
+    def __init__(self, context: Context, run: Run) -> None:
+        self._context = context
+        self._run = run
+        self._reports = 0
+        self._open: dict[int, asyncio.Future[Any]] = {}
+
+    async def answer(self, *question: Any) -> tuple[str, Any]:
+        """What goes back over the socket."""
+        try:
+            return ANSWER, await self._answer(question)
+        except Exception as error:  # noqa: BLE001 - raised again in the child, where it was asked for
+            return FAILED, tell(error)
+
+    async def _answer(self, question: tuple[Any, ...]) -> Any:
+        match question:
+            case "report", settlement:
+                return self._numbered(self._run.report(lambda _: settlement))
+            case "log", message, level, fields:
+                return self._numbered(self._context.log(message, level=level, **decode(fields)))
+            case "wait", number, timeout_s:
+                return await self._wait(number, timeout_s)
+            case ("recall",):
+                return await self._context._engine.store.checkpoints(self._run.job_id)  # noqa: SLF001 - ours
+            case ("workspace",):
+                return str(self._context.workspace)
+        raise TypeError(f"a child asked {question!r}")
+
+    def _numbered(self, written: Written) -> int:
+        """Keep a report for one who may wait for it, until it is committed; one that fails for as long as the job."""
+        self._reports += 1
+        number = self._reports
+        self._open[number] = future = asyncio.ensure_future(written)
+        future.add_done_callback(lambda ended: self._close(number, ended))
+        return number
+
+    def _close(self, number: int, ended: asyncio.Future[Any]) -> None:
+        if not ended.cancelled() and ended.exception() is None:
+            del self._open[number]
+
+    async def _wait(self, number: int, timeout_s: float | None) -> None:
+        future = self._open.get(number)
+        if future is not None and (await asyncio.wait({future}, timeout=timeout_s))[0]:
+            future.result()
+
+
+def _watch(process: SpawnProcess) -> int:
+    """A descriptor that is readable when the process has ended. Forks of it can hold its sentinel open."""
+    try:
+        return os.pidfd_open(process.pid or -1)
+    except (AttributeError, OSError):
+        return process.sentinel
+
+
+def _kill(process: SpawnProcess) -> None:
+    assert process.pid  # noqa: S101 - a group 0 would be our own
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+
+
+def _kill_all(processes: set[SpawnProcess]) -> None:
+    """The last resort at the end of this program: it would wait for its children."""
+    for process in processes:
+        if process.is_alive():
+            _kill(process)
+
+
+def _how(name: str, code: int | None) -> str:
+    how = f"with exit code {code}"
+    if code is not None and code < 0:
+        how = f"by signal {-code} ({signal.strsignal(-code)})"
+    if code == -signal.SIGKILL:
+        how += "; if nobody killed it, the machine may be short of memory"
+    return f"the process of {name} ended without an answer, {how}"

@@ -566,13 +566,13 @@ SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
 ), line AS MATERIALIZED (
-    SELECT queue, priority, count(*) AS n, min(position) AS first FROM inbox_jobs
+    SELECT queue, priority, count(*) AS n FROM inbox_jobs
     WHERE status = 'queued' AND held IS NULL GROUP BY queue, priority
 ), parts AS (
     SELECT queue, n AS ready, 0 AS held, 0 AS running, (
         SELECT greatest(j.created_at, j.run_at) FROM inbox_jobs j
-        WHERE j.queue = line.queue AND j.priority = line.priority AND j.position = line.first
-          AND j.status = 'queued' AND j.held IS NULL
+        WHERE j.queue = line.queue AND j.priority = line.priority AND j.status = 'queued' AND j.held IS NULL
+        ORDER BY j.position LIMIT 1
     ) AS since
     FROM line
     UNION ALL

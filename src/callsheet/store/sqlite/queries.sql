@@ -265,11 +265,10 @@ SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;
 SELECT queue, sum(ready), sum(held), sum(running), max(0, ?1 - min(since)) FROM (
     SELECT queue, n AS ready, 0 AS held, 0 AS running, (
         SELECT max(j.created_at, j.run_at) FROM inbox_jobs j
-        WHERE j.queue = line.queue AND j.priority = line.priority AND j.position = line.first AND j.position > 0
+        WHERE j.queue = line.queue AND j.priority = line.priority AND j.position > 0 ORDER BY j.position LIMIT 1
     ) AS since
     FROM (
-        SELECT queue, priority, count(*) AS n, min(position) AS first FROM inbox_jobs
-        WHERE position > 0 GROUP BY queue, priority
+        SELECT queue, priority, count(*) AS n FROM inbox_jobs WHERE position > 0 GROUP BY queue, priority
     ) AS line
     UNION ALL
     SELECT queue, sum(run_at <= ?1), sum(run_at > ?1), 0, min(CASE WHEN run_at <= ?1 THEN run_at END)

@@ -1,0 +1,45 @@
+"""`callsheet doctor`: one line for each thing that can be wrong, with what to do about it."""
+
+from __future__ import annotations
+
+import click
+
+from callsheet.settings import DOCTOR
+
+from .check_machine import check_machine
+from .check_store import check_store
+from .findings import Finding, Mark
+from .options import settings
+from .records import print_json
+from .stores import run
+
+COLORS = {Mark.GOOD: "green", Mark.WARNING: "yellow", Mark.BAD: "red"}
+WORDS = {Mark.GOOD: "good", Mark.WARNING: "warning", Mark.BAD: "bad"}
+
+
+@click.command(
+    "doctor",
+    epilog="""\b
+Examples:
+  callsheet doctor
+  callsheet doctor --database-url postgresql://app@db.example.org/app --json
+
+✓ is good, ! is worth a look, ✗ is broken. Ends with 1 when something is broken.""",
+)
+@settings(DOCTOR)
+def command(database_url: str, *, json: bool) -> None:
+    """Check this machine and the store, and say what to do next."""
+    findings = [finding.to_show() for finding in (*run(check_store(database_url)), *check_machine())]
+    if json:
+        print_json([{**finding._asdict(), "mark": WORDS[finding.mark]} for finding in findings])
+    else:
+        for finding in findings:
+            click.echo(_line(finding))
+    if any(finding.mark is Mark.BAD for finding in findings):
+        raise SystemExit(1)
+
+
+def _line(finding: Finding) -> str:
+    mark = click.style(finding.mark.value, fg=COLORS[finding.mark])
+    advice = f" → {finding.advice}" if finding.advice else ""
+    return f"{mark} {finding.name}: {finding.text}{advice}"

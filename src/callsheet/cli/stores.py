@@ -1,0 +1,81 @@
+"""Open a store for one command, and find jobs in it by the beginning of their ids."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from callsheet.engine import Engine
+from callsheet.kernel.errors import JobNotFound
+from callsheet.kernel.intake import IS_UUID
+from callsheet.store import store_from_url
+from callsheet.store.protocol import JobQuery, Store
+from callsheet.store.sqlite import SqliteStore
+
+from .failures import Told, WrongInput
+from .passwords import check_url, without_password
+
+T = TypeVar("T")
+SHORTEST_PREFIX = 8
+PAGE = 500
+PAGES = 10
+INTERRUPTED = 130
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine; Ctrl-C ends it without a traceback."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, *, must_exist: bool = True) -> AsyncIterator[Engine]:
+    """An open engine. A SQLite file that is not there is an error: an empty store would hide a wrong path."""
+    check_url(url)
+    store = store_from_url(url)
+    if must_exist and (path := missing_file(store)) is not None:
+        advice = "name the store with --database-url or CALLSHEET_DATABASE_URL; `callsheet migrate` makes a new one"
+        raise Told(f"there is no file {path} ({without_password(url)}); {advice}")
+    async with Engine(store) as engine:
+        yield engine
+
+
+def missing_file(store: Store) -> Path | None:
+    """The file of a SQLite store when it does not exist."""
+    if not isinstance(store, SqliteStore) or store.target.in_memory or Path(store.target.path).exists():
+        return None
+    return Path(store.target.path)
+
+
+async def job_ids(engine: Engine, asked: Sequence[str]) -> list[str]:
+    """Whole ids for ids or their unique beginnings; raises JobNotFound, or WrongInput for an ambiguous one."""
+    prefixes = {text.lower() for text in asked if not IS_UUID(text.lower())}
+    for prefix in prefixes:
+        if len(prefix) < SHORTEST_PREFIX:
+            raise WrongInput(f"{prefix!r} is too short; write at least {SHORTEST_PREFIX} characters of a job's id")
+    found = await _beginning_with(engine, prefixes) if prefixes else {}
+    return [found.get(text.lower(), text.lower()) for text in asked]
+
+
+async def _beginning_with(engine: Engine, prefixes: set[str]) -> dict[str, str]:
+    matches: dict[str, list[str]] = {prefix: [] for prefix in prefixes}
+    cursor: str | None = None
+    for _ in range(PAGES):
+        page = await engine.find(JobQuery(limit=PAGE, cursor=cursor))
+        for prefix, ids in matches.items():
+            ids += [job.job_id for job in page.jobs if job.job_id.startswith(prefix)]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    for prefix, ids in matches.items():
+        if not ids:
+            where = "" if cursor is None else f" among the newest {PAGE * PAGES}; write its whole id"
+            raise JobNotFound(f"no job begins with {prefix}{where}")
+        if len(ids) > 1:
+            raise WrongInput(f"{len(ids)} jobs begin with {prefix}: {', '.join(ids[:3])} …; write more of the id")
+    return {prefix: ids[0] for prefix, ids in matches.items()}

@@ -1,0 +1,220 @@
+"""Whole workers that die, freeze or lose their servers: every job comes to exactly one outcome, on each store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from callsheet import Callsheet
+from callsheet.kernel.job import Status
+from callsheet.store.protocol import JobQuery
+from tests import stores
+from tests.faults.crew import count, slow
+
+JOBS = 5_000 if os.environ.get("CALLSHEET_DEEP") else 1_000
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[Callsheet]:
+    app = Callsheet(url)
+    app.definitions |= {"count": count.definition, "slow": slow.definition}
+    await app.migrate()
+    async with app:
+        yield app
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def start(url: str, log: Path) -> Iterator[Start]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def one(lease_s: float = 2.0, concurrency: int = 10) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.faults.crew", url, str(log), str(lease_s), str(concurrency)]
+        started.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src:."}))
+        return started[-1]
+
+    yield one
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+async def enqueue(app: Callsheet, jobs: int) -> list[str]:
+    made = [count.definition.new_job(f"01900000-0000-7000-8000-{n:012x}", f'{{"n":{n}}}') for n in range(jobs)]
+    return [handle.id for handle in await app.enqueue(made)]
+
+
+async def ended(app: Callsheet, jobs: int, within_s: float = 100) -> Counter[Status]:
+    """Wait until so many jobs have succeeded; how many are in which status then."""
+    engine = await app.engine()
+    async with asyncio.timeout(within_s):
+        while True:
+            counts = (await engine.store.counts()).get("default", {})
+            if counts.get(Status.SUCCEEDED, 0) >= jobs:
+                return Counter({status: n for status, n in counts.items() if n})
+            await asyncio.sleep(0.05)
+
+
+async def test_workers_killed_under_load_lose_nothing(app: Callsheet, start: Start, log: Path) -> None:
+    ids = await enqueue(app, JOBS)
+    crew = [start(), start()]
+    engine = await app.engine()
+    for share in (0.15, 0.4, 0.65):
+        async with asyncio.timeout(60):
+            while (await engine.store.counts())["default"].get(Status.SUCCEEDED, 0) < JOBS * share:
+                await asyncio.sleep(0.01)
+        victim = crew.pop(random.randrange(len(crew)))
+        victim.kill()
+        victim.wait()
+        crew.append(start())
+    assert await ended(app, JOBS) == {Status.SUCCEEDED: JOBS}
+    ran = Counter(int(line.split()[0]) for line in log.read_text().splitlines())
+    assert set(ran) == set(range(JOBS))
+    jobs = [job for job in await engine.store.get(ids) if job is not None]
+    assert [job.result for job in jobs] == [str(n) for n in range(JOBS)]
+    for job, n in zip(jobs, range(JOBS), strict=True):
+        attempts = await engine.store.attempts(job.job_id) if ran[n] > 1 else []
+        assert [a.outcome for a in attempts].count("succeeded") == (1 if attempts else 0)
+        assert ran[n] <= 1 + job.lease_losses
+    events = await engine.store.events(dict.fromkeys(ids, 0), 1_000)
+    assert sum(event.type == "done" for event in events) == JOBS
+
+
+async def test_a_job_of_a_killed_worker_runs_again_within_its_lease_and_two_seconds(
+    app: Callsheet, start: Start, log: Path
+) -> None:
+    lease_s = 2.0
+    (job,) = await app.enqueue([slow.definition.new_job("01900000-0000-7000-8000-000000000001", '{"seconds":0.5}')])
+    first = start(lease_s)
+    await _until(lambda: "slow" in log.read_text())
+    start(lease_s)
+    first.kill()
+    killed_at = time.monotonic()
+    first.wait()
+    await _until(lambda: log.read_text().count("slow") == 2)
+    assert time.monotonic() - killed_at < lease_s + 2
+    await job.result(timeout=20)
+    assert (await job.get()).lease_losses == 1
+
+
+async def test_a_frozen_worker_that_wakes_up_changes_nothing(app: Callsheet, start: Start, log: Path) -> None:
+    (job,) = await app.enqueue([slow.definition.new_job("01900000-0000-7000-8000-000000000002", '{"seconds":1.0}')])
+    zombie = start(1.0)
+    await _until(lambda: "slow" in log.read_text())
+    zombie.send_signal(signal.SIGSTOP)
+    healthy = start(1.0)
+    assert await job.result(timeout=30) == str(healthy.pid)
+    before = await job.get()
+    zombie.send_signal(signal.SIGCONT)
+    await _until(lambda: f"slept {zombie.pid}" in log.read_text() or zombie.poll() is not None, 5, must=False)
+    zombie.send_signal(signal.SIGTERM)
+    assert zombie.wait(20) == 0
+    assert await job.get() == before
+    engine = await app.engine()
+    assert [a.outcome for a in await engine.store.attempts(job.id)] == ["lease_lost", "succeeded"]
+
+
+async def test_a_rolling_restart_costs_no_attempt(app: Callsheet, start: Start) -> None:
+    ids = await enqueue(app, 600)
+    crew = [start(concurrency=4)]
+    engine = await app.engine()
+    for share in (100, 250, 400):
+        async with asyncio.timeout(60):
+            while (await engine.store.counts())["default"].get(Status.SUCCEEDED, 0) < share:
+                await asyncio.sleep(0.01)
+        crew.append(start(concurrency=4))
+        old = crew.pop(0)
+        old.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(old.wait, 30) == 0
+    await ended(app, 600)
+    assert {job.attempt_count for job in await engine.store.get(ids) if job is not None} == {1}
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+async def test_a_server_that_crashes_under_load_loses_nothing(kind: str, start_at: Callable[..., None], log: Path) -> None:
+    server = stores.PostgresServer.start(settings={"shared_buffers": "32MB"}) if kind == "postgres" else None
+    redis = stores.RedisServer.start(settings={"appendfsync": "always"}) if kind == "redis" else None
+    place = server.create_database() if server is not None else redis.fresh_url() if redis is not None else ""
+    try:
+        app = Callsheet(place)
+        app.definitions["count"] = count.definition
+        await app.migrate()
+        async with app:
+            ids = await enqueue(app, 500)
+            start_at(place)
+            engine = await app.engine()
+            async with asyncio.timeout(60):
+                while (await engine.store.counts())["default"].get(Status.SUCCEEDED, 0) < 100:
+                    await asyncio.sleep(0.01)
+            if server is not None:
+                server.kill()
+                await asyncio.sleep(1.0)
+                server.start_again()
+            if redis is not None:
+                redis.kill9()
+                await asyncio.sleep(1.0)
+                redis.start_again()
+            await asyncio.to_thread(_wait_for_all, place, 500)
+            assert len({line.split()[0] for line in log.read_text().splitlines()}) == 500
+            assert len(ids) == 500
+    finally:
+        for one in (server, redis):
+            if one is not None:
+                one.stop()
+
+
+@pytest.fixture
+def start_at(log: Path) -> Iterator[Callable[[str], None]]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def one(place: str) -> None:
+        command = [sys.executable, "-m", "tests.faults.crew", place, str(log), "5", "10"]
+        started.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src:."}))
+
+    yield one
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def _wait_for_all(place: str, jobs: int) -> None:
+    """With connections of its own: those of before the crash are gone."""
+
+    async def look() -> None:
+        async with Callsheet(place) as app:
+            engine = await app.engine()
+            async with asyncio.timeout(60):
+                while True:
+                    page = await engine.find(JobQuery(statuses=(Status.SUCCEEDED,), limit=jobs))
+                    if len(page.jobs) == jobs:
+                        return
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(look())
+
+
+async def _until(fact: Callable[[], bool], within_s: float = 30, *, must: bool = True) -> None:
+    try:
+        async with asyncio.timeout(within_s):
+            while not fact():
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        if must:
+            raise
