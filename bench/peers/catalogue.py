@@ -116,7 +116,7 @@ ENTRIES = (
         "saq",
         "saq_.py",
         "hiredis, 100 jobs at once, done jobs dropped, uvloop; no bulk enqueue: 200 single ones at once",
-        "job heartbeat 3 s (none), sweep each second (60 s)",
+        "job heartbeat 3 s (none), sweep every 2 s (60 s), which waits 5 s more",
     ),
     Entry(
         "streaq",

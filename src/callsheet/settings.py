@@ -77,7 +77,7 @@ WORKER = (
     Setting("burst", "End when nothing is left to do.", Kind.SWITCH),
     Setting("reload", "Start again when a *.py file below this folder changes; for development.", Kind.SWITCH),
     Setting("workspaces", "Folder for the jobs' scratch folders.", Kind.FOLDER),
-    Setting("health", "Serve /healthz, /readyz and /metrics at HOST:PORT; process N takes the Nth port.", Kind.ADDRESS),
+    Setting("health", "Serve /livez, /readyz and /metrics at HOST:PORT; process N takes the Nth port.", Kind.ADDRESS),
     Setting("log-format", "Lines for people, or one JSON object a line.", default="human", choices=("human", "json")),
     Setting("log-level", "The least that is told; debug also shows tracebacks.", default="info", choices=LOG_LEVELS),
     APP_DATABASE_URL,

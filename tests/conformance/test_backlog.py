@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from callsheet.kernel import commands
@@ -67,7 +69,7 @@ async def test_a_job_that_waits_for_another_is_held(kit: Kit) -> None:
 
 @pytest.mark.guarantee("S25")
 async def test_a_job_that_waits_for_a_slot_is_held(kit: Kit) -> None:
-    slot = {"concurrency_key": "k", "concurrency_limit": 1}
+    slot: dict[str, Any] = {"concurrency_key": "k", "concurrency_limit": 1}
     await kit.enqueue(*(new_job(**slot) for _ in range(3)), new_job(queue="q", **slot))
     assert await backlog(kit) == {"default": Backlog(1, 2, 0, 0), "q": Backlog(0, 1, 0, None)}
     job = await kit.claim_one()

@@ -22,8 +22,16 @@ def test_the_first_code_of_the_readme_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    events = [line.split()[1:] for line in run.stdout.splitlines()]
-    assert events == [["queued", "0.0"], ["running", "0.0"], ["progress", "40.0"], ["done", "100.0"]]
+    result, *lines = run.stdout.splitlines()
+    assert result == "{'width': 640}"
+    events = [line.split()[1:] for line in lines]
+    assert events == [
+        ["queued", "0.0"],
+        ["running", "0.0"],
+        ["progress", "40.0"],
+        ["checkpoint", "40.0"],
+        ["done", "100.0"],
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -72,3 +72,11 @@ def asks_for_more(number: int) -> None:
     """A plain function that enqueues from its thread, without a context."""
     job = app.sync(double.enqueue(number=number))
     done.append(app.sync(job.status()))
+
+
+@app.task(executor="process")
+def film_in_a_process(ctx: Context, title: str) -> str:
+    with ctx.step("voice") as step:
+        if not step.done:
+            step.result = f"{title} by {ctx.attempt}"
+    return f"{step.result}, ended by {ctx.attempt}"

@@ -11,7 +11,7 @@ from callsheet.store.protocol import Store
 from callsheet.testing import Clock, Harness, harness
 from callsheet.testing.clock import VirtualStore
 
-from .tasks import app, done, double, film, film_in_a_thread, shy, stubborn
+from .tasks import app, done, double, film, film_in_a_process, film_in_a_thread, shy, stubborn
 
 BEFORE_THE_CRASH = [
     ("start", []),
@@ -49,6 +49,15 @@ async def test_a_plain_function_stops_at_its_step(jobs: Harness) -> None:
     assert done == ["voice"]
     await jobs.advance("1m")
     assert done == ["voice", "after"]
+
+
+async def test_a_function_in_a_process_stops_at_its_step(jobs: Harness) -> None:
+    job = await film_in_a_process.enqueue("cat")
+    jobs.crash(film_in_a_process, after="step:voice")
+    await jobs.run()
+    assert (await jobs.job(job)).status is Status.RUNNING
+    await jobs.advance("1m")
+    assert await jobs.result(job) == "cat by 1, ended by 2"
 
 
 async def test_other_jobs_are_not_hurt(jobs: Harness) -> None:

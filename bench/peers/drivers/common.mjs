@@ -190,7 +190,7 @@ class Scene {
   async w1RunsIt(peer) {
     if (!(await this.hire("W1"))) return false;
     await peer.one(0);
-    return (await this.noted("start", "W1", 30)) !== null && (await this.hire("W2"));
+    return (await this.noted("start", "W1", 30)) !== null;
   }
 
   close() {
@@ -208,6 +208,7 @@ async function kill(peer, options) {
   const scene = new Scene(peer.url, 600);
   try {
     if (!(await scene.w1RunsIt(peer))) return { not_run: "W1 did not start the job" };
+    if (!(await scene.hire("W2"))) return { not_run: "W2 did not come up" };
     const killed = scene.send("W1", "SIGKILL");
     const again = await scene.noted("start", "W2", options.patience);
     return { rerun_s: again === null ? null : Number((again - killed).toFixed(2)), patience_s: options.patience };
@@ -222,6 +223,7 @@ async function woken(peer, options, afterTheEnd) {
   try {
     if (!(await scene.w1RunsIt(peer))) return ["n/a", "W1 did not start the job"];
     scene.send("W1", "SIGSTOP");
+    await scene.hire("W2");
     const taken = await scene.noted("start", "W2", options.patience);
     if (taken === null) return ["not recovered", `W2 did not get the job within ${options.patience} s`];
     if (afterTheEnd && (await scene.noted("end", "W2", seconds + 30)) === null) return ["n/a", "W2 did not end the job"];

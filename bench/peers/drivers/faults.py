@@ -83,6 +83,8 @@ async def kill(peer: Peer, options: argparse.Namespace) -> dict:
     with scene(peer.url, sleep=600.0) as stage:
         if not await _w1_runs_it(stage, peer):
             return {"not_run": "W1 did not start the job"}
+        if not await stage.hire("W2"):
+            return {"not_run": "W2 did not come up"}
         killed = stage.send("W1", signal.SIGKILL)
         again = await stage.noted("start", "W2", options.patience)
     return {"rerun_s": None if again is None else round(again - killed, 2), "patience_s": options.patience}
@@ -107,6 +109,7 @@ async def _woken(peer: Peer, options: argparse.Namespace, *, after_the_end: bool
         if not await _w1_runs_it(stage, peer):
             return "n/a", "W1 did not start the job"
         stage.send("W1", signal.SIGSTOP)
+        await stage.hire("W2")
         if await stage.noted("start", "W2", options.patience) is None:
             return "not recovered", f"W2 did not get the job within {options.patience:.0f} s"
         if after_the_end and await stage.noted("end", "W2", sleep + 30) is None:
@@ -127,9 +130,7 @@ async def _w1_runs_it(stage: Scene, peer: Peer) -> bool:
     if not await stage.hire("W1"):
         return False
     await peer.one(0.0)
-    if await stage.noted("start", "W1", UP_S) is None:
-        return False
-    return await stage.hire("W2")
+    return await stage.noted("start", "W1", UP_S) is not None
 
 
 async def work(peer: Peer) -> None:

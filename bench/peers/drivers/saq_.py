@@ -4,7 +4,7 @@
 
 Results are kept (as by default) for the zombie scenario only: elsewhere `ttl=-1` drops a job when it is complete.
 Recovery: the job's `heartbeat` (off by default; then its `timeout` of 10 s counts) at 3 s, told by `job.update()` each
-second, and the timer `sweep` (default 60 s) at 1 s.
+second, and the timer `sweep` (default 60 s) at 2 s; the sweep then waits 5 s for the dead worker to answer.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Saq(Peer):
         return await self._queue.count("incomplete")
 
     async def work(self) -> None:
-        await Worker(self._queue, functions=[("job", self._job)], timers={"sweep": 1, "schedule": 1}).start()
+        await Worker(self._queue, functions=[("job", self._job)], timers={"sweep": 2, "schedule": 1}).start()
 
     async def state(self) -> object:
         job = await self._queue.job(self._last.key)

@@ -4,7 +4,8 @@
 It has no bulk enqueue: 200 single ones are awaited together. Acknowledged entries are not deleted by the broker; a
 stream's length is bounded by `maxlen` only, which is left off, since it may cut jobs that nobody has read.
 Recovery: `idle_timeout` (default 10 minutes) at 10 s, with `unacknowledged_lock_timeout` (default none) at 5 s. It
-counts from the delivery and nobody renews it: a job that runs longer than that is run twice.
+counts from the delivery and nobody renews it: a job that runs longer than that is run twice. The broker looks for such
+deliveries only after it has read a new message, so in an idle queue a killed worker's job is not found.
 """
 
 import asyncio

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from callsheet import __version__
 from callsheet.store.tasks import end
 
 from .apps import load_app
+from .failures import Told
 from .parent import Place, await_death
 from .passwords import without_password
 
@@ -107,7 +109,10 @@ async def _serve_health(stack: contextlib.AsyncExitStack, worker: Worker, flags:
 
     assert flags.health is not None  # noqa: S101 - asked by the caller
     port = flags.health.port + (place.number if place is not None else 0)
-    await stack.enter_async_context(Health(worker, flags.health.host, port))
+    try:
+        await stack.enter_async_context(Health(worker, flags.health.host, port))
+    except OSError as error:
+        raise Told(f"cannot listen at {flags.health.host}:{port}: {os.strerror(error.errno or 0)}") from error
     log.info("health at http://%s:%d", flags.health.host, port)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from callsheet.kernel.settlement import Settlement
     from callsheet.store.protocol import Backlog, Beat, ClaimRequest, Enqueued, JobPage, JobQuery, Store
 
+SUCCEEDED, APPLIED = Status.SUCCEEDED, Settled.APPLIED  # asked for every settlement, and slow to look up
 RACES = 20  # how often a command from outside may find the job changed under it before it gives up
 
 
@@ -72,12 +73,12 @@ class Engine:
         with verb("settle", len(settlements)):
             answers = await self.store.settle(settlements, now=now)
         moved = [
-            s
-            for s, answer in zip(settlements, answers, strict=True)
-            if s.status is not Status.SUCCEEDED and answer is Settled.APPLIED
+            s for s, answer in zip(settlements, answers, strict=True) if s.status is not SUCCEEDED and answer is APPLIED
         ]
-        fact("stale_claim", answers.count(Settled.STALE))
-        ended(Status.SUCCEEDED, answers.count(Settled.APPLIED) - len(moved))
+        moves = answers.count(APPLIED)
+        ended(SUCCEEDED, moves - len(moved))
+        if moves < len(answers):
+            fact("stale_claim", answers.count(Settled.STALE))
         if moved:
             _count(moved)
             await self._cancel_requeued([s.job_id for s in moved if s.status is Status.QUEUED], now)

@@ -82,7 +82,7 @@ class attempt_span:  # noqa: N801 - a word of its users: `with attempt_span(job)
     __slots__ = ("_scope", "_span")
 
     def __init__(self, job: Job) -> None:
-        attributes = {
+        attributes: dict[str, str | int] = {
             "callsheet.job_id": job.job_id,
             "callsheet.task": job.kind,
             "callsheet.queue": job.queue,

@@ -22,13 +22,14 @@ import traceback
 from collections.abc import Callable, Generator
 from functools import cached_property, lru_cache
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
+from callsheet.engine import Engine
 from callsheet.kernel import errors
 from callsheet.kernel.apply import applied
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Job
+from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import encode
 
 from . import signals
@@ -38,10 +39,6 @@ from .definition import Definition
 from .run import Run, Sends, Written
 from .signals import Fatal
 from .steps import Step
-
-if TYPE_CHECKING:
-    from callsheet.engine import Engine
-    from callsheet.kernel.settlement import Settlement
 
 HEAD = struct.Struct("!I")
 DONE, FAILED, ANSWER = "done", "failed", "answer"
@@ -62,7 +59,7 @@ class Order(NamedTuple):
 
 
 class ChildError(Exception):
-    """An exception of a child; the one that is raised has the name of the original, and its traceback as a note."""
+    """An exception of a child, under the name that it had there, with its traceback as a note."""
 
 
 class Told(NamedTuple):
@@ -92,9 +89,11 @@ def tell(error: BaseException) -> Told:
 
 
 def told(words: Told) -> Exception:
-    """The exception that the other process raised, by name: for Retry, NotJson and the like a subclass of it."""
-    kind = type(words.name, (words.base,), {"__module__": words.module})
-    error: Exception = kind.__new__(kind, words.message)
+    """The exception that the other process raised: our own as they were, others as a new class of that name."""
+    kind = words.base
+    if (kind.__module__, kind.__name__) != (words.module, words.name):
+        kind = type(words.name, (kind,), {"__module__": words.module})
+    error = kind.__new__(kind, words.message)
     vars(error).update(words.fields)
     error.add_note(f"In the child process:\n{words.trace}")
     return error
@@ -112,13 +111,13 @@ class Line:
     """The child's end of the socket. `lock` is held from a question to its answer."""
 
     def __init__(self, connected: socket.socket) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self._socket = connected
         self._input = connected.makefile("rb")
 
-    def send(self, message: tuple[Any, ...]) -> None:
+    def send(self, frame: bytes) -> None:
         """Write one frame; blocks until the parent has room for it."""
-        self._socket.sendall(packed(message))
+        self._socket.sendall(frame)
 
     def receive(self) -> Any:
         """Read one frame; raises EOFError when the parent has hung up."""
@@ -127,42 +126,38 @@ class Line:
             raise EOFError
         return pickle.loads(self._input.read(*HEAD.unpack(head)))  # noqa: S301 - from our own parent
 
+    def exchange(self, frame: bytes) -> Any:
+        """Send and receive. Without a parent, or torn out of the middle, this process and its programs end here."""
+        try:
+            self.send(frame)
+            return self.receive()
+        except BaseException:  # noqa: BLE001 - even a user's alarm: half a frame would be read as the next answer
+            os.killpg(0, signal.SIGKILL)
+
 
 class _ChildRun(Run):
     """A run whose writes go to the parent."""
 
     def __init__(self, job: Job, line: Line) -> None:
         super().__init__(job, None, cast("Sends", None), float("inf"))
-        self._line = line
+        self.line = line
 
     def report(self, command: Callable[[Job], Settlement]) -> Written:
-        with self._line.lock:
+        with self.line.lock:
             settlement = command(self.job)
-            number = self._ask("report", settlement)
+            number = self.ask("report", settlement)
             self.job = applied(self.job, settlement, self.job.event_ms)
         return _Reported(self, number)
 
     def ask(self, *question: Any) -> Any:
         """The parent's answer, or what it raised. A thread that outlives its function gets StaleClaim."""
-        with self._line.lock:
-            return self._ask(*question)
-
-    def _ask(self, *question: Any) -> Any:
-        if self.settled:
-            raise StaleClaim(f"the function of job {self.job_id} has ended")
-        try:
-            self._line.send(question)
-            kind, answer = self._line.receive()
-        except (OSError, EOFError):  # no parent any more: end here, with all that was started
-            os.killpg(0, signal.SIGKILL)
+        with self.line.lock:
+            if self.settled:
+                raise StaleClaim(f"the function of job {self.job_id} has ended")
+            kind, answer = self.line.exchange(packed(question))
         if kind == FAILED:
             raise told(answer)
         return answer
-
-    def end(self) -> None:
-        """The function has returned: from now on nothing is asked."""
-        with self._line.lock:
-            self.settled = True
 
 
 class _Reported(Written):
@@ -185,16 +180,13 @@ class ChildContext(Context):
 
     _run: _ChildRun
 
-    def __init__(self, run: _ChildRun) -> None:
-        super().__init__(run, cast("Engine", None))
-
     def log(self, message: str, *, level: str = "info", **fields: Any) -> Written:
         """Keep a line with the job's events; the worker writes it to its log."""
         return _Reported(self._run, self._run.ask("log", str(message), level, encode(fields)))
 
     def step(self, name: str) -> Step:
         """A part of the work whose result is kept, so that a later attempt need not do it again."""
-        return _ChildStep(name, self._run)
+        return _ChildStep(name, self._run, self._engine)
 
     @cached_property
     def workspace(self) -> Path:
@@ -208,7 +200,8 @@ class ChildContext(Context):
 
     def close(self) -> None:
         """End what was started through `children`; ask nothing more."""
-        self._run.end()
+        with self._run.line.lock:
+            self._run.settled = True
         children: Children | None = self.__dict__.pop("children", None)
         if children is not None:
             children.kill()
@@ -216,9 +209,6 @@ class ChildContext(Context):
 
 class _ChildStep(Step):
     _run: _ChildRun
-
-    def __init__(self, name: str, run: _ChildRun) -> None:
-        super().__init__(name, run, cast("Engine", None))
 
     def __enter__(self) -> Self:
         self._recall(self._run.ask("recall"))
@@ -231,14 +221,13 @@ class _ChildStep(Step):
 class _Programs(Children):
     """Programs in the child's own process group, so that they die with it however it dies."""
 
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        self._programs: list[subprocess.Popen[Any]] = []
-
     def popen(self, *command: str, **options: Any) -> subprocess.Popen[Any]:
-        process = subprocess.Popen(command, **options)  # noqa: S603 - the task's own program
-        self._programs.append(process)
+        self._programs.append(process := subprocess.Popen(command, **options))  # noqa: S603 - the task's own program
         return process
+
+    @cached_property
+    def _programs(self) -> list[subprocess.Popen[Any]]:
+        return []
 
     def kill(self) -> None:
         super().kill()
@@ -253,12 +242,12 @@ def main(connected: socket.socket) -> None:
     line = Line(connected)
     with contextlib.suppress(EOFError, OSError):
         while True:
-            line.send(_outcome(line.receive(), line))
+            line.send(packed(_outcome(line.receive(), line)))
 
 
 def _outcome(order: Order, line: Line) -> tuple[Any, ...]:
     run = _ChildRun(order.job, line)
-    context = ChildContext(run)
+    context = ChildContext(run, cast("Engine", None))  # whatever needs the engine asks the parent
     try:
         definition = _definition(order.module, order.qualname, order.name)
         given = (context,) if definition.takes_context else ()
@@ -276,8 +265,9 @@ def _outcome(order: Order, line: Line) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _definition(module: str, qualname: str, name: str) -> Definition:
+    home = importlib.import_module(module)
     try:
-        function = found(importlib.import_module(module), qualname)
+        function = found(home, qualname)
     except AttributeError:
         message = f"task {name}: {module}.{qualname} is not there when a child process imports the module"
         raise Fatal(f"{message}; declare it at module level, under no condition", code="invalid_task") from None
@@ -288,7 +278,7 @@ def _settle_in() -> None:
     """A group of our own, which the parent can kill; deaf to a terminal's Ctrl-C; not to outlive the parent."""
     os.setsid()
     for number in STOPS:
-        signal.signal(number, _not_ours)  # not SIG_IGN: programs would inherit it, and could not be terminated
+        signal.signal(number, lambda *_: None)  # SIG_IGN would be inherited by programs, which could not be terminated
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     os.register_at_fork(after_in_child=_usual_signals)
     if sys.platform == "linux":
@@ -296,10 +286,6 @@ def _settle_in() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None and os.getppid() != parent.pid:
         os._exit(1)
-
-
-def _not_ours(number: int, frame: FrameType | None) -> None:
-    """The parent decides when we end."""
 
 
 def _usual_signals() -> None:

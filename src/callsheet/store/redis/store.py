@@ -170,7 +170,7 @@ class RedisStore:
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
         """See the protocol; what foreign gateways and workers have put in line or taken from it is seen as well."""
         rows = await self._client.run("backlog", now)
-        return {queue: Backlog(*numbers, int(age) if age else None) for queue, *numbers, age in rows}
+        return {queue: Backlog(ready, held, runs, int(age) if age else None) for queue, ready, held, runs, age in rows}
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""

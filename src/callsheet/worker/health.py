@@ -1,0 +1,164 @@
+"""`Health`: a worker's `/livez`, `/readyz` and `/metrics` over a few lines of HTTP.
+
+It answers GET and HEAD, one request a connection. What is not HTTP is not answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from opentelemetry import metrics
+
+from callsheet.kernel.durations import seconds
+
+from .gauges import Gauges, claim_age_s
+
+if TYPE_CHECKING:
+    from .runner import Worker
+
+log = logging.getLogger("callsheet.worker")
+LINE_BYTES = 8 * 1024
+HEAD_BYTES = 4 * LINE_BYTES
+REQUEST_S = 5.0
+REQUEST = re.compile(rb"([A-Za-z]{1,20}) ([!-~]{1,8000}) HTTP/1\.[01]")
+MISSING = "metrics need two more packages: pip install 'callsheet[metrics]'\n"
+PLAIN, JSON = "text/plain; charset=utf-8", "application/json"
+ONE_AT_A_TIME = threading.Lock()  # of two scrapes at once the exporter gives one everything, the other nothing
+Scrape = Callable[[], bytes]
+
+
+class Answer(NamedTuple):
+    """What goes back."""
+
+    status: HTTPStatus
+    body: bytes
+    kind: str = PLAIN
+    head: str = ""
+
+
+class Health:
+    """`async with Health(worker, "0.0.0.0", 8080):`. Port 0 takes a free one, which `port` tells. Raises OSError."""
+
+    def __init__(self, worker: Worker, host: str, port: int) -> None:
+        self.port = port
+        self._host = host
+        self._worker = worker
+        self._scrape = _scrape()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            self._gauges = await stack.enter_async_context(Gauges(self._worker))
+            server = await asyncio.start_server(self._connected, self._host, self.port, limit=HEAD_BYTES)
+            stack.push_async_callback(self._close, server)
+            self.port = server.sockets[0].getsockname()[1]
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _close(self, server: asyncio.Server) -> None:
+        server.close()
+        open_ = list(self._connections)
+        for connection in open_:
+            connection.cancel()
+        await asyncio.gather(*open_, return_exceptions=True)
+        await server.wait_closed()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(lambda _: writer.close())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request and its answer, within a few seconds; anything else only closes the connection."""
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                line = head.partition(b"\r\n")[0]
+                request = REQUEST.fullmatch(line) if len(line) <= LINE_BYTES else None
+                if request is not None:
+                    method, target = request[1].decode(), request[2].decode()
+                    answer = await self._answer(method, target.partition("?")[0])
+                    writer.write(_written(answer, body=method != "HEAD"))
+                    await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            log.debug("a request to the health server was not one, or was not finished")
+
+    async def _answer(self, method: str, path: str) -> Answer:
+        if method not in ("GET", "HEAD"):
+            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n", head="Allow: GET, HEAD\r\n")
+        match path:
+            case "/livez":
+                return Answer(HTTPStatus.OK, b'{"alive": true}\n', JSON)
+            case "/readyz":
+                return self._readiness()
+            case "/metrics":
+                return await self._metrics()
+        return Answer(HTTPStatus.NOT_FOUND, b"there are /livez, /readyz and /metrics\n")
+
+    def _readiness(self) -> Answer:
+        worker = self._worker
+        if worker.ready:
+            return Answer(HTTPStatus.OK, b'{"ready": true}\n', JSON)
+        body = json.dumps({"ready": False, "reason": _why_not_ready(worker), "worker_id": worker.options.worker_id})
+        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{body}\n".encode(), JSON)
+
+    async def _metrics(self) -> Answer:
+        if self._scrape is None:
+            return Answer(HTTPStatus.NOT_IMPLEMENTED, MISSING.encode())
+        await self._gauges.sample()
+        # In a thread: another reader of the metrics may hold their lock and wait for this event loop.
+        return Answer(HTTPStatus.OK, await asyncio.to_thread(self._scrape), "text/plain; version=0.0.4; charset=utf-8")
+
+
+def _written(answer: Answer, *, body: bool) -> bytes:
+    status, content, kind, more = answer
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
+        f"Cache-Control: no-store\r\nConnection: close\r\n{more}\r\n"
+    )
+    return head.encode() + (content if body else b"")
+
+
+def _why_not_ready(worker: Worker) -> str:
+    """In words, for whoever looks at a red light."""
+    age_s = claim_age_s(worker)
+    if age_s is None:
+        return "the worker has not begun, or has ended"
+    poll_s = seconds(worker.options.poll)
+    if age_s > poll_s:
+        return f"the claim loop last had an answer from the store {age_s:.1f} s ago; it asks every {poll_s:g} s"
+    return "the worker is stopping, or its heartbeats do not reach the store"
+
+
+def _scrape() -> Scrape | None:
+    """What writes all metrics of this process, None without the extra. An SDK is set up unless there is one."""
+    try:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415 - an extra
+        from prometheus_client import REGISTRY, generate_latest  # noqa: PLC0415 - comes with the exporter
+    except ModuleNotFoundError:
+        return None
+    if type(metrics.get_meter_provider()).__name__ == "_ProxyMeterProvider":  # nobody has set one
+        metrics.set_meter_provider(MeterProvider(metric_readers=[PrometheusMetricReader()]))
+
+    def scrape() -> bytes:
+        with ONE_AT_A_TIME:
+            return generate_latest(REGISTRY)
+
+    return scrape

@@ -1,0 +1,41 @@
+"""`docs/guides/metrics.md` lists every metric that the code creates, with its name in Prometheus, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from callsheet.engine import telemetry
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "guides" / "metrics.md").read_text("utf-8")
+CREATED = re.compile(r'(?:create_(\w+)|_(gauge))\(\s*"(callsheet\.[a-z.]+)",\s*"([^"]*)"')
+ROW = re.compile(r"^\| `(callsheet\.[a-z.]+)` \| `(callsheet_[a-z_]+)` \| (.*)$", re.MULTILINE)
+MADE_OF = r"_(?:bucket|count|sum)$"
+SUFFIX = {"s": "_seconds"}
+
+
+def created() -> dict[str, str]:
+    """The metrics in the source, each with its name in Prometheus."""
+    found = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for kind, gauge, name, unit in CREATED.findall(path.read_text("utf-8")):
+            total = "_total" if (kind or gauge) == "counter" else ""
+            found[name] = name.replace(".", "_") + SUFFIX.get(unit, "") + total
+    return found
+
+
+def test_every_metric_is_in_the_table_and_every_row_is_a_metric() -> None:
+    assert len(created()) == 12
+    assert {name: prometheus for name, prometheus, _ in ROW.findall(PAGE)} == created()
+
+
+def test_rules_name_only_metrics_that_there_are() -> None:
+    named = {re.sub(MADE_OF, "", name) for name in re.findall(r"\bcallsheet_[a-z_]+", PAGE)}
+    assert named == set(created().values())
+
+
+def test_every_fact_and_outcome_is_in_its_row() -> None:
+    rows = {name: rest for name, _, rest in ROW.findall(PAGE)}
+    assert all(f"`{fact}`" in rows["callsheet.facts"] for fact in telemetry.FACTS)
+    assert all(f"`{outcome}`" in rows["callsheet.jobs.ended"] for outcome in telemetry.OUTCOMES)

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from callsheet import Callsheet
+from callsheet.kernel import commands
+from callsheet.kernel.errors import JobFailed, StoreUnavailable
+from callsheet.store.protocol import ClaimRequest, JobQuery, Settled
+from callsheet.worker import gauges
+from callsheet.worker.health import Health
+from tests.kit import new_job
+from tests.telemetry.conftest import Samples, ask, scrape, until, value, working
+
+ENDED, FACTS = "callsheet_jobs_ended_total", "callsheet_facts_total"
+
+
+@pytest.fixture
+def sampled_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "SAMPLE_S", 0.0)
+
+
+async def scrape_until(health: Health, fact: Callable[[Samples], Any]) -> Samples:
+    async with asyncio.timeout(20):
+        while not fact(samples := await scrape(health)):
+            await asyncio.sleep(0.05)
+    return samples
+
+
+@pytest.mark.usefixtures("sampled_always")
+async def test_queues_tell_their_depth_and_age(app: Callsheet) -> None:
+    release = asyncio.Event()
+
+    @app.task
+    async def wait() -> None:
+        await release.wait()
+
+    engine = await app.engine()
+    now = await engine.store.now()
+    await engine.enqueue([new_job(queue="unserved"), new_job(queue="unserved")], now=now - 60_000)
+    await engine.enqueue([new_job(queue="unserved", delay_ms=3_600_000)])
+    async with working(app, concurrency=2) as (worker, health):
+        for _ in range(3):
+            await wait.enqueue()
+        samples = await scrape_until(
+            health, lambda s: value(s, "callsheet_worker_slots_busy", worker=name(worker)) == 2
+        )
+        depth = {
+            (queue, state): value(samples, "callsheet_queue_depth", queue=queue, state=state)
+            for queue in ("unserved", "default")
+            for state in ("ready", "held", "running")
+        }
+        assert [depth["unserved", state] for state in ("ready", "held", "running")] == [2, 1, 0]
+        assert depth["default", "ready"] + depth["default", "running"] == 3
+        assert 60 <= value(samples, "callsheet_queue_oldest_age_seconds", queue="unserved") < 120
+        release.set()
+        samples = await scrape_until(
+            health, lambda s: value(s, "callsheet_queue_depth", queue="default", state="running") == 0
+        )
+        assert ("callsheet_queue_depth", frozenset({"queue": "default", "state": "ready"}.items())) in samples
+        assert value(samples, "callsheet_queue_oldest_age_seconds", queue="default") == 0
+
+
+async def test_a_worker_tells_its_slots_and_that_it_claims(app: Callsheet) -> None:
+    @app.task
+    async def nothing() -> None: ...
+
+    async with working(app, concurrency=7) as (worker, health):
+        samples = await scrape(health)
+        own = {
+            metric: labels["worker"]
+            for metric, pairs in samples
+            if "worker" in (labels := dict(pairs)) and labels["worker"] == name(worker)
+        }
+        assert own.keys() == {
+            "callsheet_worker_slots",
+            "callsheet_worker_slots_busy",
+            "callsheet_worker_prefetched",
+            "callsheet_worker_unsettled",
+            "callsheet_worker_ready",
+            "callsheet_worker_claim_age_seconds",
+        }
+        assert value(samples, "callsheet_worker_slots", worker=name(worker)) == 7
+        assert value(samples, "callsheet_worker_ready", worker=name(worker)) == 1
+        assert 0 <= value(samples, "callsheet_worker_claim_age_seconds", worker=name(worker)) < 3
+    async with working(app) as (_, health):
+        assert not [labels for _, labels in await scrape(health) if ("worker", name(worker)) in labels]
+
+
+async def test_ends_retries_and_dead_letters_are_counted(app: Callsheet) -> None:
+    @app.task
+    async def fine() -> None: ...
+
+    @app.task(retry=[0.01])
+    async def doomed() -> None:
+        raise RuntimeError("no")
+
+    async with working(app) as (_, health):
+        before = await scrape(health)
+        for job in [await fine.enqueue() for _ in range(5)]:
+            _ = await job.result(timeout=20)
+        with pytest.raises(JobFailed):
+            _ = await (await doomed.enqueue()).result(timeout=20)
+        after = await scrape_until(health, lambda s: sum(grown(before, s, ENDED, "outcome").values()) == 6)
+    assert grown(before, after, ENDED, "outcome") == {"succeeded": 5, "dead_letter": 1}
+    assert grown(before, after, FACTS, "fact") == {"retried": 1, "dead_letter": 1}
+
+
+async def test_lease_losses_and_stale_claims_are_counted(app: Callsheet) -> None:
+    @app.task
+    async def nothing() -> None: ...
+
+    engine = await app.engine()
+    async with working(app) as (_, health):
+        before = await scrape(health)
+        await engine.enqueue([new_job(queue="unserved")])
+        (job,) = await engine.claim(ClaimRequest("dies", ("unserved",), lease_ms=1))
+        after = await scrape_until(health, lambda s: grown(before, s, FACTS, "fact"))
+        assert grown(before, after, FACTS, "fact") == {"lease_lost": 1}
+        assert await engine.settle([commands.succeed(job)]) == [Settled.STALE]
+        after = await scrape(health)
+        assert grown(before, after, FACTS, "fact") == {"lease_lost": 1, "stale_claim": 1}
+
+
+async def test_claims_and_settlements_are_timed_in_useful_buckets(app: Callsheet) -> None:
+    @app.task
+    async def fine() -> None: ...
+
+    async with working(app) as (_, health):
+        before = await scrape(health)
+        _ = await (await fine.enqueue()).result(timeout=20)
+        after = await scrape(health)
+    for verb in ("enqueue", "claim", "settle"):
+        counted, took = (
+            value(after, f"callsheet_verb_duration_seconds_{what}", verb=verb, error="")
+            - value(before, f"callsheet_verb_duration_seconds_{what}", verb=verb, error="")
+            for what in ("count", "sum")
+        )
+        assert counted >= 1
+        assert 0 < took < 10 * counted
+        buckets = {dict(k[1])["le"] for k in after if k[0].endswith("_bucket") and ("verb", verb) in k[1]}
+        assert {"0.001", "0.1", "10.0", "+Inf"} <= buckets
+    assert value(after, "callsheet_verb_items_total", verb="enqueue", error="") >= 1
+
+
+async def test_a_verb_that_fails_is_counted_with_its_error(app: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    async def nothing() -> None: ...
+
+    async with working(app) as (worker, health):
+        engine: Any = worker.engine
+        before = await scrape(health)
+
+        async def away(*args: Any, **more: Any) -> Any:
+            raise StoreUnavailable("away")
+
+        monkeypatch.setattr(engine.store, "find", away)
+        with pytest.raises(StoreUnavailable):
+            await engine.find(JobQuery())
+        after = await scrape(health)
+    labels = {"verb": "find", "error": "StoreUnavailable"}
+    count = "callsheet_verb_duration_seconds_count"
+    assert value(after, count, **labels) - value(before, count, **labels) == 1
+
+
+async def test_the_store_is_asked_at_most_every_five_seconds(app: Callsheet) -> None:
+    @app.task
+    async def nothing() -> None: ...
+
+    async with working(app) as (worker, health):
+        engine: Any = worker.engine
+        asked, backlog = [], engine.backlog
+
+        async def counted() -> Any:
+            asked.append(1)
+            return await backlog()
+
+        engine.backlog = counted
+        await asyncio.gather(*(scrape(health) for _ in range(10)))
+        assert len(asked) == 1
+
+
+@pytest.mark.usefixtures("sampled_always")
+async def test_a_store_that_is_away_leaves_the_other_metrics(app: Callsheet) -> None:
+    @app.task
+    async def nothing() -> None: ...
+
+    async with working(app) as (worker, health):
+        engine: Any = worker.engine
+
+        async def away() -> Any:
+            raise StoreUnavailable("away")
+
+        backlog, engine.backlog = engine.backlog, away
+        samples = await scrape(health)
+        assert not [metric for metric, _ in samples if metric.startswith("callsheet_queue")]
+        assert value(samples, "callsheet_worker_slots", worker=name(worker)) > 0
+        engine.backlog = backlog
+        assert [metric for metric, _ in await scrape(health) if metric.startswith("callsheet_queue")]
+
+
+async def test_scrapes_at_once_all_get_everything(app: Callsheet) -> None:
+    @app.task
+    async def nothing() -> None: ...
+
+    async with working(app) as (worker, health):
+        for reply in await asyncio.gather(*(ask(health, "/metrics") for _ in range(20))):
+            assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+            assert name(worker) in reply.body.decode()
+        await until(lambda: not health._connections)
+
+
+def name(worker: Any) -> str:
+    found: str = worker.options.worker_id
+    return found
+
+
+def grown(before: Samples, after: Samples, metric: str, label: str) -> dict[str, float]:
+    """By how much each series of a counter has grown, those that have."""
+    found: dict[str, float] = {}
+    for (found_metric, labels), count in after.items():
+        by = count - before.get((found_metric, labels), 0.0)
+        if found_metric == metric and by:
+            found[dict(labels)[label]] = by
+    return found
