@@ -1,4 +1,4 @@
-"""An app whose workers are killed by the tests: python -m tests.faults.crew URL LOG LEASE_S CONCURRENCY
+"""An app whose workers are killed by the tests: `python -m tests.faults.crew URL LOG LEASE_S CONCURRENCY`.
 
 Each execution appends a line to LOG, so that the tests know what ran, and how often.
 """

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from callsheet import Callsheet
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import JobQuery
-from tests import stores
 from tests.faults.crew import count, slow
+from tests.servers import PostgresServer, RedisServer
 
 JOBS = 5_000 if os.environ.get("CALLSHEET_DEEP") else 1_000
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -91,7 +91,7 @@ async def test_workers_killed_under_load_lose_nothing(app: Callsheet, start: Sta
     assert [job.result for job in jobs] == [str(n) for n in range(JOBS)]
     for job, n in zip(jobs, range(JOBS), strict=True):
         attempts = await engine.store.attempts(job.job_id) if ran[n] > 1 else []
-        assert [a.outcome for a in attempts].count("succeeded") == (1 if attempts else 0)
+        assert [a.outcome for a in attempts].count(Outcome.SUCCEEDED) == (1 if attempts else 0)
         assert ran[n] <= 1 + job.lease_losses
     events = await engine.store.events(dict.fromkeys(ids, 0), 1_000)
     assert sum(event.type == "done" for event in events) == JOBS
@@ -148,9 +148,11 @@ async def test_a_rolling_restart_costs_no_attempt(app: Callsheet, start: Start) 
 
 
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
-async def test_a_server_that_crashes_under_load_loses_nothing(kind: str, start_at: Callable[..., None], log: Path) -> None:
-    server = stores.PostgresServer.start(settings={"shared_buffers": "32MB"}) if kind == "postgres" else None
-    redis = stores.RedisServer.start(settings={"appendfsync": "always"}) if kind == "redis" else None
+async def test_a_server_that_crashes_under_load_loses_nothing(
+    kind: str, start_at: Callable[..., None], log: Path
+) -> None:
+    server = PostgresServer.start(settings={"shared_buffers": "32MB"}) if kind == "postgres" else None
+    redis = RedisServer.start(settings={"appendfsync": "always"}) if kind == "redis" else None
     place = server.create_database() if server is not None else redis.fresh_url() if redis is not None else ""
     try:
         app = Callsheet(place)

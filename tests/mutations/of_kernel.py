@@ -21,7 +21,7 @@ KERNEL = [
     kernel(
         "start comes first",
         "commands.py",
-        "if started is not None and job.started is not started:",
+        "if started is not None and (job.attempt_started_at is not None) is not started:",
         "if False:",
         "test_moves.py",
     ),

@@ -128,7 +128,7 @@ POSTGRES = [
     postgres("dependency is known", "if parent not in statuses:", "if False:", ENQUEUE, file="enqueue.py"),
     postgres(
         "enqueue waits for the end of a dependency",
-        "UPDATE inbox_jobs j SET position = j.position FROM parents p WHERE j.job_id = p.job_id\n"
+        "UPDATE inbox_jobs j SET has_dependents = true FROM parents p WHERE j.job_id = p.job_id\n"
         "RETURNING j.job_id, j.status;",
         "SELECT j.job_id, j.status FROM inbox_jobs j JOIN parents p ON j.job_id = p.job_id;",
         "tests/store_postgres/test_races.py",
@@ -147,5 +147,17 @@ POSTGRES = [
         f"{DEPENDENCIES}::test_a_dependency_counts_once_however_often_it_ends",
         file="line.py",
     ),
-    postgres("outcome is repeated only if it is the same", " AND t.outcome = a.outcome;", ";", SETTLE),
+    postgres("outcome is repeated only if it is the same", " AND t.outcome = a.outcome\n", "\n", SETTLE),
+    postgres(
+        "a plain success names its claim",
+        "      AND j.claim_version = CASE cardinality($3::integer[]) WHEN 1 THEN ($3::integer[])[1]"
+        " ELSE a.claim_version END\n",
+        "",
+        SETTLE,
+    ),
+    postgres("a plain success ends what runs", "      AND j.status = clock.running AND", "      AND", SETTLE),
+    postgres(
+        "a plain success frees its slot", "j.concurrency_key IS NULL AND NOT j.has", "NOT j.has", "tests/conformance"
+    ),
+    postgres("a plain success frees its dependents", " AND NOT j.has_dependents", "", DEPENDENCIES),
 ]

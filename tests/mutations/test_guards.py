@@ -18,10 +18,11 @@ from tests.mutations.of_kernel import KERNEL
 from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
 from tests.mutations.of_sqlite import SQLITE
+from tests.mutations.of_worker import WORKER
 
 ROOT = Path(__file__).parents[2]
 TESTS_FAILED = 1
-GUARDS = [*KERNEL, *SQLITE, *POSTGRES, *REDIS]
+GUARDS = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER]
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: f"{guard.store}:{guard.name}".replace(" ", "-"))

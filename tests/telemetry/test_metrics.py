@@ -101,9 +101,9 @@ async def test_ends_retries_and_dead_letters_are_counted(app: Callsheet) -> None
     async with working(app) as (_, health):
         before = await scrape(health)
         for job in [await fine.enqueue() for _ in range(5)]:
-            _ = await job.result(timeout=20)
+            await job.result(timeout=20)
         with pytest.raises(JobFailed):
-            _ = await (await doomed.enqueue()).result(timeout=20)
+            await (await doomed.enqueue()).result(timeout=20)
         after = await scrape_until(health, lambda s: sum(grown(before, s, ENDED, "outcome").values()) == 6)
     assert grown(before, after, ENDED, "outcome") == {"succeeded": 5, "dead_letter": 1}
     assert grown(before, after, FACTS, "fact") == {"retried": 1, "dead_letter": 1}
@@ -131,7 +131,7 @@ async def test_claims_and_settlements_are_timed_in_useful_buckets(app: Callsheet
 
     async with working(app) as (_, health):
         before = await scrape(health)
-        _ = await (await fine.enqueue()).result(timeout=20)
+        await (await fine.enqueue()).result(timeout=20)
         after = await scrape(health)
     for verb in ("enqueue", "claim", "settle"):
         counted, took = (

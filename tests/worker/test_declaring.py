@@ -95,7 +95,7 @@ def test_a_value_that_would_change_on_its_way_is_refused() -> None:
     other = Callsheet("sqlite::memory:")
 
     @other.task
-    async def loose(things: dict) -> None: ...  # type: ignore[type-arg]
+    async def loose(things: dict) -> None: ...
 
     loose.new_job(things={"a": 1})
     with pytest.raises(InvalidPayload, match="would change"):
@@ -136,7 +136,7 @@ def test_what_cannot_be_a_task_is_told_at_declaration() -> None:
     with pytest.raises(InvalidTask, match="plain function"):
         other.task(executor="process")(fine)
     with pytest.raises(InvalidTask, match="no option qeue"):
-        other.task(qeue="x")(fine)  # type: ignore[call-arg]
+        other.task(qeue="x")(fine)  # type: ignore[call-overload]
     other.task(fine)
     with pytest.raises(InvalidTask, match="another name="):
         other.task(fine)
@@ -184,7 +184,16 @@ def test_retry_is_a_policy_a_backoff_delays_or_none() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("10", 10), ("0.5", 0.5), (3, 3), ("500ms", 0.5), ("10m", 600), ("1h30m", 5400), ("2d", 172_800), (dt.timedelta(hours=1), 3600)],
+    [
+        ("10", 10),
+        ("0.5", 0.5),
+        (3, 3),
+        ("500ms", 0.5),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("2d", 172_800),
+        (dt.timedelta(hours=1), 3600),
+    ],
 )
 def test_durations_are_read_as_people_write_them(text: Any, value: float) -> None:
     assert seconds(text) == value

@@ -166,7 +166,7 @@ async def test_a_child_has_all_of_its_context(tasks: Any) -> None:
     await burst(tasks.app, job)
     *facts, workspace, made = await job.result(timeout=5)
     assert facts == [job.job_id, "decoding", "25.0", "False", "None", "IllegalMove"]
-    assert not Path(workspace).exists()  # noqa: ASYNC240 - at once
+    assert not Path(workspace).exists()
     engine = await tasks.app.engine()
     events = await engine.store.events({job.job_id: 0}, 100)
     first = ["queued", "running", "stage", "progress", "log", "checkpoint", "checkpoint", "retrying"]
@@ -264,7 +264,7 @@ async def program(tasks: Any, tail: str) -> asyncio.subprocess.Process:
     """Start the tasks' module as a program, with some more lines."""
     source = Path(tasks.__file__)
     path = source.with_name("program.py")
-    path.write_text(source.read_text() + tail)  # noqa: ASYNC240 - a small file
+    path.write_text(source.read_text() + tail)
     return await asyncio.create_subprocess_exec(sys.executable, path, stderr=asyncio.subprocess.PIPE)
 
 

@@ -49,7 +49,7 @@ class Task(Generic[P, R]):
 
     async def enqueue_many(self, calls: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """Create a job for each set of arguments, all or none, in one round trip."""
-        definition, options, payload = self.definition, self._options, self.definition.payload
+        definition, options, payload = self.definition, self._for_requester(self._options), self.definition.payload
         return await self._app.enqueue([job_of(definition, payload((), call), options) for call in calls])
 
     def new_job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
@@ -57,4 +57,8 @@ class Task(Generic[P, R]):
         options = self._options
         if named := JOB_OPTIONS & kwargs.keys():
             options = cast("JobOptions", {**options, **{name: kwargs.pop(name) for name in named}})
-        return job_of(self.definition, self.definition.payload(args, kwargs), options)
+        return job_of(self.definition, self.definition.payload(args, kwargs), self._for_requester(options))
+
+    def _for_requester(self, options: JobOptions) -> JobOptions:
+        requester_id = self._app.requester_id
+        return cast("JobOptions", {"requester_id": requester_id, **options}) if requester_id else options

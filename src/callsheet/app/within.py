@@ -92,6 +92,8 @@ class _WithinSqlite(Within):
         from callsheet.store.sqlite.enqueue import enqueue  # noqa: PLC0415
 
         intake.check_batch(jobs)
+        if not self._db.in_transaction and self._db.isolation_level is not None:
+            self._db.execute("BEGIN")  # as sqlite3 itself does before a first write; else RELEASE would commit
         self._db.execute("SAVEPOINT callsheet")
         try:
             answers = enqueue(self._db, jobs, time.time_ns() // 1_000_000)

@@ -26,6 +26,9 @@ def store_from_url(url: str) -> Store:
             from .redis import RedisStore  # noqa: PLC0415
 
             return RedisStore.from_url(url)
+    except ValueError:
+        advice = "write special characters of a password as %2F (/), %40 (@), %3A (:)"
+        raise UnknownStore(f"the URL of this {scheme} store cannot be read; {advice}") from None
     except ModuleNotFoundError as error:
         extra = {
             "sqlite": "libsql",

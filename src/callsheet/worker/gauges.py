@@ -117,8 +117,7 @@ class Gauges:
 
 def claim_age_s(worker: Worker) -> float | None:
     """How long ago the claim loop last had an answer, None before it began."""
-    polled_at: float | None = getattr(getattr(worker, "_shift", None), "polled_at", None)
-    return None if polled_at is None else time.monotonic() - polled_at
+    return None if worker.polled_at is None else time.monotonic() - worker.polled_at
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

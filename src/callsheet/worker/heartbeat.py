@@ -8,6 +8,7 @@ killed from here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -109,13 +110,13 @@ class Heartbeat:
             self._stop_expired()
             wake.clear()
             patience_s = PROMPT_S if self._poked else min(interval_s / 4, 1.0)
-            try:
-                async with asyncio.timeout(patience_s):
-                    await wake.wait()
-            except TimeoutError:
-                continue
-            if not self._stopping:
-                await asyncio.sleep(max(0.0, prompt_at - time.monotonic()))
+            await _wait(wake, patience_s)
+            while time.monotonic() < prompt_at and wake.is_set() and not self._stops():
+                wake.clear()  # poked again so soon: the next beat serves all
+                await _wait(wake, prompt_at - time.monotonic())
+
+    def _stops(self) -> bool:
+        return self._stopping
 
     def _due(self, older_than_s: float) -> list[Run]:
         """Runs whose last extension is old, and those that somebody asked for."""
@@ -162,3 +163,9 @@ class Heartbeat:
         stop: Callable[[Stop], None] = run.request_stop
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(stop, why)
+
+
+async def _wait(event: asyncio.Event, patience_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            await event.wait()

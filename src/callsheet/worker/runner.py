@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .run import Run
 
 READY_POLLS = 3
+MIN_POLL_S = 0.2
 
 
 class Source(Protocol):
@@ -81,8 +82,13 @@ class Worker:
         shift, now = self._shift, time.monotonic()
         if shift is None or self._stopping:
             return False
-        polled = now - shift.polled_at < READY_POLLS * max(1.0, shift.poll_s)
+        polled = now - shift.polled_at < READY_POLLS * max(MIN_POLL_S, shift.poll_s)
         return polled and now - shift.heartbeat.last_beat < max(2.0, shift.lease_s)
+
+    @property
+    def polled_at(self) -> float | None:
+        """When the claim loop last came round, by the monotonic clock; None before it began."""
+        return self._shift.polled_at if self._shift is not None else None
 
     @property
     def runs(self) -> dict[str, Run]:

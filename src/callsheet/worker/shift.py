@@ -66,6 +66,7 @@ class Shift:
         self._engine, self._definitions, self._queues, self._options = engine, definitions, queues, options
         self._ahead = self._done = 0
         self._stopping = asyncio.Event()
+        self._hard = asyncio.Event()
         self._wake = asyncio.Event()
         self._stack = contextlib.AsyncExitStack()
 
@@ -88,6 +89,7 @@ class Shift:
         self._stopping.set()
         self._wake.set()
         if hard:
+            self._hard.set()
             for run in list(self.runs.values()):
                 run.request_stop(Stop.SHUTDOWN)
 
@@ -102,14 +104,14 @@ class Shift:
             except StoreError as error:
                 trouble += 1
                 log.warning("no jobs can be claimed now, trying again: %s", error)
-                await _wait(self._stopping, min(2.0, 0.1 * 2**trouble))
+                await _wait(self._stopping, min(2.0, 0.1 * 2**trouble) * random.uniform(0.5, 1))  # noqa: S311 - jitter
                 continue
             trouble, self.polled_at = 0, time.monotonic()
             if claimed:
                 continue
             if burst and room and not self.runs and not self.flusher.unsettled:
                 return
-            await _wait(self._wake, BURST_POLL_S if burst else self.poll_s)
+            await _wait(self._wake, (BURST_POLL_S if burst else self.poll_s) * random.uniform(0.75, 1))  # noqa: S311 - jitter
 
     async def _claim(self, limit: int) -> int:
         asked_at = time.monotonic()
@@ -205,15 +207,23 @@ class Shift:
         patience_s = seconds(self._options.drain)
         if self.slots.running:
             log.info("draining: %d jobs are running", self.slots.running)
-        if not await self.slots.idle(patience_s):
-            log.warning("%d jobs did not end within %g s and are handed back", self.slots.running, patience_s)
+        await _wait_for_one(self.slots.idle, self._hard, patience_s)
+        if not self.slots.idle.is_set():
+            log.warning("%d jobs are handed back", self.slots.running)
             self.stop(hard=True)
-            await self.slots.idle(seconds(self._options.grace) + 1.0)
+            await _wait(self.slots.idle, seconds(self._options.grace) + 1.0)
         await self.flusher.drain()
 
 
 async def _wait(event: asyncio.Event, patience_s: float) -> None:
-    """For an event, but not longer than a jittered patience."""
+    """For an event, but not longer than that."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience_s * random.uniform(0.75, 1.0)):  # noqa: S311 - jitter
+        async with asyncio.timeout(patience_s):
             await event.wait()
+
+
+async def _wait_for_one(one: asyncio.Event, other: asyncio.Event, patience_s: float) -> None:
+    """For the first of two events."""
+    waits = [asyncio.create_task(_wait(event, patience_s)) for event in (one, other)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    await end(*waits)

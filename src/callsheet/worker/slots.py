@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from callsheet.engine.telemetry import attempt_span, tracing
 from callsheet.kernel import commands
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError
@@ -35,9 +36,9 @@ SLICE_S = 0.002
 
 
 class Slots:
-    """Runs what waits in `line`, at most `concurrency` at once. `freed` is called whenever a slot has become free,
-    `given_up` for a run that ended without a word to the store: its claim was lost.
+    """Runs what waits in `line`, at most `concurrency` at once.
 
+    `freed` is called whenever a slot has become free, `given_up` for a run that ended without a word to the store.
     A slot is a task that takes one job after another, so that short jobs cost no task each. The first slot starts the
     second when more is waiting, the second the third: functions that never wait are served by one slot alone.
     """
@@ -61,14 +62,14 @@ class Slots:
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = Threads()
         self._processes = Processes()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self.idle = asyncio.Event()
+        self.idle.set()
 
     def fill(self) -> None:
         """Open a slot if something waits and one is free."""
         if self._line and self.running < self._options.concurrency:
             self.running += 1
-            self._idle.clear()
+            self.idle.clear()
             task = self._loop.create_task(self._serve())
             self._tasks.add(task)
             task.add_done_callback(self._closed)
@@ -79,23 +80,27 @@ class Slots:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a slot broke and is opened anew", exc_info=error)
         if not self.running:
-            self._idle.set()
+            self.idle.set()
         self.fill()
         self._freed()
 
-    async def _serve(self) -> None:
+    async def _serve(self) -> None:  # noqa: C901 - every job passes through here, and each call would cost it
         """Take jobs until none waits. A job that left context variables behind ends the slot with them."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - we are in one
         clean, yielded_at = contextvars.copy_context(), time.monotonic()
-        told = log.isEnabledFor(logging.INFO)
+        told, traced = log.isEnabledFor(logging.INFO), tracing()
         if len(self._line) > 1:
             self.fill()
         while self._line:
             run = self._line.popleft()[1]
             run.task = task
             try:
-                if told or run.stopped or (run.definition is not None and not run.definition.simple):
+                if traced:
+                    with attempt_span(run.job) as span:
+                        await self._attempt(run, told=told)
+                        span.ended(run.outcome)
+                elif told or run.stopped or (run.definition is not None and not run.definition.simple):
                     await self._attempt(run, told=told)
                 elif (settlement := await attempt(run, None, self._elsewhere)) is not None:
                     if run.stopped:
@@ -116,15 +121,6 @@ class Slots:
                 self._freed()
                 await asyncio.sleep(0)
                 yielded_at = now
-
-    async def idle(self, patience_s: float) -> bool:
-        """Wait until nothing runs; False when that took too long."""
-        try:
-            async with asyncio.timeout(patience_s):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def close(self) -> None:
         """Let go of threads and processes; a thread that hangs is left behind."""

@@ -1,0 +1,48 @@
+"""Guards of the worker: what keeps a run that has lost its claim from doing harm, and a drain from losing work."""
+
+from __future__ import annotations
+
+from tests.mutations.guard import Guard
+
+
+def worker(name: str, file: str, before: str, after: str, test: str) -> Guard:
+    return Guard("kernel", name, f"worker/{file}", before, after, f"tests/worker/{test}")
+
+
+WORKER = [
+    worker(
+        "work stops when the lease runs out",
+        "heartbeat.py",
+        "if run.expires_at < now and run.stop is not Stop.LOST:",
+        "if False:",
+        "test_leases.py -k own_clock",
+    ),
+    worker(
+        "a job claimed again stops its first run",
+        "shift.py",
+        "                runs[job.job_id].request_stop(Stop.LOST)\n",
+        "                pass\n",
+        "test_stopping.py -k lost_claim",
+    ),
+    worker(
+        "an outcome waits for the store",
+        "flush.py",
+        "if time.monotonic() > until:",
+        "if True:",
+        "test_leases.py -k outcome_waits",
+    ),
+    worker(
+        "context variables end with their job",
+        "slots.py",
+        "if contextvars.copy_context() != clean:",
+        "if False:",
+        "test_context.py -k context_variables",
+    ),
+    worker(
+        "programs die with their attempt",
+        "children.py",
+        "os.killpg(pid, signal.SIGKILL)",
+        "pass",
+        "test_stopping.py -k programs",
+    ),
+]
