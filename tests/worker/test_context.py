@@ -13,8 +13,9 @@ import pytest
 from callsheet import Callsheet, Context, Fatal, RetryPolicy
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.retry import Backoff
+from callsheet.store.protocol import ClaimRequest
 
-from .conftest import events_of, working
+from .conftest import events_of, until, working
 
 AT_ONCE = RetryPolicy(backoff=Backoff(table_ms=(0,)))
 
@@ -40,11 +41,27 @@ async def test_progress_stages_and_lines_are_events_in_order(app: Callsheet) -> 
     await app.worker().run(burst=True)
     assert [await job.result() for job in jobs] == [60.5, 60.5]
     assert await events_of(app, jobs[0].id) == [
-        "queued", "running", "stage", "progress", "progress", "progress", "log", "done",
+        "queued", "running", "stage", "progress", "progress", "log", "done",
     ]  # fmt: skip
     assert await events_of(app, jobs[1].id) == ["queued", "running", "stage", "progress", "log", "done"]
     progress = [e.progress async for e in jobs[0].events()]
     assert progress == sorted(progress)
+
+
+async def test_a_task_may_report_as_often_as_it_likes(small: Callsheet) -> None:
+    @small.task
+    def busy(ctx: Context) -> str:
+        for i in range(10_000):
+            last = ctx.progress(i / 100)
+        last.wait(10)
+        return "told"
+
+    job = await busy.enqueue()
+    await small.worker().run(burst=True)
+    assert await job.result() == "told"
+    reports = [e.progress async for e in job.events() if e.type == "progress"]
+    assert len(reports) < 5_000
+    assert reports[-1] == 99.99
 
 
 async def test_progress_that_is_no_number_is_refused_in_the_task(small: Callsheet) -> None:
@@ -134,6 +151,27 @@ async def test_a_workspace_is_private_and_goes_with_its_attempt(small: Callsheet
     assert not any(folder.exists() for folder in seen)
     assert list(root.iterdir()) == []
     assert canary.read_text() == "alive"
+
+
+async def test_workspaces_of_killed_workers_are_cleared_away_and_nothing_else(small: Callsheet, tmp_path: Path) -> None:
+    @small.task
+    async def work() -> None: ...
+
+    done, waiting = await work.enqueue(), await work.enqueue(delay="1h")
+    engine = await small.engine()
+    (running,) = await engine.claim(ClaimRequest("another", limit=1))
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    held, lost = root / f"{running.job_id}.1", root / f"{waiting.id}.3"
+    stranger, foreign = root / "notes", root / "01900000-0000-7000-8000-00000000ffff.1"
+    for folder in (held, lost, stranger, foreign):
+        (folder / "inner").mkdir(parents=True)
+    async with working(small, workspaces=root):
+        await until(lambda: not lost.exists())
+    assert running.job_id == done.id
+    assert held.exists()
+    assert stranger.exists()
+    assert foreign.exists()  # a job of some other store
 
 
 async def test_a_workspace_root_that_others_may_write_is_refused(small: Callsheet, tmp_path: Path) -> None:

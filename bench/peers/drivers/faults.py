@@ -110,19 +110,21 @@ async def _woken(peer: Peer, options: argparse.Namespace, *, after_the_end: bool
             return "n/a", "W1 did not start the job"
         stage.send("W1", signal.SIGSTOP)
         await stage.hire("W2")
-        if await stage.noted("start", "W2", options.patience) is None:
+        taken = await stage.noted("start", "W2", options.patience)
+        if taken is None:
             return "not recovered", f"W2 did not get the job within {options.patience:.0f} s"
         if after_the_end and await stage.noted("end", "W2", sleep + 30) is None:
             return "n/a", "W2 did not end the job"
         await asyncio.sleep(SETTLE_S)
         before = await peer.state()
         stage.send("W1", signal.SIGCONT)
-        ended = await stage.noted("end", "W1", sleep)
+        rest = sleep if after_the_end else taken + sleep - time.time() - 3 * SETTLE_S
+        ended = await stage.noted("end", "W1", rest)
         await asyncio.sleep(SETTLE_S)
         now = await peer.state()
         if not after_the_end and await stage.noted("end", "W2", 0.05) is not None:
             return "n/a", "W2 had ended already"
-    said = "W1's handler ran to its end" if ended else "W1's handler was ended before its end"
+    said = "W1's handler ran to its end" if ended else "W1's handler did not come to its end"
     return ("no" if before == now else "yes"), f"{said}; {before} → {now}"
 
 

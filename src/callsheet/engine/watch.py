@@ -77,7 +77,8 @@ class Watch:
         while True:
             try:
                 async for hint in self._store.hints():
-                    self._named |= self._watchers.keys() if hint == Hint() else hint.jobs & self._watchers.keys()
+                    anyone = hint == Hint() or "*" in hint.jobs
+                    self._named |= self._watchers.keys() if anyone else hint.jobs & self._watchers.keys()
                     if self._named:
                         self._look.set()
             except StoreError as error:

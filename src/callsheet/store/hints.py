@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 MAX_NAMES = 1_000
+ANY_JOB = frozenset({"*"})
 
 
 class Hints:
@@ -52,8 +53,10 @@ class _Receiver:
 
 
 def merged(a: Hint, b: Hint) -> Hint:
-    """One hint for two; an empty one, or one that would name too much, stands for anything."""
+    """One hint for two; one that would name too much stands for more."""
     if a == Hint() or b == Hint():
         return Hint()
-    both = Hint(a.queues | b.queues, a.jobs | b.jobs)
-    return Hint() if len(both.queues) + len(both.jobs) > MAX_NAMES else both
+    queues, jobs = a.queues | b.queues, a.jobs | b.jobs
+    if len(queues) > MAX_NAMES:
+        return Hint()
+    return Hint(queues, ANY_JOB if len(jobs) > MAX_NAMES or "*" in jobs else jobs)

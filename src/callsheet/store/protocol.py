@@ -104,7 +104,7 @@ class Document(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """A lossy wake-up: something may have changed. Empty sets mean anything."""
+    """A lossy wake-up: something may have changed. Empty sets mean anything; `*` among the jobs means any job."""
 
     queues: frozenset[str] = frozenset()
     jobs: frozenset[str] = frozenset()

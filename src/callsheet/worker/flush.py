@@ -60,6 +60,11 @@ class Flusher:
         if run.sending:
             if run.outbound is None:
                 run.outbound = deque()
+            if run.outbound and _overtakes(settlement, run.outbound[-1][0]):
+                self.unsettled -= 1
+                _, earlier = run.outbound.pop()
+                if written is not None:
+                    written.instead_of = earlier
             run.outbound.append((settlement, written))
             return
         run.sending = True
@@ -165,6 +170,13 @@ class Flusher:
             if written is not None:
                 written.end(_stale(run))
         self._lost(run)
+
+
+def _overtakes(later: Settlement, earlier: Settlement) -> bool:
+    """True when progress has gone on before the last was written: a task may report as often as it likes."""
+    return (
+        later.event is not None and earlier.event is not None and later.event.type == earlier.event.type == "progress"
+    )
 
 
 def _stale(run: Run) -> StaleClaim:

@@ -44,13 +44,14 @@ class Sends(Protocol):
 class Written:
     """A write on its way: await it, or `wait()` for it in a thread, to know that it is committed; or do neither."""
 
-    __slots__ = ("_event", "_future", "_loop")
+    __slots__ = ("_event", "_future", "_loop", "instead_of")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._future: asyncio.Future[None] = loop.create_future()
         self._future.add_done_callback(_heard)
         self._event = threading.Event()
+        self.instead_of: Written | None = None
 
     def __await__(self) -> Any:
         return asyncio.shield(self._future).__await__()
@@ -69,6 +70,8 @@ class Written:
             else:
                 self._future.set_exception(error)
         self._event.set()
+        if self.instead_of is not None:
+            self.instead_of.end(error)
 
 
 def _heard(future: asyncio.Future[None]) -> None:

@@ -20,6 +20,7 @@ from callsheet.engine.housekeeping import Housekeeping
 from callsheet.kernel import commands
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.kernel.job import Status
 from callsheet.store.protocol import ClaimRequest, Hint
 from callsheet.store.tasks import end
 
@@ -27,6 +28,7 @@ from .flush import Flusher
 from .heartbeat import Heartbeat
 from .run import Run, Stop
 from .slots import Slots
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
@@ -74,7 +76,8 @@ class Shift:
         if self._options.housekeeping:
             await self._stack.enter_async_context(Housekeeping(self._engine))
         await self._stack.enter_async_context(self.heartbeat)
-        self._stack.push_async_callback(end, asyncio.create_task(self._listen()), asyncio.create_task(self._tick()))
+        beside = [self._listen(), self._tick(), self._clear_away()]
+        self._stack.push_async_callback(end, *map(asyncio.create_task, beside))
         log.info("worker %s serves %s", self._options.worker_id, ", ".join(self._queues))
         return self
 
@@ -173,7 +176,8 @@ class Shift:
                     anything = hint == Hint()
                     if anything or hint.queues & mine:
                         self._wake.set()
-                    self.heartbeat.poke(set(self.runs) if anything else {i for i in hint.jobs if i in self.runs})
+                    mine_too = anything or "*" in hint.jobs
+                    self.heartbeat.poke(set(self.runs) if mine_too else {i for i in hint.jobs if i in self.runs})
             except StoreError as error:
                 log.debug("hints are away, the queues are polled: %s", error)
             await asyncio.sleep(self.poll_s)
@@ -190,6 +194,17 @@ class Shift:
             elif self.line and time.monotonic() - self.line[0][0] > STALE_AFTER_S:
                 self._ahead = 0
                 self._hand_back()
+
+    async def _clear_away(self) -> None:
+        """Remove the workspaces of attempts that are over: their worker was killed."""
+        found = await asyncio.to_thread(Workspace.found_in, self._options.workspaces)
+        try:
+            jobs = await self._engine.store.get([folder.claim.job_id for folder in found]) if found else []
+        except StoreError:
+            return  # another worker, another time
+        for folder, job in zip(found, jobs, strict=True):
+            if job is not None and (job.status is not Status.RUNNING or job.claim != folder.claim):
+                await asyncio.to_thread(folder.remove)
 
     def _hand_back(self) -> None:
         """Release what has not begun; it costs no attempt."""

@@ -9,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import stat
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.intake import IS_UUID
-
-if TYPE_CHECKING:
-    from callsheet.kernel.job import Claim
+from callsheet.kernel.job import Claim
 
 log = logging.getLogger("callsheet.worker")
+_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\d{1,9}").fullmatch
 
 
 class Workspace(NamedTuple):
@@ -37,7 +37,7 @@ class Workspace(NamedTuple):
             raise StoreError("this system cannot remove folders without following links; workspaces are off")
         if not IS_UUID(claim.job_id):
             raise StoreError(f"{claim.job_id!r} is no job id, so no folder is named by it")
-        root = root or Path(tempfile.gettempdir(), f"callsheet-{os.getuid()}")
+        root = root or _default_root()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
@@ -45,6 +45,21 @@ class Workspace(NamedTuple):
         workspace = cls(root, f"{claim.job_id}.{claim.claim_version}")
         workspace.path.mkdir(mode=0o700)
         return workspace
+
+    @classmethod
+    def found_in(cls, root: Path | None) -> list[Self]:
+        """The folders there are, of this worker, of others, and of those that were killed."""
+        root = root or _default_root()
+        try:
+            return [cls(root, entry.name) for entry in os.scandir(root) if _NAME(entry.name)]
+        except OSError:
+            return []
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that it was made for."""
+        job_id, _, version = self.name.partition(".")
+        return Claim(job_id, int(version))
 
     @property
     def path(self) -> Path:
@@ -61,3 +76,7 @@ class Workspace(NamedTuple):
             log.warning("workspace %s could not be removed: %s", self.path, error)
         finally:
             os.close(root)
+
+
+def _default_root() -> Path:
+    return Path(tempfile.gettempdir(), f"callsheet-{os.getuid()}")

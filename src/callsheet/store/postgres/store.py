@@ -57,7 +57,6 @@ class PostgresStore:
             raise
         lost = "" if fsync == "on" else ", fsync=off: a crash of the server loses data"
         self.durability = f"PostgreSQL {version.split()[0]}, synchronous_commit={commit}{lost}"
-        self._wire.start()
         return self
 
     async def close(self) -> None:
@@ -165,6 +164,7 @@ class PostgresStore:
 
     async def hints(self) -> AsyncIterator[Hint]:
         """In-process at once; from other processes by LISTEN, or every 250 ms where that is not to be had."""
+        self._wire.start()
         async for hint in self._wire.local.receive():
             yield hint
 

@@ -14,7 +14,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.errors import StoreError
-from callsheet.store.hints import Hints, merged
+from callsheet.store.hints import ANY_JOB, Hints, merged
 from callsheet.store.protocol import Hint
 from callsheet.store.queries import Queries
 from callsheet.store.tasks import end
@@ -49,8 +49,9 @@ class Wire:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to listen, for ever, in the background."""
-        self._task = asyncio.create_task(self._run(), name="callsheet-hints")
+        """Begin to listen, for ever, in the background; does nothing when it has begun."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="callsheet-hints")
 
     async def stop(self) -> None:
         """Stop listening. May be called twice."""
@@ -60,6 +61,7 @@ class Wire:
 
     def send(self, hint: Hint) -> None:
         """Wake this process now and the others soon."""
+        self.start()
         self.local.send(hint)
         self._outgoing = hint if self._outgoing is None else merged(self._outgoing, hint)
         self._wake.set()
@@ -103,9 +105,9 @@ class Wire:
         await asyncio.sleep(self._quiet_until - time.monotonic())
         self._wake.clear()
         hint, self._outgoing = self._outgoing or Hint(), None
-        many = len(hint.queues) + len(hint.jobs) > MANY
+        many = len(hint.jobs) > MANY or "*" in hint.jobs
         self._quiet_until = time.monotonic() + (MANY_COALESCE_S if many else COALESCE_S)
-        await session.fetch(Q.notify, self._written(Hint() if many else hint), timeout=KEEPALIVE_S)
+        await session.fetch(Q.notify, self._written(Hint(hint.queues, ANY_JOB) if many else hint), timeout=KEEPALIVE_S)
 
     def _written(self, hint: Hint) -> str:
         text = json.dumps([self._name, sorted(hint.queues), sorted(hint.jobs)], separators=(",", ":"))

@@ -35,7 +35,8 @@ Ours:
     jobs:counts               HASH    `status:queue` to how many jobs
     jobs:paused               SET     paused queues
     job:{id}:attempts         LIST    ended attempts: claim_version, attempt, started_at, ended_at, outcome,
-                                      worker_id, error, joined by the byte 31
+                                      worker_id, error, joined by the byte 31; without the last one when the hash
+                                      has `outcome`
     job:{id}:checkpoints      HASH    results of completed steps
     job:{id}:dependents       ZSET    jobs that wait for this one, by seq
     job:{id}:outbox           ZSET    the job's outbox events by seq
@@ -57,8 +58,9 @@ its `created_ts`, `updated_ts`). A field at its default is absent or empty. Defa
 `attempt_count` is `claim_version`, `started_at` and `heartbeat_at` are `attempt_started_at`. Four fields tell of a
 running job only and are left as they are when it moves on: `lease_expires_at`, `heartbeat_at`, `attempt_started_at`,
 `msg`; `held` tells of a queued job only. Beside these: `seq` (15 digits; absent until we first touch a foreign job),
-`msg` (the present message), `dead` (`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for
-this one), `rare` (`1`: settle must look at the fields that most jobs do not have).
+`msg` (the present message), `outcome` (`succeeded`: that of the last attempt, which the hash alone tells of), `dead`
+(`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for this one), `rare` (`1`: settle must
+look at the fields that most jobs do not have).
 """
 
 from __future__ import annotations

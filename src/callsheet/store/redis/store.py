@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import Outcome, Status
 from callsheet.store.hints import Hints
 from callsheet.store.protocol import Backlog, Beat, Document, Enqueued, Hint, JobPage, Remembered, Settled
 from callsheet.store.rows import running_attempt
@@ -176,8 +176,12 @@ class RedisStore:
         """See the protocol."""
         with translated():
             rows = await self._client.redis.lrange(self._keys.job(job_id, "attempts"), 0, -1)
+        (found,) = await self._client.hashes([self._keys.job(job_id)])
         (job,) = await self.get([job_id])
         running = [running_attempt(job)] if job is not None and job.started else []
+        if job is not None and job.status is Status.SUCCEEDED and found.get("outcome"):
+            begun = running_attempt(job)._replace(started_at=int(found["attempt_started_at"]))
+            running = [begun._replace(ended_at=job.ended_at, outcome=Outcome.SUCCEEDED)]
         return [attempt_of(job_id, row) for row in rows] + running
 
     async def checkpoints(self, job_id: str) -> dict[str, Json]:

@@ -105,14 +105,15 @@ local function hint_queue(name)
   end
 end
 
--- A message that would name too much stands for anything.
+-- Many jobs are told of as `*`, any of them; too many queues as anything.
 local function publish()
   local queues, jobs = #hinted, #hinted_jobs
   if queues + jobs == 0 then return end
   local message = '{}'
-  if queues + jobs <= 1000 then
+  if queues <= 150 then
     local names = {}
     for i = 1, queues do names[i] = hinted[i] end
+    if jobs > 150 then hinted_jobs = {'*'} end
     message = cjson.encode({queues = queues > 0 and names or nil, jobs = jobs > 0 and hinted_jobs or nil})
   end
   call('PUBLISH', CHANNEL, message)

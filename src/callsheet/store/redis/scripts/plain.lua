@@ -1,5 +1,6 @@
 -- The short way of most settlements: a plain job succeeds in the attempt that its claim began. Needs lib and move.
--- It leaves the same as the long way, which takes 8 µs more of 40.
+-- It leaves the same as the long way, but that the attempt is not written apart: `outcome` in the hash says that all
+-- of it is there already (a call less, and a key less for every job).
 
 local streams = {}
 local function is_plain_success(s, v)
@@ -11,9 +12,9 @@ local function succeed_plainly(s, key, v)
   local id, queue, at, seq, progress = s.id, v[12] or 'default', at_least(v[6]), NEXT[v[4] or '1'], v[7] or '0'
   if s.progress ~= '' and tonumber(s.progress) > tonumber(progress) then progress = s.progress end
   local ms = emit(id, at, seq, progress, s.type, s.step, s.data)
-  call('HSET', key, 'status', 'done', 'updated_ts', at, 'result', s.result, 'progress', progress, 'event_seq', seq)
+  call('HSET', key, 'status', 'done', 'updated_ts', at, 'result', s.result, 'progress', progress, 'event_seq', seq,
+    'outcome', s.outcome)
   if ms ~= at then call('HSET', key, 'event_ms', ms) end
-  end_attempt(s, v[8] or v[2], v[3], v[9], at)
   local line = queue .. (v[13] or '')
   local stream = streams[line] or stream_of(queue, v[13])
   streams[line] = stream

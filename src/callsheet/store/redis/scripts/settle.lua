@@ -47,6 +47,8 @@ end
 
 local function repeated(s)
   if s.outcome == '' then return STALE end
+  local ended = call('HMGET', job_key(s.id), 'status', 'claim_version', 'outcome')
+  if ended[1] == 'done' and ended[2] == s.version and ended[3] == s.outcome then return REPEATED end
   for _, row in ipairs(call('LRANGE', job_key(s.id) .. ':attempts', 0, -1)) do
     local version, outcome = string.match(row, '^(%d+)\31%d+\31%d+\31%d+\31([^\31]*)\31')
     if version == s.version then return outcome == s.outcome and REPEATED or STALE end
