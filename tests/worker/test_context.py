@@ -157,7 +157,7 @@ async def test_workspaces_of_killed_workers_are_cleared_away_and_nothing_else(sm
     @small.task
     async def work() -> None: ...
 
-    done, waiting = await work.enqueue(), await work.enqueue(delay="1h")
+    done, waiting = await work.enqueue(), await work.options(delay="1h").enqueue()
     engine = await small.engine()
     (running,) = await engine.claim(ClaimRequest("another", limit=1))
     root = tmp_path / "root"
