@@ -131,6 +131,13 @@ async def test_a_settle_finds_its_jobs_by_primary_key(session: Any) -> None:
     assert read_much(nodes, 100) == []
 
 
+async def test_successes_find_their_jobs_by_primary_key(session: Any) -> None:
+    ids = [row[0] for row in await session.fetch("SELECT job_id FROM inbox_jobs WHERE status = 'running' LIMIT 100")]
+    nodes = await explain(session, Q.succeed, T0, ids, [0], ["null"], [""])
+    assert {"inbox_jobs_pkey"} == indexes(nodes)
+    assert read_much(nodes, 100) == []
+
+
 @pytest.mark.parametrize(
     ("verb", "parameters", "index", "most"),
     [
