@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +85,31 @@ async def test_work_stops_when_the_lease_runs_out_by_the_workers_own_clock(
         assert stopped[0] < 3
         outage.on = False
         assert await job.result(timeout=20) == "again"
+
+
+async def test_a_full_disk_loses_nothing(small: Callsheet) -> None:
+    go = asyncio.Event()
+
+    @small.task
+    async def work(n: int) -> int:
+        await go.wait()
+        return n
+
+    jobs = await work.enqueue_many([{"n": n} for n in range(20)])
+    wal = Path(small.database_url.removeprefix("sqlite:///") + "-wal")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with working(small, concurrency=10, lease=20.0) as worker:
+        await until(lambda: worker.slots_busy == 10)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, hard))  # writes now fail as on a full disk
+            go.set()
+            with pytest.raises(StoreUnavailable, match="SQLite cannot serve now"):
+                await work.enqueue(n=99)
+            await until(lambda: worker.unsettled == 10)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert [await job.result(timeout=20) for job in jobs] == list(range(20))
+    assert {(await job.get()).claim_version for job in jobs} == {1}
 
 
 async def test_a_claim_loop_goes_on_after_trouble(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
