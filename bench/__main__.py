@@ -1,4 +1,4 @@
-"""`python -m bench [store flat held_xmin cost report] [--only redis] [--quick]`: measure, then write RESULTS.md.
+"""`python -m bench [store flat held_xmin cost peers report] [--only redis] [--quick]`: measure, then write RESULTS.md.
 
 A section that fails is told at once, leaves no figures, and makes the exit code 1; the others still run.
 """
@@ -6,6 +6,7 @@ A section that fails is told at once, leaves no figures, and makes the exit code
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 import traceback
@@ -32,6 +33,7 @@ class Section(NamedTuple):
 
 
 KINDS = ("sqlite", "postgres", "redis")
+PEERS = "peers"
 SECTIONS = {
     "store": Section(store.measure, KINDS),
     "flat": Section(flat.measure, ("sqlite", "postgres")),
@@ -42,7 +44,7 @@ SECTIONS = {
 
 def main() -> int:
     options = _options()
-    names = options.names or [*SECTIONS]
+    names = options.names or [*SECTIONS, PEERS]
     began = time.perf_counter()
     asked = [
         (name, kind)
@@ -50,12 +52,14 @@ def main() -> int:
         for kind in section.kinds
         if name in names and options.only in (None, kind)
     ]
-    if names != ["report"] and not asked:
+    if not asked and PEERS not in names and names != ["report"]:
         sys.exit(f"{', '.join(names)} has nothing to measure on {options.only}")
     try:
         failed = [f"{name} {kind}" for name, kind in asked if not _run(name, kind, quick=options.quick)]
     finally:
         places.stop()
+    if PEERS in names and not _run_peers(options.only, quick=options.quick):
+        failed.append(PEERS)
     report.write()
     say(f"RESULTS.md written, {time.perf_counter() - began:.0f} s in all")
     if failed:
@@ -66,14 +70,23 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the stores on this machine.")
     parser.add_argument(
-        "names", nargs="*", metavar="name", help=f"{', '.join(SECTIONS)}, report; all when none is given"
+        "names", nargs="*", metavar="name", help=f"{', '.join(SECTIONS)}, {PEERS}, report; all when none is given"
     )
     parser.add_argument("--only", choices=KINDS, help="one kind of store")
-    parser.add_argument("--quick", action="store_true", help="small sizes: at most 3 minutes in all")
+    parser.add_argument("--quick", action="store_true", help="small sizes: some minutes in all")
     options = parser.parse_args()
-    if unknown := set(options.names) - {*SECTIONS, "report"}:
+    if unknown := set(options.names) - {*SECTIONS, PEERS, "report"}:
         parser.error(f"no bench is called {', '.join(sorted(unknown))}")
     return options
+
+
+def _run_peers(only: str | None, *, quick: bool) -> bool:
+    """Measure other queues beside ours, in a process of its own; False when that failed."""
+    command = [sys.executable, "-m", "bench.peers"]
+    command += ["--store", only] if only else []
+    command += ["--quick"] if quick else []
+    say("peers: each in an environment of its own, in turns with Callsheet")
+    return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 
 def _run(name: str, kind: str, *, quick: bool) -> bool:

@@ -56,11 +56,9 @@ WITH clock AS MATERIALIZED (
         heartbeat_at = NULL, attempt_started_at = NULL, ended_at = now, updated_at = now, event_seq = 3, event_ms = now
     FROM unnest($1::uuid[], $2::integer[], $3::text[]) AS a (job_id, claim_version, result), clock
     WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 'running'
-    RETURNING j.job_id, j.claim_version, j.worker_id, j.started_at, j.ended_at
-), noted AS (
-    INSERT INTO job_events SELECT job_id, 3, ended_at, 'done', '', 100, '{}' FROM ended
+    RETURNING j.job_id, j.ended_at
 )
-INSERT INTO job_attempts SELECT job_id, claim_version, 1, worker_id, started_at, ended_at, 'succeeded', NULL FROM ended
+INSERT INTO job_events SELECT job_id, 3, ended_at, 'done', '', 100, '{}' FROM ended
 """
 SETTINGS = {
     "jit": "off",

@@ -68,7 +68,6 @@ for i = 1, #ARGV, 4 do
     redis.call('HSET', key, 'status', 'done', 'progress', '100', 'result', ARGV[i + 3], 'ended_at', now, 'updated_ts', now,
       'lease_expires_at', '')
     redis.call('XADD', key .. ':events', now .. '-3', 'type', 'done', 'ts', now, 'step', '', 'data', '{}', 'progress', '0')
-    redis.call('RPUSH', key .. ':attempts', version .. ' ' .. job[3] .. ' ' .. job[4] .. ' ' .. now .. ' succeeded')
     messages[#messages + 1] = ARGV[i + 2]
     leases[#leases + 1] = id
     ended[#ended + 1] = now

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import PAYLOAD, kept
+from bench.peers import report as peers
 from bench.places import POSTGRES_SETTINGS, REDIS_SETTINGS
 
 TARGET = Path(__file__).parent / "RESULTS.md"
@@ -29,9 +30,11 @@ Row = Sequence[object]
 
 def write() -> None:
     """Render all results that are there."""
-    results = kept()
-    parts = ["# What the stores do", _intro(results), *_environment(results)]
-    parts += ["## How to read this", READING.strip()]
+    results = {name: result for name, result in kept().items() if name != "peers"}
+    parts = ["# What it does, measured", _intro(results), *_environment(results)]
+    if beside := peers.sections():
+        parts += ["![Jobs a second and idle pick-up beside other queues](peers.png)", beside]
+    parts += ["## The stores alone: how to read the rest", READING.strip()]
     for title, prefix, render in (
         ("Throughput beside hand-written loops", "store-", _store),
         ("Claims in a full store", "flat-", _flat),

@@ -154,6 +154,6 @@ def test_the_command_line_says_what_is_wrong_in_one_line() -> None:
         text=True,
         check=False,
     )
-    assert run.returncode == 1
+    assert run.returncode == 2
     assert run.stderr.startswith("callsheet: no store for scheme 'mysql'")
     assert "Traceback" not in run.stderr
