@@ -225,6 +225,17 @@ def peak_rss_mb(pid: int | str = "self") -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
+def family(pid: int) -> list[int]:
+    """The process and all below it."""
+    try:
+        children = [
+            child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+        ]
+    except OSError:
+        return []
+    return [pid, *(below for child in children for below in family(int(child)))]
+
+
 def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("scenario", choices=("drain", "latency", "steady", "kill", "zombie", "worker"))

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import Peer
+from common import Peer, family
 
 UP_S = 30.0
 SETTLE_S = 1.0
@@ -46,8 +46,10 @@ class Scene:
         return True
 
     def send(self, name: str, number: signal.Signals) -> float:
-        """Signal the worker and all its children; when that was."""
-        os.killpg(self._workers[name].pid, number)
+        """Signal the worker and all below it, also those in groups of their own; when that was."""
+        for pid in family(self._workers[name].pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
         return time.time()
 
     async def noted(self, word: str, name: str, seconds: float) -> float | None:
@@ -61,9 +63,9 @@ class Scene:
         return None
 
     def close(self) -> None:
-        for worker in self._workers.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(worker.pid, signal.SIGKILL)
+        for name, worker in self._workers.items():
+            if worker.poll() is None:
+                self.send(name, signal.SIGKILL)
             worker.wait()
 
 

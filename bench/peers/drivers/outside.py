@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import LINE, Peer, peak_rss_mb
+from common import LINE, Peer, family, peak_rss_mb
 
 
 class OutsidePeer(Peer):
@@ -43,7 +43,8 @@ class OutsidePeer(Peer):
             if self._child.poll() is not None:
                 return
             await asyncio.sleep(0.1)
-        os.killpg(self._child.pid, signal.SIGKILL)
+        for pid in self._family():
+            os.kill(pid, signal.SIGKILL)
         self._child.wait()
 
     @property
@@ -69,11 +70,7 @@ class OutsidePeer(Peer):
         return self._rss_mb
 
     def _family(self) -> list[int]:
-        """The worker and its children: a pool of processes may be one."""
-        if self._child is None:
-            return []
-        pid = self._child.pid
-        return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+        return family(self._child.pid) if self._child else []
 
     def _lines(self) -> list[bytes]:
         return self._tally.read_bytes().splitlines()

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""taskiq with taskiq-redis' RedisStreamBroker (the one that acknowledges), no result backend, uvloop, 100 jobs at once.
+# ruff: noqa: ANN202
 
 It has no bulk enqueue: 200 single ones are awaited together. Acknowledged entries are not deleted by the broker; a
 stream's length is bounded by `maxlen` only, which is left off, since it may cut jobs that nobody has read.
@@ -25,27 +25,27 @@ class Taskiq(Peer):
     packages = ("taskiq", "taskiq-redis", "redis", "hiredis", "uvloop")
 
     async def open(self) -> None:
-        recovery = {"idle_timeout": 10_000, "unacknowledged_lock_timeout": 5.0, "xread_block": 500}
-        self._broker = RedisStreamBroker(
-            self.url,
-            consumer_id="0",
-            max_connection_pool_size=None if self.options.journal else 50,
-            **(recovery if self.options.journal else {}),
-        )
-        if self.options.scenario == "zombie" or self.options.journal:
-            self._broker = self._broker.with_result_backend(RedisAsyncResultBackend(self.url))
         self._redis = Redis.from_url(self.url)
         self._last = None
+        self._broker, self._job = await self._made()
 
-        @self._broker.task(task_name="job")
+    async def _made(self):
+        recovery = {"idle_timeout": 10_000, "unacknowledged_lock_timeout": 5.0, "xread_block": 500}
+        broker = RedisStreamBroker(
+            self.url, consumer_id="0", max_connection_pool_size=50, **(recovery if self.options.journal else {})
+        )
+        if self.options.scenario == "zombie" or self.options.journal:
+            broker = broker.with_result_backend(RedisAsyncResultBackend(self.url))
+
+        @broker.task(task_name="job")
         async def job(stamp: float = 0.0) -> int | None:
             if self.pausing:
                 await self.pause()
             self.hit(stamp)
             return self.result()
 
-        self._job = job
-        await self._broker.startup()
+        await broker.startup()
+        return broker, job
 
     async def bulk(self, count: int) -> None:
         for _ in range(0, count, TOGETHER):
@@ -55,11 +55,13 @@ class Taskiq(Peer):
         self._last = await self._job.kiq(stamp)
 
     async def start(self) -> None:
-        self._running = asyncio.create_task(run_receiver_task(self._broker, max_async_tasks=100, max_prefetch=100))
+        worker, _ = await self._made()
+        self._running = asyncio.create_task(run_receiver_task(worker, max_async_tasks=100, max_prefetch=100))
 
     async def stop(self) -> None:
         self._running.cancel()
         await asyncio.wait([self._running], timeout=10)
+        await asyncio.sleep(2.5 if self.options.rounds > 1 else 0)  # until its blocked read has ended
 
     async def left(self) -> int:
         group = (await self._redis.xinfo_groups("taskiq"))[0]

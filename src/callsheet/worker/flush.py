@@ -1,7 +1,8 @@
 """Grouped writes: what runs have to say goes out in batches, at once when the worker is idle.
 
-Two batches may be on their way at a time, never with two writes of one run, so its writes stay in order. A store that
-is away is waited for as long as the lease lasts: a settlement that was applied before answers REPEATED.
+One batch is on its way at a time, with one write of a run, so its writes stay in order; the next gathers meanwhile (two
+at a time were no faster). A store that is away is waited for as long as the lease lasts: a settlement that was applied
+before answers REPEATED.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.worker")
 BATCH = 500
 ENOUGH = 200
-MUCH = 300
-IN_FLIGHT = 2
 GATHER_S = 0.002
 Entry = tuple[Run, "Settlement", Written | None]
 
@@ -46,7 +45,7 @@ class Flusher:
         self._ended = ended
         self._lost = lost
         self._pending: list[Entry] = []
-        self._flights: set[asyncio.Task[None]] = set()
+        self._flight: asyncio.Task[None] | None = None
         self._timer: asyncio.Handle | None = None
         self._calm = asyncio.Event()
         self._calm.set()
@@ -77,10 +76,9 @@ class Flusher:
 
     def _consider(self) -> None:
         """Write now when the worker has nothing better to do, else when enough has come together."""
-        if self._flights:
-            if len(self._pending) >= MUCH and len(self._flights) < IN_FLIGHT:
-                self._flush()
-        elif len(self._pending) >= ENOUGH:
+        if self._flight is not None or not self._pending:
+            return
+        if len(self._pending) >= ENOUGH:
             self._flush()
         elif self._timer is None:
             self._timer = (
@@ -91,22 +89,20 @@ class Flusher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._pending and len(self._flights) < IN_FLIGHT:
+        if self._pending and self._flight is None:
             batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
-            flight = self.loop.create_task(self._write(batch))
-            self._flights.add(flight)
-            flight.add_done_callback(self._landed)
+            self._flight = self.loop.create_task(self._write(batch))
+            self._flight.add_done_callback(self._landed)
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
+    def _landed(self, _: asyncio.Task[None]) -> None:
+        self._flight = None
         if not self.unsettled:
             self._calm.set()
-        if self._pending:
-            self._consider()
+        self._consider()
 
     async def _write(self, batch: list[Entry]) -> None:
         try:
-            answers = await self._settle([entry[1] for entry in batch], min(entry[0].expires_at for entry in batch))
+            answers = await self._settle([entry[1] for entry in batch], min([entry[0].expires_at for entry in batch]))
         except Exception as error:  # noqa: BLE001 - one bad settlement must not take the others with it
             await self._write_apart(batch, error)
             return
