@@ -20,6 +20,11 @@ class Hints:
     def __init__(self) -> None:
         self._receivers: set[_Receiver] = set()
 
+    @property
+    def received(self) -> bool:
+        """True when somebody listens."""
+        return bool(self._receivers)
+
     def send(self, hint: Hint) -> None:
         """Wake all receivers. Must run on the event loop's thread."""
         for receiver in self._receivers:

@@ -159,15 +159,20 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _session(self) -> AsyncIterator[Any]:
-        if self._pool is None:
+        pool = self._pool
+        if pool is None:
             raise StoreUnavailable("the store is not open; call open() first")
         if time.monotonic() - self._used_at > IDLE_S:
             for _ in range(LOOK_ROUNDS):
                 await asyncio.sleep(0)
         self._used_at = time.monotonic()
         with edge():
-            async with self._pool.acquire(timeout=CONNECT_S) as session:
+            async with asyncio.timeout(CONNECT_S):  # the pool's own timeout makes a task of each use
+                session = await pool.acquire()
+            try:
                 yield session
+            finally:
+                await pool.release(session)
 
 
 async def _again_on_deadlock(once: Callable[[], Awaitable[T]]) -> T:

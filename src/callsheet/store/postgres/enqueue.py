@@ -46,6 +46,9 @@ async def enqueue(db: Database, batch: Sequence[NewJob], now: int | None) -> lis
     if not batch:
         return []
     try:
+        if len(batch) == 1 and _plain(batch[0]):
+            await db.fetch(Q.enqueue_one, now, *_values(batch[0]))
+            return [Enqueued(batch[0].job_id, created=True)]
         if all(map(_plain, batch)):
             await db.fetch(Q.enqueue, now, *_columns(batch))
             return [Enqueued(new.job_id, created=True) for new in batch]
@@ -70,6 +73,12 @@ async def enqueue_within(session: Any, batch: Sequence[NewJob], now: int | None)
 
 def _plain(new: NewJob) -> bool:
     return new.idempotency is None and new.unique_key is None and new.concurrency_key is None and not new.depends_on
+
+
+def _values(new: NewJob) -> tuple[object, ...]:
+    """The fields of a plain job, in the order of the statement."""
+    values = new._replace(max_attempts=max_attempts_of(new))._asdict()
+    return (new.job_id, *(values[name] for name in STATEMENT if name not in ("unique_key", "concurrency_key")))
 
 
 def _columns(batch: Sequence[NewJob]) -> tuple[Sequence[Any], ...]:

@@ -86,6 +86,26 @@ WITH clock AS MATERIALIZED (
 INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', 'gateway.enqueue', 0, '{}' FROM created
 RETURNING job_id;
 
+-- name: enqueue_one
+-- As enqueue, for one plain job: without the arrays it takes two thirds of the time.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now,
+           nextval('inbox_jobs_line') AS seq
+), created AS (
+    INSERT INTO inbox_jobs (
+        seq, position, job_id, requester_id, contract, kind, queue, priority, held, run_at, payload, max_attempts, retry,
+        created_at, updated_at, event_ms, on_dependency_failure, ttl_s, correlation_id
+    )
+    SELECT seq, seq, $2::uuid, $3, $4, $5, $6, $7::integer,
+           CASE WHEN coalesce($8::bigint, now + $9::bigint) > now THEN 'delay' END,
+           coalesce($8, now + $9), $10, $11::integer, $12, now, now, now, $13, $14::bigint, $15
+    FROM clock
+    RETURNING job_id, event_ms, seq, requester_id
+), registered AS (
+    INSERT INTO job_register SELECT seq, job_id, requester_id FROM created
+)
+INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', 'gateway.enqueue', 0, '{}' FROM created;
+
 -- name: enqueue_unique
 -- As enqueue, but a job whose unique key is taken is left out. A holder that is not yet committed is waited for.
 WITH clock AS MATERIALIZED (

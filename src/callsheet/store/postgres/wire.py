@@ -29,6 +29,7 @@ Q = Queries("callsheet.store.postgres")
 CHANNEL = "callsheet"
 COALESCE_S = 0.01
 MANY_COALESCE_S = 0.05
+HERE_FIRST_S = 0.003  # a worker in this process has begun its claim by then, and need not share the cores with a notice
 MAX_BYTES = 7_000
 MANY = 150  # names that fit into one notice; more are not worth writing down
 KEEPALIVE_S = 5.0
@@ -102,7 +103,8 @@ class Wire:
             else:
                 self.local.send(Hint())
             return
-        await asyncio.sleep(self._quiet_until - time.monotonic())
+        here_first_s = HERE_FIRST_S if self.local.received else 0.0
+        await asyncio.sleep(max(here_first_s, self._quiet_until - time.monotonic()))
         self._wake.clear()
         hint, self._outgoing = self._outgoing or Hint(), None
         many = len(hint.jobs) > MANY or "*" in hint.jobs
