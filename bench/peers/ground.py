@@ -37,7 +37,7 @@ class Ground:
 
     @functools.cached_property
     def _redis(self) -> RedisServer:
-        return self._stack.enter_context(RedisServer.start(settings=REDIS_SETTINGS, kind="valkey"))
+        return self._stack.enter_context(RedisServer.start(settings=REDIS_SETTINGS))
 
     @contextlib.contextmanager
     def fresh(self, store: str) -> Iterator[str]:

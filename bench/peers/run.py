@@ -44,6 +44,13 @@ class Scenario(NamedTuple):
     limit_s: Callable[[Plan], float]
 
 
+def _fills(plan: Plan, entry: Entry) -> int:
+    """How often a store is filled and drained in one life: ours for longer, to see whether it slows down."""
+    if plan.quick:
+        return 3
+    return 50 if entry.name == catalogue.OURS and entry.store == "postgres" else 5
+
+
 def _once(_: Plan) -> int:
     return 1
 
@@ -66,7 +73,7 @@ STEPS = {
     ),
     "decay": Scenario(
         "drain",
-        lambda plan, entry: {"count": plan.jobs(entry), "singles": 0, "rounds": 3 if plan.quick else 5},
+        lambda plan, entry: {"count": plan.jobs(entry), "singles": 0, "rounds": _fills(plan, entry)},
         _once,
         lambda _: 600.0,
     ),

@@ -5,6 +5,7 @@ Recovery: the worker's lease (default 30 s) at 3 s.
 """
 
 import asyncio
+import gc
 
 from common import BATCH, Peer, main
 
@@ -38,6 +39,9 @@ class CallsheetPeer(Peer):
         self._last = await self._job.enqueue(n=stamp)
 
     async def start(self) -> None:
+        gc.collect()  # as `callsheet worker` does
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
         self._worker = Worker(self._app, queues=("bench",), concurrency=100, lease=30.0)
         self._running = asyncio.create_task(self._worker.run())
 

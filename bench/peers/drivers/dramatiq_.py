@@ -1,7 +1,8 @@
 # mypy: ignore-errors
 # ruff: noqa: ANN001, ANN202
-"""Dramatiq on Redis: one process of eight threads; it has no bulk enqueue. Messages wait in Redis until acknowledged.
+"""Dramatiq on Redis: one process of 16 threads; it has no bulk enqueue. Messages wait in Redis until acknowledged.
 
+Of two, eight and 16 threads (three short runs each, in turns) 16 had the highest median: 1,945 jobs in a second.
 Recovery: the broker's `heartbeat_timeout` (default 60 s) at 3 s, and `maintenance_chance` (default 1,000 in a million
 fetches, the one that looks for the dead) at a million, so at each fetch.
 """
@@ -43,7 +44,7 @@ class Dramatiq(Peer):
         self._job.send(stamp)
 
     async def start(self) -> None:
-        self._worker = dramatiq.Worker(self._broker, worker_threads=8, worker_timeout=100)
+        self._worker = dramatiq.Worker(self._broker, worker_threads=16, worker_timeout=100)
         self._worker.start()
 
     async def stop(self) -> None:

@@ -1,6 +1,9 @@
 # mypy: ignore-errors
 # ruff: noqa: ANN001, ANN202
-"""pgqueuer on PostgreSQL, asyncpg pool, uvloop, batches of 100 (the size that drained fastest here).
+"""pgqueuer on PostgreSQL, asyncpg pool, uvloop, batches of 1,000.
+
+Of batches of 10, 100, 300 and 1,000 (three short runs each, in turns) these had the medians 2,648, 4,657, 6,938 and
+7,211 jobs in a second.
 
 Recovery: `heartbeat_timeout` (default 30 s) at 3 s, and `dequeue_timeout` (default 30 s) at 1 s, since a stale job is
 found by the next dequeue only. PostgreSQL commits synchronously; the log table is left as it is installed: logged.
@@ -48,7 +51,7 @@ class Pgqueuer(Peer):
 
     async def start(self) -> None:
         self._worker = self._app()
-        self._running = asyncio.create_task(self._worker.run(batch_size=100))
+        self._running = asyncio.create_task(self._worker.run(batch_size=1000))
 
     async def stop(self) -> None:
         self._worker.shutdown.set()

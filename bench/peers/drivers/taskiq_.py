@@ -1,5 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: ANN202
+"""taskiq with taskiq-redis' RedisStreamBroker (the one that acknowledges), no results, uvloop, 100 jobs at once.
 
 It has no bulk enqueue: 200 single ones are awaited together. Acknowledged entries are not deleted by the broker; a
 stream's length is bounded by `maxlen` only, which is left off, since it may cut jobs that nobody has read.
