@@ -29,6 +29,9 @@ class CallsheetPeer(Peer):
         await self._app.__aenter__()
         self._engine = await self._app.engine()
         self._last = None
+        gc.collect()  # as `callsheet worker` does before it begins
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
 
     async def bulk(self, count: int) -> None:
         jobs = [{"n": 0.0} for _ in range(BATCH)]
@@ -39,9 +42,6 @@ class CallsheetPeer(Peer):
         self._last = await self._job.enqueue(n=stamp)
 
     async def start(self) -> None:
-        gc.collect()  # as `callsheet worker` does
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 50)
         self._worker = Worker(self._app, queues=("bench",), concurrency=100, lease=30.0)
         self._running = asyncio.create_task(self._worker.run())
 
@@ -50,8 +50,8 @@ class CallsheetPeer(Peer):
         await asyncio.wait([self._running], timeout=10)
 
     async def left(self) -> int:
-        counts = await self._engine.store.counts()
-        return sum(count for queue in counts.values() for status, count in queue.items() if not status.terminal)
+        open_ = (await self._engine.backlog()).values()
+        return sum(queue.ready + queue.held + queue.running for queue in open_)
 
     async def work(self) -> None:
         await Worker(self._app, queues=("bench",), concurrency=5, lease=3.0).run()

@@ -63,21 +63,14 @@ class Callsheet:
         """The engine of this event loop, opened when it is first asked for."""
         loop = asyncio.get_running_loop()
         opening = self._engines.get(loop)
-        if opening is None:
-            opening = self._engines[loop] = loop.create_future()
-            try:
-                opening.set_result(await Engine.from_url(self.database_url).__aenter__())
-            except BaseException as error:
-                del self._engines[loop]
-                opening.set_exception(error)
-                opening.exception()  # told to this caller here, to others as they wait
-                raise
-        return await asyncio.shield(opening)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+            opening = self._engines[loop] = asyncio.ensure_future(Engine.from_url(self.database_url).__aenter__())
+        return await asyncio.shield(opening)  # one caller that is cancelled does not take the others with it
 
     async def close(self) -> None:
         """Close the store of this event loop. May be called twice."""
         opened = self._engines.pop(asyncio.get_running_loop(), None)
-        if opened is not None:
+        if opened is not None and not (opened.done() and (opened.cancelled() or opened.exception() is not None)):
             await (await opened).__aexit__(None, None, None)
 
     async def migrate(self) -> list[str]:

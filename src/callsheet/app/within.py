@@ -61,9 +61,17 @@ class Within:
         from callsheet.store.postgres.enqueue import Q, enqueue_within  # noqa: PLC0415 - needs asyncpg
 
         intake.check_batch(jobs)
-        answers = await enqueue_within(self._session, jobs, None)
         note = json.dumps(["", sorted({new.queue for new in jobs}), []])
-        await self._session.fetch(Q.notify_on_commit, note)
+        await self._session.execute(
+            "SAVEPOINT callsheet"
+        )  # refused outside a transaction, where a job could be half made
+        try:
+            answers = await enqueue_within(self._session, jobs, None)
+            await self._session.fetch(Q.notify_on_commit, note)
+        except BaseException:
+            await self._session.execute("ROLLBACK TO SAVEPOINT callsheet")
+            raise
+        await self._session.execute("RELEASE SAVEPOINT callsheet")
         return handles(self._app, jobs, answers)
 
 
@@ -92,7 +100,8 @@ class _WithinSqlite(Within):
         from callsheet.store.sqlite.enqueue import enqueue  # noqa: PLC0415
 
         intake.check_batch(jobs)
-        if not self._db.in_transaction and self._db.isolation_level is not None:
+        legacy = getattr(self._db, "autocommit", None) is not True  # an option of Python 3.12
+        if legacy and not self._db.in_transaction and self._db.isolation_level is not None:
             self._db.execute("BEGIN")  # as sqlite3 itself does before a first write; else RELEASE would commit
         self._db.execute("SAVEPOINT callsheet")
         try:
@@ -112,13 +121,16 @@ class _WithinSqlite(Within):
 class _Psycopg:
     """A psycopg connection, plain or async, with asyncpg's words."""
 
-    def __init__(self, connection: Any, cursor: Any, *, plain: bool) -> None:
+    def __init__(self, connection: Any, *, plain: bool) -> None:
+        import psycopg  # noqa: PLC0415 - the caller's library
+
         self._connection = connection
-        self._cursor = cursor
+        self._cursor: Any = psycopg.RawCursor if plain else psycopg.AsyncRawCursor
+        self._rows = psycopg.rows.tuple_row
         self._plain = plain
 
     async def fetch(self, sql: str, *parameters: object) -> Sequence[Any]:
-        cursor = self._cursor(self._connection)
+        cursor = self._cursor(self._connection, row_factory=self._rows)
         done = cursor.execute(sql, [_plain_text(value) for value in parameters])
         if not self._plain:
             await done
@@ -157,11 +169,9 @@ def within(app: Callsheet, connection: Any) -> Within | WithinPlain:
     if "sqlite3.Connection" in kinds:
         return WithinPlain(_WithinSqlite(app, connection))
     if "psycopg.Connection" in kinds or "psycopg.AsyncConnection" in kinds:
-        import psycopg  # noqa: PLC0415 - the caller's library
-
         if "psycopg.AsyncConnection" in kinds:
-            return Within(app, _Psycopg(connection, psycopg.AsyncRawCursor, plain=False))
-        return WithinPlain(Within(app, _Psycopg(connection, psycopg.RawCursor, plain=True)))
+            return Within(app, _Psycopg(connection, plain=False))
+        return WithinPlain(Within(app, _Psycopg(connection, plain=True)))
     if any(kind.startswith("asyncpg.") for kind in kinds):
         return Within(app, _Asyncpg(connection))
     library = f"{type(connection).__module__}.{type(connection).__name__}"

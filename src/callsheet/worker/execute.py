@@ -50,7 +50,9 @@ async def attempt(run: Run, context: Context | None, elsewhere: Call) -> Settlem
         return commands.succeed(run.job, definition.write_result(value), follow_ups=tuple(run.follow_ups or ()))
     except asyncio.CancelledError:
         return after_stop(run)
-    except Exception as error:  # noqa: BLE001 - whatever a task raises is its outcome
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome, sys.exit() and panics too
         return after_stop(run) if run.stop is not None else after_error(run.job, error)
 
 
@@ -60,7 +62,7 @@ def unknown_task(job: Job) -> Settlement:
     return commands.bury(job, JobError("unknown_task", message))
 
 
-def after_error(job: Job, error: Exception) -> Settlement:
+def after_error(job: Job, error: BaseException) -> Settlement:
     """What an exception of the function means."""
     rand = random.random()  # noqa: S311 - jitter
     match error:

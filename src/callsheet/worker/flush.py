@@ -34,14 +34,23 @@ Entry = tuple[Run, "Settlement", Written | None]
 
 
 class Flusher:
-    """The one way out for all runs of a worker. `ended` hears of each claim that is over, `lost` of each stale one."""
+    """The one way out for all runs of a worker.
+
+    `landed` is called after each batch, `ended` for each claim that is over, `lost` for each stale one.
+    """
 
     def __init__(
-        self, engine: Engine, busy: Callable[[], bool], ended: Callable[[Run], None], lost: Callable[[Run], None]
+        self,
+        engine: Engine,
+        busy: Callable[[], bool],
+        landed: Callable[[], None],
+        ended: Callable[[Run], None],
+        lost: Callable[[Run], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._engine = engine
         self._busy = busy
+        self._on_landed = landed
         self._ended = ended
         self._lost = lost
         self._pending: list[Entry] = []
@@ -53,6 +62,9 @@ class Flusher:
 
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
         """Write a settlement after all earlier ones of this run."""
+        if run.settled and written is not None:  # a report of another thread, after the end
+            written.end(_stale(run))
+            return
         if not self.unsettled:
             self._calm.clear()
         self.unsettled += 1
@@ -99,6 +111,7 @@ class Flusher:
         if not self.unsettled:
             self._calm.set()
         self._consider()
+        self._on_landed()
 
     async def _write(self, batch: list[Entry]) -> None:
         try:
@@ -107,7 +120,10 @@ class Flusher:
             await self._write_apart(batch, error)
             return
         for entry, answer in zip(batch, answers, strict=True):
-            self._answer(entry, answer)
+            try:
+                self._answer(entry, answer)
+            except Exception:
+                log.exception("job %s: an answer of the store was not understood", entry[0].job_id)
 
     async def _settle(self, settlements: list[Settlement], until: float) -> list[Settled]:
         """Settle, again and again while the store is away and the leases last."""
@@ -122,7 +138,7 @@ class Flusher:
                     )
                     return [Settled.STALE] * len(settlements)
                 tried += 1
-                await asyncio.sleep(min(1.0, 0.02 * 2**tried) * random.uniform(0.5, 1))  # noqa: S311 - jitter
+                await asyncio.sleep(min(1.0, 0.02 * 2 ** min(tried, 10)) * random.uniform(0.5, 1))  # noqa: S311 - jitter
 
     async def _write_apart(self, batch: list[Entry], error: Exception) -> None:
         """A batch was refused as a whole: each alone, and the one that is to blame ends as a failure."""
@@ -136,13 +152,13 @@ class Flusher:
             self._answer(batch[0], error)
             return
         code = error.code if isinstance(error, CallsheetError) else type(error).__name__
-        replacement = commands.fail(run.job, JobError(code, str(error), retryable=False), rand=0.0)
         try:
-            (answer,) = await self._settle([replacement], run.expires_at)
+            settlement = commands.fail(run.job, JobError(code, str(error), retryable=False), rand=0.0)
+            (answer,) = await self._settle([settlement], run.expires_at)
         except Exception:
             log.exception("job %s: its failure could not be written either; its lease will run out", run.job_id)
             answer = Settled.STALE
-        self._answer((run, replacement, None), answer)
+        self._answer((run, settlement, None), answer)
 
     def _answer(self, entry: Entry, answer: Settled | Exception) -> None:
         run, settlement, written = entry
@@ -154,17 +170,22 @@ class Flusher:
         if stale:
             self._give_up(run)
         elif ends(settlement):
+            self._forget(run)
             self._ended(run)
         elif run.outbound:
             self.unsettled -= 1
             self.send(run, *run.outbound.popleft())
 
-    def _give_up(self, run: Run) -> None:
+    def _forget(self, run: Run) -> None:
+        """What a run still had to say comes too late."""
         waiting, run.outbound = run.outbound or (), None
         for _, written in waiting:
             self.unsettled -= 1
             if written is not None:
                 written.end(_stale(run))
+
+    def _give_up(self, run: Run) -> None:
+        self._forget(run)
         self._lost(run)
 
 

@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from callsheet.kernel.errors import StoreError
+from callsheet.kernel.errors import StoreError, StoreUnavailable
 from callsheet.store import store_from_url
 
 from .children import kill_groups
@@ -29,6 +29,7 @@ log = logging.getLogger("callsheet.worker")
 BEATS_PER_LEASE = 3
 PROMPT_S = 0.5
 RETRY_S = 0.25
+CLOSE_S = 2.0
 
 
 class Heartbeat:
@@ -51,7 +52,7 @@ class Heartbeat:
 
     async def __aenter__(self) -> Self:
         if self._shared is not None:
-            self._task = asyncio.create_task(self._beat_for_ever(self._shared), name="callsheet-heartbeat")
+            self._task = asyncio.create_task(self._beat_again_and_again(self._shared), name="callsheet-heartbeat")
         else:
             self._thread = threading.Thread(target=self._in_thread, name="callsheet-heartbeat", daemon=True)
             self._thread.start()
@@ -83,7 +84,13 @@ class Heartbeat:
         asyncio.run(self._with_own_store())
 
     async def _with_own_store(self) -> None:
-        """Connect and beat; after an error of any kind, again."""
+        """Connect when a lease first needs it, and beat; after an error of any kind, again."""
+        wake = asyncio.Event()
+        self._wake = (asyncio.get_running_loop(), wake)
+        interval_s = self._lease_s / BEATS_PER_LEASE
+        while not self._stopping and not self._poked and not self._due(interval_s / 2):
+            self.last_beat = time.monotonic()
+            await _wait(wake, min(interval_s / 4, 1.0))
         while not self._stopping:
             store = store_from_url(self._url)
             try:
@@ -94,7 +101,16 @@ class Heartbeat:
                 self._stop_expired()
                 await asyncio.sleep(RETRY_S)
             finally:
-                await store.close()
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(CLOSE_S):
+                        await store.close()
+
+    async def _beat_again_and_again(self, store: Store) -> None:
+        while not self._stopping:
+            try:
+                await self._beat_for_ever(store)
+            except StoreError as error:
+                log.warning("heartbeats begin anew: %s", error)
 
     async def _beat_for_ever(self, store: Store) -> None:
         wake = asyncio.Event()
@@ -123,15 +139,23 @@ class Heartbeat:
         poked, self._poked = self._poked, set()
         limit = time.monotonic() + self._lease_s - older_than_s
         runs = list(self._runs.values())
-        return [run for run in runs if run.expires_at < limit or run.job_id in poked]
+        held = [run for run in runs if run.stop is not Stop.LOST]  # one that was given up must not be kept alive
+        return [run for run in held if run.expires_at < limit or run.job_id in poked]
 
     async def _beat(self, store: Store, runs: list[Run]) -> None:
         asked_at = time.monotonic()
+        asked = asyncio.ensure_future(
+            store.heartbeat([run.job.claim for run in runs], lease_ms=round(self._lease_s * 1000))
+        )
+        patience_s = max(1.0, self._lease_s / BEATS_PER_LEASE)
+        if not (await asyncio.wait([asked], timeout=patience_s))[0]:
+            asked.cancel()  # and not waited for: a server that stands still may not even hear of it
+            asked.add_done_callback(_forgotten)
+            raise StoreUnavailable(f"a heartbeat for {len(runs)} jobs had no answer within {patience_s:g} s")
         try:
-            async with asyncio.timeout(max(1.0, self._lease_s / BEATS_PER_LEASE)):
-                beats = await store.heartbeat([run.job.claim for run in runs], lease_ms=round(self._lease_s * 1000))
-        except (StoreError, TimeoutError) as error:
-            log.warning("a heartbeat for %d jobs was not answered: %s", len(runs), str(error) or "timed out")
+            beats = asked.result()
+        except StoreError as error:
+            log.warning("a heartbeat for %d jobs was not answered: %s", len(runs), error)
             await asyncio.sleep(RETRY_S)
             return
         for run, beat in zip(runs, beats, strict=True):
@@ -169,3 +193,8 @@ async def _wait(event: asyncio.Event, patience_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
             await event.wait()
+
+
+def _forgotten(asked: asyncio.Future[Any]) -> None:
+    if not asked.cancelled():
+        asked.exception()

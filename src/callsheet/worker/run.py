@@ -57,21 +57,24 @@ class Written:
         return asyncio.shield(self._future).__await__()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Block this thread until the write is committed; raises StaleClaim when the claim was lost."""
-        self._event.wait(timeout_s)
+        """Block this thread until the write is committed; raises StaleClaim (the claim was lost) or TimeoutError."""
+        if not self._event.wait(timeout_s):
+            raise TimeoutError(f"the store has not answered within {timeout_s} s")
         if self._future.done() and (error := self._future.exception()) is not None:
             raise error
 
     def end(self, error: Exception | None) -> None:
-        """The write is committed, or will never be."""
-        if not self._future.done():
-            if error is None:
-                self._future.set_result(None)
-            else:
-                self._future.set_exception(error)
-        self._event.set()
-        if self.instead_of is not None:
-            self.instead_of.end(error)
+        """The write is committed, or will never be; so are those that it stands for."""
+        write: Written | None = self
+        while write is not None:
+            if not write._future.done():  # noqa: SLF001 - one of our own
+                if error is None:
+                    write._future.set_result(None)  # noqa: SLF001
+                else:
+                    write._future.set_exception(error)  # noqa: SLF001
+            write._event.set()  # noqa: SLF001
+            following, write.instead_of = write.instead_of, None
+            write = following
 
 
 def _heard(future: asyncio.Future[None]) -> None:

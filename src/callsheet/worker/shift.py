@@ -60,8 +60,8 @@ class Shift:
         self.runs: dict[str, Run] = {}
         self.line: deque[tuple[float, Run]] = deque()
         self.lease_s, self.poll_s = seconds(options.lease), seconds(options.poll)
-        self.flusher = Flusher(engine, lambda: bool(self.line), self._claim_ended, self._claim_lost)
-        self.slots = Slots(engine, options, self.line, self._slot_freed, self._claim_ended)
+        self.flusher = Flusher(engine, lambda: bool(self.line), self._make_room, self._claim_ended, self._claim_lost)
+        self.slots = Slots(engine, options, self.line, self._make_room, self._claim_ended)
         in_process = engine.store if ":memory:" in heartbeat_url else None
         self.heartbeat = Heartbeat(heartbeat_url, in_process, self.runs, self.lease_s)
         self.polled_at = self._learned_at = time.monotonic()
@@ -91,6 +91,7 @@ class Shift:
         """Claim no more; `hard` tells what runs to stop, too."""
         self._stopping.set()
         self._wake.set()
+        self._hand_back()
         if hard:
             self._hard.set()
             for run in list(self.runs.values()):
@@ -107,7 +108,7 @@ class Shift:
             except StoreError as error:
                 trouble += 1
                 log.warning("no jobs can be claimed now, trying again: %s", error)
-                await _wait(self._stopping, min(2.0, 0.1 * 2**trouble) * random.uniform(0.5, 1))  # noqa: S311 - jitter
+                await _wait(self._stopping, min(2.0, 0.1 * 2 ** min(trouble, 10)) * random.uniform(0.5, 1))  # noqa: S311 - jitter
                 continue
             trouble, self.polled_at = 0, time.monotonic()
             if claimed:
@@ -154,7 +155,8 @@ class Shift:
             self._learned_at, self._done = now, self.slots.done
             self._ahead = min(self._options.prefetch, int(rate * AHEAD_S))
 
-    def _slot_freed(self) -> None:
+    def _make_room(self) -> None:
+        """A slot is free, or a batch was written: claim on, if that is enough."""
         if self._room():
             self._wake.set()
 
@@ -177,10 +179,15 @@ class Shift:
                     if anything or hint.queues & mine:
                         self._wake.set()
                     mine_too = anything or "*" in hint.jobs
-                    self.heartbeat.poke(set(self.runs) if mine_too else {i for i in hint.jobs if i in self.runs})
+                    self.heartbeat.poke(self._long_held() if mine_too else {i for i in hint.jobs if i in self.runs})
             except StoreError as error:
                 log.debug("hints are away, the queues are polled: %s", error)
             await asyncio.sleep(self.poll_s)
+
+    def _long_held(self) -> set[str]:
+        """Jobs whose lease was last extended a while ago; those of a moment will have ended before a beat."""
+        limit = time.monotonic() + self.lease_s - STALE_AFTER_S
+        return {job_id for job_id, run in self.runs.items() if run.expires_at < limit}
 
     async def _tick(self) -> None:
         """Hand back what has waited too long for a slot, and tell of a blocked event loop."""
@@ -209,11 +216,12 @@ class Shift:
     def _hand_back(self) -> None:
         """Release what has not begun; it costs no attempt."""
         while self.line:
-            _, run = self.line.pop()
+            _, run = self.line.popleft()
             try:
                 run.finish(commands.release(run.job))
             except CallsheetError as error:
                 log.warning("job %s cannot be handed back, its lease will run out: %s", run.job_id, error)
+            if not run.settled:
                 self._claim_ended(run)
 
     async def drain(self) -> None:

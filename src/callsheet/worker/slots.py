@@ -84,7 +84,7 @@ class Slots:
         self.fill()
         self._freed()
 
-    async def _serve(self) -> None:  # noqa: C901 - every job passes through here, and each call would cost it
+    async def _serve(self) -> None:  # noqa: C901, PLR0912 - every job passes through here, and each call would cost it
         """Take jobs until none waits. A job that left context variables behind ends the slot with them."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - we are in one
@@ -107,12 +107,15 @@ class Slots:
                         await self._finish(run, settlement)
                     else:
                         run.finish(settlement)
-            except Exception:
+            except (Exception, asyncio.CancelledError):
                 log.exception("job %s: its end cannot be written, its lease will run out", run.job_id)
-            run.task = None
-            self.done += 1
-            if not run.settled:
-                self._given_up(run)
+            finally:
+                run.task = None
+                self.done += 1
+                if run.timer is not None:
+                    run.timer.cancel()
+                if not run.settled:
+                    self._given_up(run)
             if task.cancelling():
                 await _forget_cancellation(task)
             if contextvars.copy_context() != clean:

@@ -69,7 +69,7 @@ def _resolve(future: asyncio.Future[Any], value: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(value)
-    elif isinstance(error, (StopIteration, SystemExit, KeyboardInterrupt, asyncio.CancelledError)):
+    elif isinstance(error, StopIteration) or not isinstance(error, Exception):
         future.set_exception(RuntimeError(f"the task raised {error!r}"))
     else:
         future.set_exception(error)

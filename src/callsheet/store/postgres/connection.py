@@ -172,7 +172,7 @@ class Database:
             try:
                 yield session
             finally:
-                await pool.release(session)
+                await pool.release(session, timeout=CONNECT_S)
 
 
 async def _again_on_deadlock(once: Callable[[], Awaitable[T]]) -> T:

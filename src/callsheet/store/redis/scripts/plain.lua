@@ -15,7 +15,7 @@ local function succeed_plainly(s, key, v)
   call('HSET', key, 'status', 'done', 'updated_ts', at, 'result', s.result, 'progress', progress, 'event_seq', seq,
     'outcome', s.outcome)
   if ms ~= at then call('HSET', key, 'event_ms', ms) end
-  local line = queue .. (v[13] or '')
+  local line = queue .. '\31' .. (v[13] or '0')
   local stream = streams[line] or stream_of(queue, v[13])
   streams[line] = stream
   ack(stream, v[11])
