@@ -114,6 +114,15 @@ async def test_the_app_opens_when_it_is_first_used_once_for_each_loop(app: Calls
     await app.close()
 
 
+async def test_a_caller_that_is_cancelled_does_not_take_the_others_with_it(app: Callsheet) -> None:
+    await app.close()
+    first = asyncio.create_task(app.engine())
+    second = asyncio.create_task(app.engine())
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).store is not None
+
+
 def test_plain_code_has_a_face_of_its_own(url: str) -> None:
     app = Callsheet(url)
 

@@ -13,8 +13,16 @@ import psycopg
 import pytest
 
 from callsheet import Callsheet
-from callsheet.kernel.errors import DuplicateJob, InvalidInput, InvalidPayload, JobNotFound, StoreError
+from callsheet.kernel.errors import (
+    DependencyNotFound,
+    DuplicateJob,
+    InvalidInput,
+    InvalidPayload,
+    JobNotFound,
+    StoreError,
+)
 from callsheet.kernel.job import Status
+from callsheet.store.protocol import JobQuery
 from tests import stores
 
 
@@ -73,6 +81,22 @@ async def test_asyncpg(postgres: Callsheet) -> None:
     assert [await kept.result(), await later.result()] == [2, 3]
 
 
+async def test_without_a_transaction_there_is_nothing_to_join(postgres: Callsheet) -> None:
+    send = postgres.tasks["send"]
+    mine = await asyncpg.connect(postgres.database_url)
+    try:
+        with pytest.raises(InvalidInput, match="begin one"):
+            await postgres.within(mine).enqueue(send, order=1)
+        async with mine.transaction():
+            with pytest.raises(DependencyNotFound):
+                await postgres.within(mine).enqueue(send, order=1, depends_on="01900000-0000-7000-8000-00000000ffff")
+            kept = await postgres.within(mine).enqueue(send, order=2)
+    finally:
+        await mine.close()
+    engine = await postgres.engine()
+    assert [job.job_id for job in (await engine.find(JobQuery())).jobs] == [kept.id]
+
+
 async def test_a_worker_hears_of_it_when_the_caller_commits(postgres: Callsheet) -> None:
     worker = postgres.worker(poll=30.0)
     task = asyncio.create_task(worker.run())
@@ -94,7 +118,7 @@ async def test_psycopg_plain_and_async(postgres: Callsheet) -> None:
     send = postgres.tasks["send"]
 
     def plain() -> list[Any]:
-        with psycopg.connect(postgres.database_url) as mine:
+        with psycopg.connect(postgres.database_url, row_factory=psycopg.rows.dict_row) as mine:
             kept = postgres.within(mine).enqueue(send, order=1, idempotency_key="k", priority=3)
             again = postgres.within(mine).enqueue(send, order=1, idempotency_key="k", priority=3)
             many = postgres.within(mine).enqueue_many([send.new_job(order=n) for n in range(3)])

@@ -55,7 +55,7 @@ async def test_readiness_is_red_while_the_claim_loop_hangs(app_with_task: Callsh
         try:
             hung_at = time.monotonic()
             await until(lambda: not worker.ready, within_s=10)
-            assert time.monotonic() - hung_at > 3 * 0.2
+            assert time.monotonic() - hung_at > 0.2
             reply = await ask(health, "/readyz")
             assert reply.status == 503
             assert "the claim loop last had an answer" in json.loads(reply.body)["reason"]

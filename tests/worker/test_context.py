@@ -64,6 +64,24 @@ async def test_a_task_may_report_as_often_as_it_likes(small: Callsheet) -> None:
     assert reports[-1] == 99.99
 
 
+async def test_many_reports_that_nobody_awaits_harm_no_other_job(small: Callsheet) -> None:
+    @small.task
+    async def chatty(ctx: Context) -> str:
+        for i in range(5_000):
+            ctx.progress(i / 50)
+        await asyncio.sleep(0)
+        return "told"
+
+    @small.task
+    async def quiet() -> str:
+        return "fine"
+
+    jobs = [await chatty.enqueue(), *(await quiet.enqueue_many([{}] * 5))]
+    async with working(small) as worker:
+        assert [await job.result(timeout=20) for job in jobs] == ["told", *["fine"] * 5]
+        await until(lambda: worker.unsettled == 0)
+
+
 async def test_progress_that_is_no_number_is_refused_in_the_task(small: Callsheet) -> None:
     @small.task
     async def odd(ctx: Context) -> str:

@@ -51,6 +51,28 @@ async def test_an_error_is_retried_and_then_a_dead_letter(app: Callsheet) -> Non
     assert "breaks" in str(caught.value.job_error["details"])
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "thread"])
+async def test_what_is_no_exception_is_an_outcome_too(small: Callsheet, plain: bool) -> None:  # noqa: FBT001
+    class Panic(BaseException):
+        """As extensions in other languages raise."""
+
+    @small.task(max_attempts=1)
+    async def panics(*, leave: bool) -> None:
+        raise SystemExit(3) if leave else Panic("at the disco")
+
+    @small.task(max_attempts=1)
+    def panics_in_a_thread(*, leave: bool) -> None:
+        raise SystemExit(3) if leave else Panic("at the disco")
+
+    task = panics_in_a_thread if plain else panics
+    jobs = [await task.enqueue(leave=leave) for leave in (True, False)]
+    async with working(small) as worker:
+        for job in jobs:
+            with pytest.raises(JobFailed, match=r"SystemExit|at the disco"):
+                await job.result(timeout=20)
+        assert not worker.runs
+
+
 async def test_retry_fatal_and_snooze_say_what_they_mean(app: Callsheet) -> None:
     snoozed: list[int] = []
 

@@ -62,9 +62,7 @@ class Within:
 
         intake.check_batch(jobs)
         note = json.dumps(["", sorted({new.queue for new in jobs}), []])
-        await self._session.execute(
-            "SAVEPOINT callsheet"
-        )  # refused outside a transaction, where a job could be half made
+        await self._savepoint()
         try:
             answers = await enqueue_within(self._session, jobs, None)
             await self._session.fetch(Q.notify_on_commit, note)
@@ -73,6 +71,15 @@ class Within:
             raise
         await self._session.execute("RELEASE SAVEPOINT callsheet")
         return handles(self._app, jobs, answers)
+
+    async def _savepoint(self) -> None:
+        """The server refuses one outside a transaction, where a job could come to be half made."""
+        try:
+            await self._session.execute("SAVEPOINT callsheet")
+        except Exception as error:
+            if "transaction block" not in str(error):
+                raise
+            raise InvalidInput("this connection is in no transaction; begin one, then enqueue within it") from error
 
 
 class WithinPlain:

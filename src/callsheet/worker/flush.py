@@ -65,6 +65,9 @@ class Flusher:
         if run.settled and written is not None:  # a report of another thread, after the end
             written.end(_stale(run))
             return
+        self._put(run, settlement, written)
+
+    def _put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
         if not self.unsettled:
             self._calm.clear()
         self.unsettled += 1
@@ -174,7 +177,7 @@ class Flusher:
             self._ended(run)
         elif run.outbound:
             self.unsettled -= 1
-            self.send(run, *run.outbound.popleft())
+            self._put(run, *run.outbound.popleft())
 
     def _forget(self, run: Run) -> None:
         """What a run still had to say comes too late."""
