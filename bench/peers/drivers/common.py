@@ -54,6 +54,9 @@ class Peer:
     async def stop(self) -> None:
         """Stop it."""
 
+    def close(self) -> None:
+        """Remove what the driver itself put on the disk."""
+
     async def left(self) -> int:
         """How many jobs are not completed in the store."""
         return 0
@@ -272,6 +275,7 @@ def main(make: type[Peer], scenarios: dict | None = None) -> None:
     versions = {name: version(name) for name in make.packages}
     line = json.dumps({"scenario": options.scenario, "versions": versions, **figures})
     os.write(ours, f"{line}\n".encode())
+    peer.close()
     os._exit(0)
 
 

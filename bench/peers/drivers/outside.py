@@ -4,6 +4,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,9 +22,8 @@ class OutsidePeer(Peer):
     def __init__(self, options) -> None:
         super().__init__(options)
         self._child = None
-        self._folder = tempfile.TemporaryDirectory(prefix="callsheet-peer-")
-        self._tally = Path(self._folder.name, "tally")
-        self._tally.touch()
+        self._folder = Path(tempfile.mkdtemp(prefix="callsheet-peer-")) if options.scenario != "worker" else Path()
+        self._tally = self._folder / "tally"
         self._rss_mb = 0.0
 
     async def start(self) -> None:
@@ -47,16 +47,19 @@ class OutsidePeer(Peer):
             os.kill(pid, signal.SIGKILL)
         self._child.wait()
 
+    def close(self) -> None:
+        shutil.rmtree(self._folder)
+
     @property
     def hits(self) -> int:
-        return self._tally.stat().st_size // LINE
+        return self._tally.stat().st_size // LINE if self._tally.exists() else 0
 
     def waits(self) -> list[float]:
         found = [float(line.split()[1]) for line in self._lines()]
         return [wait for wait in found if wait > 0]
 
     def forget(self) -> None:
-        os.truncate(self._tally, 0)
+        self._tally.write_bytes(b"")
 
     def first_hit(self) -> float | None:
         lines = self._lines()
