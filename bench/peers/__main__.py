@@ -1,7 +1,7 @@
 """`python -m bench.peers [--store redis] [--peers bullmq,saq] [--scenarios drain,latency] [--quick]`.
 
 Measures the peers beside Callsheet, writes results/peers.json and peers.png, and prints the tables. `--report` only
-prints and draws what is there.
+prints and draws what is there. `--quick` keeps its figures and its picture apart, as results/peers-quick.*.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def main() -> int:
     options = _options()
     if not options.report:
         run.measure(options)
-    plot.draw()
-    print(report.sections())
+    plot.draw(quick=options.quick)
+    print(report.sections(quick=options.quick))
     return 0
 
 

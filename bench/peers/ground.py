@@ -81,7 +81,8 @@ class Ground:
         if "_redis" in self.__dict__:
             with redis.Redis.from_url(self._redis.url()) as client:
                 info = client.info("server")
-            found["Valkey"] = str(info.get("valkey_version", info["redis_version"]))
+            name = str(info.get("server_name", "redis")).capitalize()
+            found[name] = str(info.get("valkey_version", info["redis_version"]))
         return found
 
 

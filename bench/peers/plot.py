@@ -14,12 +14,13 @@ from bench.measure import say
 from bench.peers import environment, report
 from bench.peers.catalogue import ENTRIES, OURS, STORES, TITLES
 
-TARGET = environment.HERE.parent / "peers.png"
+FOLDER = environment.HERE.parent
 
 
-def draw() -> None:
-    """Draw what was measured; say so when that is not possible."""
-    panels = [_panel(store) for store in STORES]
+def draw(*, quick: bool = False) -> None:
+    """Draw what was measured; say so when that is not possible. A quick run is drawn beside its figures only."""
+    target = report.source(quick=True).with_suffix(".png") if quick else FOLDER / "peers.png"
+    panels = [_panel(store, report.load(quick=quick)) for store in STORES]
     if not any(panel["bars"] for panel in panels):
         say("no picture: nothing was drained")
         return
@@ -29,17 +30,16 @@ def draw() -> None:
         say(f"no picture: {error}")
         return
     done = subprocess.run(
-        [str(python), str(environment.HERE / "drawing.py"), str(TARGET)],
+        [str(python), str(environment.HERE / "drawing.py"), str(target)],
         input=json.dumps(panels),
         check=False,
         capture_output=True,
         text=True,
     )
-    say("peers.png written" if done.returncode == 0 else f"no picture: {done.stderr.strip()[-300:]}")
+    say(f"{target.name} written" if done.returncode == 0 else f"no picture: {done.stderr.strip()[-300:]}")
 
 
-def _panel(store: str) -> dict[str, Any]:
-    peers = report.load()
+def _panel(store: str, peers: dict[str, Any]) -> dict[str, Any]:
     bars, waits = [], []
     for entry in ENTRIES:
         record = peers.get(entry.key, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from bench.measure import RESULTS
@@ -21,15 +22,20 @@ included. A Redis command that a script calls counts too; a read is one arrival 
 round trip."""
 
 
-def load() -> dict[str, Record]:
+def source(*, quick: bool) -> Path:
+    """Where the figures are kept: a quick run must not replace those of a full one."""
+    return RESULTS / ("peers-quick.json" if quick else "peers.json")
+
+
+def load(*, quick: bool = False) -> dict[str, Record]:
     """What the last runs measured, by `store/name`; empty when there is nothing."""
-    path = RESULTS / "peers.json"
+    path = source(quick=quick)
     return json.loads(path.read_text("utf-8"))["measured"]["peers"] if path.exists() else {}
 
 
-def sections() -> str:
+def sections(*, quick: bool = False) -> str:
     """All tables; an empty text when nothing was measured."""
-    peers = load()
+    peers = load(quick=quick)
     if not peers:
         return ""
     parts = ["## Beside other job queues", READING]

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from bench.measure import RESULTS, keep, say
-from bench.peers import catalogue, environment
+from bench.measure import keep, say
+from bench.peers import catalogue, environment, report
 from bench.peers.catalogue import Entry
 from bench.peers.ground import Ground
 from bench.peers.program import Failed, figures
@@ -85,18 +85,16 @@ STEPS = {
 
 
 class Results:
-    """What is known so far, written after each step; an earlier run of the same size is added to."""
+    """What is known so far, written after each step; an earlier run is added to. Quick figures have a file of their own."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._servers: dict[str, str] = {}
         self.peers: dict[str, Record] = {}
-        path = RESULTS / "peers.json"
+        path = report.source(quick=plan.quick)
         if path.exists():
-            record = json.loads(path.read_text("utf-8"))
-            if record["quick"] == plan.quick:
-                self.peers = record["measured"]["peers"]
-                self._servers = record["measured"]["servers"]
+            measured = json.loads(path.read_text("utf-8"))["measured"]
+            self.peers, self._servers = measured["peers"], measured["servers"]
 
     def of(self, entry: Entry) -> Record:
         """The record of one peer, with its settings as they are now."""
@@ -107,7 +105,7 @@ class Results:
     def keep(self, ground: Ground) -> None:
         self._servers |= ground.versions()
         keep(
-            "peers",
+            report.source(quick=self._plan.quick).stem,
             {"servers": self._servers, "plan": asdict(self._plan), "peers": self.peers},
             quick=self._plan.quick,
         )

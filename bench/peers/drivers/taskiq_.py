@@ -66,7 +66,8 @@ class Taskiq(Peer):
 
     async def left(self) -> int:
         group = (await self._redis.xinfo_groups("taskiq"))[0]
-        return group["pending"] + (group["lag"] or 0)
+        last = (await self._redis.xinfo_stream("taskiq"))["last-generated-id"]
+        return group["pending"] + (group["last-delivered-id"] != last)
 
     async def work(self) -> None:
         await run_receiver_task(self._broker, max_async_tasks=5, max_prefetch=0)
