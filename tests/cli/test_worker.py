@@ -118,6 +118,7 @@ def test_a_burst_of_several_processes_ends(shop: Shop, start: Start) -> None:
 def test_an_app_that_cannot_be_imported_is_told_once_also_by_several_processes(shop: Shop, start: Start) -> None:
     worker = start("worker", "nowhere:app", "--processes", "2")
     assert worker.end() == 2
+    eventually(lambda: any("callsheet:" in line for line in worker.said))
     assert [line for line in worker.said if "callsheet:" in line] == [
         f"callsheet: no module 'nowhere' in {shop.folder} or on the Python path"
     ]

@@ -18,13 +18,6 @@ WORKER = [
         "test_leases.py -k own_clock",
     ),
     worker(
-        "a job claimed again stops its first run",
-        "shift.py",
-        "                runs[job.job_id].request_stop(Stop.LOST)\n",
-        "                pass\n",
-        "test_stopping.py -k lost_claim",
-    ),
-    worker(
         "an outcome waits for the store",
         "flush.py",
         "if time.monotonic() > until:",

@@ -130,7 +130,8 @@ class Supervisor:
             return not self._reload
         if ended.code == WRONG_INPUT and not self._reload:
             self._worst = WRONG_INPUT  # the same for all: another start would change nothing
-            self.stop()
+            if index == 0:  # it is the one that says why, and must not be stopped before it has
+                self.stop()
             return True
         return False
 
