@@ -11,7 +11,7 @@ from callsheet import Callsheet, Context, Fatal, JobFailed, Retry, RetryPolicy, 
 from callsheet.kernel.job import NewJob, Status
 from callsheet.kernel.retry import Backoff
 
-from .conftest import events_of, working
+from .conftest import events_of, until, working
 
 AT_ONCE = RetryPolicy(backoff=Backoff(table_ms=(0,)))
 
@@ -70,7 +70,7 @@ async def test_what_is_no_exception_is_an_outcome_too(small: Callsheet, plain: b
         for job in jobs:
             with pytest.raises(JobFailed, match=r"SystemExit|at the disco"):
                 await job.result(timeout=20)
-        assert not worker.runs
+        await until(lambda: not worker.runs)
 
 
 async def test_retry_fatal_and_snooze_say_what_they_mean(app: Callsheet) -> None:
