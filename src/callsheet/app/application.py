@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -63,14 +63,14 @@ class Callsheet:
         """The engine of this event loop, opened when it is first asked for."""
         loop = asyncio.get_running_loop()
         opening = self._engines.get(loop)
-        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+        if opening is None or _failed(opening):
             opening = self._engines[loop] = asyncio.ensure_future(Engine.from_url(self.database_url).__aenter__())
         return await asyncio.shield(opening)  # one caller that is cancelled does not take the others with it
 
     async def close(self) -> None:
         """Close the store of this event loop. May be called twice."""
         opened = self._engines.pop(asyncio.get_running_loop(), None)
-        if opened is not None and not (opened.done() and (opened.cancelled() or opened.exception() is not None)):
+        if opened is not None and not _failed(opened):
             await (await opened).__aexit__(None, None, None)
 
     async def migrate(self) -> list[str]:
@@ -162,4 +162,5 @@ class _Declares:
     def __call__(self, function: Callable[..., Any], /) -> Any: ...
 
 
-Tasks = Mapping[str, Task[..., Any]]
+def _failed(opening: asyncio.Future[Engine]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from uuid import UUID
 
 from callsheet.kernel import intake
 from callsheet.kernel.errors import InvalidInput, StoreError
@@ -144,7 +145,7 @@ class _Psycopg:
         if cursor.description is None:
             return []
         rows = cursor.fetchall() if self._plain else await cursor.fetchall()
-        return [tuple(str(value) if type(value).__name__ == "UUID" else value for value in row) for row in rows]
+        return _with_plain_ids(rows)
 
     async def fetchval(self, sql: str, *parameters: object) -> Any:
         return (await self.fetch(sql, *parameters))[0][0]
@@ -161,7 +162,7 @@ class _Asyncpg:
 
     async def fetch(self, sql: str, *parameters: object) -> Sequence[Any]:
         rows = await self._connection.fetch(sql, *parameters)
-        return [tuple(str(value) if type(value).__name__ == "UUID" else value for value in row) for row in rows]
+        return _with_plain_ids(rows)
 
     async def fetchval(self, sql: str, *parameters: object) -> Any:
         return await self._connection.fetchval(sql, *parameters)
@@ -191,6 +192,11 @@ def handles(app: Callsheet, jobs: Sequence[NewJob], answers: Sequence[Enqueued])
         JobHandle(app, answer.job_id, app.definitions.get(new.kind), created=answer.created)
         for new, answer in zip(jobs, answers, strict=True)
     ]
+
+
+def _with_plain_ids(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Rows whose UUIDs are text, as those of our own connections are."""
+    return [tuple(str(value) if isinstance(value, UUID) else value for value in row) for row in rows]
 
 
 def _plain_text(value: object) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError, StoreError
 from callsheet.store.protocol import Settled
+from callsheet.store.tasks import wait
 
 from .schedules import fire_due
 
@@ -75,9 +75,7 @@ class Housekeeping:
             except Exception:
                 log.exception("a sweep failed; the next one tries again")
             pause = self._chores.sweep_s * random.uniform(0.75, 1.25)  # noqa: S311 - not for secrets
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._stopping.wait()
+            await wait(self._stopping, pause)
 
     def stop(self) -> None:
         """End after the present sweep. May be called twice."""

@@ -1,8 +1,9 @@
-"""The end of background tasks."""
+"""The end of background tasks, and waiting for an event with a limit."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 PATIENCE_S = 1.0
 
@@ -14,3 +15,10 @@ async def end(*tasks: asyncio.Task[None]) -> None:
         for task in waiting:
             task.cancel()
         _, waiting = await asyncio.wait(waiting, timeout=PATIENCE_S)
+
+
+async def wait(event: asyncio.Event, patience_s: float) -> None:
+    """For an event, but not longer than that; `wait_for` of Python 3.11 can swallow a cancellation."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            await event.wait()

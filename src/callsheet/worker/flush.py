@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from callsheet.kernel import commands
-from callsheet.kernel.errors import CallsheetError, StaleClaim, StoreUnavailable
+from callsheet.kernel.errors import CallsheetError, StoreUnavailable
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import Settled
 
@@ -63,7 +63,7 @@ class Flusher:
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
         """Write a settlement after all earlier ones of this run."""
         if run.settled and written is not None:  # a report of another thread, after the end
-            written.end(_stale(run))
+            written.end(run.stale())
             return
         self._put(run, settlement, written)
 
@@ -169,7 +169,7 @@ class Flusher:
         run.sending = False
         stale = answer is Settled.STALE
         if written is not None:
-            written.end(_stale(run) if stale else answer if isinstance(answer, Exception) else None)
+            written.end(run.stale() if stale else answer if isinstance(answer, Exception) else None)
         if stale:
             self._give_up(run)
         elif ends(settlement):
@@ -185,7 +185,7 @@ class Flusher:
         for _, written in waiting:
             self.unsettled -= 1
             if written is not None:
-                written.end(_stale(run))
+                written.end(run.stale())
 
     def _give_up(self, run: Run) -> None:
         self._forget(run)
@@ -197,7 +197,3 @@ def _overtakes(later: Settlement, earlier: Settlement) -> bool:
     return (
         later.event is not None and earlier.event is not None and later.event.type == earlier.event.type == "progress"
     )
-
-
-def _stale(run: Run) -> StaleClaim:
-    return StaleClaim(f"claim {run.job.claim_version} of job {run.job_id} is not held any more; stop its work")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from callsheet.kernel.errors import StoreError, StoreUnavailable
 from callsheet.store import store_from_url
+from callsheet.store.tasks import wait
 
 from .children import kill_groups
 from .run import Run, Stop
@@ -42,7 +43,6 @@ class Heartbeat:
         self._runs = runs
         self._lease_s = lease_s
         self._loop = asyncio.get_running_loop()
-        self._beaten: dict[str, float] = {}
         self._stopping = False
         self._poked: set[str] = set()
         self._wake: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
@@ -90,7 +90,7 @@ class Heartbeat:
         interval_s = self._lease_s / BEATS_PER_LEASE
         while not self._stopping and not self._poked and not self._due(interval_s / 2):
             self.last_beat = time.monotonic()
-            await _wait(wake, min(interval_s / 4, 1.0))
+            await wait(wake, min(interval_s / 4, 1.0))
         while not self._stopping:
             store = store_from_url(self._url)
             try:
@@ -126,10 +126,10 @@ class Heartbeat:
             self._stop_expired()
             wake.clear()
             patience_s = PROMPT_S if self._poked else min(interval_s / 4, 1.0)
-            await _wait(wake, patience_s)
+            await wait(wake, patience_s)
             while time.monotonic() < prompt_at and wake.is_set() and not self._stops():
                 wake.clear()  # poked again so soon: the next beat serves all
-                await _wait(wake, prompt_at - time.monotonic())
+                await wait(wake, prompt_at - time.monotonic())
 
     def _stops(self) -> bool:
         return self._stopping
@@ -187,12 +187,6 @@ class Heartbeat:
         stop: Callable[[Stop], None] = run.request_stop
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(stop, why)
-
-
-async def _wait(event: asyncio.Event, patience_s: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience_s):
-            await event.wait()
 
 
 def _forgotten(asked: asyncio.Future[Any]) -> None:

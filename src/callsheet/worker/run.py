@@ -44,10 +44,9 @@ class Sends(Protocol):
 class Written:
     """A write on its way: await it, or `wait()` for it in a thread, to know that it is committed; or do neither."""
 
-    __slots__ = ("_event", "_future", "_loop", "instead_of")
+    __slots__ = ("_event", "_future", "instead_of")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
         self._future: asyncio.Future[None] = loop.create_future()
         self._future.add_done_callback(_heard)
         self._event = threading.Event()
@@ -135,15 +134,17 @@ class Run:
         """True when the function was told to stop."""
         return self.stop is not None
 
+    def stale(self) -> StaleClaim:
+        """The error of a write that comes too late."""
+        return StaleClaim(f"claim {self.job.claim_version} of job {self.job_id} is not held any more; stop its work")
+
     def report(self, command: Callable[[Job], Settlement]) -> Written:
         """Write a move that does not end the attempt. From any thread; raises what the command raises."""
         if self._lock is None:
             self._lock = threading.Lock()
         with self._lock:
             if self.stop is Stop.LOST or self.settled:
-                raise StaleClaim(
-                    f"claim {self.job.claim_version} of job {self.job_id} is not held any more; stop its work"
-                )
+                raise self.stale()
             settlement = command(self.job)
             self.job = applied(self.job, settlement, self.job.event_ms)
         written = Written(self.flusher.loop)

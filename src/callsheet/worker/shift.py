@@ -22,7 +22,7 @@ from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError, StoreError
 from callsheet.kernel.job import Status
 from callsheet.store.protocol import ClaimRequest, Hint
-from callsheet.store.tasks import end
+from callsheet.store.tasks import end, wait
 
 from .flush import Flusher
 from .heartbeat import Heartbeat
@@ -108,14 +108,14 @@ class Shift:
             except StoreError as error:
                 trouble += 1
                 log.warning("no jobs can be claimed now, trying again: %s", error)
-                await _wait(self._stopping, min(2.0, 0.1 * 2 ** min(trouble, 10)) * random.uniform(0.5, 1))  # noqa: S311 - jitter
+                await wait(self._stopping, min(2.0, 0.1 * 2 ** min(trouble, 10)) * random.uniform(0.5, 1))  # noqa: S311 - jitter
                 continue
             trouble, self.polled_at = 0, time.monotonic()
             if claimed:
                 continue
             if burst and room and not self.runs and not self.flusher.unsettled:
                 return
-            await _wait(self._wake, (BURST_POLL_S if burst else self.poll_s) * random.uniform(0.75, 1))  # noqa: S311 - jitter
+            await wait(self._wake, (BURST_POLL_S if burst else self.poll_s) * random.uniform(0.75, 1))  # noqa: S311 - jitter
 
     async def _claim(self, limit: int) -> int:
         asked_at = time.monotonic()
@@ -234,19 +234,12 @@ class Shift:
         if not self.slots.idle.is_set():
             log.warning("%d jobs are handed back", self.slots.running)
             self.stop(hard=True)
-            await _wait(self.slots.idle, seconds(self._options.grace) + 1.0)
+            await wait(self.slots.idle, seconds(self._options.grace) + 1.0)
         await self.flusher.drain()
-
-
-async def _wait(event: asyncio.Event, patience_s: float) -> None:
-    """For an event, but not longer than that."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience_s):
-            await event.wait()
 
 
 async def _wait_for_one(one: asyncio.Event, other: asyncio.Event, patience_s: float) -> None:
     """For the first of two events."""
-    waits = [asyncio.create_task(_wait(event, patience_s)) for event in (one, other)]
+    waits = [asyncio.create_task(wait(event, patience_s)) for event in (one, other)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     await end(*waits)

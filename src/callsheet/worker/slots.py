@@ -145,8 +145,6 @@ class Slots:
             if settlement is not None:
                 await self._finish(run, settlement)
         finally:
-            if run.timer is not None:
-                run.timer.cancel()
             if context is not None:
                 context.close()
             if told:
