@@ -36,8 +36,8 @@ WHERE j.seq >= :first AND t.job_id = :example ORDER BY j.seq, t.{second}
 """
 POSTGRES_JOBS = """
 WITH seeds AS MATERIALIZED (SELECT row_number() OVER (ORDER BY seq) - 1 AS i, * FROM inbox_jobs WHERE {which})
-INSERT INTO inbox_jobs (seq, position, job_id, {columns})
-SELECT $1::bigint + k * $3::bigint + i, $1 + k * $3 + i,
+INSERT INTO inbox_jobs (seq, position, began_ms, job_id, {columns})
+SELECT $1::bigint + k * $3::bigint + i, $1 + k * $3 + i, began_ms,
        (lpad(to_hex($1 + k * $3 + i), 8, '0') || '-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, {columns}
 FROM generate_series(0, $2::bigint - 1) AS k CROSS JOIN seeds ORDER BY k, i
 """

@@ -25,11 +25,9 @@ WITH clock AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) *
     )
     SELECT seq, seq, job_id, '', 'callsheet', 'bench', 'default', 0, now, payload, 3, now, now, now
     FROM clock, (SELECT nextval('inbox_jobs_line') AS seq, a.* FROM unnest($1::uuid[], $2::text[]) AS a (job_id, payload)) n
-    RETURNING seq, job_id, event_ms
-), registered AS (
-    INSERT INTO job_register SELECT seq, job_id, '' FROM created
+    RETURNING seq, job_id
 )
-INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', '', 0, '{}' FROM created
+INSERT INTO job_register SELECT seq, job_id, '' FROM created
 """
 CLAIM = """
 WITH clock AS MATERIALIZED (
@@ -40,25 +38,22 @@ WITH clock AS MATERIALIZED (
 ), claimed AS (
     UPDATE inbox_jobs j SET status = 'running', worker_id = $2, claim_version = j.claim_version + 1,
         lease_expires_at = now + $3::integer, heartbeat_at = now, attempt_count = j.attempt_count + 1,
-        started_at = now, attempt_started_at = now, updated_at = now, event_seq = 2, event_ms = now
+        started_at = now, attempt_started_at = now, updated_at = now, event_seq = 2, event_ms = now,
+        began_ms = now
     FROM chosen c, clock WHERE j.ctid = c.row_id
-    RETURNING j.job_id, j.claim_version, j.payload, j.event_ms
-), noted AS (
-    INSERT INTO job_events SELECT job_id, 2, event_ms, 'running', '', 0, '{}' FROM claimed
+    RETURNING j.job_id, j.claim_version, j.payload
 )
 SELECT job_id, claim_version, payload FROM claimed
 """
 FINISH = """
 WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
-), ended AS (
-    UPDATE inbox_jobs j SET status = 'succeeded', result = a.result, progress = 100, lease_expires_at = NULL,
-        heartbeat_at = NULL, attempt_started_at = NULL, ended_at = now, updated_at = now, event_seq = 3, event_ms = now
-    FROM unnest($1::uuid[], $2::integer[], $3::text[]) AS a (job_id, claim_version, result), clock
-    WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 'running'
-    RETURNING j.job_id, j.ended_at
 )
-INSERT INTO job_events SELECT job_id, 3, ended_at, 'done', '', 100, '{}' FROM ended
+UPDATE inbox_jobs j SET status = 'succeeded', result = a.result, progress = 100, lease_expires_at = NULL,
+    heartbeat_at = NULL, attempt_started_at = NULL, ended_at = now, updated_at = now, event_seq = 3, event_ms = now
+FROM unnest($1::uuid[], $2::integer[], $3::text[]) AS a (job_id, claim_version, result), clock
+WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 'running'
+RETURNING 1
 """
 SETTINGS = {
     "jit": "off",
@@ -105,7 +100,7 @@ class PostgresLimit:
         async def ended(rows: Sequence[Any]) -> None:
             results = [RESULT] * len(rows)
             await finish.fetch([row[0] for row in rows], [row[1] for row in rows], results)
-            if finish.get_statusmsg() != f"INSERT 0 {len(rows)}":
+            if finish.get_statusmsg() != f"UPDATE {len(rows)}":
                 raise LostClaim
 
         return await overlap(lambda: claim.fetch(size, WORKER, LEASE_MS), ended)

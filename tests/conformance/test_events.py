@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from callsheet.kernel import commands
-from callsheet.kernel.job import NewEvent
+from callsheet.kernel.job import Event, NewEvent
+from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import Hint
-from tests.kit import Kit
+from tests.kit import T0, Kit
 
 
 @pytest.mark.guarantee("S21")
@@ -22,6 +23,66 @@ async def test_events_resume_after_any_point(kit: Kit) -> None:
         assert await kit.events(job.job_id, after) == everything[after:]
     assert await kit.events(job.job_id, 2, limit=3) == everything[2:5]
     assert everything[9].data == '{"n":7}'
+
+
+def told(events: list[Event]) -> list[tuple[int, int, str, str, float]]:
+    return [(e.seq, e.ms - T0, e.type, e.step, e.progress) for e in events]
+
+
+@pytest.mark.guarantee("S21")
+async def test_the_history_of_a_plain_success_is_whole(kit: Kit) -> None:
+    job_id = await kit.add()
+    kit.later(5)
+    job = await kit.claim_one()
+    queued, running = (1, 0, "queued", "gateway.enqueue", 0.0), (2, 5, "running", "", 0.0)
+    assert told(await kit.events(job_id)) == [queued, running]
+    kit.later(7)
+    await kit.done(job)
+    everything = await kit.events(job_id)
+    assert told(everything) == [queued, running, (3, 12, "done", "", 100.0)]
+    assert {e.data for e in everything} == {"{}"}
+    assert [await kit.events(job_id, after) for after in range(4)] == [everything[after:] for after in range(4)]
+    assert await kit.events(job_id, 1, limit=1) == everything[1:2]
+
+
+@pytest.mark.guarantee("S21")
+async def test_an_end_says_the_stage_that_its_command_knew(kit: Kit) -> None:
+    job = await kit.running()
+    await kit.settle(commands.advance(job, "voice"))
+    await kit.done(job)
+    assert [e.step for e in await kit.events(job.job_id)] == ["gateway.enqueue", "", "voice", ""]
+
+
+@pytest.mark.guarantee("S21")
+@pytest.mark.parametrize("report_again", [False, True])
+async def test_the_history_of_a_job_that_was_tried_twice_is_whole(kit: Kit, *, report_again: bool) -> None:
+    job = await kit.running(max_attempts=3)
+    kit.later(1)
+    await kit.settle(commands.advance(job, "voice"))
+    job = await kit.get(job.job_id)
+    await kit.settle(commands.progress(job, 40))
+    kit.later(1)
+    await kit.settle(commands.retry(job, JobError("E", "no"), delay_ms=60_000))
+    kit.later(60_000)
+    again = await kit.claim_one()
+    if report_again:
+        kit.later(1)
+        await kit.settle(commands.progress(again, 50))
+    kit.later(1)
+    await kit.done(again)
+    first = [(1, 0, "queued", "gateway.enqueue", 0.0), (2, 0, "running", "", 0.0), (3, 1, "stage", "voice", 0.0)]
+    assert told(await kit.events(job.job_id)) == [
+        *first,
+        (4, 1, "progress", "voice", 40.0),
+        (5, 2, "retrying", "voice", 40.0),
+        (6, 60_002, "running", "", 40.0),
+        *([(7, 60_003, "progress", "", 50.0)] if report_again else []),
+        (7 + report_again, 60_003 + report_again, "done", "", 100.0),
+    ]
+    assert [(a.started_at - T0, a.ended_at and a.ended_at - T0) for a in await kit.store.attempts(job.job_id)] == [
+        (0, 2),
+        (60_002, 60_003 + report_again),
+    ]
 
 
 @pytest.mark.guarantee("S21")

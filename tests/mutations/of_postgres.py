@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutations.guard import CLAIM, DEPENDENCIES, ENQUEUE, KEEPING, LEASE, OUTBOX, SETTLE, STALE, Guard
+from tests.mutations.guard import CLAIM, DEPENDENCIES, ENQUEUE, EVENTS, KEEPING, LEASE, OUTBOX, SETTLE, STALE, Guard
 
 
 def postgres(name: str, before: str, after: str, test: str, *, file: str = "queries.sql", times: int = 1) -> Guard:
@@ -158,6 +158,19 @@ POSTGRES = [
     postgres("a plain success ends what runs", "      AND j.status = clock.running AND", "      AND", SETTLE),
     postgres(
         "a plain success frees its slot", "j.concurrency_key IS NULL AND NOT j.has", "NOT j.has", "tests/conformance"
+    ),
+    postgres("a plain success keeps how its attempt began", " AND (j.began_ms IS NULL OR j.progress = 0)", "", EVENTS),
+    postgres(
+        "a plain success keeps what its event says",
+        "      AND j.stage = CASE cardinality($5::text[]) WHEN 1 THEN ($5::text[])[1] ELSE a.step END\n",
+        "      AND $5::text[] = $5\n",
+        EVENTS,
+    ),
+    postgres(
+        "a report writes down how the attempt began",
+        " FROM moved WHERE began_ms IS NOT NULL\n",
+        " FROM moved WHERE false\n",
+        EVENTS,
     ),
     postgres("a plain success frees its dependents", " AND NOT j.has_dependents", "", DEPENDENCIES),
 ]

@@ -49,6 +49,7 @@ async def session(request: pytest.FixtureRequest, filled: str) -> AsyncIterator[
     if not await opened.fetchval("SELECT EXISTS (SELECT FROM inbox_jobs)"):
         await opened.execute(FILL, ROWS)
         await opened.execute("INSERT INTO job_register SELECT seq, job_id, requester_id FROM inbox_jobs")
+        await opened.execute("INSERT INTO job_events SELECT job_id, 9, event_ms, 'log', '', 0, '{}' FROM inbox_jobs")
         await opened.execute("INSERT INTO concurrency_limits SELECT 'key' || n, 1 FROM generate_series(0, 49) n")
         await opened.execute("VACUUM ANALYZE")
     await opened.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
@@ -128,6 +129,13 @@ async def test_a_settle_finds_its_jobs_by_primary_key(session: Any) -> None:
     run = list(enumerate(map(settlement, ids)))
     nodes = await explain(session, Q.settle, *settle_verb._parameters(run, T0, alone=True))
     assert "inbox_jobs_pkey" in indexes(nodes)
+    assert read_much(nodes, 100) == []
+
+
+async def test_a_history_is_read_by_primary_keys(session: Any) -> None:
+    ids = [row[0] for row in await session.fetch("SELECT job_id FROM inbox_jobs LIMIT 50")]
+    nodes = await explain(session, Q.events, ids, [0] * 50, 100)
+    assert {"inbox_jobs_pkey", "job_events_pkey"} == indexes(nodes)
     assert read_much(nodes, 100) == []
 
 

@@ -57,7 +57,7 @@ async def test_the_columns_are_the_fields_of_a_job(store: PostgresStore) -> None
     rows = await store._db.fetch(
         "SELECT attname::text FROM pg_attribute WHERE attrelid = 'inbox_jobs'::regclass AND attnum > 0 ORDER BY attnum"
     )
-    assert [name for (name,) in rows] == ["seq", "position", "has_dependents", *Job._fields]
+    assert [name for (name,) in rows] == ["seq", "position", "has_dependents", "began_ms", *Job._fields]
 
 
 async def test_no_functions_and_no_triggers(store: PostgresStore) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .floor import Floor
 
 Q = Queries("callsheet.store.postgres")
-OWN = 3  # the store's own columns come first: seq, position, has_dependents
+OWN = 4  # the store's own columns come first: seq, position, has_dependents, began_ms
 QUEUE = OWN + Job._fields.index("queue")
 PRIORITY = itemgetter(OWN + Job._fields.index("priority"))
 POSITION = itemgetter(1)

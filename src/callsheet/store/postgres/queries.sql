@@ -79,12 +79,9 @@ WITH clock AS MATERIALIZED (
            run_at, payload, max_attempts, retry, now, now, now, unique_key, concurrency_key, on_dependency_failure,
            ttl_s, correlation_id
     FROM numbered
-    RETURNING job_id, event_ms, seq, requester_id
-), registered AS (
-    INSERT INTO job_register SELECT seq, job_id, requester_id FROM created
+    RETURNING seq, job_id, requester_id
 )
-INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', 'gateway.enqueue', 0, '{}' FROM created
-RETURNING job_id;
+INSERT INTO job_register SELECT seq, job_id, requester_id FROM created RETURNING job_id;
 
 -- name: enqueue_one
 -- As enqueue, for one plain job: without the arrays it takes two thirds of the time.
@@ -100,11 +97,9 @@ WITH clock AS MATERIALIZED (
            CASE WHEN coalesce($8::bigint, now + $9::bigint) > now THEN 'delay' END,
            coalesce($8, now + $9), $10, $11::integer, $12, now, now, now, $13, $14::bigint, $15
     FROM clock
-    RETURNING job_id, event_ms, seq, requester_id
-), registered AS (
-    INSERT INTO job_register SELECT seq, job_id, requester_id FROM created
+    RETURNING seq, job_id, requester_id
 )
-INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', 'gateway.enqueue', 0, '{}' FROM created;
+INSERT INTO job_register SELECT seq, job_id, requester_id FROM created;
 
 -- name: enqueue_unique
 -- As enqueue, but a job whose unique key is taken is left out. A holder that is not yet committed is waited for.
@@ -147,12 +142,9 @@ WITH clock AS MATERIALIZED (
            ttl_s, correlation_id
     FROM numbered
     ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL AND status IN ('queued', 'running') DO NOTHING
-    RETURNING job_id, event_ms, seq, requester_id
-), registered AS (
-    INSERT INTO job_register SELECT seq, job_id, requester_id FROM created
+    RETURNING seq, job_id, requester_id
 )
-INSERT INTO job_events SELECT job_id, 1, event_ms, 'queued', 'gateway.enqueue', 0, '{}' FROM created
-RETURNING job_id;
+INSERT INTO job_register SELECT seq, job_id, requester_id FROM created RETURNING job_id;
 
 -- name: active_unique
 SELECT unique_key, job_id FROM inbox_jobs
@@ -260,12 +252,10 @@ WITH clock AS MATERIALIZED (
         attempt_started_at = CASE WHEN $7 = 1 THEN greatest(clock.now, j.event_ms) END,
         started_at = CASE WHEN $7 = 1 THEN coalesce(j.started_at, greatest(clock.now, j.event_ms)) ELSE j.started_at END,
         event_seq = j.event_seq + $7,
-        event_ms = CASE WHEN $7 = 1 THEN greatest(clock.now, j.event_ms) ELSE j.event_ms END
+        event_ms = CASE WHEN $7 = 1 THEN greatest(clock.now, j.event_ms) ELSE j.event_ms END,
+        began_ms = CASE WHEN $7 = 1 THEN greatest(clock.now, j.event_ms) END
     FROM chosen c CROSS JOIN clock WHERE j.ctid = c.row_id
     RETURNING j.*
-), noted AS (
-    INSERT INTO job_events
-    SELECT job_id, event_seq, event_ms, 'running', stage, progress, '{}' FROM claimed WHERE $7 = 1
 )
 SELECT c.*, d.ord FROM due d LEFT JOIN claimed c ON true;
 
@@ -375,6 +365,7 @@ WITH clock AS MATERIALIZED (
 ), cur AS MATERIALIZED (
     SELECT o.ctid AS row_id, o.xmin AS row_version, a.*, o.concurrency_key, greatest(a.now, o.event_ms) AS at,
            o.attempt_started_at AS begun_at, o.worker_id AS owner,
+           o.began_ms, o.event_seq AS began_seq, o.stage AS began_step, o.progress AS began_progress,
            o.attempt_count + CASE WHEN a.flags & 1 = 1 AND o.attempt_started_at IS NULL THEN 1 ELSE 0 END AS attempt
     FROM asked a JOIN inbox_jobs o ON o.job_id = a.job_id
     WHERE o.claim_version = a.claim_version AND o.status = a.from_status
@@ -418,13 +409,17 @@ WITH clock AS MATERIALIZED (
         held = CASE WHEN c.status <> 'queued' THEN NULL WHEN c.delay_ms > 0 THEN 'delay'
             WHEN j.concurrency_key IS NOT NULL THEN 'slot' END,
         event_seq = j.event_seq + CASE WHEN c.event_type IS NULL THEN 0 ELSE 1 END,
-        event_ms = CASE WHEN c.event_type IS NULL THEN j.event_ms ELSE c.at END
+        event_ms = CASE WHEN c.event_type IS NULL THEN j.event_ms ELSE c.at END,
+        began_ms = NULL
     FROM special CROSS JOIN cur c LEFT JOIN placed p ON p.ord = c.ord
     WHERE j.ctid = c.row_id AND j.xmin = c.row_version AND NOT special.found
     RETURNING j.job_id, j.event_seq, j.progress, j.requester_id, j.concurrency_key, c.claim_version, c.at, c.now, c.begun_at,
-        c.owner, c.attempt, c.outcome, c.error, c.event_type, c.event_step, c.event_data, c.ord
+        c.owner, c.attempt, c.outcome, c.error, c.event_type, c.event_step, c.event_data, c.ord,
+        c.began_ms, c.began_seq, c.began_step, c.began_progress
 ), noted AS (
     INSERT INTO job_events
+    SELECT job_id, began_seq, began_ms, 'running', began_step, began_progress, '{}' FROM moved WHERE began_ms IS NOT NULL
+    UNION ALL
     SELECT job_id, event_seq, at, event_type, event_step, progress, event_data FROM moved WHERE event_type IS NOT NULL
 ), attempted AS (
     INSERT INTO job_attempts
@@ -461,11 +456,10 @@ WITH clock AS MATERIALIZED (
         WITH ORDINALITY AS a (job_id, claim_version, result, step, ord) CROSS JOIN clock
     WHERE j.job_id = a.job_id::uuid
       AND j.claim_version = CASE cardinality($3::integer[]) WHEN 1 THEN ($3::integer[])[1] ELSE a.claim_version END
+      AND j.stage = CASE cardinality($5::text[]) WHEN 1 THEN ($5::text[])[1] ELSE a.step END
       AND j.status = clock.running AND j.concurrency_key IS NULL AND NOT j.has_dependents
-    RETURNING j.job_id, j.event_seq, j.event_ms, a.ord,
-        CASE cardinality($5::text[]) WHEN 1 THEN ($5::text[])[1] ELSE a.step END AS step
-), noted AS (
-    INSERT INTO job_events SELECT job_id, event_seq, event_ms, 'done', step, 100, '{}' FROM moved
+      AND (j.began_ms IS NULL OR j.progress = 0)
+    RETURNING a.ord
 )
 SELECT array_agg(ord) FROM moved;
 
@@ -614,7 +608,8 @@ FROM parts GROUP BY queue;
 SELECT * FROM job_attempts WHERE job_id = $1
 UNION ALL
 SELECT job_id, claim_version, attempt_count, worker_id,
-       (SELECT max(ms) FROM job_events e WHERE e.job_id = $1 AND e.type = 'running'), ended_at, 'succeeded', NULL
+       coalesce(began_ms, (SELECT max(ms) FROM job_events e WHERE e.job_id = $1 AND e.type = 'running')), ended_at,
+       'succeeded', NULL
 FROM inbox_jobs WHERE job_id = $1 AND status = 'succeeded'
 ORDER BY claim_version;
 
@@ -624,7 +619,7 @@ SELECT name, data FROM job_checkpoints WHERE job_id = $1 ORDER BY name;
 -- name: events
 SELECT e.* FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS a (job_id, after, ord)
 CROSS JOIN LATERAL (
-    SELECT * FROM job_events t WHERE t.job_id = a.job_id AND t.seq > a.after ORDER BY t.seq LIMIT $3::bigint
+    SELECT * FROM job_history h WHERE h.job_id = a.job_id AND h.seq > a.after ORDER BY h.seq LIMIT $3::bigint
 ) e
 ORDER BY a.ord, e.seq;
 
