@@ -70,7 +70,7 @@ WORKER = (
     Setting("concurrency", "How many jobs run at once, in each process.", Kind.COUNT, "10"),
     Setting("processes", "How many worker processes; one that dies is started again.", Kind.COUNT, "1"),
     Setting("lease", "How long a silent worker keeps its jobs.", Kind.DURATION, "30s"),
-    Setting("prefetch", "At most so many short jobs wait in the worker for a slot.", Kind.NUMBER, "1000"),
+    Setting("prefetch", "At most so many short jobs wait in the worker for a slot.", Kind.NUMBER, "2000"),
     Setting("drain", "How long a stop waits for running jobs before it hands them back.", Kind.DURATION, "30s"),
     Setting("grace", "How long a job that was told to stop may take to do so.", Kind.DURATION, "10s"),
     Setting("poll", "How long to sleep when no wake-up comes.", Kind.DURATION, "1s"),

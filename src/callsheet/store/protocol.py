@@ -115,6 +115,8 @@ class Store(Protocol):
 
     durability: str
     """One line for the log: what an acknowledged write has survived."""
+    batch: int
+    """So many jobs to claim or to settle at once; more gain nothing."""
 
     async def open(self) -> Self:
         """Connect and check the schema version; raises SchemaMismatch or StoreUnavailable."""

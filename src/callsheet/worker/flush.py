@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from callsheet.kernel.settlement import Settlement
 
 log = logging.getLogger("callsheet.worker")
-BATCH = 500
 ENOUGH = 200
 GATHER_S = 0.002
 Entry = tuple[Run, "Settlement", Written | None]
@@ -49,6 +48,7 @@ class Flusher:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._engine = engine
+        self._most = engine.store.batch
         self._busy = busy
         self._on_landed = landed
         self._ended = ended
@@ -105,7 +105,7 @@ class Flusher:
             self._timer.cancel()
             self._timer = None
         if self._pending and self._flight is None:
-            batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
+            batch, self._pending = self._pending[: self._most], self._pending[self._most :]
             self._flight = self.loop.create_task(self._write(batch))
             self._flight.add_done_callback(self._landed)
 

@@ -46,7 +46,7 @@ class Options:
     queues: tuple[str, ...] = ()
     concurrency: int = 10
     lease: Duration = 30.0
-    prefetch: int = 1_000
+    prefetch: int = 2_000
     drain: Duration = 30.0
     grace: Duration = 10.0
     poll: Duration = 1.0

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.worker")
 AHEAD_S = 0.15  # what would wait longer than this for a slot is left to other workers
 LEARN_S = 0.005
-MOST = 500
 STALE_AFTER_S = 1.0
 TICK_S = 0.25
 BACKLOG = 2_000
@@ -67,6 +66,7 @@ class Shift:
         self.polled_at = self._learned_at = time.monotonic()
         self._engine, self._definitions, self._queues, self._options = engine, definitions, queues, options
         self._ahead = self._done = 0
+        self._most = engine.store.batch
         self._stopping = asyncio.Event()
         self._hard = asyncio.Event()
         self._wake = asyncio.Event()
@@ -143,8 +143,8 @@ class Shift:
         """How many jobs to ask for: all free slots, and ahead what will begin within a moment."""
         waiting = len(self.line)
         free = self._options.concurrency - self.slots.running
-        room = min(MOST, free + self._ahead - waiting)
-        enough = 1 if free > waiting else min(self._ahead, MOST) // 2
+        room = min(self._most, free + self._ahead - waiting)
+        enough = 1 if free > waiting else min(self._ahead, self._most) // 2
         return room if room >= max(1, enough) and self.flusher.unsettled < BACKLOG else 0
 
     def _look_ahead(self, now: float) -> None:

@@ -257,7 +257,12 @@ WITH clock AS MATERIALIZED (
     FROM chosen c CROSS JOIN clock WHERE j.ctid = c.row_id
     RETURNING j.*
 )
-SELECT c.*, d.ord FROM due d LEFT JOIN claimed c ON true;
+SELECT c.position, clock.now, d.ord, -- then what the caller does not know of a job that it has just claimed
+       c.job_id, c.requester_id, c.contract, c.kind, c.queue, c.priority, c.stage, c.progress, c.run_at, c.payload,
+       c.result, c.error, c.claim_version, c.attempt_count, c.max_attempts, c.lease_losses, c.refresh_count, c.retry,
+       c.created_at, c.started_at, c.cancel_requested_at, c.cancel_reason, c.unique_key, c.concurrency_key, c.blocked_by,
+       c.broken_by, c.on_dependency_failure, c.ttl_s, c.correlation_id, c.event_seq, c.event_ms
+FROM due d CROSS JOIN clock LEFT JOIN claimed c ON true;
 
 -- name: line_start
 -- The lowest live position of a queue from $2 on, by one probe for each priority in use, and the end of the line.

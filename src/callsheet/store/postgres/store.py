@@ -34,6 +34,8 @@ NOBODYS = Claim("00000000-0000-0000-0000-000000000000", 0)
 class PostgresStore:
     """All of the protocol on one PostgreSQL database (13 or newer), shared by many processes and machines."""
 
+    batch = 1_000
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.durability = "PostgreSQL, not open"

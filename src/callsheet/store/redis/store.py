@@ -31,6 +31,8 @@ LOOK = 500  # rows that one script looks at when a filter is sparse: some 2 ms
 class RedisStore:
     """All of the protocol on one Redis or Valkey server (or one slot of a cluster)."""
 
+    batch = 500
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.durability = "Redis, durability unknown until it is open"

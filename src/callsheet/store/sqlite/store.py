@@ -36,6 +36,8 @@ POLL_S = 0.005
 class SqliteStore:
     """All of the protocol in one file. Several processes may share it."""
 
+    batch = 500
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.durability = f"SQLite, WAL, synchronous={target.synchronous}"
