@@ -146,12 +146,13 @@ def _is_ready(entry: Entry, results: Results) -> bool:
 
 
 def _take_turns(name: str, entries: list[Entry], plan: Plan, ground: Ground, results: Results) -> None:
-    """All rounds of a scenario: in each round every peer once, Callsheet first."""
+    """All rounds of a scenario: in each round every peer once, each round beginning with another."""
     step = STEPS[name]
     for entry in entries:
         results.of(entry)[name] = []
     for number in range(step.rounds(plan)):
-        for entry in entries:
+        turn = number % len(entries)
+        for entry in entries[turn:] + entries[:turn]:
             began = time.monotonic()
             found = _taken(step, entry, plan, ground)
             record = results.of(entry)

@@ -22,6 +22,8 @@ R = TypeVar("R")
 class JobHandle(Generic[R]):
     """A job by its id. `created` is False when a key found an earlier job."""
 
+    __slots__ = ("_app", "_definition", "created", "job_id")
+
     def __init__(self, app: Callsheet, job_id: str, definition: Definition | None, *, created: bool) -> None:
         self.job_id = job_id
         self.created = created

@@ -107,9 +107,9 @@ def _policy(retry: Retries | None) -> tuple[str, int | None]:
     return write_policy(replace(DEFAULT, max_attempts=len(table) + 1, backoff=Backoff(table_ms=table))), len(table) + 1
 
 
-def job_of(definition: Definition, payload: Json, options: JobOptions) -> NewJob:
+def job_of(definition: Definition, payload: Json, options: JobOptions, job_id: str = "") -> NewJob:
     """A new job; raises InvalidInput for options that make no sense."""
-    new = definition.new_job(new_id(), payload)
+    new = definition.new_job(job_id or new_id(), payload)
     if not options:
         return new
     if unknown := options.keys() - JOB_OPTIONS:

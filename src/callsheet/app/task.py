@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
+from callsheet.engine.ids import new_ids
+
 from .options import JOB_OPTIONS, JobOptions, job_of
 
 if TYPE_CHECKING:
@@ -50,7 +52,9 @@ class Task(Generic[P, R]):
     async def enqueue_many(self, calls: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """Create a job for each set of arguments, all or none, in one round trip."""
         definition, options, payload = self.definition, self._for_requester(self._options), self.definition.payload
-        return await self._app.enqueue([job_of(definition, payload((), call), options) for call in calls])
+        ids = new_ids(len(calls))
+        jobs = [job_of(definition, payload((), call), options, i) for i, call in zip(ids, calls, strict=True)]
+        return await self._app.enqueue(jobs)
 
     def new_job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """A job that is checked and not yet enqueued, for `app.enqueue`, `app.within` and `ctx.enqueue`."""

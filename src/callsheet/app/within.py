@@ -188,10 +188,8 @@ def within(app: Callsheet, connection: Any) -> Within | WithinPlain:
 
 def handles(app: Callsheet, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
     """A handle for each answer."""
-    return [
-        JobHandle(app, answer.job_id, app.definitions.get(new.kind), created=answer.created)
-        for new, answer in zip(jobs, answers, strict=True)
-    ]
+    find = app.definitions.get
+    return [JobHandle(app, a.job_id, find(new.kind), created=a.created) for new, a in zip(jobs, answers, strict=True)]
 
 
 def _with_plain_ids(rows: Sequence[Any]) -> list[tuple[Any, ...]]:

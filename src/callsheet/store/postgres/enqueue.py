@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .connection import Database
 
 Q = Queries("callsheet.store.postgres")
+PLAIN = Q.enqueue.replace(" RETURNING job_id;", ";")  # all are created, or the statement fails: no answer to read
 STATEMENT = (
     "requester_id",
     "contract",
@@ -50,8 +51,8 @@ async def enqueue(db: Database, batch: Sequence[NewJob], now: int | None) -> lis
             await db.fetch(Q.enqueue_one, now, *_values(batch[0]))
             return [Enqueued(batch[0].job_id, created=True)]
         if all(map(_plain, batch)):
-            await db.fetch(Q.enqueue, now, *_columns(batch))
-            return [Enqueued(new.job_id, created=True) for new in batch]
+            await db.fetch(PLAIN, now, *_columns(batch))
+            return [tuple.__new__(Enqueued, (new[0], True, None)) for new in batch]
         return await db.transact(lambda session: enqueue_within(session, batch, now))
     except asyncpg.UniqueViolationError as error:
         raise DuplicateJob(f"a job with one of these ids exists already ({error}); use new ids") from error
@@ -85,7 +86,8 @@ def _columns(batch: Sequence[NewJob]) -> tuple[Sequence[Any], ...]:
     """The fields of the jobs as columns, in the order of the statement."""
     column = dict(zip(NewJob._fields, zip(*batch, strict=True), strict=True))
     if None in column["max_attempts"]:
-        column["max_attempts"] = tuple(max_attempts_of(new) for new in batch)
+        alike = len(set(zip(column["max_attempts"], column["retry"], column["contract"], strict=True))) == 1
+        column["max_attempts"] = tuple(max_attempts_of(new) for new in (batch[:1] if alike else batch))
     return (column["job_id"], *(spread(column[name]) for name in STATEMENT))
 
 
