@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
 from callsheet.kernel.job import Held, Idempotency, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
 from tests.kit import T0, Kit, new_job
@@ -238,3 +238,22 @@ async def test_without_a_given_time_the_stores_clock_is_used(kit: Kit) -> None:
     (claimed,) = await kit.store.claim(ClaimRequest("w", lease_ms=5_000))
     assert claimed.lease_expires_at is not None
     assert before + 5_000 <= claimed.lease_expires_at <= await kit.store.now() + 5_000
+
+
+@pytest.mark.guarantee("S26")
+async def test_a_full_queue_takes_nothing_of_a_batch(kit: Kit) -> None:
+    idempotency = Idempotency("k", "h", '"first"')
+    await kit.store.enqueue([new_job(idempotency=idempotency), new_job(delay_ms=9_000)], depth_limit=2, now=kit.now)
+    batch = [new_job(queue="other"), new_job()]
+    with pytest.raises(QueueFull, match="holds 2 jobs"):
+        await kit.store.enqueue(batch, depth_limit=2, now=kit.now)
+    assert await kit.store.get([new.job_id for new in batch]) == [None, None]
+    (again,) = await kit.store.enqueue([new_job(idempotency=idempotency)], depth_limit=2, now=kit.now)
+    assert not again.created  # what is there already takes no place
+    assert (await kit.store.enqueue([batch[0]], depth_limit=2, now=kit.now))[0].created
+    job = await kit.claim_one()
+    assert (await kit.store.enqueue([batch[1]], depth_limit=2, now=kit.now))[0].created  # what runs does not count
+    await kit.done(job)
+    with pytest.raises(QueueFull):
+        await kit.store.enqueue([new_job(), new_job()], depth_limit=3, now=kit.now)
+    assert len(await kit.store.enqueue([new_job() for _ in range(5)], now=kit.now)) == 5

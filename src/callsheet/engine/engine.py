@@ -15,10 +15,10 @@ from callsheet.store import store_from_url
 from callsheet.store.protocol import Settled
 
 from .telemetry import ended, fact, verb
-from .watch import Watch
+from .watch import Watch, Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from types import TracebackType
 
     from callsheet.kernel.job import Claim, Event
@@ -52,11 +52,13 @@ class Engine:
         await self._watch.stop()
         await self.store.close()
 
-    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+    ) -> list[Enqueued]:
         """Create jobs, all or none; raises InvalidJob and its kin before anything is written."""
         with verb("enqueue", len(batch)):
             intake.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
-            return await self.store.enqueue(batch, now=now)
+            return await self.store.enqueue(batch, depth_limit=depth_limit, now=now)
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
         """Take jobs for a worker."""
@@ -125,6 +127,10 @@ class Engine:
             return
         async for event in self._watch.events(job_id, min(after, job.event_seq)):
             yield event
+
+    def follow(self, after: Mapping[str, int], *, open_ended: bool = False) -> Watcher:
+        """A watcher of many jobs, each after a `seq`; whether they exist is not asked. Close it."""
+        return self._watch.follow(after, open_ended=open_ended)
 
     async def _cancel_requeued(self, job_ids: Sequence[str], now: int | None) -> None:
         """A worker that gave a job back may not have known that it is to be cancelled: then that is done now."""

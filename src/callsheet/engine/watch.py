@@ -1,7 +1,7 @@
-"""Watching jobs: a durable cursor for each watcher, a lossy hint to look, one reader for all of them.
+"""Watching jobs: a durable cursor for each watcher and job, a lossy hint to look, one reader for all of them.
 
 A watcher that is slow costs nobody else: it holds a bounded number of events and, when it comes back, is read for
-again from its own cursor.
+again from its own cursors.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.commands import TERMINAL_EVENTS
@@ -34,28 +35,28 @@ class Watch:
     def __init__(self, store: Store, poll_s: float = POLL_S) -> None:
         self._store = store
         self._poll_s = poll_s
-        self._watchers: dict[str, set[_Watcher]] = {}
+        self._watchers: dict[str, set[Watcher]] = {}
         self._named: set[str] = set()
         self._look = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
+    def follow(self, after: Mapping[str, int], *, open_ended: bool = False) -> Watcher:
+        """A watcher of these jobs, each after a `seq`; `open_ended` ones go on when all have ended. Close it."""
+        self._start()
+        watcher = Watcher(self, open_ended=open_ended)
+        for job_id, seq in after.items():
+            watcher.follow(job_id, seq)
+        return watcher
+
     async def events(self, job_id: str, after: int) -> AsyncIterator[Event]:
         """Events of one job after a `seq` until its terminal one, or until it is pruned or the watch is stopped."""
-        watcher = _Watcher(after)
-        self._watchers.setdefault(job_id, set()).add(watcher)
-        self._want(job_id)
-        self._start()
+        watcher = self.follow({job_id: after})
         try:
-            while (event := await watcher.take()) is not None:
-                if watcher.drained:
-                    self._want(job_id)
-                yield event
-                if event.type in TERMINAL_EVENTS:
-                    return
+            while events := await watcher.take():
+                for event in events:
+                    yield event
         finally:
-            self._watchers[job_id].discard(watcher)
-            if not self._watchers[job_id]:
-                del self._watchers[job_id]
+            watcher.close()
 
     async def stop(self) -> None:
         """End the reader and all watchers. May be called twice."""
@@ -65,13 +66,26 @@ class Watch:
             for watcher in watchers:
                 watcher.end()
 
+    def want(self, job_id: str) -> None:
+        """Read for this job soon."""
+        self._named.add(job_id)
+        self._look.set()
+
+    def add(self, job_id: str, watcher: Watcher) -> None:
+        """Serve a watcher of a job."""
+        self._watchers.setdefault(job_id, set()).add(watcher)
+        self.want(job_id)
+
+    def remove(self, job_id: str, watcher: Watcher) -> None:
+        """Serve it no more."""
+        watchers = self._watchers.get(job_id, set())
+        watchers.discard(watcher)
+        if not watchers:
+            self._watchers.pop(job_id, None)
+
     def _start(self) -> None:
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._listen())]
-
-    def _want(self, job_id: str) -> None:
-        self._named.add(job_id)
-        self._look.set()
 
     async def _listen(self) -> None:
         while True:
@@ -95,8 +109,6 @@ class Watch:
             self._look.clear()
             named, self._named = self._named, set()
             everyone = clock() >= poll_at  # also while hints for some keep coming: those of others may be lost
-            if everyone:
-                poll_at = clock() + self._poll_s
             try:
                 await self._deliver(list(self._watchers if everyone else named & self._watchers.keys()))
                 if everyone:
@@ -105,63 +117,94 @@ class Watch:
                 self._named |= named
             except Exception:
                 log.exception("a read for watchers failed; the next one tries again")
+            if everyone:  # many that sleep are asked after less often: hints do not fail all the time
+                poll_at = clock() + self._poll_s * min(10.0, max(1.0, len(self._watchers) / 200))
 
     async def _end_watchers_of_pruned_jobs(self) -> None:
         idle = [job_id for job_id, watchers in self._watchers.items() if all(w.drained for w in watchers)]
         for job_id, job in zip(idle, await self._store.get(idle) if idle else [], strict=True):
-            for watcher in self._watchers.get(job_id, ()) if job is None else ():
-                watcher.end()
+            for watcher in list(self._watchers.get(job_id, ())) if job is None else ():
+                watcher.over(job_id)
 
     async def _deliver(self, jobs: list[str]) -> None:
         """Read once for all watchers of these jobs, from the cursor of the one that is furthest behind."""
         cursors = {
-            job_id: min(w.seq for w in watchers if w.room)
+            job_id: min(w.seqs[job_id] for w in watchers if w.room)
             for job_id in jobs
             if (watchers := self._watchers.get(job_id)) and any(w.room for w in watchers)
         }
         if not cursors:
             return
         for event in await self._store.events(cursors, ROOM):
-            for watcher in self._watchers.get(event.job_id, ()):
+            for watcher in list(self._watchers.get(event.job_id, ())):
                 watcher.give(event)
             if event.seq - cursors[event.job_id] >= ROOM:
-                self._want(event.job_id)
+                self.want(event.job_id)
 
 
-class _Watcher:
-    """One reader's place: what it was given last, and what it has not taken yet."""
+class Watcher:
+    """One reader's place in each of its jobs: what it was given last, and what it has not taken yet."""
 
-    def __init__(self, after: int) -> None:
-        self.seq = after
+    def __init__(self, watch: Watch, *, open_ended: bool) -> None:
+        self.seqs: dict[str, int] = {}
+        self._watch = watch
+        self._open_ended = open_ended
         self._events: deque[Event] = deque()
         self._ready = asyncio.Event()
-        self._ended = False
+        self.ended = False
 
     @property
     def room(self) -> bool:
+        """Whether it can take more for now."""
         return len(self._events) < ROOM
 
     @property
     def drained(self) -> bool:
+        """Whether its reader has taken all."""
         return not self._events
+
+    def follow(self, job_id: str, after: int) -> None:
+        """One more job."""
+        self.seqs[job_id] = after
+        self._watch.add(job_id, self)
 
     def give(self, event: Event) -> None:
         """Take the next event in order; a gap (it had no room) is read for again later."""
-        if self.room and event.seq == self.seq + 1:
-            self.seq = event.seq
+        if self.room and event.seq == self.seqs[event.job_id] + 1:
+            self.seqs[event.job_id] = event.seq
             self._events.append(event)
             self._ready.set()
+            if event.type in TERMINAL_EVENTS:
+                self.over(event.job_id)
+
+    def over(self, job_id: str) -> None:
+        """No more will come of a job."""
+        self._watch.remove(job_id, self)
+        self.seqs.pop(job_id, None)
+        if not self.seqs and not self._open_ended:
+            self.end()
 
     def end(self) -> None:
-        """No more will come."""
-        self._ended = True
+        """No more will come at all."""
+        self.ended = True
         self._ready.set()
 
-    async def take(self) -> Event | None:
-        """The next event, None at the end."""
+    async def take(self) -> list[Event]:
+        """The events since the last time, at least one; none at the end. May be cancelled without loss."""
         while not self._events:
-            if self._ended:
-                return None
+            if self.ended:
+                return []
             self._ready.clear()
             await self._ready.wait()
-        return self._events.popleft()
+        taken = list(self._events)
+        self._events.clear()
+        for job_id in {event.job_id for event in taken} & self.seqs.keys() if len(taken) == ROOM else ():
+            self._watch.want(job_id)  # it was full: there may be more
+        return taken
+
+    def close(self) -> None:
+        """Its reader has gone."""
+        for job_id in list(self.seqs):
+            self._watch.remove(job_id, self)
+        self.seqs.clear()
+        self.end()

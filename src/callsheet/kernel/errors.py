@@ -15,6 +15,7 @@ CallsheetError
 │   ├── IllegalMove
 │   ├── StaleClaim
 │   ├── DuplicateJob
+│   ├── QueueFull
 │   ├── IdempotencyConflict
 │   └── DocumentConflict
 ├── JobNotFound
@@ -117,6 +118,17 @@ class DuplicateJob(Refused):
     """A job with this id exists already."""
 
     code = "duplicate_job"
+
+
+class QueueFull(Refused):
+    """A queue holds as many jobs as it may; nothing of the batch was written."""
+
+    code = "queue_full"
+
+    def __init__(self, queue: str, limit: int) -> None:
+        super().__init__(f"queue {queue!r} holds {limit} jobs already, as many as it may; try again later")
+        self.queue = queue
+        self.limit = limit
 
 
 class IdempotencyConflict(Refused):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 State = tuple[Status, str, bool]  # a status, a stage, and whether the job was ever started
-MAX_NAME = 200  # characters of a name: of a kind, a queue, a stage, a key
+MAX_NAME = 255  # characters of a name: of a kind, a queue, a stage, a key
 
 
 @dataclass(frozen=True, slots=True, eq=False)

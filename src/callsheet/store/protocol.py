@@ -134,7 +134,9 @@ class Store(Protocol):
         """S1: the store's clock decides leases and schedules, never the caller's."""
         ...
 
-    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+    ) -> list[Enqueued]:
         """Create jobs, their first event and their idempotency rows, all or none; answers after commit.
 
         S2: an acknowledged job is never lost, and a refused batch leaves nothing.
@@ -143,6 +145,8 @@ class Store(Protocol):
         S4: at most one queued or running job per unique key; a second enqueue answers with the first's id.
         S5: a job with `depends_on` is not claimable until each of them succeeded (or ended, by its policy);
             an unknown one raises DependencyNotFound. A taken id raises DuplicateJob.
+        S26: with `depth_limit`, a batch that would leave a queue with more queued jobs than this raises QueueFull;
+            jobs that a key finds again take no place. Batches at the same moment may pass it together on PostgreSQL.
         """
         ...
 

@@ -65,9 +65,11 @@ class VirtualStore:
         """The virtual time."""
         return self._clock.ms
 
-    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+    ) -> list[Enqueued]:
         """Create jobs, and remember those that are new."""
-        answers = await self._store.enqueue(batch, now=self._clock.ms if now is None else now)
+        answers = await self._store.enqueue(batch, depth_limit=depth_limit, now=self._clock.ms if now is None else now)
         self._remember([new for new, answer in zip(batch, answers, strict=True) if answer.created])
         return answers
 

@@ -7,12 +7,13 @@ to know that it is committed.
 from __future__ import annotations
 
 import logging
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from callsheet.kernel import commands
-from callsheet.kernel.errors import StaleClaim
+from callsheet.kernel.errors import InvalidInput, StaleClaim
 from callsheet.kernel.job import Job, NewEvent, NewJob
 from callsheet.kernel.wire import clean, encode
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from callsheet.engine import Engine
 
 log = logging.getLogger("callsheet.task")
+EVENT_NAME = re.compile(r"[a-z][a-z0-9_.]{0,39}").fullmatch
 
 
 class MakesJobs(Protocol):
@@ -81,6 +83,13 @@ class Context:
         log.log(logging.getLevelNamesMapping().get(level.upper(), logging.INFO), "%s %s", self.job_id, message)
         data = encode({"level": level, "message": clean(message), **fields})
         return self._run.report(lambda job: commands.note(job, NewEvent("log", job.stage, data)))
+
+    def emit(self, type: str, /, **data: Any) -> Written:
+        """Tell those who watch the job of anything: `ctx.emit("token", text="…")`. Not of an end."""
+        if not EVENT_NAME(type):
+            raise InvalidInput(f"{type!r} is no event's name; use up to 40 lower-case letters, digits and _")
+        note = encode(data)
+        return self._run.report(lambda job: commands.note(job, NewEvent(type, job.stage, note)))
 
     def step(self, name: str) -> Step:
         """A part of the work whose result is kept, so that a later attempt need not do it again."""

@@ -52,7 +52,7 @@ class Health:
         self.port = port
         self._host = host
         self._worker = worker
-        self._scrape = _scrape()
+        self._scrape = scraper()
         self._connections: set[asyncio.Task[None]] = set()
         self._stack = contextlib.AsyncExitStack()
 
@@ -146,7 +146,7 @@ def _why_not_ready(worker: Worker) -> str:
     return "the worker is stopping, or its heartbeats do not reach the store"
 
 
-def _scrape() -> Scrape | None:
+def scraper() -> Scrape | None:
     """What writes all metrics of this process, None without the extra. An SDK is set up unless there is one."""
     try:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415 - an extra

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
@@ -42,11 +42,13 @@ STATEMENT = (
 )
 
 
-async def enqueue(db: Database, batch: Sequence[NewJob], now: int | None) -> list[Enqueued]:
+async def enqueue(db: Database, batch: Sequence[NewJob], depth_limit: int | None, now: int | None) -> list[Enqueued]:
     """Create the jobs of a batch, all or none; raises what the protocol says."""
     if not batch:
         return []
     try:
+        if depth_limit is not None:
+            return await db.transact(lambda session: enqueue_within(session, batch, now, depth_limit))
         if len(batch) == 1 and _plain(batch[0]):
             await db.fetch(Q.enqueue_one, now, *_values(batch[0]))
             return [Enqueued(batch[0].job_id, created=True)]
@@ -58,11 +60,15 @@ async def enqueue(db: Database, batch: Sequence[NewJob], now: int | None) -> lis
         raise DuplicateJob(f"a job with one of these ids exists already ({error}); use new ids") from error
 
 
-async def enqueue_within(session: Any, batch: Sequence[NewJob], now: int | None) -> list[Enqueued]:
+async def enqueue_within(
+    session: Any, batch: Sequence[NewJob], now: int | None, depth_limit: int | None = None
+) -> list[Enqueued]:
     """The same as a part of the caller's transaction."""
     at = await session.fetchval(Q.now, now)
     answers = await _known(session, batch, at)
     fresh = await _create(session, batch, answers, at)
+    if depth_limit is not None:
+        await _check_depth(session, {new.queue for new in fresh}, depth_limit)
     await _remember_others(session, batch, answers)
     await _depend(session, [new for new in fresh if new.depends_on])
     keys = {new.concurrency_key: new.concurrency_limit for new in fresh if new.concurrency_key is not None}
@@ -70,6 +76,13 @@ async def enqueue_within(session: Any, batch: Sequence[NewJob], now: int | None)
         await session.execute(Q.limit_slots, list(keys), list(keys.values()))
         await admit(session, list(keys))
     return [answers[i] for i in range(len(batch))]
+
+
+async def _check_depth(session: Any, queues: set[str], limit: int) -> None:
+    """Refuse what was just created, by raising, when a queue has become longer than it may be."""
+    for queue in queues:
+        if await session.fetchval(Q.depth, queue, limit + 1) > limit:
+            raise QueueFull(queue, limit)
 
 
 def _plain(new: NewJob) -> bool:

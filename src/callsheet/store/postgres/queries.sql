@@ -146,6 +146,13 @@ WITH clock AS MATERIALIZED (
 )
 INSERT INTO job_register SELECT seq, job_id, requester_id FROM created RETURNING job_id;
 
+-- name: depth
+-- Queued jobs of a queue, counted no further than the limit in each of the ways to be held.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = $1 AND status = 'queued' AND held IS NULL LIMIT $2::bigint) a)
+     + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = $1 AND status = 'queued' AND held = 'delay' LIMIT $2::bigint) b)
+     + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = $1 AND status = 'queued' AND held = 'dependency' LIMIT $2::bigint) c)
+     + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = $1 AND status = 'queued' AND held = 'slot' LIMIT $2::bigint) d);
+
 -- name: active_unique
 SELECT unique_key, job_id FROM inbox_jobs
 WHERE unique_key = ANY ($1::text[]) AND unique_key IS NOT NULL AND status IN ('queued', 'running');

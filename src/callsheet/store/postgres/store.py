@@ -75,9 +75,11 @@ class PostgresStore:
         now: int = (await self._db.fetch(Q.now, None))[0][0]
         return now
 
-    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+    ) -> list[Enqueued]:
         """See the protocol."""
-        answers = await enqueue(self._db, batch, now)
+        answers = await enqueue(self._db, batch, depth_limit, now)
         self._wire.send(Hint(frozenset({new.queue for new in batch})))
         return answers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
 
 
 def checked(reply: list[Any]) -> list[Any]:
@@ -19,6 +19,8 @@ def checked(reply: list[Any]) -> list[Any]:
         )
     if kind == "dependency":
         raise DependencyNotFound(f"job {name} depends on {more[0]}, which does not exist; enqueue that first")
+    if kind == "full":
+        raise QueueFull(name, int(more[0]))
     if kind == "duplicate":
         raise DuplicateJob(f"a job with one of these ids exists already ({name}); use new ids")
     raise DuplicateJob(f"a key of these jobs is in use by an active one ({name})")

@@ -73,12 +73,14 @@ class RedisStore:
             seconds, microseconds = await self._client.redis.time()
         return int(seconds) * 1000 + int(microseconds) // 1000
 
-    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+    ) -> list[Enqueued]:
         """See the protocol."""
         if not batch:
             return []
         live = self._listener.live
-        reply = await self._client.run("enqueue", now, len(batch), *arguments.of_jobs(batch))
+        reply = await self._client.run("enqueue", now, len(batch), depth_limit or 0, *arguments.of_jobs(batch))
         answers = [
             Enqueued(new.job_id, created=True) if found == 1 else Enqueued(found[0], created=False, response=found[1])
             for new, found in zip(batch, checked(reply), strict=True)

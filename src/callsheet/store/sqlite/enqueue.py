@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict
+from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict, QueueFull
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import Held, NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Q = Queries("callsheet.store.sqlite")
 
 
-def enqueue(db: Db, batch: Sequence[NewJob], now: int) -> list[Enqueued]:
+def enqueue(db: Db, batch: Sequence[NewJob], now: int, depth_limit: int | None = None) -> list[Enqueued]:
     """Create the jobs of a batch; raises what the protocol says, and then nothing is left."""
     known = [_known(db, new, now) for new in batch]
     answers: list[Enqueued] = []
@@ -44,8 +45,16 @@ def enqueue(db: Db, batch: Sequence[NewJob], now: int) -> list[Enqueued]:
         rows.append(_row(new, seq + i, now))
         answers.append(Enqueued(new.job_id, created=True))
         _remember(db, new, new.job_id, now)
+    if depth_limit is not None:
+        _check_depth(db, fresh, depth_limit)
     _insert(db, fresh, rows, now)
     return answers
+
+
+def _check_depth(db: Db, fresh: list[NewJob], limit: int) -> None:
+    for queue, more in Counter(new.queue for new in fresh).items():
+        if db.execute(Q.depth, (queue, limit)).fetchone()[0] + more > limit:
+            raise QueueFull(queue, limit)
 
 
 def _insert(db: Db, fresh: list[NewJob], rows: list[tuple[object, ...]], now: int) -> None:

@@ -23,6 +23,13 @@ ON CONFLICT (requester_id, idempotency_key) DO UPDATE SET
 SELECT request_hash, job_id, response, expires_at FROM idempotency_keys
 WHERE requester_id = ?1 AND idempotency_key = ?2 AND expires_at > ?3;
 
+-- name: depth
+-- Queued jobs of a queue, counted no further than the limit in each of the ways to be held.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = ?1 AND status = 'queued' AND held IS NULL LIMIT ?2) a)
+     + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = ?1 AND status = 'queued' AND held = 'delay' LIMIT ?2) b)
+     + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = ?1 AND status = 'queued' AND held = 'dependency' LIMIT ?2) c)
+     + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = ?1 AND status = 'queued' AND held = 'slot' LIMIT ?2) d);
+
 -- name: active_unique
 SELECT job_id FROM inbox_jobs WHERE unique_key = ?1 AND unique_key IS NOT NULL AND status IN ('queued', 'running');
 

@@ -83,9 +83,11 @@ class SqliteStore:
         """The machine's clock: the store is in the process."""
         return _clock(None)
 
-    async def enqueue(self, batch: Sequence[NewJob], *, now: int | None = None) -> list[Enqueued]:
+    async def enqueue(
+        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+    ) -> list[Enqueued]:
         """See the protocol."""
-        answers = await self._writer.run(lambda db: enqueue(db, batch, _clock(now)))
+        answers = await self._writer.run(lambda db: enqueue(db, batch, _clock(now), depth_limit))
         self._hints.send(Hint(frozenset({new.queue for new in batch})))
         return answers
 

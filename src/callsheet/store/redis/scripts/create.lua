@@ -92,6 +92,17 @@ local function check(batch)
   return plan
 end
 
+-- The fault of a batch that would leave a queue with more queued jobs than `most`.
+local function full(fresh, most)
+  if most == 0 then return nil end
+  local depth = {}
+  for _, new in ipairs(fresh) do
+    local queue = new.queue
+    depth[queue] = (depth[queue] or tonumber(call('HGET', P .. 'jobs:counts', 'queued:' .. queue) or 0)) + 1
+    if depth[queue] > most then return {'fault', 'full', queue, int(most)} end
+  end
+end
+
 local function remember(new, id)
   local ttl_ms = new.idem_ttl_s * 1000
   call('HSET', P .. new.idem, 'request_hash', new.idem_hash, 'job_id', id, 'response', new.idem_response, 'expires_at', int(now + ttl_ms))

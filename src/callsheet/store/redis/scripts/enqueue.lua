@@ -1,7 +1,9 @@
 -- needs: lib line create
--- ARGV[3]: how many, then the new jobs. Answers {'ok', 1 created | {id, response or nil} known, …} or {'fault', …}.
+-- ARGV[3]: how many, ARGV[4]: the most that a queue may hold (0: any number), then the new jobs. Answers {'ok', 1 created | {id, response or nil} known, …} or {'fault', …}.
 
-local plan, fault = check(new_jobs(4, tonumber(ARGV[3])))
+local plan, fault = check(new_jobs(5, tonumber(ARGV[3])))
+if fault then return fault end
+fault = full(plan.fresh, tonumber(ARGV[4]))
 if fault then return fault end
 carry_out(plan)
 flush()

@@ -1,0 +1,166 @@
+"""The gateway's words: what a request may hold, and a job as its clients read it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from callsheet.kernel.contracts import REDIS_GATEWAY
+from callsheet.kernel.job import Job, Status
+from callsheet.kernel.wire import event_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TASKS = ("chat", "plan", "code", "tool", "rag", "embed")
+TaskName = Literal["chat", "plan", "code", "tool", "rag", "embed"]
+Word = Literal["queued", "running", "done", "error", "canceled"]
+MAX_TTL_S = 366 * 86_400
+STATUSES: Mapping[str, tuple[Status, ...]] = {
+    "queued": (Status.QUEUED,),
+    "running": (Status.RUNNING,),
+    "done": (Status.SUCCEEDED,),
+    "error": (Status.FAILED, Status.DEAD_LETTER),
+    "canceled": (Status.CANCELED,),
+}
+
+
+class CreateJobRequest(BaseModel):
+    """A new job."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        json_schema_extra={"examples": [{"task": "chat", "payload": {"prompt": "Say hello."}, "ttl_s": 3600}]},
+    )
+    task: TaskName
+    payload: dict[str, JsonValue] = Field(description="At most about 200 KB as JSON.")
+    ttl_s: int | None = Field(
+        default=None, ge=1, le=MAX_TTL_S, description="Seconds; the server's JOB_TTL_S unless given."
+    )
+
+
+class CancelRequest(BaseModel):
+    """Why a job is to end."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    reason: str = Field(default="", max_length=1000)
+
+
+class Links(BaseModel):
+    """Where to go on."""
+
+    self: str
+    events: str
+    cancel: str
+
+
+class Receipt(BaseModel):
+    """A job was taken; it will not be lost."""
+
+    job_id: str
+    task: str
+    status: Word
+    ttl_s: int
+    links: Links
+
+
+class JobBody(BaseModel):
+    """A job as it is now."""
+
+    job_id: str
+    task: str
+    payload: JsonValue
+    status: Word
+    created_ts: int = Field(description="Milliseconds since the epoch.")
+    updated_ts: int
+    ttl_s: int | None
+    result: JsonValue
+    error: JsonValue
+    progress: float
+    step: str
+    attempts: int
+    max_attempts: int
+    queue: str
+    priority: int
+    correlation_id: str
+    last_event_id: str
+
+
+class JobList(BaseModel):
+    """A page of jobs, newest first."""
+
+    jobs: list[JobBody]
+    next: str | None = Field(description="Send it as `cursor` for the next page.")
+
+
+class EventBody(BaseModel):
+    """One event, as it also stands in the `data` of the stream."""
+
+    id: str
+    job_id: str
+    seq: int
+    type: str
+    ts: int
+    step: str
+    progress: float
+    data: JsonValue
+
+
+class EventList(BaseModel):
+    """Events after a given one."""
+
+    events: list[EventBody]
+    last_event_id: str
+    ended: bool = Field(description="True when no more will come.")
+
+
+class Ticket(BaseModel):
+    """For EventSource, which cannot send a key: one use, within a minute."""
+
+    ticket: str
+    url: str
+    expires_in_s: int
+
+
+def receipt(job_id: str, task: str, ttl_s: int) -> str:
+    """The answer to a new job, as text: it is kept for those who ask again."""
+    path = f"/v1/jobs/{job_id}"
+    links = {"self": path, "events": f"{path}/events", "cancel": f"{path}/cancel"}
+    return json.dumps({"job_id": job_id, "task": task, "status": "queued", "ttl_s": ttl_s, "links": links})
+
+
+def job_body(job: Job) -> dict[str, Any]:
+    """A job in the gateway's words, whatever contract it came by."""
+    return {
+        "job_id": job.job_id,
+        "task": job.kind,
+        "payload": _parsed(job.payload),
+        "status": REDIS_GATEWAY.words[job.status],
+        "created_ts": job.created_at,
+        "updated_ts": job.updated_at,
+        "ttl_s": job.ttl_s,
+        "result": _parsed(job.result),
+        "error": _parsed(job.error),
+        "progress": job.progress,
+        "step": job.stage,
+        "attempts": job.attempt_count,
+        "max_attempts": job.max_attempts,
+        "queue": job.queue,
+        "priority": job.priority,
+        "correlation_id": job.correlation_id,
+        "last_event_id": event_id(job.event_ms, job.event_seq),
+    }
+
+
+def _parsed(text: str | None) -> Any:
+    """The JSON that a field holds; what is none (a foreign worker's result) stands as `_raw`."""
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"_raw": text}

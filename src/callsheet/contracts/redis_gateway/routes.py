@@ -1,0 +1,154 @@
+"""`/v1/jobs`: create, read, list and cancel jobs. The streams of their events are in `streams`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import pydantic
+from fastapi import APIRouter, Depends, Path, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from callsheet.engine.ids import new_id
+from callsheet.http import idempotency, problems
+from callsheet.http.auth import allowed
+from callsheet.http.keys import Principal
+from callsheet.http.problems import Problem, of_faults
+from callsheet.http.site import site_of
+from callsheet.kernel.job import Idempotency, NewJob
+from callsheet.kernel.wire import encode
+from callsheet.store.protocol import JobQuery
+
+from .models import STATUSES, CancelRequest, CreateJobRequest, JobBody, JobList, Receipt, Word, job_body, receipt
+
+CONTRACT = "redis_gateway"
+QUEUE = "default"
+M = TypeVar("M", bound=pydantic.BaseModel)
+Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
+Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
+JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
+router = APIRouter(tags=["jobs"])
+
+
+def body(model: type[pydantic.BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """For OpenAPI: a body that the route reads by itself, straight from its bytes."""
+    return {
+        "requestBody": {"required": required, "content": {"application/json": {"schema": model.model_json_schema()}}}
+    }
+
+
+@router.post(
+    "/v1/jobs",
+    status_code=202,
+    summary="Create a job",
+    response_model=Receipt,
+    openapi_extra={
+        **body(CreateJobRequest),
+        "parameters": [
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+                "description": "The same request with the same key answers with the first job.",
+            }
+        ],
+    },
+    responses=problems.responses(
+        *ALWAYS,
+        "bad_request",
+        "idempotency_conflict",
+        "payload_too_large",
+        "body_too_large",
+        "unsupported_media_type",
+        "validation_failed",
+        "queue_full",
+    ),
+)
+async def create_job(request: Request, who: Writer) -> Response:
+    """Answers when the job is safe. Its events are at `links.events`."""
+    site = site_of(request)
+    asked = read(await request.body(), request, CreateJobRequest)
+    ttl_s = asked.ttl_s or site.job_ttl_s
+    new = NewJob(
+        new_id(),
+        asked.task,
+        encode(asked.payload),
+        QUEUE,
+        requester_id=who.requester_id,
+        contract=CONTRACT,
+        ttl_s=ttl_s,
+        correlation_id=request.scope["callsheet.request_id"],
+    )
+    answer = receipt(new.job_id, asked.task, ttl_s)
+    if (key := idempotency.key_of(request)) is not None:
+        same = idempotency.request_hash(request, asked.model_dump())
+        new = new._replace(idempotency=Idempotency(key, same, answer, max(ttl_s, Idempotency("", "").ttl_s)))
+    found = await site.intake.enqueue(new)
+    headers = {"Location": f"/v1/jobs/{found.job_id}"}
+    if not found.created:
+        headers["Idempotency-Replayed"] = "true"
+    return Response(found.response or answer, 202, headers, media_type="application/json")
+
+
+@router.get(
+    "/v1/jobs/{job_id}",
+    summary="Read a job",
+    response_model=JobBody,
+    responses=problems.responses(*ALWAYS, "job_not_found"),
+)
+async def get_job(request: Request, job_id: JobId, who: Reader) -> Response:
+    """The job as it is now, its payload, result and error as JSON values."""
+    return JSONResponse(job_body(await site_of(request).engine.get(job_id, requester_id=who.sees)))
+
+
+@router.get(
+    "/v1/jobs",
+    summary="List jobs",
+    response_model=JobList,
+    responses=problems.responses(*ALWAYS, "validation_failed"),
+)
+async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
+    request: Request,
+    who: Reader,
+    status: Annotated[list[Word] | None, Query(description="Only jobs in this status. May be given again.")] = None,
+    task: Annotated[str | None, Query(max_length=255)] = None,
+    queue: Annotated[str | None, Query(max_length=255)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[str | None, Query(max_length=255)] = None,
+) -> Response:
+    """Newest first, by pages that do not shift while jobs come in."""
+    statuses = tuple(s for word in status or () for s in STATUSES[word])
+    query = JobQuery(who.sees, statuses, task, queue, limit=limit, cursor=cursor)
+    page = await site_of(request).engine.find(query)
+    return JSONResponse({"jobs": [job_body(job) for job in page.jobs], "next": page.cursor})
+
+
+@router.post(
+    "/v1/jobs/{job_id}/cancel",
+    status_code=202,
+    summary="Cancel a job",
+    response_model=JobBody,
+    openapi_extra=body(CancelRequest, required=False),
+    responses=problems.responses(
+        *ALWAYS, "job_not_found", "illegal_move", "unsupported_media_type", "validation_failed", "body_too_large"
+    ),
+)
+async def cancel_job(request: Request, job_id: JobId, who: Writer) -> Response:
+    """A job that waits ends at once; one that runs is told to stop and ends when it has."""
+    raw = await request.body()
+    reason = read(raw, request, CancelRequest).reason if raw else ""
+    job = await site_of(request).engine.cancel(job_id, reason, requester_id=who.sees)
+    return JSONResponse(job_body(job), 202)
+
+
+def read(raw: bytes, request: Request, model: type[M]) -> M:
+    """A body as its model; raises Problem. Parsed once, by the validator itself."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise Problem("unsupported_media_type", "send the body as application/json")
+    try:
+        return model.model_validate_json(raw)
+    except pydantic.ValidationError as error:
+        raise of_faults(error.errors(include_url=False, include_input=False, include_context=False)) from None

@@ -1,0 +1,256 @@
+"""`/v1/jobs/{id}/events` and `/v1/events`: what happens to jobs, live, from any point on, as a stream or by asking."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from callsheet.http import problems, tickets
+from callsheet.http.auth import check
+from callsheet.http.keys import Principal
+from callsheet.http.problems import Problem
+from callsheet.http.site import Site, site_of
+from callsheet.http.sse import EventStream, body_of, frame
+from callsheet.kernel.errors import CallsheetError, InvalidInput
+from callsheet.kernel.job import Event, Job, Status
+from callsheet.kernel.wire import event_id, parse_event_id
+from callsheet.store.protocol import JobQuery
+
+from .models import EventList, Ticket, job_body
+from .routes import ALWAYS, JobId, Reader
+
+if TYPE_CHECKING:
+    from callsheet.engine.watch import Watcher
+
+PAGE = 500
+LOOK_S = 1.0
+OPEN_STATUSES = (Status.QUEUED, Status.RUNNING)
+STREAM = {
+    "content": {
+        "text/event-stream": {"schema": {"type": "string"}},
+        "application/json": {"schema": EventList.model_json_schema()},
+    },
+    "description": "Frames `id`, `event`, `data`: first `hello`, then the job's events; or a page of them as JSON.",
+}
+OVER = {"description": "Everything was seen and the job has ended: do not come back."}
+LastEventId = Annotated[str | None, Query(alias="lastEventId", max_length=8192, description="As the header.")]
+TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead of a key, for EventSource.")]
+router = APIRouter(tags=["events"])
+
+
+@router.get(
+    "/v1/jobs/{job_id}/events",
+    summary="Follow a job",
+    response_class=Response,
+    responses={
+        200: STREAM,
+        204: OVER,
+        **problems.responses(*ALWAYS, "job_not_found", "too_many_streams", "validation_failed"),
+    },
+)
+async def job_events(
+    request: Request,
+    job_id: JobId,
+    ticket: TicketQuery = None,
+    last_event_id: LastEventId = None,
+    after: Annotated[str | None, Query(max_length=8192, description="A page of events after this id, as JSON.")] = None,
+) -> Response:
+    """A stream until the job ends. Resume with Last-Event-ID; an id that we do not know gets a `reset`."""
+    site = site_of(request)
+    who = await _who(request, ticket, job_id)
+    job = await site.engine.get(job_id, requester_id=who.sees)
+    if _wants_json(request, asked=after is not None):
+        return await _page(site, job, after or "")
+    seen = request.headers.get("last-event-id", last_event_id)
+    seq = await _known_seq(site, job, seen) if seen else 0
+    if seq is not None and job.status.terminal and seq >= job.event_seq:
+        return Response(status_code=204)
+    latest = event_id(job.event_ms, job.event_seq)
+    snapshot = {"job": job_body(job), "last_event_id": latest}
+    if seq is None:
+        first, seq = frame("reset", snapshot, latest), job.event_seq
+    else:
+        first = frame("hello", snapshot)
+    watcher = site.engine.follow({job_id: seq})
+    if job.status.terminal and seq >= job.event_seq:
+        watcher.end()  # a reset of a job that is over: the snapshot is all there is
+    return _opened(site, who, first, watcher)
+
+
+@router.post(
+    "/v1/jobs/{job_id}/events/ticket",
+    status_code=201,
+    summary="A ticket for EventSource",
+    response_model=Ticket,
+    responses=problems.responses(*ALWAYS, "job_not_found"),
+)
+async def job_ticket(request: Request, job_id: JobId, who: Reader) -> Response:
+    """One use, within a minute, for this stream alone: browsers cannot send a key with EventSource."""
+    site = site_of(request)
+    await site.engine.get(job_id, requester_id=who.sees)
+    return await _ticket(site, who, job_id, f"/v1/jobs/{job_id}/events?")
+
+
+@router.post(
+    "/v1/events/ticket",
+    status_code=201,
+    summary="A ticket for many jobs",
+    response_model=Ticket,
+    responses=problems.responses(*ALWAYS, "validation_failed"),
+)
+async def many_ticket(request: Request, who: Reader, jobs: Annotated[str, Query(max_length=8192)] = "*") -> Response:
+    """As the ticket of one job, for `/v1/events?jobs=…` with the same jobs."""
+    return await _ticket(site_of(request), who, f"jobs={jobs}", f"/v1/events?jobs={quote(jobs, safe='*,')}&")
+
+
+@router.get(
+    "/v1/events",
+    summary="Follow many jobs",
+    response_class=Response,
+    responses={
+        200: {**STREAM, "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        **problems.responses(*ALWAYS, "job_not_found", "too_many_streams", "validation_failed"),
+    },
+)
+async def many_events(
+    request: Request,
+    jobs: Annotated[
+        str, Query(max_length=8192, description="Ids with commas between them, or `*`: all of yours.")
+    ] = "*",
+    ticket: TicketQuery = None,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """One connection for many jobs. `hello` holds all of them as they are; `id` is a cursor to come back with."""
+    site = site_of(request)
+    who = await _who(request, ticket, f"jobs={jobs}")
+    if jobs == "*":
+        return await _all_jobs(site, who)
+    ids = list(dict.fromkeys(part for part in jobs.split(",") if part))
+    if not ids or len(ids) > site.limits.watched_jobs:
+        raise Problem("validation_failed", f"jobs: name 1 to {site.limits.watched_jobs} ids, or *")
+    found = [await site.engine.get(job_id, requester_id=who.sees) for job_id in ids]
+    cursor = _Cursor(found)
+    known = cursor.resumed(request.headers.get("last-event-id", last_event_id))
+    watcher = site.engine.follow({job_id: seq for job_id, seq in cursor.seqs.items() if not cursor.over(job_id)})
+    if not watcher.seqs:
+        watcher.end()
+    snapshot = {"jobs": [job_body(job) for job in found]}
+    first = frame("hello", snapshot) if known else frame("reset", snapshot, cursor.text)
+    return _opened(site, who, first, watcher, cursor)
+
+
+class _Cursor:
+    """Places in several jobs as one id: their `seq`s in the order of the request's own list."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.seqs = {job.job_id: 0 for job in jobs}
+        self._ended = {job.job_id: job.event_seq for job in jobs if job.status.terminal}
+        self._latest = {job.job_id: job.event_seq for job in jobs}
+
+    @property
+    def text(self) -> str:
+        """The id."""
+        return "m." + ".".join(map(str, self.seqs.values()))
+
+    def resumed(self, text: str | None) -> bool:
+        """Take up an id; one that is not ours puts the cursor at the present, and False says so."""
+        if not text:
+            return True
+        kind, *parts = text.split(".")
+        places = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 10]  # noqa: PLR2004
+        latest = list(self._latest.values())
+        fits = kind == "m" and len(places) == len(parts) == len(latest)
+        if not fits or any(place > last for place, last in zip(places, latest, strict=True)):
+            self.seqs = dict(self._latest)
+            return False
+        self.seqs = dict(zip(self.seqs, places, strict=True))
+        return True
+
+    def over(self, job_id: str) -> bool:
+        """Whether a job has ended and all of it was seen."""
+        return self.seqs[job_id] >= self._ended.get(job_id, self.seqs[job_id] + 1)
+
+    def __call__(self, event: Event) -> str:
+        """The id after this event."""
+        self.seqs[event.job_id] = event.seq
+        return self.text
+
+
+async def _all_jobs(site: Site, who: Principal) -> EventStream:
+    """All open jobs of a requester, and those that come. New ones are looked for once in a while."""
+    most = site.limits.watched_jobs
+    page = await site.engine.find(JobQuery(who.sees, OPEN_STATUSES, limit=most))
+    watcher = site.engine.follow({job.job_id: job.event_seq for job in page.jobs}, open_ended=True)
+    first = frame("hello", {"jobs": [job_body(job) for job in page.jobs]})
+    answer = _opened(site, who, first, watcher, lambda event: event_id(event.ms, event.seq))
+    answer.beside = _look_for_more(site, who, watcher, {job.job_id for job in page.jobs})
+    return answer
+
+
+async def _look_for_more(site: Site, who: Principal, watcher: Watcher, seen: set[str]) -> None:
+    while not watcher.ended:
+        await asyncio.sleep(LOOK_S)
+        with contextlib.suppress(CallsheetError):
+            page = await site.engine.find(JobQuery(who.sees, limit=50))
+            fresh = [job for job in reversed(page.jobs) if job.job_id not in seen]
+            seen.update(job.job_id for job in fresh)
+            for job in fresh[: max(0, site.limits.watched_jobs - len(watcher.seqs))]:
+                watcher.follow(job.job_id, 0)
+
+
+def _opened(site: Site, who: Principal, first: bytes, watcher: Watcher, ident: object = None) -> EventStream:
+    """The stream; a refusal closes its watcher."""
+    try:
+        return EventStream(site, who, first, watcher, ident)  # type: ignore[arg-type]
+    except Problem:
+        watcher.close()
+        raise
+
+
+async def _who(request: Request, ticket: str | None, subject: str) -> Principal:
+    if ticket is None:
+        return await check(request, "jobs:read")
+    who = await tickets.redeem(site_of(request).engine.store, ticket, subject)
+    request.scope["callsheet.key_id"] = who.key_id
+    return who
+
+
+async def _ticket(site: Site, who: Principal, subject: str, url: str) -> Response:
+    ticket = await tickets.issue(site.engine.store, who, subject)
+    return JSONResponse({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": tickets.LIFE_S}, 201)
+
+
+def _wants_json(request: Request, *, asked: bool) -> bool:
+    accept = request.headers.get("accept", "")
+    return "text/event-stream" not in accept and (asked or "application/json" in accept)
+
+
+async def _page(site: Site, job: Job, after: str) -> Response:
+    """The same events as the stream's, by asking. An id that we do not know begins anew."""
+    seq = (await _known_seq(site, job, after) if after else 0) or 0
+    events = await site.engine.store.events({job.job_id: seq}, PAGE)
+    last = events[-1] if events else None
+    latest = event_id(last.ms, last.seq) if last else after or event_id(job.event_ms, job.event_seq)
+    ended = job.status.terminal and (last.seq if last else seq) >= job.event_seq
+    body = f'{{"events":[{",".join(map(body_of, events))}],"last_event_id":"{latest}","ended":{str(ended).lower()}}}'
+    return Response(body, media_type="application/json")
+
+
+async def _known_seq(site: Site, job: Job, text: str) -> int | None:
+    """The `seq` of an id of this job, 0 for its beginning, None for an id that it never had."""
+    try:
+        ms, seq = parse_event_id(text)
+    except InvalidInput:
+        return 0 if text == "0" else None
+    if seq == 0 and ms == 0:
+        return 0
+    if not 0 < seq <= job.event_seq:
+        return None
+    events = await site.engine.store.events({job.job_id: seq - 1}, 1)
+    return seq if events and events[0].seq == seq and events[0].ms == ms else None

@@ -1,0 +1,1 @@
+"""The HTTP side that all surfaces share: the server, keys, limits, problems, idempotency and event streams."""

@@ -1,0 +1,59 @@
+"""Who asks: the key of a request, and what it may do. Each route names its scope: `Depends(allowed("jobs:read"))`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import cache
+
+from starlette.requests import Request
+
+from .keys import Principal
+from .problems import Problem
+from .site import Site, site_of
+
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="callsheet"'}
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key; `callsheet keys create` makes one."},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+NOBODY = Principal("", "", frozenset({"admin"}))
+
+
+@cache
+def allowed(scope: str) -> Callable[[Request], Awaitable[Principal]]:
+    """A dependency that answers with who asks, once it is known that he may."""
+
+    async def dependency(request: Request) -> Principal:
+        return await check(request, scope)
+
+    return dependency
+
+
+async def check(request: Request, scope: str) -> Principal:
+    """Who asks; raises Problem when the key is missing, wrong, too busy or may not do this."""
+    site = site_of(request)
+    who = await authenticate(site, key_of(request))
+    request.scope["callsheet.key_id"] = who.key_id
+    site.rates.check(who)
+    if not who.may(scope):
+        raise Problem("forbidden", f"this key lacks the scope {scope}")
+    return who
+
+
+async def authenticate(site: Site, text: str) -> Principal:
+    """Whose key this is; raises Problem `unauthorized`."""
+    if site.keys is None:
+        return NOBODY
+    who = await site.keys.principal(text) if text else None
+    if who is None:
+        told = "this key is not known, or not any more" if text else "send an API key: Authorization: Bearer KEY"
+        raise Problem("unauthorized", told, headers=CHALLENGE)
+    return who
+
+
+def key_of(request: Request) -> str:
+    """The key that a request carries, '' when it has none."""
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and text:
+        return text.strip()
+    return request.headers.get("x-api-key", "").strip()

@@ -1,0 +1,38 @@
+"""The Idempotency-Key header: its grammar, and the hash by which a second request is known to be the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from .problems import Problem
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+MOST = 255
+VISIBLE = re.compile(r"[!-~]{1,255}").fullmatch
+QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"').fullmatch
+
+
+def key_of(request: Request) -> str | None:
+    """The key of a request, None when it has none; raises Problem. `"abc"` and `abc` are the same key."""
+    given = request.headers.getlist("idempotency-key")
+    if not given:
+        return None
+    if len(given) > 1:
+        raise Problem("bad_request", "send one Idempotency-Key, not several")
+    text = given[0].strip()
+    if quoted := QUOTED(text):
+        text = re.sub(r"\\(.)", r"\1", quoted[1])
+    if not VISIBLE(text):
+        raise Problem("bad_request", f"an Idempotency-Key has 1 to {MOST} visible ASCII characters and no spaces")
+    return text
+
+
+def request_hash(request: Request, body: Any) -> str:
+    """The same for the same request: method, path, query and the body as JSON, whatever its spaces and order."""
+    parts = (request.method, request.url.path, request.url.query, json.dumps(body, sort_keys=True, ensure_ascii=False))
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

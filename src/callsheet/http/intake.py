@@ -1,0 +1,94 @@
+"""New jobs of many requests go to the store together: while one batch is on its way, the next gathers.
+
+A batch is all or none, so one that is refused is tried again job by job: each request gets its own answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.errors import CallsheetError, QueueFull, StoreError
+
+from .problems import Problem
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+    from callsheet.kernel.job import NewJob
+    from callsheet.store.protocol import Backlog, Enqueued
+
+MOST = 200
+ESTIMATE_S = 1.0
+MAX_WAIT_S = 60
+
+
+class Intake:
+    """The one way in for the jobs of a process."""
+
+    def __init__(self, engine: Engine, depth_limit: int) -> None:
+        self._engine = engine
+        self._depth_limit = depth_limit or None
+        self._waiting: deque[tuple[NewJob, asyncio.Future[Enqueued]]] = deque()
+        self._flight: asyncio.Task[None] | None = None
+        self._backlog: tuple[float, dict[str, Backlog]] = (float("-inf"), {})
+
+    async def enqueue(self, new: NewJob) -> Enqueued:
+        """Create one job; raises what the engine raises, and Problem `queue_full` with an estimate."""
+        try:
+            if new.idempotency is not None:
+                return await self._alone(new)
+            answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
+            self._waiting.append((new, answer))
+            if self._flight is None:
+                self._flight = asyncio.create_task(self._fly())
+            return await answer
+        except QueueFull as full:
+            raise await self._full(full) from full
+
+    async def _alone(self, new: NewJob) -> Enqueued:
+        (answer,) = await self._engine.enqueue([new], depth_limit=self._depth_limit)
+        return answer
+
+    async def _fly(self) -> None:
+        try:
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+                await self._send([pair for pair in batch if not pair[1].done()])
+        finally:
+            self._flight = None
+
+    async def _send(self, batch: list[tuple[NewJob, asyncio.Future[Enqueued]]]) -> None:
+        try:
+            answers = await self._engine.enqueue([new for new, _ in batch], depth_limit=self._depth_limit)
+        except Exception as error:  # noqa: BLE001 - it is handed to those who asked
+            apart = isinstance(error, CallsheetError) and not isinstance(error, StoreError) and len(batch) > 1
+            for new, future in batch:
+                if apart:
+                    await self._send([(new, future)])
+                elif not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)
+
+    async def _full(self, full: QueueFull) -> Problem:
+        """By the wait of the oldest: `depth` jobs took it so long, so one place takes a `depth`th of that."""
+        at, backlog = self._backlog
+        if time.monotonic() - at > ESTIMATE_S:
+            backlog = await self._engine.backlog()
+            self._backlog = (time.monotonic(), backlog)
+        queue = backlog.get(full.queue)
+        depth = max(1, queue.ready if queue else full.limit)
+        oldest_s = (queue.oldest_ms or 0) / 1000 if queue else 0.0
+        wait_s = min(MAX_WAIT_S, max(1, math.ceil(oldest_s / depth)))
+        return Problem(
+            "queue_full",
+            f"queue {full.queue!r} is full with {full.limit} jobs; come back in about {wait_s} s",
+            headers={"Retry-After": str(wait_s)},
+            depth=depth,
+            estimated_wait_s=round(oldest_s, 1),
+        )

@@ -1,0 +1,188 @@
+"""API keys: made, found, revoked and checked. The store holds a keyed hash of each, never the key.
+
+A key is `cs_live_` + 10 characters to find it by + 32 random ones (190 bits) + 6 of a checksum: the store is not asked
+about a text that cannot be one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from callsheet.kernel.errors import InvalidInput
+from callsheet.store.protocol import Document
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+
+KIND = "api_key"
+LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+HEAD = "cs_live_"
+FIND, SECRET, SUM = 10, 32, 6
+SCOPES = ("jobs:read", "jobs:write", "admin")
+DEFAULT_SCOPES = SCOPES[:2]
+KEPT_S = 30.0  # how long an answer of the store is believed: a revoked key works no longer than this
+MOST_KEPT = 10_000
+NOBODY = hashlib.sha256(b"nobody").hexdigest()
+
+
+class Principal(NamedTuple):
+    """Who asks. `requester_id` is the tenant; an admin may look at all of them."""
+
+    key_id: str
+    requester_id: str
+    scopes: frozenset[str]
+    rate: float | None = None
+
+    @property
+    def admin(self) -> bool:
+        """True for operators."""
+        return "admin" in self.scopes
+
+    @property
+    def sees(self) -> str | None:
+        """The tenant whose jobs are seen; None is all."""
+        return None if self.admin else self.requester_id
+
+    def may(self, scope: str) -> bool:
+        """Whether it has a scope."""
+        return scope in self.scopes or "admin" in self.scopes
+
+
+class ApiKey(NamedTuple):
+    """A key as it is kept; times are milliseconds of the store's clock."""
+
+    key_id: str
+    name: str
+    requester_id: str
+    scopes: tuple[str, ...]
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None
+    rate: float | None
+
+
+class ApiKeys:
+    """The keys of a store. `bootstrap` is one more, an admin's, that lives in the environment only."""
+
+    def __init__(self, store: Store, *, bootstrap: str = "", pepper: str | None = None) -> None:
+        self._store = store
+        self._pepper = (os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper).encode()
+        self._known: dict[str, tuple[float, Principal | None]] = {}
+        self._bootstrap = self._hash(bootstrap) if bootstrap else ""
+
+    async def create(
+        self,
+        name: str,
+        *,
+        requester_id: str = "",
+        scopes: Sequence[str] = DEFAULT_SCOPES,
+        ttl_s: float | None = None,
+        rate: float | None = None,
+    ) -> tuple[str, ApiKey]:
+        """A new key; its text is told once and kept nowhere. Raises InvalidInput."""
+        if unknown := set(scopes) - set(SCOPES):
+            raise InvalidInput(f"no scope {', '.join(sorted(unknown))}; there are {', '.join(SCOPES)}")
+        if rate is not None and rate <= 0:
+            raise InvalidInput("a rate is a number of requests in a second, above 0")
+        now = await self._store.now()
+        text = new_key()
+        expires_at = None if ttl_s is None else now + round(ttl_s * 1000)
+        key = ApiKey(_found_by(text), name, requester_id, tuple(scopes), now, expires_at, None, rate)
+        body = {**key._asdict(), "hash": self._hash(text)}
+        await self._store.put_document(Document(KIND, key.key_id, json.dumps(body), 0))
+        return text, key
+
+    async def list(self) -> list[ApiKey]:
+        """All keys, revoked ones too."""
+        return [_read(json.loads(document.body)) for document in await self._store.documents(KIND)]
+
+    async def revoke(self, key_id: str) -> bool:
+        """End a key; False when there is none. Servers believe it for up to KEPT_S more."""
+        for document in await self._store.documents(KIND, key_id):
+            body = {**json.loads(document.body), "revoked_at": await self._store.now()}
+            await self._store.put_document(document._replace(body=json.dumps(body)))
+            self._known.clear()
+            return True
+        return False
+
+    async def principal(self, text: str) -> Principal | None:
+        """Whose key this is; None for an unknown, revoked or expired one, in the same time."""
+        digest = self._hash(text)
+        if self._bootstrap and hmac.compare_digest(digest, self._bootstrap):
+            return Principal("bootstrap", "", frozenset({"admin"}))
+        kept = self._known.get(digest)
+        if kept is not None and time.monotonic() - kept[0] < KEPT_S:
+            return kept[1]
+        found = await self._look_up(text, digest)
+        if len(self._known) >= MOST_KEPT:
+            self._known.clear()
+        self._known[digest] = (time.monotonic(), found)
+        return found
+
+    async def holds(self, who: Principal) -> bool:
+        """Whether the key behind somebody is still good; what is asked of an open stream now and then."""
+        if who.key_id == "bootstrap":
+            return True
+        documents = await self._store.documents(KIND, who.key_id)
+        return bool(documents) and await self._good(_read(json.loads(documents[0].body)))
+
+    async def _good(self, key: ApiKey) -> bool:
+        return key.revoked_at is None and (key.expires_at is None or key.expires_at > await self._store.now())
+
+    async def _look_up(self, text: str, digest: str) -> Principal | None:
+        if not is_well_formed(text):
+            return None
+        documents = await self._store.documents(KIND, _found_by(text))
+        body = json.loads(documents[0].body) if documents else {"hash": NOBODY}
+        same = hmac.compare_digest(digest, body["hash"])
+        if not same or not documents:
+            return None
+        key = _read(body)
+        if not await self._good(key):
+            return None
+        return Principal(key.key_id, key.requester_id, frozenset(key.scopes), key.rate)
+
+    def _hash(self, text: str) -> str:
+        return hmac.new(b"callsheet-key\0" + self._pepper, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def new_key() -> str:
+    """The text of a fresh key."""
+    body = HEAD + "".join(secrets.choice(LETTERS) for _ in range(FIND + SECRET))
+    return body + _sum(body)
+
+
+def is_well_formed(text: str) -> bool:
+    """Whether this can be a key of ours at all; the store is not asked about anything else."""
+    return (
+        len(text) == len(HEAD) + FIND + SECRET + SUM
+        and text.isascii()
+        and text.startswith(HEAD)
+        and text[-SUM:] == _sum(text[:-SUM])
+    )
+
+
+def _sum(text: str) -> str:
+    number, found = zlib.crc32(text.encode()), ""
+    for _ in range(SUM):
+        number, digit = divmod(number, len(LETTERS))
+        found = LETTERS[digit] + found
+    return found
+
+
+def _found_by(text: str) -> str:
+    return text[len(HEAD) : len(HEAD) + FIND]
+
+
+def _read(body: dict[str, object]) -> ApiKey:
+    values = {name: body.get(name) for name in ApiKey._fields}
+    values["scopes"] = tuple(body["scopes"])  # type: ignore[arg-type] # our own document
+    return ApiKey(**values)  # type: ignore[arg-type]

@@ -1,0 +1,176 @@
+"""Errors as `application/problem+json` (RFC 9457), each with a stable `code`. One table says which status each has."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from callsheet.kernel.errors import CallsheetError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.requests import Request
+
+log = logging.getLogger("callsheet.http")
+MEDIA_TYPE = "application/problem+json"
+STATUSES: dict[str, int] = {
+    "error": 500,
+    "invalid_input": 422,
+    "invalid_job": 422,
+    "payload_too_large": 413,
+    "not_json": 422,
+    "invalid_payload": 422,
+    "dependency_not_found": 422,
+    "dependency_cycle": 422,
+    "invalid_task": 422,
+    "unknown_task": 422,
+    "unknown_store": 500,
+    "refused": 409,
+    "illegal_move": 409,
+    "stale_claim": 409,
+    "duplicate_job": 409,
+    "queue_full": 429,
+    "idempotency_conflict": 409,
+    "document_conflict": 409,
+    "job_not_found": 404,
+    "job_failed": 409,
+    "job_canceled": 409,
+    "result_timeout": 504,
+    "store_error": 503,
+    "schema_mismatch": 503,
+    "store_unavailable": 503,
+    # what only HTTP knows
+    "bad_request": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "not_acceptable": 406,
+    "body_too_large": 413,
+    "unsupported_media_type": 415,
+    "unsupported_encoding": 415,
+    "validation_failed": 422,
+    "too_many_requests": 429,
+    "too_many_streams": 429,
+    "internal": 500,
+    "shutting_down": 503,
+}
+_OF_STATUS = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    413: "body_too_large",
+}
+
+
+class Problem(Exception):
+    """An answer that is an error. `more` are further members of its body."""
+
+    def __init__(self, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.more = more
+
+    @property
+    def status(self) -> int:
+        """Its HTTP status."""
+        return STATUSES[self.code]
+
+
+class ProblemBody(BaseModel):
+    """What went wrong; `code` is stable and safe to match on."""
+
+    type: str = Field(examples=["https://callsheet.invalid/problems/job_not_found"])
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["no job 0199f0c2-…"])
+    code: str = Field(examples=["job_not_found"])
+    request_id: str = Field(default="", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])
+
+
+def answer(problem: Problem, request_id: str = "") -> Response:
+    """The response for a problem."""
+    body = {
+        "type": f"https://callsheet.invalid/problems/{problem.code}",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+        "code": problem.code,
+        "request_id": request_id,
+        **problem.more,
+    }
+    content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+    return Response(content, problem.status, headers=problem.headers, media_type=MEDIA_TYPE)
+
+
+def of_error(error: CallsheetError) -> Problem:
+    """The problem that one of our own errors is; trouble with the store says when to come back."""
+    status = STATUSES.get(error.code, 500)
+    headers = {"Retry-After": "2"} if status in (429, 503) else {}
+    detail = "the store cannot be reached now; try again" if status == 503 else str(error)  # noqa: PLR2004 - as the table says
+    return Problem(error.code if error.code in STATUSES else "error", detail, headers=headers)
+
+
+def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """For a route's OpenAPI: the problems it may answer with."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for code in codes:
+        status = STATUSES[code]
+        told = f"{found[status]['description']}, {code}" if status in found else code
+        found[status] = {"description": told, "content": {MEDIA_TYPE: {"schema": ProblemBody.model_json_schema()}}}
+    return found
+
+
+def install(app: FastAPI) -> None:
+    """Every error of this app becomes a problem."""
+
+    async def problem(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Problem)  # noqa: S101 - registered for it
+        return answer(error, _id(request))
+
+    async def ours(request: Request, error: Exception) -> Response:
+        assert isinstance(error, CallsheetError)  # noqa: S101
+        if STATUSES.get(error.code, 500) >= 500:  # noqa: PLR2004
+            log.warning("%s %s: %s", request.method, request.url.path, error)
+        return answer(of_error(error), _id(request))
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101
+        return answer(of_faults(error.errors()), _id(request))
+
+    async def plain(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101
+        code = _OF_STATUS.get(error.status_code, "bad_request" if error.status_code < 500 else "internal")  # noqa: PLR2004
+        return answer(Problem(code, str(error.detail), headers=error.headers), _id(request))
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        log.error("%s %s broke", request.method, request.url.path, exc_info=error)
+        return answer(Problem("internal", "something broke on our side; it was logged"), _id(request))
+
+    app.add_exception_handler(Problem, problem)
+    app.add_exception_handler(CallsheetError, ours)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, plain)
+    app.add_exception_handler(Exception, unknown)
+
+
+def of_faults(faults: Any) -> Problem:
+    """What a schema found wrong, by place, without the values: they may be secrets."""
+    told = [{"where": ".".join(map(str, f["loc"])), "what": f["msg"]} for f in list(faults)[:20]]
+    detail = "; ".join(f"{fault['where'] or 'body'}: {fault['what']}" for fault in told[:5])
+    return Problem("validation_failed", detail or "the request does not match its schema", errors=told)
+
+
+def _id(request: Request) -> str:
+    return str(request.scope.get("callsheet.request_id", ""))

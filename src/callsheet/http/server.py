@@ -1,0 +1,172 @@
+"""The app and the server: made, started, and stopped within two seconds however many streams are open."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import uvicorn
+from fastapi import APIRouter, FastAPI
+
+from callsheet.engine import Engine, telemetry
+from callsheet.engine.housekeeping import Housekeeping
+
+from . import auth, health, problems
+from .front import Front
+from .keys import ApiKeys
+from .limits import Limits
+from .site import Site
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+log = logging.getLogger("callsheet.http")
+OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+SHUTDOWN_S = 2
+DEAD_PEER_MS = 20_000
+BACKLOG = 2_048
+JOB_TTL_S = 24 * 3600
+
+
+class ServerOptions(NamedTuple):
+    """How a server is set up. `auth` off lets everybody in as an admin: for this machine alone."""
+
+    api_key: str = ""
+    auth: bool = True
+    limits: Limits = Limits()
+    job_ttl_s: int = JOB_TTL_S
+    migrate: bool = False
+    housekeeping: bool = True
+
+
+def create_app(
+    engine: Engine, routers: Sequence[APIRouter], options: ServerOptions | None = None, *, version: str = "0"
+) -> FastAPI:
+    """The app of one process. It opens the engine when it starts and closes it when it stops."""
+    chosen = options or ServerOptions()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if chosen.migrate:
+            await engine.store.migrate()
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(engine)
+            if chosen.housekeeping:
+                await stack.enter_async_context(Housekeeping(engine))
+            keys = ApiKeys(engine.store, bootstrap=chosen.api_key) if chosen.auth else None
+            app.state.site = site = Site(engine, keys, chosen.limits, chosen.job_ttl_s)
+            stack.callback(telemetry.observe(site.depths.sources))
+            stack.callback(site.depths.close)
+            yield
+            site.stop()
+
+    app = FastAPI(
+        title="Callsheet",
+        version=version,
+        summary="A durable job system for long, heavy work.",
+        lifespan=lifespan,
+        redoc_url=None,
+        docs_url=None,
+        openapi_url="/openapi.json",
+    )
+    problems.install(app)
+    for router in (health.router, *routers):
+        app.include_router(router)
+    _document_security(app)
+    app.add_middleware(_front(chosen.limits.body_bytes))
+    return app
+
+
+def _front(body_bytes: int) -> Any:
+    """Front as Starlette wants a middleware."""
+
+    class Fronted(Front):
+        def __init__(self, app: ASGIApp) -> None:
+            super().__init__(app, body_bytes)
+
+    return Fronted
+
+
+def _document_security(app: FastAPI) -> None:
+    """Say in the OpenAPI document that a key is needed, once, instead of a dependency at each route."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = made()
+            schema.setdefault("components", {})["securitySchemes"] = auth.SCHEMES
+            for path, operations in schema["paths"].items():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None) if _without_422(operation) else None
+                    if path not in OPEN:
+                        operation["security"] = [{"bearer": []}, {"apiKey": []}]
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign] # FastAPI's own way to extend it
+
+
+def _without_422(operation: dict[str, Any]) -> bool:
+    """FastAPI documents a 422 of its own; ours are problems and have another body."""
+    content = operation["responses"].get("422", {}).get("content", {})
+    return "application/json" in content
+
+
+class Server(uvicorn.Server):
+    """Ends the streams before it waits for connections: those would never end by themselves."""
+
+    def __init__(self, app: FastAPI, sockets: list[socket.socket], *, access_log: bool = False) -> None:
+        self._sockets = sockets
+        self._app = app
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=access_log,
+            lifespan="on",
+            timeout_graceful_shutdown=SHUTDOWN_S,
+            server_header=False,
+            backlog=BACKLOG,
+            ws="none",
+        )
+        super().__init__(config)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def run_until_stopped(self) -> None:
+        """Serve until a signal, or until `should_exit` is set."""
+        await self.serve(sockets=self._sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, after the streams have ended."""
+        site: Site | None = getattr(self._app.state, "site", None)
+        if site is not None:
+            site.stop()
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket whose connections notice a peer that is gone; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: also for data that nobody acknowledges
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

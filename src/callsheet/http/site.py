@@ -1,0 +1,48 @@
+"""What all requests of one server process share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from callsheet.engine.depths import Depths
+
+from .intake import Intake
+from .limits import Limits, Rates, Streams
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from callsheet.engine import Engine
+
+    from .keys import ApiKeys
+    from .sse import EventStream
+
+
+class Site:
+    """The engine, and the process's own counters. `keys` None: everybody is let in, as an admin."""
+
+    def __init__(self, engine: Engine, keys: ApiKeys | None, limits: Limits, job_ttl_s: int) -> None:
+        self.engine = engine
+        self.keys = keys
+        self.limits = limits
+        self.job_ttl_s = job_ttl_s
+        self.rates = Rates(limits.rate)
+        self.streams = Streams(limits.streams)
+        self.intake = Intake(engine, limits.queue_depth)
+        self.open: set[EventStream] = set()
+        self.depths = Depths(lambda: engine)
+        self.stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """End all streams: their clients come back, to another process. May be called twice."""
+        self.stopping.set()
+        for stream in list(self.open):
+            stream.end()
+
+
+def site_of(request: Request) -> Site:
+    """The site of a request's app."""
+    state: Any = request.app.state
+    site: Site = state.site
+    return site
