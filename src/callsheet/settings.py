@@ -33,6 +33,7 @@ class Setting(NamedTuple):
 
     `EACH` may be given several times; its variable separates by spaces. `choices` are all values that there are.
     One that is not `from_environment` says what this one call does or prints; an environment must not say that.
+    `also` are the names that a contract gives to its variable.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Setting(NamedTuple):
     default: str | None = None
     choices: tuple[str, ...] = ()
     from_environment: bool = True
+    also: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -82,6 +84,55 @@ WORKER = (
     Setting("log-level", "The least that is told; debug also shows tracebacks.", default="info", choices=LOG_LEVELS),
     APP_DATABASE_URL,
 )
+
+_LOG_FORMAT = Setting(
+    "log-format", "Lines for people, or one JSON object a line.", default="human", choices=("human", "json")
+)
+_LOG_LEVEL = Setting(
+    "log-level", "The least that is told; debug also shows tracebacks.", default="info", choices=LOG_LEVELS
+)
+
+SERVE = (
+    Setting("host", "Where to listen; 0.0.0.0 for all addresses of this machine.", default="127.0.0.1"),
+    Setting("port", "The port.", Kind.COUNT, "8484"),
+    Setting("api-key", "One more key, an admin's, that is kept nowhere. The variable is safer: others see flags."),
+    Setting("auth", "`off` lets everybody in as an admin, on loopback only.", default="on", choices=("on", "off")),
+    Setting(
+        "job-ttl", "How long jobs of the gateway are kept unless they say.", Kind.DURATION, "1d", also=("JOB_TTL_S",)
+    ),
+    Setting(
+        "queue-depth",
+        "More queued jobs than this in one queue are refused with 429; 0 takes any number.",
+        Kind.NUMBER,
+        "100000",
+    ),
+    Setting("rate-limit", "Requests in a second that a key may send unless it has its own number.", Kind.COUNT, "1000"),
+    Setting("streams", "Open event streams that a key may have.", Kind.COUNT, "200"),
+    _LOG_FORMAT,
+    _LOG_LEVEL,
+    DATABASE_URL,
+)
+UP = (
+    *SERVE[:-3],
+    Setting("concurrency", "How many jobs run at once.", Kind.COUNT, "10"),
+    Setting("drain", "How long a stop waits for running jobs before it hands them back.", Kind.DURATION, "30s"),
+    *SERVE[-3:],
+)
+KEYS_CREATE = (
+    Setting("requester", "The tenant whose jobs the key sees; none unless given.", from_environment=False),
+    Setting(
+        "scope",
+        "What it may do. May be given again; jobs:read and jobs:write unless given.",
+        Kind.EACH,
+        choices=("jobs:read", "jobs:write", "admin"),
+        from_environment=False,
+    ),
+    Setting("expires", "How long it is good: 90d. For ever unless given.", Kind.DURATION, from_environment=False),
+    Setting("rate", "Requests in a second, instead of the server's number.", Kind.COUNT, from_environment=False),
+    JSON,
+    DATABASE_URL,
+)
+KEYS_LIST = (JSON, DATABASE_URL)
 
 ENQUEUE = (
     Setting("arg", "An argument, name=value; the value is JSON, else text. May be given again.", Kind.EACH),

@@ -12,9 +12,10 @@ from callsheet.kernel.errors import CallsheetError
 from .failures import told
 
 SECTIONS = {
-    "Run tasks": ("worker",),
+    "Run it": ("up", "serve", "worker"),
     "Jobs": ("enqueue", "jobs"),
-    "Look after a store": ("migrate", "doctor"),
+    "Talk to a server": ("ask", "watch"),
+    "Look after a store": ("migrate", "doctor", "keys"),
 }
 
 
@@ -52,6 +53,7 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
+  callsheet up
   callsheet worker shop:app --concurrency 20
   callsheet enqueue shop:app resize '{"url": "https://example.org/cat.png"}' --wait
   callsheet jobs watch

@@ -116,7 +116,8 @@ def settings(table: tuple[Setting, ...]) -> Callable[[F], F]:
 def _option(setting: Setting) -> Callable[[F], F]:
     given: dict[str, Any] = {"help": setting.help, "default": setting.default, "show_default": bool(setting.default)}
     if setting.from_environment:
-        given |= {"envvar": setting.variable, "show_envvar": True}
+        names = [setting.variable, *setting.also] if setting.also else setting.variable
+        given |= {"envvar": names, "show_envvar": True}
     if setting.kind is Kind.SWITCH:
         return click.option(setting.flag, **{**given, "is_flag": True, "default": False, "show_default": False})
     kind = click.Choice(setting.choices) if setting.choices else TYPES[setting.kind]

@@ -33,22 +33,22 @@ def console(*, stderr: bool = False) -> Console:
 
 def show_jobs(jobs: Sequence[Job], now: int) -> None:
     """One row for each job."""
-    table = _table("id", "task", "queue", "status", "progress", "tries", "age")
+    rows = table("id", "task", "queue", "status", "progress", "tries", "age")
     for job in jobs:
         tries = f"{job.attempt_count}/{job.max_attempts}"
         age = span(now - job.created_at)
-        table.add_row(job.job_id, escape(job.kind), escape(job.queue), _status(job), bar(job.progress), tries, age)
-    console().print(table)
+        rows.add_row(job.job_id, escape(job.kind), escape(job.queue), _status(job), bar(job.progress), tries, age)
+    console().print(rows)
 
 
 def show_dead(jobs: Sequence[Job], now: int) -> None:
     """Dead letters with their reasons."""
-    table = _table("id", "task", "queue", "tries", "ended", "reason")
+    rows = table("id", "task", "queue", "tries", "ended", "reason")
     for job in jobs:
         ended = f"{span(now - (job.ended_at or now))} ago"
         why = escape(reason(job.error))
-        table.add_row(job.job_id, escape(job.kind), escape(job.queue), str(job.attempt_count), ended, why)
-    console().print(table)
+        rows.add_row(job.job_id, escape(job.kind), escape(job.queue), str(job.attempt_count), ended, why)
+    console().print(rows)
 
 
 def show_job(job: Job, attempts: Sequence[Attempt], events: Sequence[Event]) -> None:
@@ -72,12 +72,13 @@ def show_job(job: Job, attempts: Sequence[Attempt], events: Sequence[Event]) -> 
             out.print(escape(traceback), soft_wrap=True)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
+def table(*columns: str) -> Table:
+    """A table without lines; ids are never folded."""
+    made = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
         whole = name in ("id", "status", "progress", "tries", "age", "ended")
-        table.add_column(name, no_wrap=whole, overflow="fold", min_width=36 if name == "id" else None)
-    return table
+        made.add_column(name, no_wrap=whole, overflow="fold", min_width=36 if name == "id" else None)
+    return made
 
 
 def _status(job: Job) -> str:
@@ -95,23 +96,23 @@ def _text(name: str, value: object, job: Job) -> str:
 
 
 def _attempts(attempts: Sequence[Attempt]) -> Table:
-    table = _table("attempt", "worker", "started", "took", "outcome", "error")
+    rows = table("attempt", "worker", "started", "took", "outcome", "error")
     for attempt in attempts:
         took = "" if attempt.ended_at is None else f"{(attempt.ended_at - attempt.started_at) / 1000:.3f} s"
         outcome = attempt.outcome.value if attempt.outcome is not None else "running"
         worker, why = escape(attempt.worker_id), escape(reason(attempt.error))
-        table.add_row(str(attempt.attempt), worker, moment(attempt.started_at), took, outcome, why)
-    return table
+        rows.add_row(str(attempt.attempt), worker, moment(attempt.started_at), took, outcome, why)
+    return rows
 
 
 def _events(events: Sequence[Event]) -> Table:
-    table = _table("id", "at", "type", "step", "progress", "said")
-    table.columns[0].min_width = None
+    rows = table("id", "at", "type", "step", "progress", "said")
+    rows.columns[0].min_width = None
     for event in events:
         said = message(event) or ("" if event.data == "{}" else str(decode(event.data).get("code", "")))
         step, kind = escape(event.step), escape(event.type)
-        table.add_row(event.id, moment(event.ms), kind, step, f"{event.progress:g}%", escape(said))
-    return table
+        rows.add_row(event.id, moment(event.ms), kind, step, f"{event.progress:g}%", escape(said))
+    return rows
 
 
 def _earlier(count: int) -> str:

@@ -32,7 +32,10 @@ JOB_TTL_S = 24 * 3600
 
 
 class ServerOptions(NamedTuple):
-    """How a server is set up. `auth` off lets everybody in as an admin: for this machine alone."""
+    """How a server is set up. `auth` off lets everybody in as an admin: for this machine alone.
+
+    `opens` False: the engine is open already, and its owner closes it.
+    """
 
     api_key: str = ""
     auth: bool = True
@@ -40,6 +43,7 @@ class ServerOptions(NamedTuple):
     job_ttl_s: int = JOB_TTL_S
     migrate: bool = False
     housekeeping: bool = True
+    opens: bool = True
 
 
 def create_app(
@@ -53,7 +57,8 @@ def create_app(
         if chosen.migrate:
             await engine.store.migrate()
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(engine)
+            if chosen.opens:
+                await stack.enter_async_context(engine)
             if chosen.housekeeping:
                 await stack.enter_async_context(Housekeeping(engine))
             keys = ApiKeys(engine.store, bootstrap=chosen.api_key) if chosen.auth else None
@@ -124,6 +129,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             log_config=None,
+            log_level="warning",
             access_log=access_log,
             lifespan="on",
             timeout_graceful_shutdown=SHUTDOWN_S,

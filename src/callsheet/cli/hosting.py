@@ -1,0 +1,134 @@
+"""A server in this process, with or without a worker beside it: opened, greeted, stopped by signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from callsheet import __version__
+from callsheet.contracts.redis_gateway import routes, streams
+from callsheet.http.keys import ApiKeys
+from callsheet.http.limits import Limits
+from callsheet.http.server import Server, ServerOptions, create_app, listen
+from callsheet.kernel.durations import seconds
+
+from .failures import Told, WrongInput
+from .passwords import without_password
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+    from callsheet.worker import Worker
+
+log = logging.getLogger("callsheet.cli")
+ROUTERS = (routes.router, streams.router)
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the flags and the environment say."""
+
+    host: str
+    port: int
+    api_key: str | None
+    auth: str
+    job_ttl: str
+    queue_depth: int
+    rate_limit: int
+    streams: int
+    log_format: str
+    log_level: str
+    database_url: str
+
+    def options(self) -> ServerOptions:
+        """For the server; raises WrongInput."""
+        if self.auth == "off" and not _is_loopback(self.host):
+            raise WrongInput(f"--auth off is for this machine alone, and {self.host} is open to others; leave auth on")
+        limits = Limits(rate=float(self.rate_limit), streams=self.streams, queue_depth=max(0, self.queue_depth))
+        ttl_s = max(1, round(seconds(self.job_ttl)))
+        return ServerOptions(self.api_key or "", self.auth == "on", limits, ttl_s, opens=False)
+
+
+async def host(engine: Engine, flags: Flags, worker: Worker | None = None) -> None:
+    """Serve until a signal; then the server goes first, and the worker drains."""
+    app = create_app(engine, ROUTERS, flags.options(), version=__version__)
+    try:
+        sock = listen(flags.host, flags.port)
+    except OSError as error:
+        raise Told(f"cannot listen at {flags.host}:{flags.port}: {os.strerror(error.errno or 0)}") from error
+    server = Server(app, [sock])
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # signals are ours
+    stops = _Stops(server, worker)
+    stops.listen()
+    _greet(server, engine, flags)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_serve(server, worker))
+        if worker is not None:
+            group.create_task(worker.run())
+
+
+async def _serve(server: Server, worker: Worker | None) -> None:
+    await server.run_until_stopped()
+    if worker is not None:
+        worker.stop()
+    if not server.started:
+        raise Told("the server could not start; the log says why")
+
+
+class _Stops:
+    """Signals: the first stops the server and drains the worker, the second hands back what runs."""
+
+    def __init__(self, server: Server, worker: Worker | None) -> None:
+        self._server = server
+        self._worker = worker
+        self._count = 0
+
+    def listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.once_more)
+
+    def once_more(self) -> None:
+        self._count += 1
+        log.info("stopping" if self._count == 1 else "stopping at once")
+        self._server.should_exit = True
+        if self._worker is not None:
+            self._worker.stop(hard=self._count > 1)
+
+
+async def ensure_key(engine: Engine, flags: Flags) -> None:
+    """The first start makes an admin's key and shows it once; without any key nobody could ask for anything."""
+    if flags.auth == "off" or flags.api_key:
+        return
+    keys = ApiKeys(engine.store)
+    if any(key.revoked_at is None for key in await keys.list()):
+        return
+    text, _ = await keys.create("made by callsheet up", scopes=["admin"])
+    click.echo(f"API key (shown once, keep it): {text}")
+
+
+def _greet(server: Server, engine: Engine, flags: Flags) -> None:
+    host, port = server.address
+    store = without_password(flags.database_url)
+    log.info(
+        "callsheet %s at http://%s:%d, store %s (%s)",
+        __version__,
+        host,
+        port,
+        store,
+        engine.store.durability,
+        extra={"fields": {"event": "serving", "host": host, "port": port, "store": store}},
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,44 @@
+"""`callsheet serve`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from callsheet.http.keys import ApiKeys
+from callsheet.settings import SERVE
+
+from . import logs
+from .hosting import Flags, host, log
+from .options import settings
+from .serving import run_on_fast_loop
+from .stores import opened
+
+
+@click.command(
+    "serve",
+    epilog="""\b
+Examples:
+  callsheet serve
+  callsheet serve --host 0.0.0.0 --database-url postgresql://app@db.example.org/app
+  CALLSHEET_API_KEY=… callsheet serve --log-format json
+
+Clients send `Authorization: Bearer KEY`; `callsheet keys create` makes keys. The OpenAPI document is at /openapi.json,
+health at /healthz and /readyz, numbers at /metrics. SIGTERM ends it within two seconds; event streams come back to
+another process and miss nothing.""",
+)
+@settings(SERVE)
+def command(**given: Any) -> None:
+    """Serve the HTTP API on a store, without a worker."""
+    flags = Flags(**given)
+    logs.set_up(flags.log_format, flags.log_level)
+    flags.options()  # what is wrong is told before anything begins
+    run_on_fast_loop(_serve(flags))
+
+
+async def _serve(flags: Flags) -> None:
+    async with opened(flags.database_url, must_exist=False) as engine:
+        if flags.auth == "on" and not flags.api_key and not await ApiKeys(engine.store).list():
+            log.warning("there is no API key yet, so nobody can get in: callsheet keys create NAME")
+        await host(engine, flags)

@@ -1,0 +1,53 @@
+"""`callsheet up`: everything in one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from callsheet.app import Callsheet
+from callsheet.contracts.redis_gateway.tasks import add_tasks
+from callsheet.settings import UP
+
+from . import logs
+from .apps import load_app
+from .hosting import Flags, ensure_key, host
+from .options import settings
+from .passwords import check_url
+from .serving import run_on_fast_loop
+
+
+@click.command(
+    "up",
+    epilog="""\b
+Examples:
+  callsheet up
+  callsheet up shop:app --concurrency 4
+  CALLSHEET_LLM_URL=http://localhost:11434/v1 callsheet up   # then: callsheet ask "…"
+
+The first start makes the store and an API key, which it prints once. The first Ctrl-C stops taking requests and waits
+for running jobs, the second hands them back.""",
+)
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@settings(UP)
+def command(target: str | None, concurrency: int, drain: str, **given: Any) -> None:
+    """Serve the HTTP API and run jobs, in one process, on one store.
+
+    MODULE:APP brings your own tasks; the tasks of the gateway (chat, plan, code, tool, rag, embed) are always there.
+    """
+    flags = Flags(**given)
+    logs.set_up(flags.log_format, flags.log_level)
+    flags.options()
+    check_url(flags.database_url)
+    app = load_app(target, database_url=flags.database_url) if target else Callsheet(flags.database_url)
+    run_on_fast_loop(_up(app, flags, concurrency, drain))
+
+
+async def _up(app: Callsheet, flags: Flags, concurrency: int, drain: str) -> None:
+    add_tasks(app)
+    await app.migrate()
+    async with app:
+        engine = await app.engine()
+        await ensure_key(engine, flags)
+        await host(engine, flags, app.worker(concurrency=concurrency, drain=drain))

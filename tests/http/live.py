@@ -1,0 +1,87 @@
+"""A real server on a free port in this event loop, and words for its clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import httpx
+
+from callsheet.contracts.redis_gateway import routes, streams
+from callsheet.engine import Engine
+from callsheet.http.keys import ApiKeys
+from callsheet.http.server import Server, ServerOptions, create_app, listen
+from callsheet.http.site import Site
+
+ADMIN = "admin-key-of-the-tests"
+
+
+class Live(NamedTuple):
+    """A server that runs, and a client of it with the admin's key."""
+
+    url: str
+    client: httpx.AsyncClient
+    server: Server
+    site: Site
+    engine: Engine
+
+    async def key(self, requester_id: str, **options: Any) -> httpx.AsyncClient:
+        """A client with a key of its own."""
+        text, _ = await ApiKeys(self.engine.store).create("test", requester_id=requester_id, **options)
+        return httpx.AsyncClient(base_url=self.url, headers={"Authorization": f"Bearer {text}"}, timeout=20)
+
+    async def job(self, client: httpx.AsyncClient | None = None, **fields: Any) -> str:
+        """A new job's id."""
+        body = {"task": "chat", "payload": {"prompt": "hi"}, **fields}
+        answer = await (client or self.client).post("/v1/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["job_id"])
+
+
+@contextlib.asynccontextmanager
+async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
+    """Start a server on a store, and stop it."""
+    engine = Engine.from_url(url)
+    chosen = ServerOptions(**{"api_key": ADMIN, "migrate": True, "housekeeping": False, **options})
+    app = create_app(engine, [routes.router, streams.router], chosen)
+    sock = listen("127.0.0.1", 0)
+    server = Server(app, [sock])
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # the tests' own process
+    running = asyncio.create_task(server.run_until_stopped())
+    async with asyncio.timeout(20):
+        while not server.started:
+            if running.done():
+                running.result()
+            await asyncio.sleep(0.005)
+    host, port = server.address
+    base = f"http://{host}:{port}"
+    async with httpx.AsyncClient(base_url=base, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=20) as client:
+        try:
+            yield Live(base, client, server, app.state.site, engine)
+        finally:
+            server.should_exit = True
+            await running
+
+
+class Frame(NamedTuple):
+    """One server-sent event."""
+
+    event: str
+    data: Any
+    id: str
+
+
+async def frames(answer: httpx.Response) -> AsyncIterator[Frame]:
+    """The frames of a stream, read by the simplest parser there is."""
+    found: dict[str, str] = {}
+    async for line in answer.aiter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            found[name] = value
+        else:
+            if "event" in found:
+                yield Frame(found["event"], json.loads(found["data"]), found.get("id", ""))
+            found = {}
