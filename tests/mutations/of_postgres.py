@@ -33,9 +33,15 @@ POSTGRES = [
     ),
     postgres(
         "fence of heartbeat: version",
-        "WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 'running'",
-        "WHERE j.job_id = a.job_id AND j.status = 'running'",
+        "    WHERE j.claim_version = a.claim_version AND j.status = 'running'\n), free",
+        "    WHERE j.status = 'running'\n), free",
         f"{LEASE}::test_a_stale_claim_cannot_heartbeat",
+    ),
+    postgres(
+        "a heartbeat waits for nobody",
+        "FOR NO KEY UPDATE OF j SKIP LOCKED\n), beat",
+        "FOR NO KEY UPDATE OF j\n), beat",
+        "tests/store_postgres/test_races.py",
     ),
     postgres(
         "fence of outbox heartbeat and settle",

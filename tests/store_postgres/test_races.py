@@ -11,7 +11,8 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Held, Job, NewJob, Status
 from callsheet.store.postgres import PostgresStore
-from callsheet.store.protocol import ClaimRequest, Enqueued, Settled
+from callsheet.store.postgres.enqueue import enqueue_within
+from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, Settled
 
 
 def new_id() -> str:
@@ -163,3 +164,25 @@ async def test_admission_waits_for_the_lock_of_its_key(store: PostgresStore, url
         assert await waiting == 0
     finally:
         await blocker.close()
+
+
+async def test_a_callers_open_transaction_does_not_hold_up_heartbeats(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    parent, child = new_id(), new_id()
+    await store.enqueue([NewJob(parent, "k"), NewJob(new_id(), "k")])
+    one, two = await store.claim(ClaimRequest("w", limit=2))
+
+    async def beat_meanwhile(session: object) -> list[Beat]:
+        await enqueue_within(session, [NewJob(child, "k", depends_on=(one.job_id,))], None)
+        return await asyncio.wait_for(store.heartbeat([one.claim, two.claim], lease_ms=600_000), 5)
+
+    assert await other._db.transact(beat_meanwhile) == [Beat(held=True)] * 2
+    assert await _extended(store, one, two) == [False, True]
+    await store.heartbeat([one.claim], lease_ms=600_000)
+    assert await _extended(store, one, two) == [True, True]
+
+
+async def _extended(store: PostgresStore, *jobs: Job) -> list[bool]:
+    now = [job.lease_expires_at if job else None for job in await store.get([job.job_id for job in jobs])]
+    return [(new or 0) - (old.lease_expires_at or 0) > 300_000 for new, old in zip(now, jobs, strict=True)]

@@ -334,13 +334,22 @@ WITH RECURSIVE k AS (
 SELECT concurrency_key FROM k;
 
 -- name: heartbeat
+-- A row that somebody's transaction holds (a new job depends on it) is not waited for: all others would wait with it.
+-- Its claim still stands, and the next beat extends it.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), held AS MATERIALIZED (
+    SELECT j.job_id, j.claim_version, j.cancel_requested_at IS NOT NULL AS to_cancel
+    FROM unnest($2::uuid[], $3::integer[]) AS a (job_id, claim_version) JOIN inbox_jobs j ON j.job_id = a.job_id
+    WHERE j.claim_version = a.claim_version AND j.status = 'running'
+), free AS MATERIALIZED (
+    SELECT j.ctid AS row_id FROM held h JOIN inbox_jobs j ON j.job_id = h.job_id
+    WHERE j.claim_version = h.claim_version AND j.status = 'running' ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
+), beat AS (
+    UPDATE inbox_jobs j SET lease_expires_at = clock.now + $4::bigint, heartbeat_at = clock.now
+    FROM free f CROSS JOIN clock WHERE j.ctid = f.row_id
 )
-UPDATE inbox_jobs j SET lease_expires_at = clock.now + $4::bigint, heartbeat_at = clock.now
-FROM unnest($2::uuid[], $3::integer[]) AS a (job_id, claim_version) CROSS JOIN clock
-WHERE j.job_id = a.job_id AND j.claim_version = a.claim_version AND j.status = 'running'
-RETURNING j.job_id, j.claim_version, j.cancel_requested_at IS NOT NULL;
+SELECT job_id, claim_version, to_cancel FROM held;
 
 -- name: settle
 -- Optimistic: `cur` reads the rows without locks, and the update takes only rows that are still that very version
