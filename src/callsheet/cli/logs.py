@@ -13,7 +13,7 @@ import click
 from .passwords import without_passwords
 
 COLORS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
-TALKATIVE = ("asyncio", "watchfiles")
+TALKATIVE = ("asyncio", "httpcore", "httpx", "watchfiles")
 
 
 class Human(logging.Formatter):

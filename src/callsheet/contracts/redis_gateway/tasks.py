@@ -1,0 +1,277 @@
+"""The six tasks of the gateway's contract: chat, plan, code, tool, rag and embed.
+
+Here a payload becomes a question, and an error of the model's becomes an outcome of the job; the work is in `llm`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypeVar
+
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
+from typing_extensions import TypedDict
+
+from callsheet.kernel.errors import InvalidPayload, UnknownStore
+from callsheet.kernel.retry import Backoff
+from callsheet.llm import blocks, rag
+from callsheet.llm import plan as plans
+from callsheet.llm.chat import Answer, Question, ask
+from callsheet.llm.embed import embed_all, embedder
+from callsheet.llm.errors import LlmError, NoPassages
+from callsheet.llm.settings import chat_endpoint, vectors_url
+from callsheet.llm.similarity import unit
+from callsheet.llm.tokens import Tokens
+from callsheet.llm.tools import Tools
+from callsheet.llm.vectors import Collection, Passage, open_vectors
+from callsheet.worker.context import Context
+from callsheet.worker.signals import Fatal, Retry
+
+RETRY = Backoff(base_ms=2_000, cap_ms=120_000)
+ATTEMPTS = 4
+DONE_PERCENT = 95.0
+T = TypeVar("T")
+Result = dict[str, Any]
+Work = Callable[[Context, Question], Awaitable[Result]]
+
+
+class Document(TypedDict):
+    """A text that is to be kept."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")  # type: ignore[misc] # pydantic's way
+
+    id: Annotated[str, Field(min_length=1, max_length=500)]
+    text: str
+    title: NotRequired[str]
+
+
+class TakesTasks(Protocol):
+    """A `Callsheet`, as far as it is needed here: this layer lies below it."""
+
+    @property
+    def database_url(self) -> str:
+        """Where its jobs are."""
+        ...
+
+    @property
+    def task(self) -> Any:
+        """Its decorator."""
+        ...
+
+
+def _refuse(_: object) -> None:
+    raise ValueError("the payload was not JSON; send a JSON object")
+
+
+# A foreign producer's payload that cannot be parsed is kept by the store as {"_raw": text}: each task refuses it.
+Unparsed = Annotated[None, BeforeValidator(_refuse)]
+
+
+def add_tasks(app: TakesTasks, tools: Tools | None = None) -> None:
+    """Declare the six tasks on an app; `tools` are what `tool` may call."""
+    shared = {"queue": "default", "retry": RETRY, "max_attempts": ATTEMPTS}
+    for name, (work, system) in LANGUAGE.items():
+        app.task(name=name, timeout="30m", **shared)(_language_task(work, system))
+    app.task(name="embed", timeout="30m", **shared)(embed)
+    app.task(name="rag", timeout="1h", **shared)(_rag_task(app))
+    app.task(name="tool", timeout="1h", **shared)(_tool_task(tools or Tools()))
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Errors of `llm` as outcomes of an attempt."""
+    try:
+        yield
+    except LlmError as error:
+        if error.retryable:
+            raise Retry(f"{error.code}: {error}", after=error.after_s) from error
+        raise Fatal(str(error), code=error.code) from error
+    except UnknownStore as error:
+        raise Fatal(str(error), code="vectors_not_configured") from error
+
+
+# chat, plan, code
+
+
+def _language_task(work: Work, own_system: str) -> Callable[..., Awaitable[Result]]:
+    async def task(  # noqa: PLR0913 - the payload, key by key
+        ctx: Context,
+        prompt: str | None = None,
+        messages: list[dict[str, JsonValue]] | None = None,
+        *,
+        model: str | None = None,
+        temperature: float | None = None,
+        max_tokens: Annotated[int, Field(ge=1)] | None = None,
+        system: str | None = None,
+        stop: str | list[str] | None = None,
+        options: dict[str, JsonValue] | None = None,
+        _raw: Unparsed = None,
+    ) -> Result:
+        asked = _messages(prompt, messages, "\n\n".join(filter(None, (own_system, system))))
+        question = Question(asked, model, temperature, max_tokens, stop, options or {})
+        with told():
+            return await work(ctx, question)
+
+    return task
+
+
+def _messages(prompt: str | None, messages: list[dict[str, JsonValue]] | None, system: str) -> list[dict[str, Any]]:
+    if (prompt is None) == (messages is None):
+        raise InvalidPayload("give either prompt or messages")
+    asked = messages if messages is not None else [{"role": "user", "content": prompt}]
+    if not asked or not all(isinstance(message.get("role"), str) for message in asked):
+        raise InvalidPayload("messages: there must be one, and each needs a role, such as user")
+    return [{"role": "system", "content": system}, *asked] if system else list(asked)
+
+
+@contextlib.contextmanager
+def _streaming(ctx: Context) -> Iterator[Tokens]:
+    """Where pieces of text go: out as events. Those of an earlier attempt are told to be void first."""
+    if ctx.attempt > 1:
+        _restart(ctx, "another attempt")
+    with Tokens(lambda text: ctx.emit("token", text=text)) as tokens:
+        yield tokens
+
+
+def _restart(ctx: Context, why: str) -> None:
+    """All tokens so far are void."""
+    _ = ctx.emit("restart", attempt=ctx.attempt, reason=why)
+
+
+async def _spoken(ctx: Context, question: Question) -> Answer:
+    endpoint = chat_endpoint()
+    with _streaming(ctx) as tokens:
+        return await ask(endpoint, question, tokens)
+
+
+async def chat(ctx: Context, question: Question) -> Result:
+    """A conversation's next answer."""
+    return (await _spoken(ctx, question)).json()
+
+
+async def plan(ctx: Context, question: Question) -> Result:
+    """A goal as steps."""
+    endpoint = chat_endpoint()
+    with _streaming(ctx) as tokens:
+
+        def again(fault: str) -> None:
+            tokens.flush()
+            _restart(ctx, f"the plan could not be read: {fault}")
+
+        return (await plans.plan(endpoint, question, tokens, again)).json()
+
+
+async def code(ctx: Context, question: Question) -> Result:
+    """Code, and the blocks it comes in."""
+    answer = await _spoken(ctx, question)
+    return {**answer.json(), "blocks": blocks.blocks_in(answer.text)}
+
+
+LANGUAGE: dict[str, tuple[Work, str]] = {
+    "chat": (chat, ""),
+    "plan": (plan, plans.SYSTEM),
+    "code": (code, blocks.SYSTEM),
+}
+
+
+# embed, tool
+
+
+async def embed(
+    input: str | Annotated[list[str], Field(min_length=1, max_length=2048)],
+    *,
+    model: str | None = None,
+    _raw: Unparsed = None,
+) -> Result:
+    """Texts as vectors."""
+    with told():
+        return await embed_all([input] if isinstance(input, str) else input, model)
+
+
+def _tool_task(tools: Tools) -> Callable[..., Awaitable[Result]]:
+    async def tool(
+        ctx: Context, name: str, arguments: dict[str, JsonValue] | None = None, *, _raw: Unparsed = None
+    ) -> Result:
+        with told():
+            return {"name": name, "result": await tools.call(name, arguments or {}, ctx.workspace)}
+
+    return tool
+
+
+# rag
+
+
+def _rag_task(app: TakesTasks) -> Callable[..., Awaitable[Result]]:
+    async def task(  # noqa: PLR0913 - the payload, key by key
+        ctx: Context,
+        action: Literal["ingest", "ask", "delete"],
+        collection: Annotated[str, Field(min_length=1, max_length=200)],
+        *,
+        documents: list[Document] | None = None,
+        document_ids: list[str] | None = None,
+        question: str | None = None,
+        k: Annotated[int, Field(ge=1, le=20)] = 5,
+        model: str | None = None,
+        _raw: Unparsed = None,
+    ) -> Result:
+        place = Place(vectors_url(app.database_url), Collection(ctx.job.requester_id, collection))
+        with told():
+            match action:
+                case "ingest":
+                    return await ingest(ctx, place, _given(documents, "documents"))
+                case "ask":
+                    passages = await find(place, _given(question, "question"), k)
+                    asked = Question(rag.conversation(_given(question, "question"), passages), model)
+                    answer = await _spoken(ctx, asked)
+                    return {**answer.json(), "citations": rag.citations(passages)}
+            return await delete(place, document_ids)
+
+    return task
+
+
+class Place(NamedTuple):
+    """Where passages are, and whose."""
+
+    url: str
+    collection: Collection
+
+
+async def ingest(ctx: Context, place: Place, given: Sequence[Document]) -> Result:
+    """Keep documents in place of those of the same ids. Each batch that was embedded is kept for a later attempt."""
+    ids = [document["id"] for document in given]
+    if len(set(ids)) < len(ids) or not ids:
+        raise InvalidPayload("documents: there must be one, and no id twice")
+    sources = [rag.Source.of(document["id"], document.get("title", ""), document["text"]) for document in given]
+    embed, batches, done = embedder(), rag.batches(sources), list[rag.Kept]()
+    for n, texts in enumerate(batches, 1):
+        async with ctx.step(f"embed {n}") as step:
+            if not step.done:
+                step.result = rag.kept(await embed(texts))
+        done.append(step.result)
+        _ = ctx.progress(DONE_PERCENT * n / len(batches), f"{n} of {len(batches)} batches embedded")
+    model, documents = rag.documents(sources, done)
+    async with open_vectors(place.url) as vectors:
+        await vectors.replace(place.collection, model, documents)
+    return {"documents": len(ids), "passages": sum(map(len, batches)), "model": model}
+
+
+async def find(place: Place, question: str, k: int) -> list[Passage]:
+    """The passages nearest to a question; raises NoPassages."""
+    embedded = await embedder()([question])
+    async with open_vectors(place.url) as vectors:
+        found = await vectors.nearest(place.collection, embedded.model, unit(embedded.vectors[0]), k)
+    if not found:
+        raise NoPassages(f"collection {place.collection.name!r} holds no passages; ingest documents first")
+    return found
+
+
+async def delete(place: Place, document_ids: Sequence[str] | None) -> Result:
+    """Forget some documents of a collection, or all."""
+    async with open_vectors(place.url) as vectors:
+        return {"deleted": await vectors.delete(place.collection, document_ids)}
+
+
+def _given(value: T | None, name: str) -> T:
+    if value is None:
+        raise InvalidPayload(f"{name}: Field required for this action")
+    return value

@@ -1,0 +1,109 @@
+"""A plan: the model is asked for steps as JSON, and asked once more if it gives something else."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired
+
+import pydantic
+from pydantic import ConfigDict, Field, TypeAdapter
+from typing_extensions import TypedDict
+
+from .chat import Answer, Hear, Question, ask
+from .errors import PlanUnreadable
+from .settings import Endpoint
+
+SYSTEM = """You break a goal down into a plan. Answer with JSON and nothing else, in this form:
+{"steps": [{"title": "a few words", "detail": "what to do, and how to see that it is done"}]}
+Put the steps in the order in which they are to be done. Each step is one action that can be checked. Leave out
+greetings, remarks and Markdown. If the goal is unclear, let the first step find out what is missing."""
+AGAIN = """That was not the JSON that was asked for ({fault}). Give the same plan once more, as one JSON object
+{{"steps": [{{"title": "…", "detail": "…"}}]}} and nothing before or after it."""
+FENCED = re.compile(r"```[\w-]*\s*\n(.*?)```", re.DOTALL)
+
+
+class Step(TypedDict):
+    """One step of a plan."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc] # how pydantic configures a TypedDict
+
+    title: Annotated[str, Field(min_length=1)]
+    detail: NotRequired[str]
+
+
+STEPS: TypeAdapter[list[Step]] = TypeAdapter(Annotated[list[Step], Field(min_length=1, max_length=200)])
+
+
+@dataclass
+class Plan:
+    """The steps, and the answer that they were read from."""
+
+    steps: list[Step]
+    answer: Answer
+
+    def json(self) -> dict[str, Any]:
+        """As a job's result."""
+        return {**self.answer.json(), "steps": self.steps}
+
+
+async def plan(endpoint: Endpoint, question: Question, hear: Hear, again: Hear) -> Plan:
+    """Ask for a plan; `again` is called with the fault before the second try. Raises PlanUnreadable after it."""
+    first = await ask(endpoint, question, hear)
+    try:
+        return Plan(steps_in(first.text), first)
+    except ValueError as error:
+        fault = str(error)
+    again(fault)
+    said = {"role": "assistant", "content": first.text}
+    retold = {"role": "user", "content": AGAIN.format(fault=fault)}
+    second = await ask(endpoint, question.after(said, retold), hear)
+    second.usage = _sum(first.usage, second.usage)
+    try:
+        return Plan(steps_in(second.text), second)
+    except ValueError as error:
+        advice = "use a larger model, or pass options that make it write JSON"
+        raise PlanUnreadable(f"the model gave no plan that can be read, twice ({error}); {advice}") from None
+
+
+def steps_in(text: str) -> list[Step]:
+    """The steps that a model's text holds, bare, in a fence or among words; raises ValueError saying what is wrong."""
+    for candidate in _candidates(text):
+        try:
+            found = json.loads(candidate)
+        except (ValueError, RecursionError):
+            continue
+        return _checked(found)
+    raise ValueError("there is no JSON in it")
+
+
+def _candidates(text: str) -> list[str]:
+    """Where the JSON may be: all of it, a fenced block, or from the first bracket to the last."""
+    found = [text, *FENCED.findall(text)]
+    for opening, closing in ("{}", "[]"):
+        start, end = text.find(opening), text.rfind(closing)
+        if 0 <= start < end:
+            found.append(text[start : end + 1])
+    return found
+
+
+def _checked(found: Any) -> list[Step]:
+    steps = found.get("steps") if isinstance(found, dict) else found
+    if isinstance(steps, list):
+        steps = [{"title": step} if isinstance(step, str) else step for step in steps]
+    try:
+        return STEPS.validate_python(steps)
+    except pydantic.ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, fault["loc"])) or "steps"
+        raise ValueError(f"{where}: {fault['msg']}") from None
+
+
+def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """What both answers cost."""
+    both = {**first, **second}
+    for name, value in both.items():
+        if isinstance(first.get(name), int) and isinstance(value, int) and name in second:
+            both[name] = first[name] + value
+    return both

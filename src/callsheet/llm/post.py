@@ -1,0 +1,126 @@
+"""One POST to a model's server: its time limits, and the edge where the HTTP library's errors become ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import time
+from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from .errors import CutOff, LlmError, NotConfigured, RequestRefused, Unavailable
+from .settings import Endpoint
+
+CONNECT_S = 10.0
+FIRST_S = 300.0  # a small machine reads a long prompt for minutes before its first word
+CHUNK_S = 60.0
+LONGEST_WAIT_S = 3600.0
+ERROR_BYTES = 16 * 1024
+MESSAGE_CHARS = 500
+BUSY = frozenset({408, 409, 425, 429})
+
+
+@contextlib.asynccontextmanager
+async def posted(endpoint: Endpoint, path: str, body: dict[str, Any]) -> AsyncIterator[httpx.Response]:
+    """An answer whose body is still to be read; leaving the block closes the connection. Redirects are errors."""
+    limits = httpx.Timeout(CHUNK_S, connect=CONNECT_S, read=FIRST_S)
+    begun = False
+    try:
+        async with (
+            httpx.AsyncClient(timeout=limits, headers=endpoint.headers(), follow_redirects=False) as client,
+            client.stream("POST", endpoint.address(path), json=body) as response,
+        ):
+            if not response.is_success:
+                raise await _refusal(endpoint, response)
+            begun = True
+            yield response
+    except httpx.TransportError as error:
+        raise _transport(endpoint, error, begun=begun) from None
+    except httpx.InvalidURL:
+        raise NotConfigured("the model's address cannot be read; check CALLSHEET_LLM_URL") from None
+
+
+async def chunks_of(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The body as it comes; raises CutOff when the server falls silent."""
+    chunks = response.aiter_bytes()
+    while True:
+        try:
+            async with asyncio.timeout(CHUNK_S):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise CutOff(f"the model said nothing for {CHUNK_S:g} s in the middle of its answer") from None
+        yield chunk
+
+
+async def body_of(response: httpx.Response, limit_bytes: int) -> bytes:
+    """The whole body, cut at a limit."""
+    body = bytearray()
+    async for chunk in chunks_of(response):
+        body += chunk
+        if len(body) > limit_bytes:
+            break
+    return bytes(body[:limit_bytes])
+
+
+def _transport(endpoint: Endpoint, error: httpx.TransportError, *, begun: bool) -> LlmError:
+    said = endpoint.hide(str(error)) or type(error).__name__
+    if isinstance(error, httpx.UnsupportedProtocol):
+        return NotConfigured(f"the model's address cannot be used: {said}")
+    if begun:
+        return CutOff(f"the model's answer broke off ({said})")
+    return Unavailable(f"the model's server at {_place(endpoint)} cannot be reached ({said})")
+
+
+async def _refusal(endpoint: Endpoint, response: httpx.Response) -> LlmError:
+    status = response.status_code
+    if response.is_redirect:
+        advice = "redirects are not followed; set the server's final address"
+        return RequestRefused(f"the server at {_place(endpoint)} answered {status}, a redirect; {advice}")
+    said = clipped(endpoint, _message(await body_of(response, ERROR_BYTES)))
+    if status in BUSY or status >= 500:  # noqa: PLR2004 - HTTP's own numbers
+        after_s = _retry_after(response.headers.get("Retry-After", ""))
+        return Unavailable(f"the model's server answered {status}: {said}", after_s=after_s)
+    return RequestRefused(f"the model's server refused the request, {status}: {said}")
+
+
+def clipped(endpoint: Endpoint, text: str) -> str:
+    """What a server said, short, on one line, and without our key."""
+    line = " ".join(endpoint.hide(text).split())
+    return line if len(line) <= MESSAGE_CHARS else f"{line[:MESSAGE_CHARS]}…"
+
+
+def _message(body: bytes) -> str:
+    """The reason in an error's body: OpenAI's `error.message`, Ollama's `error`, or the text itself."""
+    text = body.decode("utf-8", "replace")
+    try:
+        said = json.loads(text)
+        said = said.get("error", said) if isinstance(said, dict) else said
+        said = said.get("message", said) if isinstance(said, dict) else said
+    except (ValueError, RecursionError):
+        return text or "no reason given"
+    return said if isinstance(said, str) else text
+
+
+def _retry_after(text: str) -> float | None:
+    """Seconds to wait: `Retry-After` has a number or a date."""
+    try:
+        wait_s = float(text)
+    except ValueError:
+        try:
+            wait_s = parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return min(max(0.0, wait_s), LONGEST_WAIT_S) if math.isfinite(wait_s) else None
+
+
+def _place(endpoint: Endpoint) -> str:
+    """Host and port, without a name or a password that the URL may carry."""
+    url = httpx.URL(endpoint.url)
+    return f"{url.host}:{url.port}" if url.port else url.host

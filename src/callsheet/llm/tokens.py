@@ -1,0 +1,60 @@
+"""Pieces of text, grouped so that at most twenty a second are written down. The first one goes out at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from callsheet.kernel.errors import CallsheetError
+
+PAUSE_S = 0.05
+PIECE_CHARS = 16_000  # an event may have 200 KB
+
+
+class Tokens:
+    """Hears pieces and hands on groups of them. What waits when the block ends well goes out with it."""
+
+    def __init__(self, emit: Callable[[str], object], pause_s: float = PAUSE_S) -> None:
+        self._emit = emit
+        self._pause_s = pause_s
+        self._waiting: list[str] = []
+        self._loop = asyncio.get_running_loop()
+        self._next_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if kind is None:
+            self.flush()
+
+    def __call__(self, text: str) -> None:
+        """Take a piece."""
+        self._waiting.append(text)
+        if self._timer is None:
+            if self._loop.time() >= self._next_at:
+                self.flush()
+            else:  # the model may fall silent: what has come must not wait for its next word
+                self._timer = self._loop.call_at(self._next_at, self._flush_later)
+
+    def flush(self) -> None:
+        """Hand on what waits."""
+        text = "".join(self._waiting)
+        self._waiting.clear()
+        self._next_at = self._loop.time() + self._pause_s
+        for start in range(0, len(text), PIECE_CHARS):
+            self._emit(text[start : start + PIECE_CHARS])
+
+    def _flush_later(self) -> None:
+        self._timer = None
+        with contextlib.suppress(CallsheetError):  # the claim is lost: the task hears of it by itself
+            self.flush()

@@ -1,0 +1,105 @@
+"""The child's end of a tool: `python -m callsheet.llm.tool_child module:qualname`.
+
+It reads its order, one line, from stdin, limits itself, imports the tool, calls it once and writes the outcome to
+stdout. What the tool prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import inspect
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+from typing import Any
+
+from callsheet.llm.descendants import kill_below
+
+MB = 1024 * 1024
+PR_SET_CHILD_SUBREAPER = 36
+MESSAGE_CHARS = 2_000
+
+
+def main(place: str) -> None:
+    """Serve one order."""
+    os.environ.pop("PYTHONPATH", None)
+    orders, answers = os.dup(0), os.dup(1)  # for us alone: the tool finds nothing to read, and prints to stderr
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    with os.fdopen(orders, "rb", closefd=False) as lines:
+        order = json.loads(lines.readline())
+    _settle_in(order["limits"])
+    threading.Thread(target=_end_with_the_worker, args=(orders,), daemon=True).start()
+    text = _outcome(place, order)
+    kill_below(os.getpid())  # what it started and left running ends with it, and lets go of our pipes
+    with os.fdopen(answers, "wb") as out:
+        out.write(text)
+    _leave()
+
+
+def _end_with_the_worker(orders: int) -> None:
+    """The worker keeps our stdin open for as long as it lives. Without it, all of this session ends."""
+    os.read(orders, 1)
+    kill_below(os.getpid())
+    os.killpg(0, signal.SIGKILL)
+
+
+def _settle_in(limits: dict[str, Any]) -> None:
+    """Limits of the system, for this process and all that it starts; what they leave behind comes to us."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    chosen = {
+        resource.RLIMIT_CPU: (limits["cpu_s"], limits["cpu_s"] + 2),  # SIGXCPU first: it tells why
+        resource.RLIMIT_AS: (limits["memory_mb"] * MB,) * 2,
+        resource.RLIMIT_FSIZE: (limits["file_mb"] * MB,) * 2,
+        resource.RLIMIT_NOFILE: (limits["open_files"],) * 2,
+        resource.RLIMIT_CORE: (0, 0),
+    }
+    for kind, wanted in chosen.items():
+        most = resource.getrlimit(kind)[1]
+        soft, hard = (value if most == resource.RLIM_INFINITY else min(value, most) for value in map(int, wanted))
+        resource.setrlimit(kind, (soft, hard))
+
+
+def _outcome(place: str, order: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps({"result": _called(place, order)}, allow_nan=False).encode()
+    except MemoryError:
+        return b'{"error": {"type": "MemoryError", "message": ""}}'
+    except BaseException as error:  # noqa: BLE001 - whatever a tool raises is its outcome, sys.exit() too
+        message = str(error)[:MESSAGE_CHARS].encode("utf-8", "replace").decode()
+        return json.dumps({"error": {"type": type(error).__name__, "message": message}}).encode()
+
+
+def _called(place: str, order: dict[str, Any]) -> Any:
+    from callsheet.llm.signature import check, schema_of  # noqa: PLC0415 - under the limits, and after them
+
+    module, _, qualname = place.partition(":")
+    function: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        function = getattr(function, part)
+    arguments = check(order["name"], schema_of(order["name"], function), order["arguments"].encode())
+    value = function(**arguments)
+    if inspect.iscoroutine(value):
+        value = asyncio.run(value)
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - dataclasses and dates become JSON as in a task
+
+    return to_jsonable_python(value)
+
+
+def _leave() -> None:
+    """At once: threads that the tool left running must not hold up its answer."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
