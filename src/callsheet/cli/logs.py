@@ -13,7 +13,8 @@ import click
 from .passwords import without_passwords
 
 COLORS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
-TALKATIVE = ("asyncio", "httpcore", "httpx", "watchfiles")
+TALKATIVE = ("asyncio", "watchfiles")
+WORDY = ("httpcore", "httpx")  # a line for each request that we send
 
 
 class Human(logging.Formatter):
@@ -63,6 +64,8 @@ def set_up(format_name: str, level: str, stream: IO[str] | None = None) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(max(logging.INFO, logging.getLogger().level))
+    for name in WORDY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
 def _clean(told: dict[str, object]) -> dict[str, object]:

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from callsheet.engine import Engine
+from callsheet.http.keys import ApiKeys
+from tests.cli.conftest import Shop, Start
+from tests.cli.programs import eventually
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def client(port: int) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+        yield client
+
+
+def keyed(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+def test_serve_takes_the_key_of_its_environment_and_ends_with_open_streams(
+    start: Start, shop: Shop, port: int, client: httpx.Client
+) -> None:
+    server = start("serve", "--port", str(port), CALLSHEET_API_KEY="the-admins", JOB_TTL_S="99")
+    server.hear(f"at http://127.0.0.1:{port}")
+    eventually(lambda: _answers(client))
+    assert client.get("/v1/jobs").status_code == 401
+    answer = client.post("/v1/jobs", json={"task": "chat", "payload": {}}, headers=keyed("the-admins"))
+    assert (answer.status_code, answer.json()["ttl_s"]) == (202, 99)
+    path = answer.json()["links"]["events"]
+    with client.stream("GET", path, headers=keyed("the-admins")) as stream:
+        next(stream.iter_lines())
+        begun = time.monotonic()
+        server.signal()
+        assert server.end() == 0
+    assert time.monotonic() - begun < 5
+    assert not any("the-admins" in line for line in (*server.said, *server.printed))
+
+
+def test_serve_tells_when_nobody_could_get_in(start: Start, port: int) -> None:
+    server = start("serve", "--port", str(port))
+    server.hear("callsheet keys create")
+
+
+def test_up_makes_a_key_runs_tasks_and_drains(start: Start, shop: Shop, port: int, client: httpx.Client) -> None:
+    up = start("up", shop.app, "--port", str(port))
+    up.hear("serves")
+    (key,) = eventually(lambda: re.findall(r"cs_live_\w+", "\n".join(up.printed)))
+    eventually(lambda: _answers(client))
+    job_id = shop.add("add", {"a": 20, "b": 22})
+    eventually(lambda: client.get(f"/v1/jobs/{job_id}", headers=keyed(key)).json()["status"] == "done")
+    assert client.get(f"/v1/jobs/{job_id}", headers=keyed(key)).json()["result"] == 42
+    gate = shop.folder / "gate"
+    waiting = shop.add("gate", {"path": str(gate)})
+    eventually(lambda: shop.running(waiting))
+    up.signal(signal.SIGINT)
+    up.hear("draining")
+    gate.touch()
+    assert up.end() == 0
+    assert shop.ended(waiting)
+    again = start("up", shop.app, "--port", str(port))
+    again.hear("serves")
+    assert not again.printed  # the key was shown once
+
+
+def test_auth_is_off_only_on_this_machine(shop: Shop) -> None:
+    refused = shop.cli("serve", "--auth", "off", "--host", "0.0.0.0")
+    assert refused.exit_code == 2
+    assert "for this machine alone" in refused.stderr
+
+
+def test_a_port_in_use_is_told(start: Start, port: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        server = start("serve", "--port", str(port))
+        assert server.end() == 1
+    assert any("cannot listen" in line for line in server.said)
+
+
+def test_keys_are_made_listed_and_revoked(shop: Shop) -> None:
+    made = json.loads(shop.cli("keys", "create", "anna", "--requester", "acme", "--expires", "90d", "--json").stdout)
+    listed = shop.cli("keys", "list").stdout
+    assert "anna" in listed
+    assert "acme" in listed
+    assert made["key"] not in listed
+
+    def of(text: str) -> object:
+        async def ask(engine: Engine) -> object:
+            return await ApiKeys(engine.store).principal(text)
+
+        return shop.ask(ask)
+
+    assert of(made["key"]) is not None
+    assert shop.cli("keys", "revoke", made["key_id"]).exit_code == 0
+    assert of(made["key"]) is None
+    assert "revoked" in shop.cli("keys", "list").stdout
+    assert shop.cli("keys", "revoke", "nobody").exit_code == 1
+    assert "no scope" not in shop.cli("keys", "create", "x", "--scope", "admin").stdout
+
+
+def _answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
