@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import httpx
@@ -15,6 +15,10 @@ from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
 from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.http.site import Site
+from callsheet.kernel import commands
+from callsheet.kernel.job import Job, NewEvent
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import ClaimRequest, Settled
 
 ADMIN = "admin-key-of-the-tests"
 
@@ -31,7 +35,38 @@ class Live(NamedTuple):
     async def key(self, requester_id: str, **options: Any) -> httpx.AsyncClient:
         """A client with a key of its own."""
         text, _ = await ApiKeys(self.engine.store).create("test", requester_id=requester_id, **options)
-        return httpx.AsyncClient(base_url=self.url, headers={"Authorization": f"Bearer {text}"}, timeout=20)
+        return httpx.AsyncClient(
+            base_url=self.url, headers={"Authorization": f"Bearer {text}"}, timeout=20, verify=False
+        )
+
+    async def text(self, requester_id: str = "", **options: Any) -> str:
+        """The text of a new key."""
+        text, _ = await ApiKeys(self.engine.store).create("test", requester_id=requester_id, **options)
+        return text
+
+    def bare(self) -> httpx.AsyncClient:
+        """A client without any key."""
+        return httpx.AsyncClient(base_url=self.url, timeout=20, verify=False)
+
+    async def running(self, client: httpx.AsyncClient | None = None) -> Job:
+        """A new job that a worker has claimed, in a store where nothing else waits."""
+        job_id = await self.job(client)
+        (job,) = await self.engine.claim(ClaimRequest("w", lease_ms=600_000))
+        assert job.job_id == job_id
+        return job
+
+    async def note(self, job: Job, *texts: str, type: str = "log", step: str = "") -> None:
+        """Events of a running job."""
+        for text in texts:
+            await self.engine.settle([commands.note(job, NewEvent(type, step, text))])
+
+    async def done(self, job: Job, result: str = "null") -> None:
+        """End a job well."""
+        assert await self.engine.settle([commands.succeed(job, result)]) == [Settled.APPLIED]
+
+    async def fail(self, job: Job) -> None:
+        """End a job for good, as an error."""
+        assert await self.engine.settle([commands.bury(job, JobError("broke", "it broke"))]) == [Settled.APPLIED]
 
     async def job(self, client: httpx.AsyncClient | None = None, **fields: Any) -> str:
         """A new job's id."""
@@ -45,8 +80,9 @@ class Live(NamedTuple):
 async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
     """Start a server on a store, and stop it."""
     engine = Engine.from_url(url)
+    routers = options.pop("routers", [routes.router, streams.router])
     chosen = ServerOptions(**{"api_key": ADMIN, "migrate": True, "housekeeping": False, **options})
-    app = create_app(engine, [routes.router, streams.router], chosen)
+    app = create_app(engine, routers, chosen)
     sock = listen("127.0.0.1", 0)
     server = Server(app, [sock])
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # the tests' own process
@@ -58,12 +94,30 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
             await asyncio.sleep(0.005)
     host, port = server.address
     base = f"http://{host}:{port}"
-    async with httpx.AsyncClient(base_url=base, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=20) as client:
+    async with httpx.AsyncClient(
+        base_url=base, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=20, verify=False
+    ) as client:
         try:
             yield Live(base, client, server, app.state.site, engine)
         finally:
             server.should_exit = True
             await running
+
+
+async def until(fact: Callable[[], Any], within_s: float = 20.0) -> None:
+    """Wait for a fact."""
+    async with asyncio.timeout(within_s):
+        while not fact():
+            await asyncio.sleep(0.005)
+
+
+def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The body of an answer that must be this problem."""
+    assert (answer.status_code, answer.headers.get("content-type")) == (status, "application/problem+json"), answer.text
+    body: dict[str, Any] = answer.json()
+    assert (body["code"], body["status"]) == (code, status), body
+    assert body["request_id"] == answer.headers["x-request-id"]
+    return body
 
 
 class Frame(NamedTuple):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from callsheet import __version__
+from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.http.keys import ApiKeys
 from callsheet.http.limits import Limits
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from callsheet.worker import Worker
 
 log = logging.getLogger("callsheet.cli")
-ROUTERS = (routes.router, streams.router)
+ROUTERS = (routes.router, streams.router, control_plane.router)
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,9 @@ class Rates:
             return
         rate = who.rate or self._rate
         at = time.monotonic() if now is None else now
-        tokens, since = self._buckets.get(who.key_id, (rate * BURST_S, at))
-        tokens = min(rate * BURST_S, tokens + (at - since) * rate)
+        most = max(1.0, rate * BURST_S)  # a key of one request in a minute may send that one
+        tokens, since = self._buckets.get(who.key_id, (most, at))
+        tokens = min(most, tokens + (at - since) * rate)
         if tokens < 1.0:
             wait_s = max(1, math.ceil((1.0 - tokens) / rate))
             raise Problem(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.intake import IS_UUID
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.requests import Request
+    from starlette.types import Scope
 
 log = logging.getLogger("callsheet.http")
 MEDIA_TYPE = "application/problem+json"
@@ -36,6 +40,7 @@ STATUSES: dict[str, int] = {
     "refused": 409,
     "illegal_move": 409,
     "stale_claim": 409,
+    "lease_lost": 409,
     "duplicate_job": 409,
     "queue_full": 429,
     "idempotency_conflict": 409,
@@ -142,7 +147,7 @@ def install(app: FastAPI) -> None:
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, CallsheetError)  # noqa: S101
         if STATUSES.get(error.code, 500) >= 500:  # noqa: PLR2004
-            log.warning("%s %s: %s", request.method, request.url.path, error)
+            log.warning("%s: %s", path_of(request.scope), error)
         return answer(of_error(error), _id(request))
 
     async def invalid(request: Request, error: Exception) -> Response:
@@ -152,16 +157,21 @@ def install(app: FastAPI) -> None:
     async def plain(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101
         code = _OF_STATUS.get(error.status_code, "bad_request" if error.status_code < 500 else "internal")  # noqa: PLR2004
-        return answer(Problem(code, str(error.detail), headers=error.headers), _id(request))
+        headers = {**(error.headers or {}), **_allowed(app, request, code)}
+        return answer(Problem(code, str(error.detail), headers=headers), _id(request))
+
+    async def gone(request: Request, error: Exception) -> Response:  # noqa: ARG001 - nobody reads this answer
+        return answer(Problem("bad_request", "the body has no end"), _id(request))
 
     async def unknown(request: Request, error: Exception) -> Response:
-        log.error("%s %s broke", request.method, request.url.path, exc_info=error)
+        log.error("%s broke", path_of(request.scope), exc_info=error)
         return answer(Problem("internal", "something broke on our side; it was logged"), _id(request))
 
     app.add_exception_handler(Problem, problem)
     app.add_exception_handler(CallsheetError, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, plain)
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(Exception, unknown)
 
 
@@ -172,5 +182,24 @@ def of_faults(faults: Any) -> Problem:
     return Problem("validation_failed", detail or "the request does not match its schema", errors=told)
 
 
+def _allowed(app: FastAPI, request: Request, code: str) -> dict[str, str]:
+    """What a path can do; the router knows only of the first route that fits it."""
+    if code != "method_not_allowed":
+        return {}
+    paths = app.openapi()["paths"].items()
+    fitting = [methods for path, methods in paths if re.fullmatch(re.sub(r"{\w+}", "[^/]+", path), request.url.path)]
+    found = {method.upper() for methods in fitting for method in methods}
+    return {"Allow": ", ".join(sorted(found))} if found else {}
+
+
 def _id(request: Request) -> str:
     return str(request.scope.get("callsheet.request_id", ""))
+
+
+def path_of(scope: Scope) -> str:
+    """The path for a log: the route's own, with ids of ours in it and nothing else that a client can write."""
+    route = getattr(scope.get("route"), "path", "(no route)")
+    ids = {name: text for name, text in scope.get("path_params", {}).items() if IS_UUID(str(text))}
+    for name, text in ids.items():
+        route = route.replace(f"{{{name}}}", text)
+    return str(route)

@@ -76,23 +76,24 @@ def create_app(
         redoc_url=None,
         docs_url=None,
         openapi_url="/openapi.json",
+        redirect_slashes=False,  # a redirect would be made of the Host that the client sent
     )
     problems.install(app)
     for router in (health.router, *routers):
         app.include_router(router)
     _document_security(app)
-    app.add_middleware(_front(chosen.limits.body_bytes))
+    _put_in_front(app, chosen.limits.body_bytes)
     return app
 
 
-def _front(body_bytes: int) -> Any:
-    """Front as Starlette wants a middleware."""
+def _put_in_front(app: FastAPI, body_bytes: int) -> None:
+    """Front outside of all else: a middleware would stand behind the one that answers when something broke."""
+    build = app.build_middleware_stack
 
-    class Fronted(Front):
-        def __init__(self, app: ASGIApp) -> None:
-            super().__init__(app, body_bytes)
+    def built() -> ASGIApp:
+        return Front(build(), body_bytes)
 
-    return Fronted
+    app.build_middleware_stack = built  # type: ignore[method-assign]
 
 
 def _document_security(app: FastAPI) -> None:
@@ -108,10 +109,31 @@ def _document_security(app: FastAPI) -> None:
                     operation["responses"].pop("422", None) if _without_422(operation) else None
                     if path not in OPEN:
                         operation["security"] = [{"bearer": []}, {"apiKey": []}]
-            app.openapi_schema = schema
+            app.openapi_schema = _hoisted(schema)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign] # FastAPI's own way to extend it
+
+
+def _hoisted(schema: dict[str, Any]) -> dict[str, Any]:
+    """Models written straight into a route bring their `$defs` along; in OpenAPI these stand with the components."""
+    found: dict[str, Any] = {}
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, list):
+            return [walk(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        found.update({name: walk(part) for name, part in node.get("$defs", {}).items()})
+        return {
+            name: part.replace("#/$defs/", "#/components/schemas/") if name == "$ref" else walk(part)
+            for name, part in node.items()
+            if name != "$defs"
+        }
+
+    walked: dict[str, Any] = walk(schema)
+    walked["components"].setdefault("schemas", {}).update(found)
+    return walked
 
 
 def _without_422(operation: dict[str, Any]) -> bool:

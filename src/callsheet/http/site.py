@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callsheet.engine.depths import Depths
@@ -32,11 +33,15 @@ class Site:
         self.intake = Intake(engine, limits.queue_depth)
         self.open: set[EventStream] = set()
         self.depths = Depths(lambda: engine)
+        self.parts: dict[type[Any], Any] = {}  # what a contract keeps for the whole process
+        self.on_stop: list[Callable[[], None]] = []
         self.stopping = asyncio.Event()
 
     def stop(self) -> None:
         """End all streams: their clients come back, to another process. May be called twice."""
         self.stopping.set()
+        for let_go in self.on_stop:
+            let_go()
         for stream in list(self.open):
             stream.end()
 

@@ -19,6 +19,9 @@ from starlette.responses import Response
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.wire import event_id
 
+from .json_text import json_text, one_line, parsed
+from .problems import Problem
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -47,10 +50,10 @@ HEADERS = [
 @lru_cache(maxsize=4096)
 def body_of(event: Event) -> str:
     """An event as one line of JSON; the same text for streams and for polling."""
-    return (
+    return one_line(
         f'{{"id":"{event_id(event.ms, event.seq)}","job_id":"{event.job_id}","seq":{event.seq},'
         f'"type":{_text(event.type)},"ts":{event.ms},"step":{_text(event.step)},"progress":{event.progress:g},'
-        f'"data":{_one_line(event.data)}}}'
+        f'"data":{_data(event.data)}}}'
     )
 
 
@@ -67,7 +70,7 @@ def _frame(event: Event, ident: str) -> bytes:
 def frame(name: str, data: Any, ident: str = "") -> bytes:
     """A frame of our own: hello, reset."""
     head = f"id: {ident}\n" if ident else ""
-    return f"{head}event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+    return f"{head}event: {name}\ndata: {json_text(data)}\n\n".encode()
 
 
 def retry() -> bytes:
@@ -84,16 +87,11 @@ def _name(text: str) -> str:
     return text if text.isprintable() and text else "event"
 
 
-def _one_line(data: str) -> str:
+def _data(data: str) -> str:
     """The event's own JSON on one line; what a foreign worker wrote may be none."""
-    try:
-        parsed = json.loads(data)
-    except ValueError:
-        parsed = {"_raw": data}
-    else:
-        if "\n" not in data and "\r" not in data:
-            return data
-    return json.dumps(parsed, ensure_ascii=False)
+    value = parsed(data)
+    whole = "\n" not in data and "\r" not in data and value != {"_raw": data}
+    return data if whole else json.dumps(value, ensure_ascii=False)
 
 
 class EventStream(Response):
@@ -144,23 +142,19 @@ class EventStream(Response):
 
     async def _serve(self, send: Send) -> None:
         clock = asyncio.get_running_loop().time
-        checked_at, leave_at = clock(), clock() + random.uniform(*ROTATE_S)  # noqa: S311 - jitter
-        while True:
-            try:
-                async with asyncio.timeout(min(PING_S, leave_at - clock())):
-                    events = await self._watcher.take()
-            except TimeoutError:
-                if clock() >= leave_at:
+        check_at, leave_at = clock() + RECHECK_S, clock() + random.uniform(*ROTATE_S)  # noqa: S311 - jitter
+        while clock() < leave_at:  # a stream that is never quiet is checked and rotated too
+            if clock() >= check_at:
+                if not await self._still_allowed():
                     return
-                if clock() - checked_at > RECHECK_S:
-                    checked_at = clock()
-                    if not await self._still_allowed():
-                        return
-                await _write(send, PING)
-                continue
-            if not events:
+                check_at = clock() + RECHECK_S
+            body = PING
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(PING_S, leave_at - clock())):
+                    body = b"".join(map(self._encode, await self._watcher.take()))
+            if not body:
                 return
-            await _write(send, b"".join(map(self._encode, events)))
+            await _write(send, body)
 
     def _with_cursor(self, event: Event) -> bytes:
         assert self._ident is not None  # noqa: S101 - else frame_of encodes
@@ -173,8 +167,9 @@ class EventStream(Response):
             return True  # the store is away; the next look tells
 
     async def _until_gone(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        with contextlib.suppress(Problem):  # a body where none belongs, and too large: it goes too
+            while (await receive())["type"] != "http.disconnect":
+                pass
         self._watcher.end()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import secrets
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 KIND = "sse_ticket"
 LIFE_S = 60
+SWEEP = 0.02  # the share of new tickets at which old ones that nobody used are removed
 
 
 async def issue(store: Store, who: Principal, subject: str) -> str:
     """A ticket of somebody for one stream, named by its path and query."""
     now = await store.now()
-    for old in await store.documents(KIND):
-        if json.loads(old.body)["expires_at"] <= now:
-            await store.delete_document(KIND, old.id)
+    if random.random() < SWEEP:  # noqa: S311 - not each time: it reads all that are out
+        await _sweep(store, now)
     ticket = secrets.token_urlsafe(32)
     body = {
         "subject": subject,
@@ -45,6 +46,12 @@ async def redeem(store: Store, ticket: str, subject: str) -> Principal:
         if body["subject"] == subject and body["expires_at"] > await store.now():
             return Principal(body["key_id"], body["requester_id"], frozenset(body["scopes"]))
     raise Problem("unauthorized", "this ticket is used, too old, or for another stream; ask for a new one")
+
+
+async def _sweep(store: Store, now: int) -> None:
+    for old in await store.documents(KIND):
+        if json.loads(old.body)["expires_at"] <= now:
+            await store.delete_document(KIND, old.id)
 
 
 def _digest(ticket: str) -> str:

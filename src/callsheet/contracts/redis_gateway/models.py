@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from callsheet.http.json_text import parsed
 from callsheet.kernel.contracts import REDIS_GATEWAY
 from callsheet.kernel.job import Job, Status
 from callsheet.kernel.wire import event_id
@@ -118,6 +119,19 @@ class EventList(BaseModel):
     ended: bool = Field(description="True when no more will come.")
 
 
+class Snapshot(BaseModel):
+    """The `data` of a stream's `hello` and `reset`."""
+
+    job: JobBody
+    last_event_id: str
+
+
+class Snapshots(BaseModel):
+    """The `data` of `hello` and `reset` where many jobs are followed."""
+
+    jobs: list[JobBody]
+
+
 class Ticket(BaseModel):
     """For EventSource, which cannot send a key: one use, within a minute."""
 
@@ -158,9 +172,4 @@ def job_body(job: Job) -> dict[str, Any]:
 
 def _parsed(text: str | None) -> Any:
     """The JSON that a field holds; what is none (a foreign worker's result) stands as `_raw`."""
-    if not text:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {"_raw": text}
+    return parsed(text) if text else None

@@ -7,11 +7,12 @@ from typing import Annotated, Any, TypeVar
 import pydantic
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import allowed
+from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem, of_faults
 from callsheet.http.site import site_of
@@ -28,6 +29,8 @@ Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
 Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
 JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
+CURSOR = r"^[0-9]{1,18}$"
 router = APIRouter(tags=["jobs"])
 
 
@@ -100,7 +103,7 @@ async def create_job(request: Request, who: Writer) -> Response:
 )
 async def get_job(request: Request, job_id: JobId, who: Reader) -> Response:
     """The job as it is now, its payload, result and error as JSON values."""
-    return JSONResponse(job_body(await site_of(request).engine.get(job_id, requester_id=who.sees)))
+    return JsonAnswer(job_body(await site_of(request).engine.get(job_id, requester_id=who.sees)))
 
 
 @router.get(
@@ -113,16 +116,16 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
     request: Request,
     who: Reader,
     status: Annotated[list[Word] | None, Query(description="Only jobs in this status. May be given again.")] = None,
-    task: Annotated[str | None, Query(max_length=255)] = None,
-    queue: Annotated[str | None, Query(max_length=255)] = None,
+    task: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)] = None,
+    queue: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    cursor: Annotated[str | None, Query(max_length=255)] = None,
+    cursor: Annotated[str | None, Query(pattern=CURSOR, description="`next` of the page before.")] = None,
 ) -> Response:
     """Newest first, by pages that do not shift while jobs come in."""
     statuses = tuple(s for word in status or () for s in STATUSES[word])
     query = JobQuery(who.sees, statuses, task, queue, limit=limit, cursor=cursor)
     page = await site_of(request).engine.find(query)
-    return JSONResponse({"jobs": [job_body(job) for job in page.jobs], "next": page.cursor})
+    return JsonAnswer({"jobs": [job_body(job) for job in page.jobs], "next": page.cursor})
 
 
 @router.post(
@@ -140,7 +143,7 @@ async def cancel_job(request: Request, job_id: JobId, who: Writer) -> Response:
     raw = await request.body()
     reason = read(raw, request, CancelRequest).reason if raw else ""
     job = await site_of(request).engine.cancel(job_id, reason, requester_id=who.sees)
-    return JSONResponse(job_body(job), 202)
+    return JsonAnswer(job_body(job), 202)
 
 
 def read(raw: bytes, request: Request, model: type[M]) -> M:

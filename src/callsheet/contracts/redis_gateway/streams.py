@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query
+from pydantic import BaseModel, TypeAdapter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from callsheet.http import problems, tickets
 from callsheet.http.auth import check
+from callsheet.http.json_text import JsonAnswer, json_text
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
@@ -22,7 +24,7 @@ from callsheet.kernel.job import Event, Job, Status
 from callsheet.kernel.wire import event_id, parse_event_id
 from callsheet.store.protocol import JobQuery
 
-from .models import EventList, Ticket, job_body
+from .models import EventBody, EventList, Snapshot, Snapshots, Ticket, job_body
 from .routes import ALWAYS, JobId, Reader
 
 if TYPE_CHECKING:
@@ -30,12 +32,20 @@ if TYPE_CHECKING:
 
 PAGE = 500
 LOOK_S = 1.0
+LATE_MS = 5_000  # a job may be written so long after its time of creation
 OPEN_STATUSES = (Status.QUEUED, Status.RUNNING)
+
+
+def _frames(snapshot: type[BaseModel]) -> dict[str, Any]:
+    """For OpenAPI: one frame of a stream, and what the JSON of its `data` is."""
+    data = {"type": "string", "contentMediaType": "application/json"}
+    content = TypeAdapter(EventBody | snapshot).json_schema()
+    fields = {"id": {"type": "string"}, "event": {"type": "string"}, "data": {**data, "contentSchema": content}}
+    return {"text/event-stream": {"schema": {"type": "object", "required": ["event", "data"], "properties": fields}}}
+
+
 STREAM = {
-    "content": {
-        "text/event-stream": {"schema": {"type": "string"}},
-        "application/json": {"schema": EventList.model_json_schema()},
-    },
+    "content": {**_frames(Snapshot), "application/json": {"schema": EventList.model_json_schema()}},
     "description": "Frames `id`, `event`, `data`: first `hello`, then the job's events; or a page of them as JSON.",
 }
 OVER = {"description": "Everything was seen and the job has ended: do not come back."}
@@ -114,7 +124,8 @@ async def many_ticket(request: Request, who: Reader, jobs: Annotated[str, Query(
     summary="Follow many jobs",
     response_class=Response,
     responses={
-        200: {**STREAM, "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        200: {**STREAM, "content": _frames(Snapshots)},
+        204: OVER,
         **problems.responses(*ALWAYS, "job_not_found", "too_many_streams", "validation_failed"),
     },
 )
@@ -136,10 +147,13 @@ async def many_events(
         raise Problem("validation_failed", f"jobs: name 1 to {site.limits.watched_jobs} ids, or *")
     found = [await site.engine.get(job_id, requester_id=who.sees) for job_id in ids]
     cursor = _Cursor(found)
-    known = cursor.resumed(request.headers.get("last-event-id", last_event_id))
+    seen = request.headers.get("last-event-id", last_event_id)
+    known = cursor.resumed(seen)
     watcher = site.engine.follow({job_id: seq for job_id, seq in cursor.seqs.items() if not cursor.over(job_id)})
     if not watcher.seqs:
         watcher.end()
+        if seen and known:
+            return Response(status_code=204)
     snapshot = {"jobs": [job_body(job) for job in found]}
     first = frame("hello", snapshot) if known else frame("reset", snapshot, cursor.text)
     return _opened(site, who, first, watcher, cursor)
@@ -185,23 +199,31 @@ class _Cursor:
 async def _all_jobs(site: Site, who: Principal) -> EventStream:
     """All open jobs of a requester, and those that come. New ones are looked for once in a while."""
     most = site.limits.watched_jobs
+    new = JobQuery(who.sees, created_from=await site.engine.store.now() - LATE_MS, limit=most)
+    seen = {job.job_id for job in (await site.engine.find(new)).jobs if job.status.terminal}
     page = await site.engine.find(JobQuery(who.sees, OPEN_STATUSES, limit=most))
+    seen |= {job.job_id for job in page.jobs}
     watcher = site.engine.follow({job.job_id: job.event_seq for job in page.jobs}, open_ended=True)
     first = frame("hello", {"jobs": [job_body(job) for job in page.jobs]})
     answer = _opened(site, who, first, watcher, lambda event: event_id(event.ms, event.seq))
-    answer.beside = _look_for_more(site, who, watcher, {job.job_id for job in page.jobs})
+    answer.beside = _look_for_more(site, new, watcher, seen)
     return answer
 
 
-async def _look_for_more(site: Site, who: Principal, watcher: Watcher, seen: set[str]) -> None:
+async def _look_for_more(site: Site, new: JobQuery, watcher: Watcher, seen: set[str]) -> None:
+    """Follow new jobs, as many as may be watched; those that find no place now wait for one."""
     while not watcher.ended:
         await asyncio.sleep(LOOK_S)
+        if (room := new.limit - len(watcher.seqs)) <= 0:
+            continue
         with contextlib.suppress(CallsheetError):
-            page = await site.engine.find(JobQuery(who.sees, limit=50))
-            fresh = [job for job in reversed(page.jobs) if job.job_id not in seen]
-            seen.update(job.job_id for job in fresh)
-            for job in fresh[: max(0, site.limits.watched_jobs - len(watcher.seqs))]:
-                watcher.follow(job.job_id, 0)
+            page = await site.engine.find(new)
+            fresh = [job.job_id for job in reversed(page.jobs) if job.job_id not in seen]
+            seen.update(fresh[:room])
+            for job_id in fresh[:room]:
+                watcher.follow(job_id, 0)
+            if page.jobs and len(fresh) <= room:  # the next look need not go so far back
+                new = new._replace(created_from=page.jobs[0].created_at - LATE_MS)
 
 
 def _opened(site: Site, who: Principal, first: bytes, watcher: Watcher, ident: object = None) -> EventStream:
@@ -223,7 +245,7 @@ async def _who(request: Request, ticket: str | None, subject: str) -> Principal:
 
 async def _ticket(site: Site, who: Principal, subject: str, url: str) -> Response:
     ticket = await tickets.issue(site.engine.store, who, subject)
-    return JSONResponse({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": tickets.LIFE_S}, 201)
+    return JsonAnswer({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": tickets.LIFE_S}, 201)
 
 
 def _wants_json(request: Request, *, asked: bool) -> bool:
@@ -238,7 +260,8 @@ async def _page(site: Site, job: Job, after: str) -> Response:
     last = events[-1] if events else None
     latest = event_id(last.ms, last.seq) if last else after or event_id(job.event_ms, job.event_seq)
     ended = job.status.terminal and (last.seq if last else seq) >= job.event_seq
-    body = f'{{"events":[{",".join(map(body_of, events))}],"last_event_id":"{latest}","ended":{str(ended).lower()}}}'
+    rest = f'"last_event_id":{json_text(latest)},"ended":{json_text(ended)}'
+    body = f'{{"events":[{",".join(map(body_of, events))}],{rest}}}'
     return Response(body, media_type="application/json")
 
 

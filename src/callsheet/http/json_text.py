@@ -1,0 +1,51 @@
+"""JSON on its way to a client: a foreign worker may have written what is none, or what UTF-8 cannot hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from starlette.responses import Response
+
+BREAKS = re.compile("[\x85\u2028\u2029\ud800-\udfff]")  # ends of lines to many clients, and halves of characters
+MARGIN = 20  # what can be read can be written too, some levels further in
+
+
+def one_line(text: str) -> str:
+    """JSON text, with no character left in it that would break a line or the encoding."""
+    return text if text.isascii() else BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON on one line."""
+    return one_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def parsed(text: str) -> Any:
+    """The value that JSON text holds; what is no JSON, or is too deep, stands as `_raw`."""
+    try:
+        return _read(text, MARGIN)
+    except (ValueError, RecursionError):
+        return {"_raw": text}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _read(text: str, margin: int) -> Any:
+    return _read(text, margin - 1) if margin else _STRICT.decode(text)
+
+
+class JsonAnswer(Response):
+    """A value as the answer's body."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """As bytes."""
+        return json_text(content).encode()

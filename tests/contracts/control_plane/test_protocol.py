@@ -1,0 +1,253 @@
+"""Contract 003 through a real server: workers that have nothing but HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from callsheet.contracts.control_plane import routes
+from callsheet.contracts.control_plane.waiting import Waiting
+from callsheet.kernel import commands
+from callsheet.kernel.job import Outcome, Status
+from callsheet.kernel.retry import JobError
+from tests.http.live import Live, serving
+from tests.kit import new_job
+
+Answer = dict[str, Any]
+
+
+@pytest.fixture
+async def live(url: str) -> AsyncIterator[Live]:
+    async with serving(url, routers=[routes.router]) as live:
+        yield live
+
+
+class Remote:
+    """A worker, as far as the protocol knows one."""
+
+    def __init__(self, live: Live, name: str = "w1") -> None:
+        self._live, self.name = live, name
+
+    async def send(self, verb: str, **body: Any) -> httpx.Response:
+        return await self._live.client.post(f"/internal/worker/{verb}", json={"worker_id": self.name, **body})
+
+    async def claim(self, *streams: str, wait_ms: int = 0) -> Answer:
+        answer = await self.send("claim", streams=list(streams or ("default",)), max_wait_ms=wait_ms)
+        assert answer.status_code == 200, answer.text
+        found: Answer = answer.json()
+        return found
+
+    async def say(self, verb: str, claimed: Answer, **more: Any) -> httpx.Response:
+        names = ("job_id", "attempt_id", "lease_token", "stream", "message_id")
+        return await self.send(verb, **{name: claimed[name] for name in names}, **more)
+
+
+@pytest.fixture
+def worker(live: Live) -> Remote:
+    return Remote(live)
+
+
+async def add(live: Live, **fields: Any) -> str:
+    new = new_job(contract="control_plane", **fields)
+    await live.engine.enqueue([new])
+    return new.job_id
+
+
+async def test_a_claim_gives_all_that_a_worker_needs(live: Live, worker: Remote) -> None:
+    assert await worker.claim() == {"claimed": False}
+    job_id = await add(live, payload='{"a":1}')
+    got = await worker.claim()
+    assert (got["claimed"], got["job_id"], got["payload"], got["stream"]) == (True, job_id, {"a": 1}, "default")
+    assert len(got["lease_token"]) >= 22
+    assert got["heartbeat_interval_seconds"] < got["lease_ttl_seconds"]
+    assert got["message_id"]
+    job = await live.engine.get(job_id)
+    assert job.status is Status.RUNNING
+    assert got["lease_token"] not in str(job)  # only its hash is kept
+
+
+async def test_streams_are_served_in_their_order(live: Live, worker: Remote) -> None:
+    low, high = await add(live, queue="low"), await add(live, queue="high")
+    assert [(await worker.claim("high", "low"))["job_id"] for _ in range(2)] == [high, low]
+    assert not (await worker.claim("none"))["claimed"]
+
+
+async def test_a_hundred_claims_of_one_job_have_one_winner(live: Live) -> None:
+    await add(live)
+    answers = await asyncio.gather(*(Remote(live, f"w{n}").claim() for n in range(100)))
+    assert sum(answer["claimed"] for answer in answers) == 1
+
+
+async def test_a_heartbeat_extends_the_lease(live: Live, worker: Remote) -> None:
+    job_id = await add(live)
+    got = await worker.claim()
+    before = (await live.engine.get(job_id)).lease_expires_at or 0
+    beat = (await worker.send("heartbeat", job_id=job_id, lease_token=got["lease_token"], progress=40)).json()
+    after = await live.engine.get(job_id)
+    assert beat["ok"]
+    assert after.lease_expires_at is not None
+    assert after.lease_expires_at - before > 30_000  # the claim's own lease was provisional
+    assert abs(beat["lease_expires_at"] - after.lease_expires_at) < 2_000
+    assert (after.progress, beat["cancel"]) == (40.0, False)
+    await live.engine.cancel(job_id, "enough")
+    beat = (await worker.send("heartbeat", job_id=job_id, lease_token=got["lease_token"])).json()
+    assert beat["cancel"]
+    assert (await worker.say("fail", got, error={"code": "canceled"})).json()["ok"]
+    assert (await live.engine.get(job_id)).status is Status.CANCELED
+
+
+async def test_a_completion_is_committed_then_acknowledged_and_may_be_said_twice(live: Live, worker: Remote) -> None:
+    job_id = await add(live)
+    got = await worker.claim()
+    for _ in range(2):
+        answer = await worker.say("complete", got, result={"frames": 7})
+        assert (answer.status_code, answer.json()) == (200, {"ok": True, "ack": True})
+    job = await live.engine.get(job_id)
+    assert (job.status, job.result) == (Status.SUCCEEDED, '{"frames":7}')
+    (attempt,) = await live.engine.store.attempts(job_id)
+    assert (attempt.outcome, attempt.worker_id.partition("~")[0]) == (Outcome.SUCCEEDED, "w1")
+    other = await worker.say("fail", got, error={"code": "E"})
+    assert (other.status_code, other.json()["code"]) == (409, "lease_lost")
+
+
+async def test_a_failure_runs_again_until_it_is_a_dead_letter(live: Live, worker: Remote) -> None:
+    job_id = await add(live, max_attempts=2, retry='{"backoff":{"table_ms":[0]}}')
+    error = {"code": "OOM", "message": "no memory", "stack": "here", "retryable": True}
+    first = await worker.claim()
+    for _ in range(2):
+        said = (await worker.say("fail", first, error=error)).json()
+        assert said == {"ok": True, "ack": True, "requeued": True, "dlq": False}
+    second = await worker.claim()
+    assert second["job_id"] == job_id
+    assert second["attempt_id"] != first["attempt_id"]
+    assert second["fence"] > first["fence"]
+    assert (await worker.say("fail", second, error=error)).json() == {
+        "ok": True,
+        "ack": True,
+        "requeued": False,
+        "dlq": True,
+    }
+    job = await live.engine.get(job_id)
+    assert job.status is Status.DEAD_LETTER
+    assert JobError("OOM", "no memory").code in (job.error or "")
+
+
+async def test_a_failure_that_is_not_retryable_fails(live: Live, worker: Remote) -> None:
+    job_id = await add(live)
+    said = (await worker.say("fail", await worker.claim(), error={"code": "bad_input", "retryable": False})).json()
+    assert (said["requeued"], said["dlq"]) == (False, False)
+    assert (await live.engine.get(job_id)).status is Status.FAILED
+
+
+async def test_a_release_costs_no_attempt(live: Live, worker: Remote) -> None:
+    job_id = await add(live)
+    got = await worker.claim()
+    assert (await worker.say("release", got)).json()["ok"]
+    job = await live.engine.get(job_id)
+    assert (job.status, job.attempt_count) == (Status.QUEUED, 0)
+    assert (await worker.say("complete", got, result=1)).status_code == 409
+
+
+async def test_tokens_prove_claims_and_nothing_else_does(live: Live, worker: Remote) -> None:
+    await add(live)
+    got = await worker.claim()
+    stranger = Remote(live, "w2")
+    for wrong in (
+        await stranger.say("complete", got, result=1),
+        await worker.say("complete", {**got, "lease_token": "guess"}, result=1),
+        await worker.say("complete", {**got, "attempt_id": "99"}, result=1),
+        await stranger.send("heartbeat", job_id=got["job_id"], lease_token=got["lease_token"]),
+    ):
+        assert (wrong.status_code, wrong.json()["code"]) == (403, "forbidden")
+    unknown = await worker.say("complete", {**got, "job_id": "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"}, result=1)
+    assert unknown.status_code == 404
+    assert (await live.engine.get(got["job_id"])).status is Status.RUNNING
+
+
+async def test_an_expired_lease_is_lost_for_good(live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "PROVISIONAL_S", 0.0)
+    await add(live, retry='{"lost_lease_backoff":{"table_ms":[0]}}')
+    first = await worker.claim()
+    while not (expired := await live.engine.store.expired(10)):
+        await asyncio.sleep(0.002)
+    await live.engine.settle([commands.lose_lease(expired[0], rand=0.0)])
+    second = await Remote(live, "w2").claim()
+    assert second["job_id"] == first["job_id"]
+    for verb, more in ("heartbeat", {}), ("complete", {"result": 1}), ("fail", {"error": {"code": "E"}}):
+        late = await worker.say(verb, first, **more)
+        assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+    assert (await Remote(live, "w2").say("complete", second, result=2)).json()["ack"]
+
+
+async def test_a_parked_claim_is_woken_by_a_new_job(live: Live, worker: Remote) -> None:
+    parked = asyncio.create_task(worker.claim("media", wait_ms=20_000))
+    await _parked(live, 1)
+    job_id = await add(live, queue="media")
+    assert (await asyncio.wait_for(parked, 10))["job_id"] == job_id
+
+
+async def test_many_who_wait_for_one_job_make_few_claims(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiters = [asyncio.create_task(Remote(live, f"w{n}").claim(wait_ms=3_000)) for n in range(60)]
+    await _parked(live, 60)
+    claims, claim = 0, live.engine.store.claim
+
+    async def counted(*args: Any, **more: Any) -> Any:
+        nonlocal claims
+        claims += 1
+        return await claim(*args, **more)
+
+    monkeypatch.setattr(live.engine.store, "claim", counted)
+    await add(live)
+    while not any(waiter.done() for waiter in waiters):
+        await asyncio.sleep(0.005)
+    assert claims <= 3
+    assert sum(answer["claimed"] for answer in await asyncio.gather(*waiters)) == 1
+
+
+async def test_who_has_gone_is_given_nothing(live: Live, worker: Remote) -> None:
+    for n in range(20):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(Remote(live, f"gone{n}").claim(wait_ms=20_000), 0.05)
+    job_id = await add(live)
+    got = await asyncio.wait_for(worker.claim(wait_ms=10_000), 10)
+    assert got["job_id"] == job_id
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"streams": []},
+        {"streams": ["a"], "max_wait_ms": -1},
+        {"streams": ["a"], "max_wait_ms": 10**9},
+        {"streams": "a"},
+        {"streams": [""]},
+        {"worker_id": "", "streams": ["a"]},
+        {"worker_id": "a~b", "streams": ["a"]},
+    ],
+)
+async def test_a_wrong_claim_is_told(live: Live, worker: Remote, body: Answer) -> None:
+    answer = await worker.send("claim", **body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
+
+
+async def test_a_wrong_end_changes_nothing(live: Live, worker: Remote) -> None:
+    job_id = await add(live)
+    got = await worker.claim()
+    assert (await worker.say("fail", got, error={"message": "no code"})).status_code == 422
+    assert (await worker.say("complete", got, result="x" * 1_100_000)).status_code == 413
+    assert (await live.engine.get(job_id)).status is Status.RUNNING
+
+
+async def test_a_key_without_the_scope_is_refused(live: Live) -> None:
+    async with await live.key("acme") as client:
+        answer = await client.post("/internal/worker/claim", json={"worker_id": "w", "streams": ["default"]})
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+async def _parked(live: Live, count: int) -> None:
+    while (found := live.site.parts.get(Waiting)) is None or found.parked < count:
+        await asyncio.sleep(0.005)

@@ -1,0 +1,81 @@
+"""Schemathesis asks everything that the OpenAPI document allows, and much that it does not, of a real server.
+
+Streams that would never end are rotated at once, so no route is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
+
+from callsheet.contracts.redis_gateway import streams
+from callsheet.http import sse
+from callsheet.store.protocol import ClaimRequest
+from tests import stores
+from tests.http.live import ADMIN, serving
+from tests.http.test_openapi import document
+
+EXAMPLES = 25
+KEY = {"Authorization": f"Bearer {ADMIN}"}
+CONFIG = SchemathesisConfig(
+    seed=20260101,
+    projects=ProjectsConfig(
+        default=ProjectConfig(
+            generation=GenerationConfig(max_examples=EXAMPLES, deterministic=True), request_timeout=10
+        )
+    ),
+)
+schema = schemathesis.openapi.from_dict(document(), config=CONFIG)
+
+
+class Target(NamedTuple):
+    """A server in its own thread, with a job that waits, one that runs and one that has ended."""
+
+    url: str
+    jobs: list[str]
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    ready, stop, found = threading.Event(), threading.Event(), []
+
+    async def serve() -> None:
+        async with serving(stores.fresh_url("sqlite")) as live:
+            done = await live.running()
+            await live.done(done, '{"text":"hello"}')
+            running = await live.running()
+            found.append(Target(live.url, [done.job_id, running.job_id, await live.job()]))
+            ready.set()
+            while not stop.is_set():
+                await asyncio.sleep(0.02)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sse, "ROTATE_S", (0.0, 0.0))
+        thread = threading.Thread(target=lambda: asyncio.run(serve()))
+        thread.start()
+        assert ready.wait(30)
+        yield found[0]
+        stop.set()
+        thread.join(30)
+
+
+@schema.parametrize()
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_answer_is_one_that_the_document_names(case: schemathesis.Case, target: Target) -> None:
+    case.call_and_validate(base_url=target.url, headers=KEY)
+
+
+@schema.include(path_regex="job_id").parametrize()
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+def test_so_is_every_answer_about_a_job_that_there_is(case: schemathesis.Case, target: Target) -> None:
+    for job_id in target.jobs:
+        case.path_parameters = {"job_id": job_id}
+        case.call_and_validate(base_url=target.url, headers=KEY)
