@@ -32,6 +32,7 @@ check: venv ## Format, lint, types and the import law
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.check_types
 
 test: venv ## Every quick test, on real servers (ARGS="-k name" for some)
 	$(BIN)/python -m pytest -n 2 tests $(ARGS)

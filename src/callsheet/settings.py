@@ -11,6 +11,7 @@ from typing import NamedTuple
 from callsheet.kernel.job import Status
 
 DEFAULT_DATABASE_URL = "sqlite:///callsheet.db"
+DEFAULT_URL = "http://127.0.0.1:8484"
 
 
 class Kind(Enum):
@@ -149,6 +150,20 @@ ENQUEUE = (
     Setting("timeout", "With --wait: give up waiting after this; the job goes on.", Kind.DURATION),
     Setting("log-level", "The least that is told; debug also shows tracebacks.", default="warning", choices=LOG_LEVELS),
     APP_DATABASE_URL,
+)
+
+_URL = Setting("url", "The server.", default=DEFAULT_URL)
+ASK = (
+    Setting("task", "What kind of answer.", default="chat", choices=("chat", "plan", "code")),
+    Setting("model", "Which model; the server's own choice unless given."),
+    Setting("system", "What the model is told before the question."),
+    _URL,
+    JSON,
+)
+WATCH = (
+    Setting("after", "Only what comes after this event's id: 1704067200000-5.", from_environment=False),
+    _URL,
+    JSON,
 )
 
 _ONLY_QUEUE = Setting("queue", "Only jobs of this queue.")

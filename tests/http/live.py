@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
@@ -86,6 +87,7 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
     sock = listen("127.0.0.1", 0)
     server = Server(app, [sock])
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # the tests' own process
+    server.main_loop = functools.partial(_tick, server)  # type: ignore[method-assign] # uvicorn's looks each 0.1 s
     running = asyncio.create_task(server.run_until_stopped())
     async with asyncio.timeout(20):
         while not server.started:
@@ -100,8 +102,15 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
         try:
             yield Live(base, client, server, app.state.site, engine)
         finally:
+            await client.aclose()
             server.should_exit = True
             await running
+
+
+async def _tick(server: Server) -> None:
+    await server.on_tick(0)
+    while not server.should_exit:
+        await asyncio.sleep(0.01)
 
 
 async def until(fact: Callable[[], Any], within_s: float = 20.0) -> None:

@@ -55,7 +55,7 @@ async def test_a_reader_that_does_not_read_is_let_go_and_can_resume(
     slow = [await stuck(small, path) for _ in range(5)]
     await until(lambda: len(small.site.open) == 5)
     async with small.client.stream("GET", path) as answer:
-        stream, seqs = frames(answer), []
+        stream, seqs = frames(answer), list[int]()
         await anext(stream)
         writer = asyncio.create_task(write(small, job, 200))  # 10 MB: more than the kernel takes for a reader
         while len(seqs) < 202:
@@ -88,7 +88,7 @@ async def test_a_reader_that_is_slow_holds_a_bounded_number_of_events(
     await write(small, job, 400)
     assert len(stream._watcher._events) <= 256
     connections = small.server.server_state.connections
-    buffered = [connection.transport.get_write_buffer_size() for connection in connections]  # type: ignore[union-attr]
+    buffered = [connection.transport.get_write_buffer_size() for connection in connections]
     assert max(buffered) < 256 * 60_000
     sock.close()
     await until(lambda: not small.site.open)

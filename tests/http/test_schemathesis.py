@@ -8,17 +8,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
+from schemathesis.checks import positive_data_acceptance
 from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
 
-from callsheet.contracts.redis_gateway import streams
 from callsheet.http import sse
-from callsheet.store.protocol import ClaimRequest
 from tests import stores
 from tests.http.live import ADMIN, serving
 from tests.http.test_openapi import document
@@ -70,7 +68,13 @@ def target() -> Iterator[Target]:
 @schema.parametrize()
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_answer_is_one_that_the_document_names(case: schemathesis.Case, target: Target) -> None:
-    case.call_and_validate(base_url=target.url, headers=KEY)
+    case.call_and_validate(base_url=target.url, headers=KEY, excluded_checks=stricter_than_json_schema(case))
+
+
+def stricter_than_json_schema(case: schemathesis.Case) -> list[Any]:
+    """To JSON Schema 60.0 is an integer; to us it is a slip."""
+    slip = isinstance(case.body, dict) and isinstance(case.body.get("ttl_s"), float)
+    return [positive_data_acceptance] if slip else []
 
 
 @schema.include(path_regex="job_id").parametrize()

@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from callsheet.contracts.redis_gateway.models import EventBody, Snapshot
 from callsheet.http import sse
 from callsheet.kernel.job import Event
 from callsheet.kernel.wire import event_id
@@ -62,6 +63,15 @@ async def test_events_come_in_order_with_rising_ids_until_the_end(live: Live) ->
     assert [frame.data["data"] for frame in rest[2:-1]] == list(range(300))
     stored = await live.engine.store.events({job.job_id: 0}, 1000)
     assert [frame.id for frame in rest] == [event_id(e.ms, e.seq) for e in stored]
+
+
+async def test_every_frame_is_as_the_document_says(live: Live) -> None:
+    job = await live.running()
+    await live.note(job, '{"a":1}', "null", "[]")
+    await live.fail(job)
+    hello, *rest = await read(live, events(job.job_id))
+    assert Snapshot.model_validate(hello.data).model_dump() == hello.data
+    assert [EventBody.model_validate(frame.data).model_dump() for frame in rest] == [frame.data for frame in rest]
 
 
 async def test_a_stream_can_be_taken_up_after_any_event(live: Live) -> None:
@@ -210,7 +220,7 @@ async def test_a_listening_socket_lets_connections_notice_that_the_peer_is_gone(
     job_id = await small.job()
     async with small.client.stream("GET", events(job_id)):
         (connection, *_) = small.server.server_state.connections
-        accepted = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
+        accepted = connection.transport.get_extra_info("socket")
         idle, every, user = socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_USER_TIMEOUT
         got = [accepted.getsockopt(socket.IPPROTO_TCP, option) for option in (idle, every, user)]
     assert got == [10, 5, 20_000]

@@ -72,6 +72,14 @@ async def test_a_ticket_that_was_never_made_opens_nothing(live: Live, text: str)
     problem(await live.client.get(f"/v1/jobs/{job_id}/events?ticket={text}"), 401, "unauthorized")
 
 
+async def test_a_ticket_is_worth_no_more_than_its_key(live: Live) -> None:
+    async with await live.key("a") as client, live.bare() as browser:
+        job_id = await live.job(client)
+        url = (await client.post(f"/v1/jobs/{job_id}/events/ticket")).json()["url"]
+        await ApiKeys(live.engine.store).revoke(client.headers["authorization"].removeprefix("Bearer cs_live_")[:10])
+        problem(await browser.get(url), 401, "unauthorized")
+
+
 async def test_a_ticket_of_a_page_can_be_resumed(live: Live) -> None:
     job = await live.running()
     await live.note(job, "1")

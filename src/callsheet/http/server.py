@@ -18,6 +18,7 @@ from . import auth, health, problems
 from .front import Front
 from .keys import ApiKeys
 from .limits import Limits
+from .protocol import BoundedProtocol
 from .site import Site
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class Server(uvicorn.Server):
             server_header=False,
             backlog=BACKLOG,
             ws="none",
+            http=BoundedProtocol,
         )
         super().__init__(config)
 

@@ -165,6 +165,16 @@ async def test_a_stream_begins_with_hello(live: Live) -> None:
     assert first.data["job"] == (await live.client.get(f"/v1/jobs/{job_id}")).json()
 
 
+async def test_a_large_result_is_left_out_of_hello(live: Live) -> None:
+    job_id = await live.job(payload={"text": "x" * 150_000})
+    await live.engine.settle([commands.succeed(await claimed(live), json.dumps("y" * 900_000))])
+    first, *events = await followed(live, job_id)
+    assert (first.data["job"]["partial"], first.data["job"]["status"]) == (True, "done")
+    assert len(json.dumps(first.data)) < 4_000
+    assert [frame.event for frame in events] == ["queued", "running", "done"]
+    assert len((await live.client.get(f"/v1/jobs/{job_id}")).json()["result"]) == 900_000
+
+
 async def test_heartbeats_are_comments(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "PING_S", 0.02)
     job_id = await live.job()

@@ -88,7 +88,9 @@ class JobBody(BaseModel):
     queue: str
     priority: int
     correlation_id: str
+    cancel_reason: str | None
     last_event_id: str
+    partial: bool = Field(default=False, description="In streams: payload and result were too large, GET has them.")
 
 
 class JobList(BaseModel):
@@ -166,8 +168,16 @@ def job_body(job: Job) -> dict[str, Any]:
         "queue": job.queue,
         "priority": job.priority,
         "correlation_id": job.correlation_id,
+        "cancel_reason": job.cancel_reason,
         "last_event_id": event_id(job.event_ms, job.event_seq),
     }
+
+
+def snapshot(job: Job, most: int = 64 * 1024) -> dict[str, Any]:
+    """A job for a stream. A large payload or result is left out, which `partial` tells: GET has it."""
+    if len(job.payload) + len(job.result or "") <= most:
+        return job_body(job)
+    return {**job_body(job._replace(payload="", result=None)), "partial": True}
 
 
 def _parsed(text: str | None) -> Any:

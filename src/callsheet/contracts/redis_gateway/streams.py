@@ -24,7 +24,7 @@ from callsheet.kernel.job import Event, Job, Status
 from callsheet.kernel.wire import event_id, parse_event_id
 from callsheet.store.protocol import JobQuery
 
-from .models import EventBody, EventList, Snapshot, Snapshots, Ticket, job_body
+from .models import EventBody, EventList, Snapshot, Snapshots, Ticket, snapshot
 from .routes import ALWAYS, JobId, Reader
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PAGE = 500
 LOOK_S = 1.0
+SMALL = 4 * 1024  # of each of many jobs
 LATE_MS = 5_000  # a job may be written so long after its time of creation
 OPEN_STATUSES = (Status.QUEUED, Status.RUNNING)
 
@@ -39,7 +40,8 @@ OPEN_STATUSES = (Status.QUEUED, Status.RUNNING)
 def _frames(snapshot: type[BaseModel]) -> dict[str, Any]:
     """For OpenAPI: one frame of a stream, and what the JSON of its `data` is."""
     data = {"type": "string", "contentMediaType": "application/json"}
-    content = TypeAdapter(EventBody | snapshot).json_schema()
+    either: Any = EventBody | snapshot
+    content = TypeAdapter(either).json_schema()
     fields = {"id": {"type": "string"}, "event": {"type": "string"}, "data": {**data, "contentSchema": content}}
     return {"text/event-stream": {"schema": {"type": "object", "required": ["event", "data"], "properties": fields}}}
 
@@ -50,6 +52,9 @@ STREAM = {
 }
 OVER = {"description": "Everything was seen and the job has ended: do not come back."}
 LastEventId = Annotated[str | None, Query(alias="lastEventId", max_length=8192, description="As the header.")]
+Jobs = Annotated[
+    str, Query(max_length=8192, pattern="[^,]", description="Ids with commas between them, or `*`: all of yours.")
+]
 TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead of a key, for EventSource.")]
 router = APIRouter(tags=["events"])
 
@@ -82,11 +87,11 @@ async def job_events(
     if seq is not None and job.status.terminal and seq >= job.event_seq:
         return Response(status_code=204)
     latest = event_id(job.event_ms, job.event_seq)
-    snapshot = {"job": job_body(job), "last_event_id": latest}
+    present = {"job": snapshot(job), "last_event_id": latest}
     if seq is None:
-        first, seq = frame("reset", snapshot, latest), job.event_seq
+        first, seq = frame("reset", present, latest), job.event_seq
     else:
-        first = frame("hello", snapshot)
+        first = frame("hello", present)
     watcher = site.engine.follow({job_id: seq})
     if job.status.terminal and seq >= job.event_seq:
         watcher.end()  # a reset of a job that is over: the snapshot is all there is
@@ -114,7 +119,7 @@ async def job_ticket(request: Request, job_id: JobId, who: Reader) -> Response:
     response_model=Ticket,
     responses=problems.responses(*ALWAYS, "validation_failed"),
 )
-async def many_ticket(request: Request, who: Reader, jobs: Annotated[str, Query(max_length=8192)] = "*") -> Response:
+async def many_ticket(request: Request, who: Reader, jobs: Jobs = "*") -> Response:
     """As the ticket of one job, for `/v1/events?jobs=…` with the same jobs."""
     return await _ticket(site_of(request), who, f"jobs={jobs}", f"/v1/events?jobs={quote(jobs, safe='*,')}&")
 
@@ -131,9 +136,7 @@ async def many_ticket(request: Request, who: Reader, jobs: Annotated[str, Query(
 )
 async def many_events(
     request: Request,
-    jobs: Annotated[
-        str, Query(max_length=8192, description="Ids with commas between them, or `*`: all of yours.")
-    ] = "*",
+    jobs: Jobs = "*",
     ticket: TicketQuery = None,
     last_event_id: LastEventId = None,
 ) -> Response:
@@ -154,8 +157,8 @@ async def many_events(
         watcher.end()
         if seen and known:
             return Response(status_code=204)
-    snapshot = {"jobs": [job_body(job) for job in found]}
-    first = frame("hello", snapshot) if known else frame("reset", snapshot, cursor.text)
+    present = {"jobs": [snapshot(job, SMALL) for job in found]}
+    first = frame("hello", present) if known else frame("reset", present, cursor.text)
     return _opened(site, who, first, watcher, cursor)
 
 
@@ -204,7 +207,7 @@ async def _all_jobs(site: Site, who: Principal) -> EventStream:
     page = await site.engine.find(JobQuery(who.sees, OPEN_STATUSES, limit=most))
     seen |= {job.job_id for job in page.jobs}
     watcher = site.engine.follow({job.job_id: job.event_seq for job in page.jobs}, open_ended=True)
-    first = frame("hello", {"jobs": [job_body(job) for job in page.jobs]})
+    first = frame("hello", {"jobs": [snapshot(job, SMALL) for job in page.jobs]})
     answer = _opened(site, who, first, watcher, lambda event: event_id(event.ms, event.seq))
     answer.beside = _look_for_more(site, new, watcher, seen)
     return answer
@@ -238,7 +241,10 @@ def _opened(site: Site, who: Principal, first: bytes, watcher: Watcher, ident: o
 async def _who(request: Request, ticket: str | None, subject: str) -> Principal:
     if ticket is None:
         return await check(request, "jobs:read")
-    who = await tickets.redeem(site_of(request).engine.store, ticket, subject)
+    site = site_of(request)
+    who = await tickets.redeem(site.engine.store, ticket, subject)
+    if site.keys is not None and not await site.keys.holds(who):
+        raise Problem("unauthorized", "the key of this ticket is not good any more")
     request.scope["callsheet.key_id"] = who.key_id
     return who
 

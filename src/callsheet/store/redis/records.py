@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from callsheet.kernel.commands import TERMINAL_EVENTS
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
     Attempt,
@@ -46,9 +47,14 @@ def as_map(flat: Sequence[str]) -> dict[str, Any]:
 
 
 def job_of(h: Mapping[str, Any]) -> Job:
-    """The job in a hash; of a foreign one what its nine fields tell."""
-    if "seq" not in h:
-        h = _completed(h)
+    """The job in a hash; of a foreign one, or of one with foreign words in it, what its nine fields tell."""
+    try:
+        return _job_of(h if "seq" in h else _completed(h))
+    except (ValueError, KeyError):
+        return _job_of(_completed(h))
+
+
+def _job_of(h: Mapping[str, Any]) -> Job:
     get = h.get
     created, updated = int(h["created_ts"]), int(h["updated_ts"])
     status = WORDS[h["status"]]
@@ -99,10 +105,27 @@ def job_of(h: Mapping[str, Any]) -> Job:
     )
 
 
+def is_run_by_others(job: Job) -> bool:
+    """Whether a foreign worker runs the job, or has ended it: none of ours has a name on it."""
+    return job.worker_id is None and job.status is not Status.QUEUED and job.contract == FOREIGN
+
+
+def numbered(job: Job, count: int, last: Sequence[tuple[str, Mapping[str, str]]]) -> Job:
+    """The job with the number and the time of the last entry of its stream of events."""
+    if not last:
+        return job
+    entry_id, fields = last[0]
+    missing = job.status.terminal and fields.get("type") not in TERMINAL_EVENTS
+    return job._replace(event_seq=count + missing, event_ms=int(entry_id.partition("-")[0]))
+
+
 def claimed_job_of(h: dict[str, Any], request: ClaimRequest, now: int) -> Job:
     """The job after the claim, from its hash before it: `callsheet.kernel.apply.claimed`, a third of its cost."""
     get = h.get
-    event_ms = int(get("event_ms") or h["updated_ts"])
+    try:
+        event_ms = int(get("event_ms") or h["updated_ts"])
+    except ValueError:
+        event_ms = _whole(h["updated_ts"], now)
     at = max(now, event_ms)
     h["status"] = "running"
     h["updated_ts"] = at
@@ -150,8 +173,8 @@ def _completed(h: Mapping[str, str]) -> dict[str, str]:
 
 def _whole(text: str | None, default: int = 0) -> int:
     try:
-        return int(float(text or default))
-    except ValueError:
+        return max(0, int(float(text or default)))
+    except (ValueError, OverflowError):
         return default
 
 

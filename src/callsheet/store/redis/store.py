@@ -14,7 +14,16 @@ from . import arguments
 from .client import Client, Target, translated
 from .keys import FAMILIES, SCHEMA, SCHEMA_NAMES, idempotency_name
 from .listener import Listener
-from .records import as_map, attempt_of, claimed_job_of, event_of, job_of, outbox_event_of
+from .records import (
+    as_map,
+    attempt_of,
+    claimed_job_of,
+    event_of,
+    is_run_by_others,
+    job_of,
+    numbered,
+    outbox_event_of,
+)
 from .refusals import checked
 
 if TYPE_CHECKING:
@@ -42,6 +51,7 @@ class RedisStore:
         self._listener = Listener(self._client, self._hints)
         self._cursors: list[str] = []
         self._relayed = "0"
+        self._cleared = "-"
 
     @classmethod
     def from_url(cls, url: str) -> Self:
@@ -130,7 +140,7 @@ class RedisStore:
 
     async def promote(self, *, now: int | None = None) -> int:
         """See the protocol. It also relays: a job in line whose message is gone is sent again."""
-        count, self._relayed = await self._client.run("promote", now, self._relayed)
+        count, self._relayed, self._cleared = await self._client.run("promote", now, self._relayed, self._cleared)
         return int(count)
 
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
@@ -140,7 +150,23 @@ class RedisStore:
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         """See the protocol."""
         found = await self._client.hashes([self._keys.job(job_id) for job_id in job_ids])
-        return [job_of({"job_id": id_, **h}) if h else None for id_, h in zip(job_ids, found, strict=True)]
+        jobs = [job_of({"job_id": id_, **h}) if h else None for id_, h in zip(job_ids, found, strict=True)]
+        foreign = {job.job_id for job in jobs if job is not None and is_run_by_others(job)}
+        return await self._with_events_of_others(jobs, foreign) if foreign else jobs
+
+    async def _with_events_of_others(self, jobs: list[Job | None], foreign: set[str]) -> list[Job | None]:
+        """Jobs of foreign workers with the numbers of their last events, which the hash does not tell.
+
+        One that has ended is told of by one event more until its terminal event is there.
+        """
+        pipe = self._client.redis.pipeline(transaction=False)
+        for job_id in foreign:
+            pipe.xlen(self._keys.job(job_id, "events"))
+            pipe.xrevrange(self._keys.job(job_id, "events"), count=1)
+        with translated():
+            answers = iter(await pipe.execute())
+        last = {job_id: (count, event) for job_id, count, event in zip(foreign, answers, answers, strict=True)}
+        return [numbered(job, *last[job.job_id]) if job is not None and job.job_id in last else job for job in jobs]
 
     async def find(self, query: JobQuery) -> JobPage:
         """See the protocol."""
@@ -241,7 +267,11 @@ class RedisStore:
 
     async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
         """See the protocol."""
-        (row,) = await self._client.hashes([self._keys.prefix + idempotency_name(requester_id, key)])
+        name = self._keys.prefix + idempotency_name(requester_id, key)
+        with translated():
+            if await self._client.redis.type(name) not in ("hash", b"hash"):
+                return None  # there is none, or it is a foreign gateway's, which keeps no answer
+        (row,) = await self._client.hashes([name])
         at = await self.now() if now is None else now
         if not row or int(row["expires_at"]) <= at:
             return None

@@ -2,14 +2,12 @@
 
 local FOREIGN_FIELDS = {'job_id', 'task', 'payload', 'status', 'created_ts', 'updated_ts', 'ttl_s', 'result', 'error'}
 
+-- NaN, Infinity and hex numbers are no JSON; that cjson reads them is a setting of the whole server.
 local function as_json(text)
-  if text and pcall(cjson.decode, text) then return text end
-  return cjson.encode({_raw = text or ''})
-end
-
-local function whole_ms(text)
-  local n = tonumber(text)
-  return n and int(math.floor(n)) or NOW
+  cjson.decode_invalid_numbers(false)
+  local fine = text and pcall(cjson.decode, text)
+  cjson.decode_invalid_numbers(true)
+  return fine and text or cjson.encode({_raw = text or ''})
 end
 
 -- The events that are there already count: ours go on from the last of them.
@@ -25,14 +23,14 @@ end
 local function adopt(id, message, queue, priority)
   local key = job_key(id)
   local job = read(key, FOREIGN_FIELDS)
-  local created = whole_ms(job.created_ts)
+  local created = whole(job.created_ts, LATEST_MS, NOW)
   local seq = call('ZSCORE', P .. 'jobs:all', id)
   local counted = seq
   seq = padded(seq or call('INCR', P .. 'jobs:seq'))
   local event_seq, event_ms = number_events(id, created)
   local set = {'job_id', id, 'task', job.task or message.task or '', 'payload', as_json(job.payload or message.payload),
-    'status', job.status or 'queued', 'created_ts', created, 'updated_ts', whole_ms(job.updated_ts),
-    'ttl_s', whole_ms(job.ttl_s or '0'), 'result', job.result or '', 'error', job.error or '', 'seq', seq,
+    'status', job.status == 'running' and 'running' or 'queued', 'created_ts', created, 'updated_ts', whole(job.updated_ts, LATEST_MS, NOW),
+    'ttl_s', whole(job.ttl_s, LONGEST_S, '0'), 'result', job.result or '', 'error', job.error or '', 'seq', seq,
     'contract', 'redis_gateway', 'event_seq', event_seq, 'event_ms', event_ms, 'queue', queue, 'priority', priority or '0'}
   local ttl_s = set[14]
   call('HSET', key, 'rare', '1', unpack(set))

@@ -5,6 +5,7 @@
 local WORKER, LIMIT, START = ARGV[3], tonumber(ARGV[4]), ARGV[6] == '1'
 local LEASE = int(now + tonumber(ARGV[5]))
 local claimed, n_claimed = {NOW}, 0
+local ENDED = {done = true, error = true, canceled = true}
 
 local function messages_of(stream, n)
   local found = redis.pcall('XREADGROUP', 'GROUP', GROUP, WORKER, 'COUNT', n, 'STREAMS', stream, '>')
@@ -21,7 +22,7 @@ local job = {}
 local function load(flat)
   job.seq, job.msg, job.held, job.status, job.event_ms, job.event_seq, job.claim_version = nil, nil, nil, nil, nil, nil, nil
   job.attempt_count, job.attempt_started_at, job.started_at, job.progress, job.stage, job.broken_by = nil, nil, nil, nil, nil, nil
-  job.heartbeat_at, job.contract = nil, nil
+  job.heartbeat_at, job.contract, job.worker_id, job.ttl_s = nil, nil, nil, nil
   for i = 1, #flat, 2 do
     if flat[i + 1] ~= '' then job[flat[i]] = flat[i + 1] end
   end
@@ -34,7 +35,9 @@ local function job_of(id, fields, msg, queue, priority)
   local flat = redis.pcall('HGETALL', key) -- a foreign key of another type must not stop the batch half way
   if flat.err then return nil end
   load(flat)
-  if job.status and job.status ~= 'queued' then return nil end
+  if ENDED[job.status] then return nil end
+  -- A message that nobody has had before, of a job that is said to run: the word of a foreign worker which lost it.
+  if job.status == 'running' and (job.worker_id or job.msg ~= msg) then return nil end
   if not job.seq then
     adopt(id, as_map(fields), queue, priority)
     return load(call('HGETALL', key))
@@ -88,7 +91,7 @@ local function take_from(stream, queue, priority)
     local messages = want > 0 and messages_of(stream, want) or {}
     for _, entry in ipairs(messages) do
       local msg, fields = entry[1], entry[2] or {}
-      local id = fields[1] == 'job_id' and fields[2] or as_map(fields).job_id
+      local id = fields[1] == 'job_id' and fields[2] ~= '' and fields[2] or as_map(fields).job_id
       local flat = id and job_of(id, fields, msg, queue, priority)
       if flat then take_one(id, flat, msg) else ack(stream, msg) end
     end

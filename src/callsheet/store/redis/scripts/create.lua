@@ -25,7 +25,8 @@ end
 local function known(new)
   local row = planned.idem[new.idem]
   if not row then
-    local v = call('HMGET', P .. new.idem, 'request_hash', 'job_id', 'response', 'expires_at')
+    local v = redis.pcall('HMGET', P .. new.idem, 'request_hash', 'job_id', 'response', 'expires_at')
+    if v.err then return {call('GET', P .. new.idem), false} end -- a foreign gateway's: the id of its job
     row = {hash = v[1], id = v[2], response = v[3], expires_at = v[4]}
   end
   if not row.hash or tonumber(row.expires_at) <= now then return nil end

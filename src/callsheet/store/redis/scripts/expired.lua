@@ -1,4 +1,4 @@
--- needs: lib adopt
+-- needs: lib line adopt move rest
 -- ARGV: limit, foreign_idle_ms, then pairs of stream name and cursor (the last pending id that was looked at).
 -- Answers {hashes…, {stream, cursor, …}}.
 -- Deliveries of foreign workers that were silent for foreign_idle_ms become claims of ours whose lease is over,
@@ -24,7 +24,7 @@ local function lost_delivery(stream, queue, priority, entry)
     end
     return
   end
-  if (job.status and job.status ~= 'queued' and job.status ~= 'running') or (job.msg and job.msg ~= msg) then return ack(stream, msg) end
+  if rest_foreign(id) or (job.msg and job.msg ~= msg) then return ack(stream, msg) end
   if not job.seq then
     adopt(id, message, queue, priority)
     job = read(job_key(id), FIELDS)
@@ -56,12 +56,14 @@ for queue in pairs(known) do
   sweep(queue)
   for _, priority in ipairs(call('ZRANGE', P .. 'jobs:priorities:' .. queue, 0, -1)) do sweep(queue, priority) end
 end
-flush()
+in_chunks(leased, function(...) call('ZADD', P .. 'jobs:leases', ...) end)
+leased = {}
 
 for _, m in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:leases', '-inf', '(' .. NOW, 'LIMIT', 0, LIMIT)) do
   local flat = call('HGETALL', job_key(id_in(m)))
   -- A hash that ran out under its TTL comes back from its message; until then it is not in the way here.
-  if #flat > 0 then reply[#reply + 1] = flat else call('ZADD', P .. 'jobs:leases', int(now + 60000), m) end
+  if rest_foreign(id_in(m)) then call('ZREM', P .. 'jobs:leases', m)
+  elseif #flat > 0 then reply[#reply + 1] = flat else call('ZADD', P .. 'jobs:leases', int(now + 60000), m) end
 end
 local looked = {}
 for stream, cursor in pairs(cursors) do
@@ -69,4 +71,5 @@ for stream, cursor in pairs(cursors) do
   looked[#looked + 1] = cursor
 end
 reply[#reply + 1] = looked
+flush()
 return reply

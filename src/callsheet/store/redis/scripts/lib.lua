@@ -17,6 +17,13 @@ local NEXT = setmetatable({}, {__index = function(known, text)
   known[text] = int(tonumber(text) + 1)
   return known[text]
 end})
+-- A whole number of anybody's making, else the default: EXPIRE of -1 deletes, and of 'inf' stops the script.
+local LATEST_MS, LONGEST_S = 253402300799999, 316224000
+local function whole(text, most, default)
+  local n = tonumber(text)
+  if n and n >= 0 and n <= most then return int(math.floor(n)) end
+  return default
+end
 local function job_key(id) return P .. 'job:' .. id end
 local function events_key(id) return P .. 'job:' .. id .. ':events' end
 
@@ -156,7 +163,8 @@ end
 -- The contract's TTL: on the hash and on the events, refreshed by every write. Jobs of other contracts get it when they
 -- end, so that none is lost while it waits. Under a test's clock, real time must not take the keys away: a day at least.
 local function touch(id, ttl_s, contract, ended)
-  if ttl_s and ttl_s ~= '0' and (ended or contract == 'redis_gateway') then
+  ttl_s = whole(ttl_s, LONGEST_S, '0')
+  if ttl_s ~= '0' and (ended or contract == 'redis_gateway') then
     if not REAL and tonumber(ttl_s) < 86400 then ttl_s = '86400' end
     call('EXPIRE', job_key(id), ttl_s)
     call('EXPIRE', events_key(id), ttl_s)

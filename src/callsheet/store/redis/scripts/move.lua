@@ -129,7 +129,10 @@ local function epitaph(s, job, status, at)
   return cjson.encode({job.seq, s.id, status, job.queue or 'default', job.requester_id or '', at})
 end
 
-local function has_ttl(job) return job.ttl_s and job.ttl_s ~= '0' end
+local function has_ttl(job)
+  job.ttl_s = whole(job.ttl_s, LONGEST_S, '0')
+  return job.ttl_s ~= '0'
+end
 
 local function revive(s, job)
   if job.unique_key then call('SET', P .. 'unique:' .. job.unique_key, s.id) end

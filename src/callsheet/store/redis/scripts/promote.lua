@@ -1,7 +1,8 @@
--- needs: lib line
--- ARGV: the seq up to which the relay has looked. Due jobs and free slots, the TTL of jobs that still wait, and the
--- relay: a job in line whose message is gone from the stream is sent again, some hundred looked at a time.
--- Answers {how many jobs entered the line, the seq to go on from ('0' after the last)}.
+-- needs: lib line adopt move rest
+-- ARGV: the seq up to which the relay has looked, the message up to which acknowledged ones were cleared. Due jobs and
+-- free slots, the TTL of jobs that still wait, jobs that foreign workers have ended, and the relay: a job in line whose
+-- message is gone from the stream is sent again, some hundred looked at a time.
+-- Answers {how many jobs entered the line, the seq to go on from ('0' after the last), the message likewise ('-')}.
 
 local LOOK = 200
 
@@ -23,8 +24,8 @@ local n, last = 0, '0'
 for _, queue in ipairs(sorted(P .. 'jobs:delayed')) do n = n + line_up_due(queue) end
 for _, key in ipairs(sorted(P .. 'jobs:waiting')) do n = n + admit(key) end
 for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:ttl', '-inf', NOW, 'LIMIT', 0, 50 * BATCH)) do
-  local ttl_s = call('HGET', job_key(id), 'ttl_s')
-  if ttl_s then
+  local ttl_s = whole(call('HGET', job_key(id), 'ttl_s'), LONGEST_S, '0')
+  if ttl_s ~= '0' and not rest_foreign(id) then
     touch(id, ttl_s, 'redis_gateway')
     call('ZADD', P .. 'jobs:ttl', int(now + tonumber(ttl_s) * 500), id)
   else
@@ -34,5 +35,6 @@ end
 local looked = call('ZRANGEBYSCORE', P .. 'jobs:all', '(' .. ARGV[3], '+inf', 'WITHSCORES', 'LIMIT', 0, LOOK)
 for i = 1, #looked, 2 do n = n + relay(looked[i]) end
 if #looked == 2 * LOOK then last = int(tonumber(looked[#looked])) end
+local cleared = clear_acknowledged(P .. 'jobs:stream', 'default', ARGV[4], LOOK)
 flush()
-return {n, last}
+return {n, last, cleared}

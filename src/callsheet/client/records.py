@@ -1,0 +1,127 @@
+"""Jobs and events as a server tells of them. Unknown members are ignored: a newer server may say more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self, TypeVar
+
+from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.wire import parse_event_id
+
+from .errors import UnexpectedAnswer
+
+ENDED = frozenset({"done", "error", "canceled"})
+RESET = "reset"
+R = TypeVar("R", bound="RemoteJob | Receipt")
+
+
+class RemoteJob(NamedTuple):
+    """A job in the server's words: `status` is queued, running, done, error or canceled. Times are milliseconds."""
+
+    job_id: str
+    task: str
+    status: str
+    payload: Any = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+    progress: float = 0.0
+    step: str = ""
+    attempts: int = 0
+    max_attempts: int = 0
+    queue: str = ""
+    priority: int = 0
+    created_ts: int = 0
+    updated_ts: int = 0
+    ttl_s: int | None = None
+    cancel_reason: str | None = None
+    last_event_id: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will happen to it."""
+        return self.status in ENDED
+
+    @classmethod
+    def read(cls, told: Any) -> Self:
+        """From JSON; raises UnexpectedAnswer."""
+        return _read(cls, told)
+
+
+class Receipt(NamedTuple):
+    """A job was taken and will not be lost. `status` is what it was then."""
+
+    job_id: str
+    task: str
+    status: str
+    ttl_s: int | None = None
+
+    @classmethod
+    def read(cls, told: Any) -> Self:
+        """From JSON; raises UnexpectedAnswer."""
+        return _read(cls, told)
+
+
+class JobEvent(NamedTuple):
+    """One fact of a job. Of type `reset`: the server did not know where we were, and `data["job"]` is all it knows."""
+
+    id: str
+    job_id: str
+    seq: int
+    type: str
+    ts: int
+    step: str
+    progress: float
+    data: Mapping[str, Any]
+
+    @property
+    def ends(self) -> bool:
+        """True for the last event of a job."""
+        return self.type in ENDED
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Self:
+        """From JSON; raises UnexpectedAnswer."""
+        try:
+            return cls(
+                str(told["id"]),
+                str(told["job_id"]),
+                int(told["seq"]),
+                str(told["type"]),
+                int(told["ts"]),
+                str(told.get("step") or ""),
+                float(told.get("progress") or 0.0),
+                _object(told.get("data")),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnexpectedAnswer(f"the server sent an event that cannot be read ({error!r})") from error
+
+    @classmethod
+    def reset(cls, told: Mapping[str, Any]) -> Self:
+        """The event that says: begin anew from this job."""
+        job = RemoteJob.read(told.get("job"))
+        last_id = str(told.get("last_event_id") or job.last_event_id or "0-0")
+        return cls(
+            last_id, job.job_id, seq_of(last_id), RESET, job.updated_ts, job.step, job.progress, {"job": told["job"]}
+        )
+
+
+def _read(cls: type[R], told: Any) -> R:
+    if not isinstance(told, dict):
+        raise UnexpectedAnswer(f"a job was expected, not {type(told).__name__}")
+    try:
+        return cls(**{name: told[name] for name in cls._fields if name in told})
+    except TypeError as error:
+        raise UnexpectedAnswer(f"the server told of a job without all of it ({error})") from error
+
+
+def _object(data: Any) -> Mapping[str, Any]:
+    """A foreign worker may send anything as its data."""
+    return data if isinstance(data, dict) else {} if data is None else {"_raw": data}
+
+
+def seq_of(event_id: str) -> int:
+    """A job's event number, from the id of the event; raises UnexpectedAnswer."""
+    try:
+        return parse_event_id(event_id)[1]
+    except InvalidInput as error:
+        raise UnexpectedAnswer(f"the server sent {event_id[:40]!r} as an event's id") from error

@@ -1,0 +1,96 @@
+"""Server-sent events from bytes, by the rules of the WHATWG standard. No I/O: bytes go in, events come out.
+
+Chunks may be cut anywhere, also inside a character or between CR and LF. One event may hold 1 MiB and no more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .errors import EventTooLarge
+
+LIMIT_BYTES = 1024 * 1024
+LONGEST_RETRY_DIGITS = 9
+BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
+class Frame(NamedTuple):
+    """One dispatched event. `id` is the stream's last event id at that moment, "" while there was none."""
+
+    event: str
+    data: str
+    id: str
+
+
+class Parser:
+    """Reads one connection. An unfinished event is never given, and its id does not count.
+
+    `last_id` is the stream's last event id, `retry_ms` the pause that the server asked for last.
+    """
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.last_id = ""
+        self.retry_ms: int | None = None
+        self._limit = limit_bytes
+        self._line = bytearray()  # the beginning of a line whose end has not come yet
+        self._first = True
+        self._after_cr = False
+        self._data: list[str] = []
+        self._held = 0  # bytes in _data
+        self._event = ""
+        self._id = ""
+
+    def feed(self, chunk: bytes) -> Iterator[Frame]:
+        """The events that this chunk completes; raises EventTooLarge after those before it."""
+        start = 0
+        if chunk and self._after_cr:
+            start = chunk[:1] == b"\n"  # the second half of a CRLF that was cut
+            self._after_cr = False
+        for end in _LINE_END.finditer(chunk, start):
+            self._line += chunk[start : end.start()]
+            start = end.end()
+            self._check()
+            frame = self._end_line()
+            if frame is not None:
+                yield frame
+        self._line += chunk[start:]
+        self._after_cr = chunk.endswith(b"\r") if chunk else self._after_cr
+        self._check()
+
+    def _check(self) -> None:
+        if self._held + len(self._line) > self._limit:
+            raise EventTooLarge(f"the server sent an event of more than {self._limit} bytes")
+
+    def _end_line(self) -> Frame | None:
+        line = bytes(self._line)
+        self._line.clear()
+        if self._first:
+            self._first = False
+            line = line.removeprefix(BOM)
+        if not line:
+            return self._dispatch()
+        name, _, value = line.decode("utf-8", "replace").partition(":")
+        self._field(name, value.removeprefix(" "))
+        return None
+
+    def _field(self, name: str, value: str) -> None:
+        """One field; a comment is one without a name, and unknown ones mean nothing."""
+        match name:
+            case "data":
+                self._data.append(value)
+                self._held += len(value.encode()) + 1
+            case "event":
+                self._event = value
+            case "id" if "\0" not in value:
+                self._id = value
+            case "retry" if value.isascii() and value.isdigit():
+                self.retry_ms = int(value) if len(value) <= LONGEST_RETRY_DIGITS else 10**LONGEST_RETRY_DIGITS
+
+    def _dispatch(self) -> Frame | None:
+        data, event = self._data, self._event
+        self._data, self._held, self._event = [], 0, ""
+        self.last_id = self._id
+        return Frame(event or "message", "\n".join(data), self.last_id) if data else None

@@ -1,0 +1,115 @@
+"""`SyncClient`: the same client for threads without an event loop. `Client` does all the work, on a background loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from callsheet.kernel.durations import Duration
+
+from .background import Background
+from .chat import Messages
+from .client import DEFAULT_PATIENCE, Client
+from .patience import Patience
+from .records import JobEvent, Receipt, RemoteJob
+
+
+class _Open(NamedTuple):
+    pid: int
+    client: Client
+    background: Background
+
+
+class SyncClient:
+    """`with SyncClient(url, api_key) as client`; threads may share one. A forked process opens its own."""
+
+    def __init__(
+        self, url: str | None = None, api_key: str | None = None, *, patience: Patience = DEFAULT_PATIENCE
+    ) -> None:
+        self._make = partial(Client, url, api_key, patience=patience)
+        self._opened = _Open(os.getpid(), self._make(), Background())
+
+    def __repr__(self) -> str:
+        return f"<SyncClient {self.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The server."""
+        return self._opened.client.url
+
+    def close(self) -> None:
+        """Close all connections and end the loop. May be called twice."""
+        opened = self._open
+        opened.background.stop(opened.client.close)
+
+    def create(
+        self,
+        task: str,
+        payload: Mapping[str, Any],
+        *,
+        ttl_s: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Receipt:
+        """A new job; see `Client.create`."""
+        client, run = self._open.client, self._open.background.run
+        return run(client.create(task, payload, ttl_s=ttl_s, idempotency_key=idempotency_key))
+
+    def get(self, job_id: str) -> RemoteJob:
+        """A job as it is now; raises NoSuchJob."""
+        return self._open.background.run(self._open.client.get(job_id))
+
+    def cancel(self, job_id: str, reason: str = "") -> RemoteJob:
+        """Ask for the end of a job; raises Conflict when it has ended."""
+        return self._open.background.run(self._open.client.cancel(job_id, reason))
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[RemoteJob]:
+        """Jobs, the newest first; see `Client.list`."""
+        return self._open.background.iterate(self._open.client.list(status=status, task=task, queue=queue, limit=limit))
+
+    def events(self, job_id: str, after: str | None = None) -> Iterator[JobEvent]:
+        """A job's events until its end, each once; see `Client.events`."""
+        return self._open.background.iterate(self._open.client.events(job_id, after))
+
+    def events_of(self, *job_ids: str) -> Iterator[JobEvent]:
+        """The events of several jobs; see `Client.events_of`."""
+        return self._open.background.iterate(self._open.client.events_of(*job_ids))
+
+    def wait(self, job_id: str, timeout: Duration | None = None) -> Any:
+        """A job's result; raises JobFailed, JobCanceled or ResultTimeout."""
+        return self._open.background.run(self._open.client.wait(job_id, timeout))
+
+    def ended(self, job_id: str) -> RemoteJob:
+        """A job, once it has ended, however it did."""
+        return self._open.background.run(self._open.client.ended(job_id))
+
+    def stream_text(
+        self, messages: str | Messages, *, task: str = "chat", system: str = "", model: str | None = None
+    ) -> Iterator[str]:
+        """Ask a model and yield its answer piece by piece; see `Client.stream_text`."""
+        client = self._open.client
+        return self._open.background.iterate(client.stream_text(messages, task=task, system=system, model=model))
+
+    @property
+    def _open(self) -> _Open:
+        """The client of this process: sockets and threads of a parent are not ours to use."""
+        if self._opened.pid != os.getpid():
+            self._opened = _Open(os.getpid(), self._make(), Background())
+        return self._opened

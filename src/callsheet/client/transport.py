@@ -1,0 +1,145 @@
+"""Requests to one server: the key, the tries, and the one place where httpx's errors become ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from callsheet.kernel.errors import InvalidInput
+from callsheet.settings import DEFAULT_URL
+
+from .errors import ApiError, ServerUnreachable, UnexpectedAnswer, problem_of
+from .patience import Patience, Pauses
+
+EVENT_STREAM = "text/event-stream"
+SHOWN = 60
+
+
+class Transport:
+    """One server and one key. The key is in the headers of requests and nowhere else."""
+
+    def __init__(self, url: str | None, api_key: str | None, patience: Patience) -> None:
+        self.url = _checked_url(url or os.environ.get("CALLSHEET_URL") or DEFAULT_URL)
+        self.patience = patience
+        key = api_key if api_key is not None else os.environ.get("CALLSHEET_API_KEY", "")
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers={"Accept": "application/json", **_authorization(key)},
+            timeout=httpx.Timeout(patience.answer_s, connect=patience.connect_s, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),  # each stream is a connection
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.__aexit__(kind, error, trace)
+
+    async def close(self) -> None:
+        """Close all connections. May be called twice."""
+        await self._http.aclose()
+
+    async def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
+        """What a path holds."""
+        return await self._until_answered(self._http.build_request("GET", path, params=query))
+
+    async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
+        """Send JSON. It may be sent more than once: the caller sees to it that this does no harm."""
+        try:
+            request = self._http.build_request("POST", path, json=body, headers=headers)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"this cannot be sent as JSON: {error}") from error
+        return await self._until_answered(request)
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx.Response]:
+        """An open event stream, or a 204. Raises ServerUnreachable here and while it is read."""
+        request = self._http.build_request(
+            "GET",
+            path,
+            params=query,
+            headers={"Accept": EVENT_STREAM, "Accept-Encoding": "identity", "Cache-Control": "no-store", **headers},
+            timeout=httpx.Timeout(self.patience.silence_s, connect=self.patience.connect_s, pool=None),
+        )
+        with _translated(self.url):
+            answer = await self._http.send(request, stream=True)
+            try:
+                await _check_stream(answer)
+                yield answer
+            finally:
+                await answer.aclose()
+
+    async def _until_answered(self, request: httpx.Request) -> Any:
+        pauses = Pauses(self.patience, self.patience.retry_for_s)
+        while True:
+            try:
+                with _translated(self.url):
+                    return _read(await self._http.send(request))
+            except ServerUnreachable as error:
+                await pauses.after(error)
+            except ApiError as error:
+                if not error.again:
+                    raise
+                await pauses.after(error)
+
+
+@contextlib.contextmanager
+def _translated(url: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx.TransportError as error:
+        raise ServerUnreachable(f"no answer from {url} ({str(error) or type(error).__name__})") from error
+
+
+def _read(answer: httpx.Response) -> Any:
+    if not answer.is_success:
+        raise problem_of(answer)
+    try:
+        return answer.json()
+    except ValueError as error:
+        shown = " ".join(answer.text.split())[:SHOWN]
+        raise UnexpectedAnswer(f"{answer.url.host} answered with {shown!r}; is this a Callsheet server?") from error
+
+
+async def _check_stream(answer: httpx.Response) -> None:
+    if answer.status_code == HTTPStatus.NO_CONTENT:
+        return
+    if answer.status_code != HTTPStatus.OK:
+        await answer.aread()
+        raise problem_of(answer)
+    found = answer.headers.get("Content-Type", "")
+    if found.partition(";")[0].strip().lower() != EVENT_STREAM:
+        raise UnexpectedAnswer(f"{answer.url.host} answered with {found or 'nothing'}, not with {EVENT_STREAM}")
+
+
+def _checked_url(text: str) -> str:
+    """A URL to put paths behind; raises InvalidInput without telling what is in it."""
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise InvalidInput(f"the server's URL cannot be read; write {DEFAULT_URL}") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise InvalidInput(f"the server's URL must begin with http:// or https://; write {DEFAULT_URL}")
+    if url.userinfo or url.query or url.fragment:
+        raise InvalidInput("the server's URL holds more than scheme, host and path; the key goes into api_key")
+    return str(url).rstrip("/")
+
+
+def _authorization(key: str) -> dict[str, str]:
+    """The header for a key. One with odd characters is refused here: later it would be shown in an error."""
+    if not key:
+        return {}
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise InvalidInput("the API key has characters that no key has; was it pasted with a space or a line end?")
+    return {"Authorization": f"Bearer {key}"}

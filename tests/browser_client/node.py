@@ -1,0 +1,70 @@
+"""client.js in a Node process that does what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tools.check_types import node
+
+DRIVER = Path(__file__).with_name("drive.mjs")
+LINE_BYTES = 1 << 24
+QUICK = {"firstPauseMs": 1, "longestPauseMs": 5, "retryForMs": 10_000, "reconnectForMs": 20_000}
+
+
+class Outcome(NamedTuple):
+    """What came of one command: its events, then a result or an error."""
+
+    events: list[dict[str, Any]]
+    result: Any = None
+    error: dict[str, Any] | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        return [event["id"] for event in self.events]
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+
+class Node:
+    """The process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def ask(self, verb: str, on_event: Callable[[dict[str, Any]], Any] | None = None, **more: Any) -> Outcome:
+        """One command; `on_event` hears of each event at once."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"verb": verb, **more}).encode() + b"\n")
+        events: list[dict[str, Any]] = []
+        while line := await self._process.stdout.readline():
+            told = json.loads(line)
+            if "event" not in told:
+                return Outcome(events, told.get("result"), told.get("error"))
+            events.append(told["event"])
+            if on_event is not None:
+                on_event(told["event"])
+        raise AssertionError("node ended")
+
+
+@contextlib.asynccontextmanager
+async def driven(url: str, key: str = "", **patience: int) -> AsyncIterator[Node]:
+    """A process with a client of the server at a URL."""
+    given = json.dumps({"url": url, "apiKey": key, "patience": {**QUICK, **patience}})
+    program, _ = node()
+    process = await asyncio.create_subprocess_exec(
+        str(program), str(DRIVER), given, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=LINE_BYTES
+    )
+    try:
+        yield Node(process)
+    finally:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,74 @@
+"""What uvicorn leaves open: heads without an end, clients that say nothing, requests one behind the other."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from callsheet.http import protocol
+from tests.http.live import Live, until
+from tests.http.raw import exchange, flood, head
+
+
+async def test_a_head_of_some_length_is_read(small: Live) -> None:
+    got = await exchange(small, head(small, "GET /healthz", f"X-Long: {'x' * 30_000}"))
+    assert got.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("start", [b"GET /healthz HTTP/1.1\r\nX-Long: ", b"GET /", b"GET /healthz HTTP/1.1\r\n"])
+async def test_a_head_without_an_end_is_refused(small: Live, start: bytes) -> None:
+    piece = b"x" * 1000 if not start.endswith(b"1.1\r\n") else b"X-Many: x\r\n" * 100
+    got, sent = await flood(small, start, piece)
+    assert got == b"" or got.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+    assert sent < 8 * 1024 * 1024  # what the kernel takes is not ours
+    await until(lambda: len(small.server.server_state.connections) == 0)
+
+
+async def test_large_bodies_behind_one_another_are_no_heads(small: Live) -> None:
+    body = b'{"task":"chat","payload":{"a":"' + b"x" * 150_000 + b'"}}'
+    for _ in range(5):
+        answer = await small.client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 202
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /hea", b"POST /v1/jobs HTTP/1.1\r\nHost"])
+async def test_a_client_that_says_too_little_is_let_go(
+    small: Live, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_S", 0.1)
+    for before in (b"", head(small, "GET /healthz")):  # also on a connection that was used before
+        reader, writer = await asyncio.open_connection(*small.server.address)
+        if before:
+            writer.write(before)
+            await reader.readuntil(b"}")
+            if not said:
+                continue  # a connection that waits for the next request is kept alive by its own rule
+        writer.write(said)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+    await until(lambda: len(small.server.server_state.connections) <= 1)
+
+
+async def test_a_stream_is_not_let_go_as_a_client_that_says_nothing(
+    small: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_S", 0.05)
+    job_id = await small.job()
+    async with small.client.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
+        lines = answer.aiter_lines()
+        await anext(lines)
+        await asyncio.sleep(0.2)  # four times as long as a head may take
+        await small.client.post(f"/v1/jobs/{job_id}/cancel")
+        assert "event: canceled" in [line async for line in lines]
+
+
+async def test_a_stream_with_a_request_behind_it_ends_with_its_client(small: Live) -> None:
+    job_id = await small.job()
+    sock = socket.create_connection(small.server.address)
+    sock.sendall(head(small, f"GET /v1/jobs/{job_id}/events") + head(small, "GET /healthz") * 2)
+    await until(lambda: small.site.open)
+    sock.close()
+    await until(lambda: not small.site.open)
+    assert small.site.streams.total == 0
