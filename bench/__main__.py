@@ -1,4 +1,4 @@
-"""`python -m bench [store flat held_xmin cost peers report] [--only redis] [--quick]`: measure, then write RESULTS.md.
+"""`python -m bench [store flat held_xmin cost http peers report] [--only redis] [--quick]`: measure, then write RESULTS.md.
 
 A section that fails is told at once, leaves no figures, and makes the exit code 1; the others still run.
 """
@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import uvloop
 
 from bench import cost, flat, held_xmin, places, report, store
+from bench.http import run as http
 from bench.measure import forget, say
 
 
@@ -39,6 +40,7 @@ SECTIONS = {
     "flat": Section(flat.measure, ("sqlite", "postgres")),
     "cost": Section(cost.measure, KINDS),
     "held_xmin": Section(held_xmin.measure, ("postgres",)),
+    "http": Section(http.measure, KINDS),
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.http import report as http
 from bench.measure import PAYLOAD, kept
 from bench.peers import report as peers
 from bench.places import POSTGRES_SETTINGS, REDIS_SETTINGS
@@ -34,6 +35,7 @@ def write() -> None:
     parts = ["# What it does, measured", _intro(results), *_environment(results)]
     if beside := peers.sections():
         parts += ["![Jobs a second and idle pick-up beside other queues](peers.png)", beside]
+    parts += _http(results)
     parts += ["## The stores alone: how to read the rest", READING.strip()]
     for title, prefix, render in (
         ("Throughput beside hand-written loops", "store-", _store),
@@ -188,6 +190,11 @@ def _cost(found: dict[str, Any]) -> list[str]:
         "batches of 100, right after a checkpoint, so with its full page images."
     )
     return [text, _table(("store", "payload", "queued", "ended", "log"), rows)]
+
+
+def _http(results: dict[str, Any]) -> list[str]:
+    found = {kind: results[f"http-{kind}"] for kind in TITLES if f"http-{kind}" in results}
+    return ["## The server over HTTP", *http.sections(found, TITLES, _table)] if found else []
 
 
 def _settings(settings: dict[str, str]) -> str:

@@ -33,6 +33,22 @@ async def test_large_bodies_behind_one_another_are_no_heads(small: Live) -> None
         assert answer.status_code == 202
 
 
+async def test_each_request_of_a_connection_has_a_head_of_its_own(small: Live) -> None:
+    reader, writer = await asyncio.open_connection(*small.server.address)
+    text = head(small, "GET /healthz", f"X-Long: {'x' * 40_000}")
+    await until(lambda: small.server.server_state.connections)
+    (connection,) = small.server.server_state.connections
+    assert isinstance(connection, protocol.BoundedProtocol)
+    for _ in range(4):
+        writer.write(text[:20])
+        await until(lambda: connection._in_head)
+        writer.write(text[20:-10])
+        await until(lambda: connection._head_bytes > 30_000)
+        writer.write(text[-10:])
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
 @pytest.mark.parametrize("said", [b"", b"GET /hea", b"POST /v1/jobs HTTP/1.1\r\nHost"])
 async def test_a_client_that_says_too_little_is_let_go(
     small: Live, monkeypatch: pytest.MonkeyPatch, said: bytes

@@ -100,29 +100,29 @@ async def test_a_quoted_key_is_the_bare_one(live: Live) -> None:
     assert (await post(live, "ABC-123")).content != first.content
 
 
-@pytest.mark.parametrize("key", ["x", "x" * 255, f'"{"x" * 255}"', VISIBLE, "a,b", "'", "{}", '"a\\"b"'])
-async def test_every_visible_character_may_be_in_a_key(live: Live, key: str) -> None:
-    first = await post(live, key)
-    assert first.status_code == 202
-    assert (await post(live, key)).content == first.content
+async def test_every_visible_character_may_be_in_a_key(live: Live) -> None:
+    for key in ["x", "x" * 255, f'"{"x" * 255}"', VISIBLE, "a,b", "'", "{}", '"a\\"b"']:
+        first = await post(live, key)
+        assert first.status_code == 202
+        assert (await post(live, key)).content == first.content
 
 
-@pytest.mark.parametrize("key", ["", '""', "x" * 256, f'"{"x" * 256}"', "a b", '"a b"', "a\tb", "\u00e9", "\u00a0"])
-async def test_a_key_against_the_grammar_is_refused(small: Live, key: str) -> None:
-    body = json.dumps(JOB).encode()
-    lines = (f"Idempotency-Key: {key}", f"Content-Length: {len(body)}")
-    status, _, got = parts_of(await exchange(small, head(small, "POST /v1/jobs", *lines) + body))
-    assert (status, got["code"]) == (400, "bad_request")
-    assert (await small.client.get("/v1/jobs")).json()["jobs"] == []
+async def test_a_key_against_the_grammar_is_refused(small: Live) -> None:
+    for key in ["", '""', "x" * 256, f'"{"x" * 256}"', "a b", '"a b"', "a\tb", "\u00e9", "\u00a0"]:
+        body = json.dumps(JOB).encode()
+        lines = (f"Idempotency-Key: {key}", f"Content-Length: {len(body)}")
+        status, _, got = parts_of(await exchange(small, head(small, "POST /v1/jobs", *lines) + body))
+        assert (status, got["code"]) == (400, "bad_request")
+        assert (await small.client.get("/v1/jobs")).json()["jobs"] == []
 
 
-@pytest.mark.parametrize("control", ["\0", "\x01", "\x0b", "\x1f", "\x7f", "\r", "\n", "\r\n"])
-async def test_a_control_character_in_a_key_makes_no_job(small: Live, control: str) -> None:
-    body = json.dumps(JOB).encode()
-    lines = (f"Content-Length: {len(body)}", f"Idempotency-Key: a{control}b")
-    got = await exchange(small, head(small, "POST /v1/jobs", *lines) + body)
-    assert got.startswith(b"HTTP/1.1 400")
-    assert (await small.client.get("/v1/jobs")).json()["jobs"] == []
+async def test_a_control_character_in_a_key_makes_no_job(small: Live) -> None:
+    for control in ["\0", "\x01", "\x0b", "\x1f", "\x7f", "\r", "\n", "\r\n"]:
+        body = json.dumps(JOB).encode()
+        lines = (f"Content-Length: {len(body)}", f"Idempotency-Key: a{control}b")
+        got = await exchange(small, head(small, "POST /v1/jobs", *lines) + body)
+        assert got.startswith(b"HTTP/1.1 400")
+        assert (await small.client.get("/v1/jobs")).json()["jobs"] == []
 
 
 async def test_two_keys_in_one_request_are_one_too_many(small: Live) -> None:

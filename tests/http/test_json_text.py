@@ -25,7 +25,7 @@ def test_what_can_be_read_can_be_answered_with_at_any_depth() -> None:
 
 
 @given(VALUES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_value_comes_back_from_one_line_of_text(value: Any) -> None:
     text = json_text(value)
     assert len(text.splitlines()) <= 1
@@ -34,6 +34,6 @@ def test_a_value_comes_back_from_one_line_of_text(value: Any) -> None:
 
 
 @given(st.text())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_text_can_be_answered_with(text: str) -> None:
     assert json.loads(json_text(parsed(text)).encode()) == parsed(text)

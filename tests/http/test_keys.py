@@ -38,9 +38,9 @@ async def test_a_request_without_a_key_is_told_how_to_send_one(live: Live) -> No
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-@pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "BEARER   {}"])
-async def test_a_key_is_taken_as_a_bearer(live: Live, form: str) -> None:
-    assert (await ask(live, {"Authorization": form.format(await live.text("a"))})).status_code == 200
+async def test_a_key_is_taken_as_a_bearer(live: Live) -> None:
+    for form in ["Bearer {}", "bearer {}", "BEARER   {}"]:
+        assert (await ask(live, {"Authorization": form.format(await live.text("a"))})).status_code == 200
 
 
 async def test_a_key_is_taken_in_its_own_header(live: Live) -> None:
@@ -49,14 +49,12 @@ async def test_a_key_is_taken_in_its_own_header(live: Live) -> None:
     assert (await ask(live, {"X-API-Key": text, "Authorization": "Basic eDp5"})).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "header", ["Bearer", "Basic {}", "{}", "Bearer {}x", "Bearer x{}", "Bearer {} {}", "Bearer \u00e9\u00ff"]
-)
-async def test_a_malformed_header_is_no_key(small: Live, header: str) -> None:
-    text = await small.text("a")
-    answer = await ask(small, httpx.Headers({"Authorization": header.format(text, text)}, encoding="latin-1"))
-    problem(answer, 401, "unauthorized")
-    assert text not in answer.text
+async def test_a_malformed_header_is_no_key(small: Live) -> None:
+    for header in ["Bearer", "Basic {}", "{}", "Bearer {}x", "Bearer x{}", "Bearer {} {}", "Bearer \u00e9\u00ff"]:
+        text = await small.text("a")
+        answer = await ask(small, httpx.Headers({"Authorization": header.format(text, text)}, encoding="latin-1"))
+        problem(answer, 401, "unauthorized")
+        assert text not in answer.text
 
 
 async def test_unknown_wrong_revoked_and_expired_keys_get_the_same_answer(live: Live) -> None:

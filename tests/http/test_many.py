@@ -96,17 +96,17 @@ async def test_when_all_was_seen_and_all_have_ended_there_is_nothing(live: Live)
     assert (answer.status_code, answer.content) == (204, b"")
 
 
-@pytest.mark.parametrize("last", ["garbage", "m", "m.", "m.1", "m.1.1.1", "m.9.9", "m.-1.1", "m.x.1", "1-1", "m.1e0.1"])
-async def test_a_cursor_that_is_not_ours_gets_a_reset(live: Live, last: str) -> None:
-    jobs = await running(live, 2)
-    async with live.client.stream("GET", path(jobs), headers={"Last-Event-ID": last}) as answer:
-        stream = frames(answer)
-        reset = await anext(stream)
-        assert (reset.event, reset.id) == ("reset", "m.2.2")
-        assert [job["job_id"] for job in reset.data["jobs"]] == [job.job_id for job in jobs]
-        await live.note(jobs[0], "1")
-        fresh = await anext(stream)
-    assert (fresh.data["job_id"], fresh.data["seq"], fresh.id) == (jobs[0].job_id, 3, "m.3.2")
+async def test_a_cursor_that_is_not_ours_gets_a_reset(live: Live) -> None:
+    for last in ["garbage", "m", "m.", "m.1", "m.1.1.1", "m.9.9", "m.-1.1", "m.x.1", "1-1", "m.1e0.1"]:
+        jobs = await running(live, 2)
+        async with live.client.stream("GET", path(jobs), headers={"Last-Event-ID": last}) as answer:
+            stream = frames(answer)
+            reset = await anext(stream)
+            assert (reset.event, reset.id) == ("reset", "m.2.2")
+            assert [job["job_id"] for job in reset.data["jobs"]] == [job.job_id for job in jobs]
+            await live.note(jobs[0], "1")
+            fresh = await anext(stream)
+        assert (fresh.data["job_id"], fresh.data["seq"], fresh.id) == (jobs[0].job_id, 3, "m.3.2")
 
 
 async def test_all_jobs_are_followed_and_new_ones_too(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,15 @@ async def test_a_job_that_is_short_is_seen_by_who_watches_all(small: Live, monke
 
 
 async def test_no_more_jobs_are_watched_than_the_limit_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LOOK_S", 0.02)
+    looks, sleep = 0, asyncio.sleep
+
+    async def counted(delay: float) -> None:
+        nonlocal looks
+        looks += delay == streams.LOOK_S
+        await sleep(delay)
+
+    monkeypatch.setattr(streams, "LOOK_S", 0.021)
+    monkeypatch.setattr(asyncio, "sleep", counted)
     async with serving(stores.fresh_url("sqlite"), limits=Limits(watched_jobs=3)) as live:
         ids = [await live.job() for _ in range(4)]
         problem(await live.client.get("/v1/events?jobs=" + ",".join(ids)), 422, "validation_failed")
@@ -153,11 +161,13 @@ async def test_no_more_jobs_are_watched_than_the_limit_says(monkeypatch: pytest.
             assert len((await anext(stream)).data["jobs"]) == 3
             late = await live.job()
             (opened,) = live.site.open
+            before = looks
+            await until(lambda: looks > before + 2)
+            assert len(opened._watcher.seqs) == 3
             for job_id in ids[1:]:
                 await live.client.post(f"/v1/jobs/{job_id}/cancel")
             got = {(await anext(stream)).data["job_id"] for _ in range(4)}
             assert late in got  # it was followed as soon as there was room
-            assert len(opened._watcher.seqs) <= 3
 
 
 async def test_a_key_has_so_many_streams_and_the_next_is_told_to_wait() -> None:
@@ -175,6 +185,7 @@ async def test_a_key_has_so_many_streams_and_the_next_is_told_to_wait() -> None:
                 problem(answer, 429, "too_many_streams")
                 assert int(answer.headers["retry-after"]) >= 1
             assert len(live.site.open) == 3
+            assert sum(map(len, live.engine._watch._watchers.values())) == 3  # a refusal leaves no watcher
             assert (await a.get("/v1/jobs")).status_code == 200
         await until(lambda: not live.site.streams.total)
         async with a.stream("GET", "/v1/events") as again:

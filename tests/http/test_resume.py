@@ -110,17 +110,15 @@ async def test_no_last_event_id_is_answered_with_silence_or_an_error(
     assert firsts[known] == "hello"
 
 
-@pytest.mark.parametrize(
-    "value", ["\0", "a\0b", "1-1\n", "\r\n\r\n", "\U0001f600", "\u0661-\u0661", "\ud800", "x" * 8192]
-)
-async def test_what_no_header_can_hold_may_come_in_the_query(live: Live, value: str) -> None:
-    job_id = await live.job()
-    await live.client.post(f"/v1/jobs/{job_id}/cancel")
-    url = httpx.URL(live.url + f"/v1/jobs/{job_id}/events")
-    text = "".join(f"%{byte:02x}" for byte in value.encode("utf-8", "surrogatepass"))
-    answer = await live.client.get(f"{url}?lastEventId={text}")
-    reset = [line for line in answer.text.split("\n") if line.startswith("event: ")]
-    assert (answer.status_code, reset) == (200, ["event: reset"])
+async def test_what_no_header_can_hold_may_come_in_the_query(live: Live) -> None:
+    for value in ["\0", "a\0b", "1-1\n", "\r\n\r\n", "\U0001f600", "\u0661-\u0661", "\ud800", "x" * 8192]:
+        job_id = await live.job()
+        await live.client.post(f"/v1/jobs/{job_id}/cancel")
+        url = httpx.URL(live.url + f"/v1/jobs/{job_id}/events")
+        text = "".join(f"%{byte:02x}" for byte in value.encode("utf-8", "surrogatepass"))
+        answer = await live.client.get(f"{url}?lastEventId={text}")
+        reset = [line for line in answer.text.split("\n") if line.startswith("event: ")]
+        assert (answer.status_code, reset) == (200, ["event: reset"])
 
 
 async def test_a_query_that_is_too_long_is_the_one_refusal(small: Live) -> None:

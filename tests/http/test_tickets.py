@@ -66,10 +66,10 @@ async def test_a_ticket_is_for_one_stream_and_no_other_route(live: Live) -> None
             problem(await browser.get(f"{other}ticket={ticket}"), 401, "unauthorized")
 
 
-@pytest.mark.parametrize("text", ["", "x", "%00", "%F0%9F%98%80", "a" * 200, "../../x"])
-async def test_a_ticket_that_was_never_made_opens_nothing(live: Live, text: str) -> None:
-    job_id = await live.job()
-    problem(await live.client.get(f"/v1/jobs/{job_id}/events?ticket={text}"), 401, "unauthorized")
+async def test_a_ticket_that_was_never_made_opens_nothing(live: Live) -> None:
+    for text in ["", "x", "%00", "%F0%9F%98%80", "a" * 200, "../../x"]:
+        job_id = await live.job()
+        problem(await live.client.get(f"/v1/jobs/{job_id}/events?ticket={text}"), 401, "unauthorized")
 
 
 async def test_a_ticket_is_worth_no_more_than_its_key(live: Live) -> None:

@@ -151,7 +151,7 @@ class Watcher:
         self._open_ended = open_ended
         self._events: deque[Event] = deque()
         self._ready = asyncio.Event()
-        self.ended = False
+        self.ended = self._poked = False
 
     @property
     def room(self) -> bool:
@@ -189,10 +189,16 @@ class Watcher:
         self.ended = True
         self._ready.set()
 
+    def poke(self) -> None:
+        """Make its reader look up, though nothing has happened."""
+        self._poked = True
+        self._ready.set()
+
     async def take(self) -> list[Event]:
-        """The events since the last time, at least one; none at the end. May be cancelled without loss."""
+        """The events since the last time; none at the end, or when poked. May be cancelled without loss."""
         while not self._events:
-            if self.ended:
+            if self.ended or self._poked:
+                self._poked = False
                 return []
             self._ready.clear()
             await self._ready.wait()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST = 200
 ESTIMATE_S = 1.0
+LOOK_S = 0.5
+FEW = 500
 MAX_WAIT_S = 60
 
 
@@ -34,6 +36,7 @@ class Intake:
         self._waiting: deque[tuple[NewJob, asyncio.Future[Enqueued]]] = deque()
         self._flight: asyncio.Task[None] | None = None
         self._backlog: tuple[float, dict[str, Backlog]] = (float("-inf"), {})
+        self._spare: tuple[float, int] = (float("-inf"), 0)
 
     async def enqueue(self, new: NewJob) -> Enqueued:
         """Create one job; raises what the engine raises, and Problem `queue_full` with an estimate."""
@@ -49,8 +52,27 @@ class Intake:
             raise await self._full(full) from full
 
     async def _alone(self, new: NewJob) -> Enqueued:
-        (answer,) = await self._engine.enqueue([new], depth_limit=self._depth_limit)
+        (answer,) = await self._engine.enqueue([new], depth_limit=await self._limit(1))
         return answer
+
+    async def _limit(self, count: int) -> int | None:
+        """The limit to check, None while the queues are known to be far from it: counting a long queue takes time.
+
+        Far is less than nine tenths full a moment ago, and no more than a tenth of what was left then has been added.
+        """
+        if self._depth_limit is None:
+            return None
+        if time.monotonic() - self._spare[0] > LOOK_S:
+            self._spare = (time.monotonic(), 0)  # those who come meanwhile are checked
+            longest = max((b.ready + b.held for b in (await self._engine.backlog()).values()), default=0)
+            left = self._depth_limit - longest
+            self._spare = (time.monotonic(), left // 10 if left > max(FEW, self._depth_limit // 10) else 0)
+        at, spare = self._spare
+        if spare < count:
+            self._spare = (at, 0)
+            return self._depth_limit
+        self._spare = (at, spare - count)
+        return None
 
     async def _fly(self) -> None:
         try:
@@ -62,7 +84,8 @@ class Intake:
 
     async def _send(self, batch: list[tuple[NewJob, asyncio.Future[Enqueued]]]) -> None:
         try:
-            answers = await self._engine.enqueue([new for new, _ in batch], depth_limit=self._depth_limit)
+            limit = await self._limit(len(batch))
+            answers = await self._engine.enqueue([new for new, _ in batch], depth_limit=limit)
         except Exception as error:  # noqa: BLE001 - it is handed to those who asked
             apart = isinstance(error, CallsheetError) and not isinstance(error, StoreError) and len(batch) > 1
             for new, future in batch:

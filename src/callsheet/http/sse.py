@@ -121,16 +121,22 @@ class EventStream(Response):
         helpers = [asyncio.create_task(self._until_gone(receive))]
         if self.beside is not None:
             helpers.append(asyncio.create_task(self.beside))
+        watchdog = _Watchdog(self._watcher)
         whole = False
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            await _write(send, retry() + self._first)
+            await watchdog.write(send, retry() + self._first)
             if not self._site.stopping.is_set():
-                await self._serve(send)
+                await self._serve(send, watchdog)
             whole = True
-        except (TimeoutError, OSError):
-            log.info("a reader of events was too slow, or has gone; it can come back with its last id")
+        except OSError:
+            log.debug("a reader of events has gone")
+        except asyncio.CancelledError:
+            if not watchdog.bit:
+                raise
+            log.info("a reader of events was too slow; it can come back with its last id")
         finally:
+            watchdog.end()
             for helper in helpers:
                 helper.cancel()
             self._watcher.close()
@@ -140,21 +146,18 @@ class EventStream(Response):
             with contextlib.suppress(OSError):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _serve(self, send: Send) -> None:
+    async def _serve(self, send: Send, watchdog: _Watchdog) -> None:
         clock = asyncio.get_running_loop().time
-        check_at, leave_at = clock() + RECHECK_S, clock() + random.uniform(*ROTATE_S)  # noqa: S311 - jitter
-        while clock() < leave_at:  # a stream that is never quiet is checked and rotated too
+        check_at = clock() + RECHECK_S
+        while clock() < watchdog.leave_at:  # a stream that is never quiet is checked and rotated too
             if clock() >= check_at:
                 if not await self._still_allowed():
                     return
                 check_at = clock() + RECHECK_S
-            body = PING
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(PING_S, leave_at - clock())):
-                    body = b"".join(map(self._encode, await self._watcher.take()))
-            if not body:
+            events = await self._watcher.take()
+            if not events and self._watcher.ended:
                 return
-            await _write(send, body)
+            await watchdog.write(send, b"".join(map(self._encode, events)) or PING)
 
     def _with_cursor(self, event: Event) -> bytes:
         assert self._ident is not None  # noqa: S101 - else frame_of encodes
@@ -173,6 +176,41 @@ class EventStream(Response):
         self._watcher.end()
 
 
-async def _write(send: Send, body: bytes) -> None:
-    async with asyncio.timeout(WRITE_S):
+class _Watchdog:
+    """One timer of a stream for all its limits: a timeout for each event was a fifth of the cost of an event.
+
+    It asks for a ping when nothing was written for a while, for a farewell when the time has come, and cancels the
+    stream when a write takes too long.
+    """
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._watcher = watcher
+        self._since, self._writing = self._loop.time(), False
+        self.leave_at = self._since + random.uniform(*ROTATE_S)  # noqa: S311 - jitter
+        self.bit = False
+        self._timer = self._loop.call_later(0.0, self._look)
+
+    async def write(self, send: Send, body: bytes) -> None:
+        """Write, under the watchdog's eyes."""
+        self._since, self._writing = self._loop.time(), True
         await send({"type": "http.response.body", "body": body, "more_body": True})
+        self._since, self._writing = self._loop.time(), False
+
+    def end(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+        if self.bit and self._task is not None:
+            self._task.uncancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if self._writing and now - self._since >= WRITE_S and self._task is not None:
+            self.bit = True
+            self._task.cancel()
+            return
+        if not self._writing and (now - self._since >= PING_S or now >= self.leave_at):
+            self._watcher.poke()
+        wait_s = max(0.001, min(PING_S / 2, WRITE_S / 2, self.leave_at - now if now < self.leave_at else PING_S))
+        self._timer = self._loop.call_later(wait_s, self._look)

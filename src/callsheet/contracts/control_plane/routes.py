@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from starlette.requests import Request
 
 from callsheet.http import problems
-from callsheet.http.auth import allowed
+from callsheet.http.auth import check
 from callsheet.http.bodies import documented, read
+from callsheet.http.direct import Direct
 from callsheet.http.json_text import JsonAnswer
-from callsheet.http.keys import Principal
 from callsheet.http.site import Site, site_of
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job, Outcome
@@ -41,10 +41,9 @@ LEASE_S = 60.0
 BEAT_S = 5.0
 PROVISIONAL_S = 10.0  # until the first heartbeat: a worker that never got the answer holds its job no longer
 RESULT_BYTES = 1024 * 1024
-WorkerKey = Annotated[Principal, Depends(allowed("worker"))]
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "validation_failed", "body_too_large")
 PROVEN = (*ALWAYS, "job_not_found", "lease_lost")
-router = APIRouter(prefix="/internal/worker", tags=["workers"])
+router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
 
 
 @router.post(
@@ -54,8 +53,9 @@ router = APIRouter(prefix="/internal/worker", tags=["workers"])
     openapi_extra=documented(ClaimBody),
     responses=problems.responses(*ALWAYS),
 )
-async def claim(request: Request, who: WorkerKey) -> JsonAnswer:  # noqa: ARG001 - it guards the route
+async def claim(request: Request) -> JsonAnswer:
     """The first job of the streams in their order, at once or within `max_wait_ms`."""
+    await check(request, "worker")
     asked = await read(request, ClaimBody)
     site, token = site_of(request), leases.new_token()
     wanted = ClaimRequest(leases.owner(asked.worker_id, token), tuple(asked.streams), 1, round(PROVISIONAL_S * 1000))
@@ -97,8 +97,9 @@ def _claimed(job: Job, token: str) -> dict[str, Any]:
     openapi_extra=documented(HeartbeatBody),
     responses=problems.responses(*PROVEN),
 )
-async def heartbeat(request: Request, who: WorkerKey) -> JsonAnswer:  # noqa: ARG001
+async def heartbeat(request: Request) -> JsonAnswer:
     """The answer says whether the job is to be cancelled. A lease that is over is 409 `lease_lost`."""
+    await check(request, "worker")
     asked = await read(request, HeartbeatBody)
     engine = site_of(request).engine
     lease = await leases.find(engine, asked.job_id, asked.worker_id, asked.lease_token)
@@ -120,8 +121,9 @@ async def heartbeat(request: Request, who: WorkerKey) -> JsonAnswer:  # noqa: AR
     openapi_extra=documented(CompleteBody),
     responses=problems.responses(*PROVEN, "payload_too_large"),
 )
-async def complete(request: Request, who: WorkerKey) -> JsonAnswer:  # noqa: ARG001
+async def complete(request: Request) -> JsonAnswer:
     """Result, status, attempt and event in one commit; then `ack`. Saying it twice is harmless."""
+    await check(request, "worker")
     asked = await read(request, CompleteBody)
     site = site_of(request)
     result = encode(asked.result, limit_bytes=RESULT_BYTES)
@@ -138,8 +140,9 @@ async def complete(request: Request, who: WorkerKey) -> JsonAnswer:  # noqa: ARG
     openapi_extra=documented(FailBody),
     responses=problems.responses(*PROVEN),
 )
-async def fail(request: Request, who: WorkerKey) -> JsonAnswer:  # noqa: ARG001
+async def fail(request: Request) -> JsonAnswer:
     """By the job's policy it runs again, is a dead letter, or has failed. One that was to be cancelled is cancelled."""
+    await check(request, "worker")
     asked = await read(request, FailBody)
     site = site_of(request)
     details = encode({"stack": clean(asked.error.stack, 8_000)}) if asked.error.stack else "{}"
@@ -165,8 +168,9 @@ async def fail(request: Request, who: WorkerKey) -> JsonAnswer:  # noqa: ARG001
     openapi_extra=documented(ReleaseBody),
     responses=problems.responses(*PROVEN),
 )
-async def release(request: Request, who: WorkerKey) -> JsonAnswer:  # noqa: ARG001
+async def release(request: Request) -> JsonAnswer:
     """For a worker that goes down: another takes the job, and no attempt is counted."""
+    await check(request, "worker")
     asked = await read(request, ReleaseBody)
     site = site_of(request)
     lease = await leases.find(site.engine, asked.job_id, asked.worker_id, asked.lease_token, asked.attempt_id)

@@ -176,7 +176,7 @@ def job_body(job: Job) -> dict[str, Any]:
 def snapshot(job: Job, most: int = 64 * 1024) -> dict[str, Any]:
     """A job for a stream. A large payload or result is left out, which `partial` tells: GET has it."""
     if len(job.payload) + len(job.result or "") <= most:
-        return job_body(job)
+        return {**job_body(job), "partial": False}
     return {**job_body(job._replace(payload="", result=None)), "partial": True}
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-import pydantic
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
-from callsheet.http.auth import allowed
+from callsheet.http.auth import allowed, check
+from callsheet.http.bodies import documented, read
+from callsheet.http.direct import Direct
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
-from callsheet.http.problems import Problem, of_faults
 from callsheet.http.site import site_of
 from callsheet.kernel.job import Idempotency, NewJob
 from callsheet.kernel.wire import encode
@@ -24,7 +24,6 @@ from .models import STATUSES, CancelRequest, CreateJobRequest, JobBody, JobList,
 
 CONTRACT = "redis_gateway"
 QUEUE = "default"
-M = TypeVar("M", bound=pydantic.BaseModel)
 Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
 Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
 JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
@@ -32,22 +31,16 @@ ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
 CURSOR = r"^[0-9]{1,18}$"
 router = APIRouter(tags=["jobs"])
+direct = APIRouter(tags=["jobs"], route_class=Direct)
 
 
-def body(model: type[pydantic.BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """For OpenAPI: a body that the route reads by itself, straight from its bytes."""
-    return {
-        "requestBody": {"required": required, "content": {"application/json": {"schema": model.model_json_schema()}}}
-    }
-
-
-@router.post(
+@direct.post(
     "/v1/jobs",
     status_code=202,
     summary="Create a job",
     response_model=Receipt,
     openapi_extra={
-        **body(CreateJobRequest),
+        **documented(CreateJobRequest),
         "parameters": [
             {
                 "name": "Idempotency-Key",
@@ -69,10 +62,10 @@ def body(model: type[pydantic.BaseModel], *, required: bool = True) -> dict[str,
         "queue_full",
     ),
 )
-async def create_job(request: Request, who: Writer) -> Response:
+async def create_job(request: Request) -> Response:
     """Answers when the job is safe. Its events are at `links.events`."""
-    site = site_of(request)
-    asked = read(await request.body(), request, CreateJobRequest)
+    site, who = site_of(request), await check(request, "jobs:write")
+    asked = await read(request, CreateJobRequest)
     ttl_s = asked.ttl_s or site.job_ttl_s
     new = NewJob(
         new_id(),
@@ -133,25 +126,16 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
     status_code=202,
     summary="Cancel a job",
     response_model=JobBody,
-    openapi_extra=body(CancelRequest, required=False),
+    openapi_extra=documented(CancelRequest, required=False),
     responses=problems.responses(
         *ALWAYS, "job_not_found", "illegal_move", "unsupported_media_type", "validation_failed", "body_too_large"
     ),
 )
 async def cancel_job(request: Request, job_id: JobId, who: Writer) -> Response:
     """A job that waits ends at once; one that runs is told to stop and ends when it has."""
-    raw = await request.body()
-    reason = read(raw, request, CancelRequest).reason if raw else ""
+    reason = (await read(request, CancelRequest)).reason if await request.body() else ""
     job = await site_of(request).engine.cancel(job_id, reason, requester_id=who.sees)
     return JsonAnswer(job_body(job), 202)
 
 
-def read(raw: bytes, request: Request, model: type[M]) -> M:
-    """A body as its model; raises Problem. Parsed once, by the validator itself."""
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        raise Problem("unsupported_media_type", "send the body as application/json")
-    try:
-        return model.model_validate_json(raw)
-    except pydantic.ValidationError as error:
-        raise of_faults(error.errors(include_url=False, include_input=False, include_context=False)) from None
+router.include_router(direct)
