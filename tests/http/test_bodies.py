@@ -158,8 +158,8 @@ BROKEN = {
 
 
 async def test_a_body_that_is_no_job_is_refused(small: Live) -> None:
-    for name in BROKEN:
-        answer = await small.client.post("/v1/jobs", content=BROKEN[name], headers=JSON)
+    for body in BROKEN.values():
+        answer = await small.client.post("/v1/jobs", content=body, headers=JSON)
         problem(answer, 422, "validation_failed")
         assert (await small.client.get("/v1/jobs")).json()["jobs"] == []
 
