@@ -63,8 +63,8 @@ class Beaten(BaseModel):
     cancel: bool
 
 
-class CompleteBody(BaseModel):
-    """An attempt went well."""
+class EndBody(BaseModel):
+    """What every end of an attempt names."""
 
     model_config = STRICT
     worker_id: Name
@@ -73,6 +73,11 @@ class CompleteBody(BaseModel):
     lease_token: str
     stream: str = ""
     message_id: str = ""
+
+
+class CompleteBody(EndBody):
+    """An attempt went well."""
+
     result: JsonValue = None
 
 
@@ -93,16 +98,9 @@ class ErrorBody(BaseModel):
     retryable: bool | None = None
 
 
-class FailBody(BaseModel):
+class FailBody(EndBody):
     """An attempt went wrong."""
 
-    model_config = STRICT
-    worker_id: Name
-    job_id: str
-    attempt_id: str
-    lease_token: str
-    stream: str = ""
-    message_id: str = ""
     error: ErrorBody
 
 
@@ -113,11 +111,5 @@ class Failed(Completed):
     dlq: bool
 
 
-class ReleaseBody(BaseModel):
+class ReleaseBody(EndBody):
     """A worker hands its job back; that costs no attempt."""
-
-    model_config = STRICT
-    worker_id: Name
-    job_id: str
-    attempt_id: str
-    lease_token: str
