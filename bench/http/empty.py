@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.contracts.redis_gateway.models import CreateJobRequest, Receipt, receipt
-from callsheet.contracts.redis_gateway.routes import Writer, read
+from callsheet.contracts.redis_gateway.routes import Writer
+from callsheet.http.bodies import read
 
 JOB_ID = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"
 ANSWER = receipt(JOB_ID, "chat", 86_400)
@@ -17,5 +18,5 @@ router = APIRouter()
 
 @router.post("/v1/jobs", status_code=202, response_model=Receipt)
 async def create_nothing(request: Request, who: Writer) -> Response:  # noqa: ARG001 - the key is checked by asking for it
-    read(await request.body(), request, CreateJobRequest)
+    await read(request, CreateJobRequest)
     return Response(ANSWER, 202, HEADERS, media_type="application/json")
