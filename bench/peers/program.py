@@ -57,7 +57,7 @@ def _parsed(said: str, errors: str) -> dict[str, Any]:
     try:
         return cast("dict[str, Any]", json.loads(said))
     except ValueError:
-        lines = [line.strip() for line in errors.splitlines() if line.strip()]
+        lines = [line.strip() for line in errors.splitlines() if any(map(str.isalnum, line))]
         raise Failed(f"no figures: {lines[-1][:300] if lines else 'it said nothing'}") from None
 
 
