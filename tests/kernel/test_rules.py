@@ -140,7 +140,7 @@ def test_other_texts_are_no_event_ids(text: str) -> None:
         {"job_id": "not-a-uuid"},
         {"job_id": "00000000-0000-4000-8000-00000000000A"},
         {"kind": ""},
-        {"kind": "k" * 201},
+        {"kind": "k" * 256},
         {"queue": ""},
         {"queue": "a\nb"},
         {"priority": 40_000},
@@ -155,7 +155,7 @@ def test_other_texts_are_no_event_ids(text: str) -> None:
         {"unique_key": ""},
         {"concurrency_key": ""},
         {"unique_key": "nul\0"},
-        {"concurrency_key": "k" * 201},
+        {"concurrency_key": "k" * 256},
         {"requester_id": "a\ud800"},
         {"correlation_id": "x\n"},
         {"idempotency": Idempotency("k\0", "h")},
@@ -236,8 +236,8 @@ def test_every_error_has_a_code_of_its_own() -> None:
     while kinds:
         kind = kinds.pop()
         assert found.setdefault(kind.code, kind) is kind
-        kinds += kind.__subclasses__()
-    assert len(found) == 24
+        kinds += [known for known in kind.__subclasses__() if known.__module__ == CallsheetError.__module__]
+    assert len(found) == 25
 
 
 def test_a_stage_without_a_name_is_refused() -> None:

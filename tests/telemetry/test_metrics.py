@@ -10,7 +10,7 @@ from callsheet import Callsheet
 from callsheet.kernel import commands
 from callsheet.kernel.errors import JobFailed, StoreUnavailable
 from callsheet.store.protocol import ClaimRequest, JobQuery, Settled
-from callsheet.worker import gauges
+from callsheet.engine import depths
 from callsheet.worker.health import Health
 from tests.kit import new_job
 from tests.telemetry.conftest import Samples, ask, scrape, until, value, working
@@ -20,7 +20,7 @@ ENDED, FACTS = "callsheet_jobs_ended_total", "callsheet_facts_total"
 
 @pytest.fixture
 def sampled_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauges, "SAMPLE_S", 0.0)
+    monkeypatch.setattr(depths, "SAMPLE_S", 0.0)
 
 
 async def scrape_until(health: Health, fact: Callable[[Samples], Any]) -> Samples:
