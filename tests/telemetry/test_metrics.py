@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from callsheet import Callsheet
+from callsheet.engine import depths
 from callsheet.kernel import commands
 from callsheet.kernel.errors import JobFailed, StoreUnavailable
 from callsheet.store.protocol import ClaimRequest, JobQuery, Settled
-from callsheet.engine import depths
 from callsheet.worker.health import Health
 from tests.kit import new_job
 from tests.telemetry.conftest import Samples, ask, scrape, until, value, working
