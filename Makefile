@@ -35,7 +35,7 @@ check: venv ## Format, lint, types and the import law
 	$(BIN)/python -m tools.check_types
 
 test: venv ## Every quick test, on real servers (ARGS="-k name" for some)
-	$(BIN)/python -m pytest -n 2 tests $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests $(ARGS)
 
 conformance: venv ## The store conformance suite as a table, store by store
 	$(BIN)/python -m tests.conformance $(ARGS)
