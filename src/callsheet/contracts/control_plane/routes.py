@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -30,6 +30,7 @@ from .models import (
     Claimed,
     CompleteBody,
     Completed,
+    EndBody,
     FailBody,
     Failed,
     HeartbeatBody,
@@ -41,8 +42,10 @@ LEASE_S = 60.0
 BEAT_S = 5.0
 PROVISIONAL_S = 10.0  # until the first heartbeat: a worker that never got the answer holds its job no longer
 RESULT_BYTES = 1024 * 1024
+ENDED_BADLY = frozenset({Outcome.FAILED, Outcome.RETRIED, Outcome.DEAD_LETTERED, Outcome.CANCELED})
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "validation_failed", "body_too_large")
 PROVEN = (*ALWAYS, "job_not_found", "lease_lost")
+E = TypeVar("E", bound=EndBody)
 router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
 
 
@@ -123,11 +126,8 @@ async def heartbeat(request: Request) -> JsonAnswer:
 )
 async def complete(request: Request) -> JsonAnswer:
     """Result, status, attempt and event in one commit; then `ack`. Saying it twice is harmless."""
-    await check(request, "worker")
-    asked = await read(request, CompleteBody)
-    site = site_of(request)
+    site, asked, lease = await _proven(request, CompleteBody)
     result = encode(asked.result, limit_bytes=RESULT_BYTES)
-    lease = await leases.find(site.engine, asked.job_id, asked.worker_id, asked.lease_token, asked.attempt_id)
     if lease.attempt.outcome is not Outcome.SUCCEEDED:
         await _settle(site, lease, lambda job: commands.succeed(job, result))
     return JsonAnswer({"ok": True, "ack": True})
@@ -142,9 +142,7 @@ async def complete(request: Request) -> JsonAnswer:
 )
 async def fail(request: Request) -> JsonAnswer:
     """By the job's policy it runs again, is a dead letter, or has failed. One that was to be cancelled is cancelled."""
-    await check(request, "worker")
-    asked = await read(request, FailBody)
-    site = site_of(request)
+    site, asked, lease = await _proven(request, FailBody)
     details = encode({"stack": clean(asked.error.stack, 8_000)}) if asked.error.stack else "{}"
     error = JobError(asked.error.code, clean(asked.error.message), asked.error.retryable, details)
 
@@ -153,7 +151,6 @@ async def fail(request: Request) -> JsonAnswer:
             return commands.cancel(job, job.cancel_reason or "")
         return commands.fail(job, error, rand=random.random())  # noqa: S311 - jitter
 
-    lease = await leases.find(site.engine, asked.job_id, asked.worker_id, asked.lease_token, asked.attempt_id)
     outcome = lease.attempt.outcome
     if outcome not in ENDED_BADLY:
         outcome = (await _settle(site, lease, decide)).outcome
@@ -170,16 +167,18 @@ async def fail(request: Request) -> JsonAnswer:
 )
 async def release(request: Request) -> JsonAnswer:
     """For a worker that goes down: another takes the job, and no attempt is counted."""
-    await check(request, "worker")
-    asked = await read(request, ReleaseBody)
-    site = site_of(request)
-    lease = await leases.find(site.engine, asked.job_id, asked.worker_id, asked.lease_token, asked.attempt_id)
+    site, _, lease = await _proven(request, ReleaseBody)
     if lease.attempt.outcome is not Outcome.RELEASED:
         await _settle(site, lease, commands.release)
     return JsonAnswer({"ok": True, "ack": True})
 
 
-ENDED_BADLY = frozenset({Outcome.FAILED, Outcome.RETRIED, Outcome.DEAD_LETTERED, Outcome.CANCELED})
+async def _proven(request: Request, model: type[E]) -> tuple[Site, E, Lease]:
+    """What a worker says of the end of an attempt, and the lease that its token proves."""
+    await check(request, "worker")
+    asked, site = await read(request, model), site_of(request)
+    lease = await leases.find(site.engine, asked.job_id, asked.worker_id, asked.lease_token, asked.attempt_id)
+    return site, asked, lease
 
 
 async def _settle(site: Site, lease: Lease, decide: Callable[[Job], Settlement]) -> Settlement:
