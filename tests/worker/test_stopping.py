@@ -15,7 +15,7 @@ import pytest
 from callsheet import Callsheet, Context, JobCanceled
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StaleClaim
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import Job, Status
 from callsheet.store.protocol import ClaimRequest
 
 from .conftest import events_of, until, working
@@ -282,3 +282,33 @@ def test_the_worker_has_a_name_of_its_own() -> None:
 
     assert app.worker().options.worker_id != app.worker().options.worker_id
     assert os.environ.get("HOSTNAME", "worker") in app.worker().options.worker_id
+
+
+async def test_a_burst_goes_on_while_an_end_on_its_way_may_release_others(
+    small: Callsheet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that was asked before the end was written, and answered after it, tells nothing of what came free."""
+    engine = await small.engine()
+    claim, late = engine.claim, asyncio.Event()
+    asked = 0
+
+    async def answered_late(request: ClaimRequest) -> list[Job]:
+        nonlocal asked
+        asked += 1
+        jobs = await claim(request)
+        if asked == 2:
+            late.set()
+            await asyncio.sleep(0.3)  # meanwhile the first ends
+        return jobs
+
+    monkeypatch.setattr(engine, "claim", answered_late)
+
+    @small.task
+    async def step() -> str:
+        await late.wait()
+        return "done"
+
+    first = await step.enqueue()
+    second = await step.enqueue(depends_on=[first])
+    await small.worker().run(burst=True)
+    assert await second.result(timeout=0.1) == "done"

@@ -103,6 +103,7 @@ class Shift:
         while not self._stopping.is_set():
             self._wake.clear()
             room = self._room()
+            idle = not self.runs and not self.flusher.unsettled  # before we ask: an end may release others meanwhile
             try:
                 claimed = await self._claim(room) if room else 0
             except StoreError as error:
@@ -113,7 +114,7 @@ class Shift:
             trouble, self.polled_at = 0, time.monotonic()
             if claimed:
                 continue
-            if burst and room and not self.runs and not self.flusher.unsettled:
+            if burst and room and idle:
                 return
             await wait(self._wake, (BURST_POLL_S if burst else self.poll_s) * random.uniform(0.75, 1))  # noqa: S311 - jitter
 
