@@ -309,6 +309,6 @@ async def test_a_burst_goes_on_while_an_end_on_its_way_may_release_others(
         return "done"
 
     first = await step.enqueue()
-    second = await step.enqueue(depends_on=[first])
+    second = await step.options(depends_on=[first]).enqueue()
     await small.worker().run(burst=True)
     assert await second.result(timeout=0.1) == "done"
