@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from callsheet import Callsheet, Context
+from callsheet import Callsheet, Context, RetryPolicy
 
 app = Callsheet(sys.argv[1] if len(sys.argv) > 1 and "://" in sys.argv[1] else "sqlite::memory:")
 LOG = Path(sys.argv[2] if len(sys.argv) > 2 else "log")
@@ -26,7 +26,8 @@ def note(text: str) -> None:
     os.close(descriptor)
 
 
-@app.task(max_attempts=50)
+# Three workers are killed: a job that was claimed by each of them would else be a dead letter, and rightly so.
+@app.task(retry=RetryPolicy(max_attempts=50, max_lease_losses=50))
 async def count(ctx: Context, n: int) -> int:
     """A job with a report and a little waiting, so that kills fall everywhere."""
     note(f"{n} {os.getpid()}")
