@@ -1,9 +1,9 @@
 """A worker of the control plane (contract 003) in plain Python with httpx, and nothing of Callsheet.
 
-CALLSHEET_URL=http://127.0.0.1:8484 CALLSHEET_API_KEY=… python examples/http_worker.py default
+CALLSHEET_URL=https://jobs.example.org CALLSHEET_TOKEN=… CALLSHEET_STREAMS=media,default python examples/http_worker.py
 
-It claims one job at a time, beats beside the work, stops when its lease is lost or the job is cancelled, and hands the
-job back when it is told to go (SIGTERM). `work` is yours to write.
+One job at a time. Heartbeats wait at the server: a cancellation is heard of at once. SIGTERM hands the job back.
+`TASKS` are yours to write; these are the ones of `callsheet testkit worker`.
 """
 # ruff: noqa: INP001, T201 - a script that prints
 
@@ -21,37 +21,48 @@ from typing import Any
 
 import httpx
 
-WAIT_MS = 20_000
-FINAL = {401, 403, 404, 409, 410, 413, 422, 426}  # asking again would not help; all else is tried again
-WORKER_ID = f"example-{uuid.uuid4().hex[:8]}"
+URL, TOKEN = os.environ.get("CALLSHEET_URL", "http://127.0.0.1:8484"), os.environ["CALLSHEET_TOKEN"]
+STREAMS = os.environ.get("CALLSHEET_STREAMS", "default").split(",")
+WORKER_ID = os.environ.get("CALLSHEET_WORKER_ID") or f"example-{uuid.uuid4().hex[:8]}"
+WAIT_MS, SLACK_S = 20_000, 5.0
+AGAIN = {408, 425, 429}  # these and 5xx are asked again, as is an answer that is no JSON; all else is final
 stopping = threading.Event()
+claiming = False
 
 
 class Stopped(Exception):
     """The work is not wanted any more."""
 
 
+class Going(Exception):
+    """Told to go while waiting for a job."""
+
+
 class Refused(Exception):
     """The server's answer is final."""
 
-    def __init__(self, answer: httpx.Response) -> None:
-        super().__init__(f"{answer.status_code}: {answer.text[:200]}")
-        self.status = answer.status_code
 
-
-def ask(client: httpx.Client, verb: str, body: dict[str, Any], *, tries: int = 60) -> dict[str, Any]:
-    """One call, again and again with growing pauses while that may help; raises Refused."""
+def ask(client: httpx.Client, verb: str, body: dict[str, Any], *, tries: int = 60, wait_ms: int = 0) -> dict[str, Any]:
+    """One call, again with growing, random pauses while that may help; raises Refused, or TimeoutError in the end."""
     for attempt in range(tries):
+        pause_s = random.random() * min(10.0, 0.2 * 2**attempt)  # noqa: S311 - full jitter
         try:
-            answer = client.post(f"/internal/worker/{verb}", json={"worker_id": WORKER_ID, **body})
-            if answer.status_code == httpx.codes.OK:
-                found: dict[str, Any] = answer.json()
-                return found
-            if answer.status_code in FINAL:
-                raise Refused(answer)
+            timeout = httpx.Timeout(wait_ms / 1000 + SLACK_S, connect=5.0)
+            first = {"first": True} if verb == "claim" and not attempt else {}
+            said = {"worker_id": WORKER_ID, "protocol": 2, **first, **body}
+            answer = client.post(f"/internal/worker/{verb}", json=said, timeout=timeout)
+            if answer.is_success:
+                found = answer.json()
+                if isinstance(found, dict):
+                    if found.get("drain"):
+                        stopping.set()
+                    return found
+            elif answer.status_code not in AGAIN and answer.status_code < 500:  # noqa: PLR2004 - HTTP's own number
+                raise Refused(f"{verb}: {answer.status_code} {answer.text[:200]}")
+            pause_s += min(60.0, float(answer.headers.get("Retry-After", "0")))
         except (httpx.TransportError, ValueError):
             pass  # no answer, or a page that is none
-        stopping.wait(min(10.0, 0.2 * 2**attempt) * random.random())  # noqa: S311 - jitter
+        time.sleep(pause_s if attempt + 1 < tries else 0)
     raise TimeoutError(f"the server has not answered {verb}")
 
 
@@ -60,85 +71,121 @@ class Job:
 
     def __init__(self, client: httpx.Client, claimed: dict[str, Any]) -> None:
         self.payload, self.task = claimed["payload"], claimed["task"]
-        self.over = threading.Event()
-        self.stopped = ""
-        self._client = client
-        self._names = {name: claimed[name] for name in ("job_id", "attempt_id", "lease_token", "stream", "message_id")}
-        self._every_s = claimed["heartbeat_interval_seconds"]
-        self._lease_s = claimed["lease_ttl_seconds"]
+        self.over, self.stopped = threading.Event(), ""
+        self.client = client
+        self.names = {name: claimed[name] for name in ("job_id", "attempt_id", "lease_token", "stream", "message_id")}
+        self.every_s, self.lease_s = claimed["heartbeat_interval_seconds"], claimed["lease_ttl_seconds"]
 
     def beat(self) -> None:
-        """Say that we are alive until the end; notice that the lease is lost, or the job is cancelled."""
-        held_until = time.monotonic() + self._lease_s
-        while not self.over.wait(self._every_s):
+        """Extend the lease until the end. The server answers when the job is to be cancelled, else after a beat."""
+        proof = {k: self.names[k] for k in ("job_id", "lease_token")}
+        held_until, wait_ms = time.monotonic() + self.lease_s, 0  # the first beat confirms the claim, at once
+        while not self.over.is_set() and not self.stopped:
+            asked_at = time.monotonic()
             try:
-                said = ask(self._client, "heartbeat", {k: self._names[k] for k in ("job_id", "lease_token")}, tries=1)
-                held_until = time.monotonic() + self._lease_s
-                self.stopped = "canceled" if said["cancel"] else self.stopped
+                said = ask(self.client, "heartbeat", {**proof, "wait_ms": wait_ms}, tries=1, wait_ms=wait_ms)
+                held_until = asked_at + self.lease_s
+                self.stopped = "canceled" if said.get("cancel") else ""
             except Refused:
                 self.stopped = "lost"
             except TimeoutError:
-                self.stopped = "lost" if time.monotonic() > held_until else self.stopped
+                self.stopped = "lost" if time.monotonic() > held_until else ""
+            if time.monotonic() - asked_at < wait_ms / 2000:
+                self.over.wait(min(1.0, self.every_s))  # an answer before its time: do not hurry
+            wait_ms = round(self.every_s * 1000)
 
     def check(self) -> None:
         """Call this often in long work: raises Stopped."""
-        if self.stopped or stopping.is_set():
+        if self.stopped or going:
             raise Stopped(self.stopped or "going down")
 
     def end(self, verb: str, **more: Any) -> None:
-        """Say how it went; a lease that is lost makes it nobody's business."""
+        """Say how it went, as often as it takes; a lease that is lost makes it nobody's business."""
         try:
-            print(f"{self._names['job_id']} {verb}: {ask(self._client, verb, {**self._names, **more})}")
-        except Refused as refused:
-            print(f"{self._names['job_id']} {verb} was refused: {refused}")
+            ask(self.client, verb, {**self.names, **more})
+            print(f"{self.names['job_id']} {verb}", flush=True)
+        except (Refused, TimeoutError) as error:
+            print(f"{self.names['job_id']} {error}", flush=True)
 
 
-def work(job: Job) -> Any:
-    """What this worker can do: sleep in small steps, or fail when it is asked to."""
-    if "fail" in job.payload:
-        raise ValueError(job.payload["fail"])
-    for _ in range(round(job.payload.get("sleep_s", 0) * 20)):
+class Failed(Exception):
+    """An outcome that the payload asked for."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        super().__init__(payload.get("message", "asked to fail"))
+        self.retryable = payload.get("retryable", True)
+
+
+def fail(job: Job) -> None:
+    """Fail as the payload says."""
+    raise Failed(job.payload)
+
+
+def sleep(job: Job) -> dict[str, float]:
+    """Sleep in small steps, so that it can be stopped."""
+    until = time.monotonic() + job.payload["seconds"]
+    while (left_s := until - time.monotonic()) > 0:
         job.check()
-        time.sleep(0.05)
-    return {"task": job.task, "echo": job.payload}
+        time.sleep(min(0.05, left_s))
+    return {"slept": job.payload["seconds"]}
+
+
+TASKS = {"echo": lambda job: job.payload, "fail": fail, "sleep": sleep}
 
 
 def run(job: Job) -> None:
     """One attempt, with its heartbeats."""
-    beats = threading.Thread(target=job.beat, daemon=True)
-    beats.start()
+    threading.Thread(target=job.beat, daemon=True).start()
     try:
-        result = work(job)
-        job.end("complete", result=result)
+        if job.task not in TASKS:
+            job.end("release", reason="incapable")
+        else:
+            job.end("complete", result=TASKS[job.task](job))
     except Stopped as why:
+        print(f"stopped: {why}", flush=True)
         if job.stopped == "canceled":
             job.end("fail", error={"code": "canceled", "retryable": False})
         elif job.stopped != "lost":
             job.end("release")
-        print(f"stopped: {why}")
     except Exception as error:  # noqa: BLE001 - whatever it raises is the outcome
-        stack = traceback.format_exc()[-8000:]
-        job.end("fail", error={"code": type(error).__name__, "message": str(error), "stack": stack})
+        told = {"code": type(error).__name__, "message": str(error), "stack": traceback.format_exc()[-8000:]}
+        job.end("fail", error={**told, "retryable": getattr(error, "retryable", True)})
     finally:
         job.over.set()
-        beats.join()
+
+
+going = False
+
+
+def go(*_: object) -> None:
+    """SIGTERM: take no more, hand back what runs; a request that waits for jobs is broken off."""
+    global going  # noqa: PLW0603 - a signal handler has nothing else
+    going = True
+    stopping.set()
+    if claiming:
+        raise Going
 
 
 def main() -> None:
-    """Work until SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    key = os.environ["CALLSHEET_API_KEY"]
-    timeout = httpx.Timeout(10.0, read=WAIT_MS / 1000 + 5)
-    with httpx.Client(
-        base_url=os.environ.get("CALLSHEET_URL", "http://127.0.0.1:8484"),
-        headers={"Authorization": f"Bearer {key}"},
-        timeout=timeout,
-    ) as client:
+    """Work until SIGTERM, or until the server says so."""
+    global claiming  # noqa: PLW0603
+    signal.signal(signal.SIGTERM, go)
+    with httpx.Client(base_url=URL, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         while not stopping.is_set():
-            claimed = ask(client, "claim", {"streams": sys.argv[1:] or ["default"], "max_wait_ms": WAIT_MS})
-            if claimed["claimed"]:
+            wanted = {"streams": STREAMS, "max_wait_ms": WAIT_MS, "claim_request_id": uuid.uuid4().hex}
+            try:
+                claiming = True
+                claimed = ask(client, "claim", wanted, tries=1_000_000, wait_ms=WAIT_MS)
+                claiming = False
+            except Going:  # its answer may be lost: the same name asks for the same job
+                claiming = False
+                claimed = ask(client, "claim", {**wanted, "max_wait_ms": 0, "first": False}, tries=2)
+            if claimed.get("claimed"):
                 run(Job(client, claimed))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Refused as refused:
+        sys.exit(f"this worker is not wanted: {refused}")

@@ -39,7 +39,7 @@ class ServerProcess:
 
     def __init__(self, name: str, owner: pwd.struct_passwd | None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"callsheet-{name}-", dir=binaries.shared_directory()))
-        self.port = _free_port()
+        self.port = free_port()
         self.pid = 0
         self._warden: subprocess.Popen[bytes] | None = None
         self._ready: Callable[[], bool] = lambda: True
@@ -153,7 +153,8 @@ class ServerProcess:
         return path.read_text(errors="replace")[-4000:] if path.exists() else ""
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens at."""
     while True:
         port = random.choice(PORTS)
         if _can_bind(port):

@@ -16,6 +16,7 @@ from callsheet.store.postgres import PostgresStore
 from callsheet.store.protocol import Store
 from callsheet.store.redis import RedisStore
 from callsheet.store.sqlite import SqliteStore
+from tests import seaweed
 from tests.servers import PostgresServer, RedisServer
 
 THREE = ("sqlite", "postgres", "redis")
@@ -61,6 +62,7 @@ async def open_store(url: str) -> Store:
 
 def stop_servers() -> None:
     """Stop what was started."""
+    seaweed.stop()
     for start in (postgres_server, redis_server):
         if start.cache_info().currsize:
             start().stop()

@@ -25,6 +25,7 @@ class Kind(Enum):
     NAMES = "names"
     ADDRESS = "address"
     FOLDER = "folder"
+    FILE = "file"
     SWITCH = "switch"
     EACH = "each"
 
@@ -65,6 +66,12 @@ DATABASE_URL = Setting(
 APP_DATABASE_URL = Setting(
     "database-url", "Use this store instead of the one that the app names. The variable serves apps that name none."
 )
+REDIS_URL = Setting(
+    "redis-url", "Redis Streams beside a SQL store: messages wake workers, the database stays the truth."
+)
+OBJECTS_URL = Setting(
+    "objects-url", "Where files are kept: file:///folder, or s3://bucket/prefix with the S3_ variables."
+)
 JSON = Setting("json", "Print JSON.", Kind.SWITCH, from_environment=False)
 YES = Setting("yes", "Do not ask.", Kind.SWITCH, from_environment=False)
 
@@ -83,7 +90,18 @@ WORKER = (
     Setting("health", "Serve /livez, /readyz and /metrics at HOST:PORT; process N takes the Nth port.", Kind.ADDRESS),
     Setting("log-format", "Lines for people, or one JSON object a line.", default="human", choices=("human", "json")),
     Setting("log-level", "The least that is told; debug also shows tracebacks.", default="info", choices=LOG_LEVELS),
+    Setting("url", "Get jobs from this server instead of a store. The variable counts where a token is given, too."),
+    Setting(
+        "token",
+        "With --url: the worker's token, an enrolment's, or a key. The variable is safer: others see flags.",
+        also=("CALLSHEET_WORKER_TOKEN",),
+    ),
+    Setting("token-file", "With --url: the file that holds the token; new tokens are written to it.", Kind.FILE),
+    Setting("labels", "With --url: what this worker can do: gpu,av1.", Kind.NAMES),
+    Setting("claim-wait", "With --url: how long one request for jobs waits.", Kind.DURATION, "20s"),
+    OBJECTS_URL,
     APP_DATABASE_URL,
+    REDIS_URL,
 )
 
 _LOG_FORMAT = Setting(
@@ -109,15 +127,22 @@ SERVE = (
     ),
     Setting("rate-limit", "Requests in a second that a key may send unless it has its own number.", Kind.COUNT, "1000"),
     Setting("streams", "Open event streams that a key may have.", Kind.COUNT, "200"),
+    Setting("webhooks", "`off` leaves deliveries to other processes.", default="on", choices=("on", "off")),
+    Setting("webhook-concurrency", "How many webhooks are under way at once.", Kind.COUNT, "5"),
+    Setting("webhook-http", "Let webhooks go to http:// too.", Kind.SWITCH),
+    Setting("webhook-networks", "Networks that webhooks may reach beside public ones: 10.1.0.0/16.", Kind.NAMES),
+    Setting("webhook-ports", "Ports that webhooks may go to instead of 443 and 8443: 443,9443.", Kind.NAMES),
+    OBJECTS_URL,
     _LOG_FORMAT,
     _LOG_LEVEL,
     DATABASE_URL,
+    REDIS_URL,
 )
 UP = (
-    *SERVE[:-3],
+    *SERVE[:-4],
     Setting("concurrency", "How many jobs run at once.", Kind.COUNT, "10"),
     Setting("drain", "How long a stop waits for running jobs before it hands them back.", Kind.DURATION, "30s"),
-    *SERVE[-3:],
+    *SERVE[-4:],
 )
 KEYS_CREATE = (
     Setting("requester", "The tenant whose jobs the key sees; none unless given.", from_environment=False),
@@ -134,6 +159,63 @@ KEYS_CREATE = (
     DATABASE_URL,
 )
 KEYS_LIST = (JSON, DATABASE_URL)
+
+_REQUESTER = Setting("requester", "Only this requester's.", from_environment=False)
+_DELIVERY = (
+    Setting("job", "Only events of this job."),
+    Setting("endpoint", "Only events for this endpoint or URL."),
+    _REQUESTER,
+)
+WEBHOOKS_LIST = (
+    Setting(
+        "status",
+        "Only events in this status.",
+        choices=("pending", "delivering", "delivered", "dead_letter"),
+    ),
+    *_DELIVERY,
+    Setting("limit", "At most so many, the newest.", Kind.COUNT, "50"),
+    JSON,
+    DATABASE_URL,
+)
+WEBHOOKS_REPLAY = (
+    Setting("all", "All dead letters that the filters name.", Kind.SWITCH, from_environment=False),
+    *_DELIVERY,
+    Setting("rate", "So many in a second.", Kind.COUNT, "20", from_environment=False),
+    YES,
+    DATABASE_URL,
+)
+WEBHOOKS_ENDPOINTS = (_REQUESTER, JSON, DATABASE_URL)
+WEBHOOKS_CREATE = (
+    Setting("requester", "Whose endpoint it is; nobody's in particular unless given.", from_environment=False),
+    Setting("description", "What it is for."),
+    Setting("webhook-http", "Let webhooks go to http:// too.", Kind.SWITCH),
+    Setting("webhook-networks", "Networks that webhooks may reach beside public ones: 10.1.0.0/16.", Kind.NAMES),
+    Setting("webhook-ports", "Ports that webhooks may go to instead of 443 and 8443: 443,9443.", Kind.NAMES),
+    JSON,
+    DATABASE_URL,
+)
+WEBHOOKS_ROTATE = (
+    Setting(
+        "overlap", "How long the old secret signs beside the new one.", Kind.DURATION, "1d", from_environment=False
+    ),
+    JSON,
+    DATABASE_URL,
+)
+
+KEYS_FILE = Setting(
+    "keys-file", "The keyring of the vault. CALLSHEET_KEYS and CALLSHEET_KMS are other places for keys."
+)
+VAULT_ROTATE = (
+    Setting(
+        "prepare",
+        "Make the key but do not use it yet: first give all machines the file.",
+        Kind.SWITCH,
+        from_environment=False,
+    ),
+    KEYS_FILE,
+)
+VAULT_REWRAP = (KEYS_FILE, DATABASE_URL)
+VAULT_STATUS = (JSON, KEYS_FILE, DATABASE_URL)
 
 ENQUEUE = (
     Setting("arg", "An argument, name=value; the value is JSON, else text. May be given again.", Kind.EACH),
@@ -189,5 +271,61 @@ JOBS_DEAD = (
     JSON,
     DATABASE_URL,
 )
-DOCTOR = (JSON, DATABASE_URL)
+_DEAD_FILTERS = (
+    Setting(
+        "ended-as",
+        "Dead letters, jobs that failed for good at once, or both.",
+        default="dead_letter",
+        choices=("dead_letter", "failed", "both"),
+    ),
+    _ONLY_QUEUE,
+    _ONLY_TASK,
+    Setting("contract", "Only jobs of this contract."),
+    Setting("error-code", "Only jobs that ended with this error."),
+    Setting("created-from", "Only jobs made at this moment or later: 2030-01-31T08:00:00Z.", Kind.MOMENT),
+    Setting("created-to", "Only jobs made before this moment.", Kind.MOMENT),
+    Setting("ended-from", "Only jobs that ended at this moment or later.", Kind.MOMENT),
+    Setting("ended-to", "Only jobs that ended before this moment.", Kind.MOMENT),
+)
+_AT_MOST = Setting("limit", "At most so many, the newest; all unless given.", Kind.COUNT)
+DEAD_LIST = (*_DEAD_FILTERS, _LIMIT, JSON, DATABASE_URL)
+DEAD_REPLAY = (
+    *_DEAD_FILTERS,
+    _AT_MOST,
+    Setting("rate", "So many in a second; as fast as it goes unless given.", Kind.COUNT, from_environment=False),
+    YES,
+    JSON,
+    DATABASE_URL,
+)
+DEAD_PURGE = (*_DEAD_FILTERS, _AT_MOST, YES, JSON, DATABASE_URL)
+WORKERS_LIST = (JSON, DATABASE_URL)
+WORKERS_ENROLL = (
+    Setting("queues", "Queues that it may claim from: a,b. All unless given.", Kind.NAMES),
+    Setting("tenants", "Requesters whose jobs it may have: a,b. All unless given.", Kind.NAMES),
+    Setting("expires", "How long the enrolment token is good.", Kind.DURATION, "1h", from_environment=False),
+    Setting("uses", "How many workers may enrol with it.", Kind.COUNT, "1"),
+    Setting("token-life", "How long each worker token is good; workers renew theirs in time.", Kind.DURATION, "1h"),
+    JSON,
+    DATABASE_URL,
+)
+WORKERS_DRAIN = (
+    Setting("undo", "Let it take jobs again.", Kind.SWITCH, from_environment=False),
+    DATABASE_URL,
+)
+_ONLY = Setting("only", "Only checks whose clause or claim holds this text.", from_environment=False)
+_SLOW = Setting("slow", "Also checks that take a minute.", Kind.SWITCH, from_environment=False)
+TESTKIT_WORKER = (_ONLY, _SLOW, JSON)
+TESTKIT_SERVER = (
+    _URL,
+    Setting(
+        "token",
+        "A key with the scopes jobs:write and worker. The variable is safer: others see flags.",
+        also=("CALLSHEET_WORKER_TOKEN",),
+    ),
+    Setting("enqueue", "A command that puts a job in line, told on its standard input.", from_environment=False),
+    _ONLY,
+    _SLOW,
+    JSON,
+)
+DOCTOR = (JSON, OBJECTS_URL, DATABASE_URL, REDIS_URL)
 STORE_ONLY = (DATABASE_URL,)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,86 @@ async def test_a_callback_that_outlived_its_job_is_pruned_after_its_own_end(kit:
     kit.later(1)
     assert await kit.store.prune(ended_before=kit.now, limit=10, now=kit.now) == 0
     assert await kit.store.outbox_find() == []
+
+
+@pytest.mark.guarantee("S32")
+async def test_delete_takes_the_chosen_ended_jobs_and_all_that_hangs_on_them(kit: Kit) -> None:
+    kept, waiting = await kit.running(requester_id="a"), await kit.add(queue="w")
+    chosen = await kit.running(requester_id="a", ttl_s=60, max_attempts=1, unique_key="u")
+    await kit.settle(commands.checkpoint(chosen, "a", "1"), commands.fail(chosen, JobError("x"), rand=0))
+    await kit.done(kept)
+    dead = await kit.get(chosen.job_id)
+    assert await kit.store.delete([dead.claim, dead.claim, (await kit.get(waiting)).claim]) == 1
+    assert await kit.store.delete([dead.claim]) == 0
+    assert await kit.store.delete([]) == 0
+    assert await kit.store.get([dead.job_id]) == [None]
+    assert await kit.events(dead.job_id) == []
+    assert await kit.store.attempts(dead.job_id) == []
+    assert await kit.store.checkpoints(dead.job_id) == {}
+    assert [job.job_id for job in (await kit.store.find(JobQuery("a"))).jobs] == [kept.job_id]
+    assert await kit.store.counts() == {"default": {Status.SUCCEEDED: 1}, "w": {Status.QUEUED: 1}}
+    kit.later(10**9)
+    assert await kit.store.prune(ended_before=kit.now, limit=100, now=kit.now) == 1  # nothing of it is left behind
+    assert await kit.store.counts() == {"w": {Status.QUEUED: 1}}
+    await kit.add(job_id=dead.job_id)
+
+
+@pytest.mark.guarantee("S32")
+async def test_delete_leaves_a_job_that_moved_since_it_was_read(kit: Kit) -> None:
+    job = await kit.running(max_attempts=1)
+    assert await kit.store.delete([job.claim]) == 0
+    await kit.settle(commands.fail(job, JobError("x"), rand=0))
+    dead = await kit.get(job.job_id)
+    await kit.settle(commands.requeue(dead))
+    assert await kit.store.delete([dead.claim]) == 0
+    again = await kit.claim_one()
+    await kit.done(again)
+    assert await kit.store.delete([dead.claim]) == 0
+    assert (await kit.get(job.job_id)).status is Status.SUCCEEDED
+    assert await kit.store.delete([again.claim]) == 1
+
+
+async def test_dead_letters_are_found_until_they_come_back_or_go(kit: Kit) -> None:
+    dead = []
+    for _ in range(3):
+        job = await kit.running(max_attempts=1, requester_id="a")
+        await kit.settle(commands.fail(job, JobError("x"), rand=0))
+        dead.append(await kit.get(job.job_id))
+    failed = await kit.running(requester_id="b")
+    await kit.settle(commands.bury(failed, JobError("x"))._replace(status=Status.FAILED))
+    retried = await kit.running(queue="c")
+    await kit.settle(commands.fail(retried, JobError("x"), rand=0)._replace(delay_ms=0))
+    await kit.settle(commands.cancel(await kit.get(retried.job_id)))  # ended, with an error
+
+    async def found(*statuses: Status, **more: Any) -> list[str]:
+        return [job.job_id for job in (await kit.store.find(JobQuery(statuses=statuses, **more))).jobs]
+
+    newest_first = [job.job_id for job in reversed(dead)]
+    assert await found(Status.DEAD_LETTER) == await found(Status.DEAD_LETTER, requester_id="a") == newest_first
+    assert await found(Status.DEAD_LETTER, requester_id="b") == []
+    assert await found(Status.FAILED) == [failed.job_id]
+    assert await found(Status.FAILED, Status.DEAD_LETTER) == [failed.job_id, *newest_first]
+    page = await kit.store.find(JobQuery(statuses=(Status.DEAD_LETTER,), limit=1))
+    assert await found(Status.DEAD_LETTER, cursor=page.cursor) == newest_first[1:]
+    await kit.settle(commands.requeue(dead[2]))
+    await kit.store.delete([dead[1].claim])
+    assert await found(Status.DEAD_LETTER) == [dead[0].job_id]
+    kit.later(10)
+    await kit.store.prune(ended_before=kit.now, limit=10, now=kit.now)
+    assert await found(Status.DEAD_LETTER) == []
+
+
+@pytest.mark.guarantee("S32")
+async def test_delete_keeps_callbacks_that_are_not_delivered(kit: Kit) -> None:
+    job = await kit.running()
+    rows = (NewOutboxEvent("a", "u", "b"), NewOutboxEvent("b", "u", "b"))
+    await kit.settle(commands.succeed(job, outbox=rows))
+    (first,) = await kit.store.outbox_claim("d", limit=1, lease_ms=1000, now=kit.now)
+    await kit.store.outbox_settle(
+        [OutboxSettlement(first.event_id, first.claim_version, Delivery.DELIVERED)], now=kit.now
+    )
+    assert await kit.store.delete([job.claim]) == 1
+    assert [row.event_id for row in await kit.store.outbox_find()] == ["b"]
 
 
 async def test_counts_follow_every_move(kit: Kit) -> None:

@@ -142,3 +142,18 @@ async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(kit: Kit) -> N
     assert "worker_lost" in dead.error
     kit.later(10**7)
     assert await kit.claim() == []
+
+
+@pytest.mark.guarantee("S30")
+async def test_what_a_worker_holds_is_listed_until_it_is_settled(kit: Kit) -> None:
+    first, second = await kit.running(), await kit.running()
+    await kit.add()
+    other = await kit.claim_one(worker="w2")
+    held = await kit.store.held_by("w1", 10)
+    assert held == [await kit.get(first.job_id), await kit.get(second.job_id)]
+    assert [job.job_id for job in await kit.store.held_by("w1", 1)] == [first.job_id]
+    kit.later(60_000)  # over, and not yet reaped
+    await kit.done(first)
+    assert [job.job_id for job in await kit.store.held_by("w1", 10)] == [second.job_id]
+    assert [job.job_id for job in await kit.store.held_by("w2", 10)] == [other.job_id]
+    assert await kit.store.held_by("nobody", 10) == []

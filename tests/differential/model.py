@@ -338,7 +338,7 @@ class Model:
         for out in s.outbox:
             self.state.outbox[out.event_id] = OutboxEvent(
                 out.event_id, s.job_id, job.requester_id, out.endpoint, out.body, Delivery.PENDING,
-                now, 0, None, 0, None, None, now, None, None,
+                now, 0, None, 0, None, None, now, None, None, out.destination,
             )  # fmt: skip
         self._move_on(after, s, now)
         return Settled.APPLIED

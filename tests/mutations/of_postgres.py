@@ -93,6 +93,18 @@ POSTGRES = [
         KEEPING,
     ),
     postgres(
+        "delete by claim",
+        "WHERE j.claim_version = a.claim_version AND j.ended_at IS NOT NULL ORDER BY",
+        "WHERE a.claim_version IS NOT NULL AND j.ended_at IS NOT NULL ORDER BY",
+        f"{KEEPING}::test_delete_leaves_a_job_that_moved_since_it_was_read",
+    ),
+    postgres(
+        "delete only the ended",
+        "WHERE j.claim_version = a.claim_version AND j.ended_at IS NOT NULL ORDER BY",
+        "WHERE j.claim_version = a.claim_version ORDER BY",
+        f"{KEEPING}::test_delete_leaves_a_job_that_moved_since_it_was_read",
+    ),
+    postgres(
         "slots", "l.max_running - (", "99 + l.max_running - (", f"{CLAIM}::test_a_concurrency_key_limits_running_jobs"
     ),
     postgres(

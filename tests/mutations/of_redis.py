@@ -95,6 +95,20 @@ REDIS = [
     ),
     redis("prune only the old", "prune", "'(' .. BEFORE, 'WITHSCORES'", "'+inf', 'WITHSCORES'", KEEPING),
     redis(
+        "delete by claim",
+        "delete",
+        "and (job.claim_version or '0') == ARGV[i + 1] and",
+        "and",
+        f"{KEEPING}::test_delete_leaves_a_job_that_moved_since_it_was_read",
+    ),
+    redis(
+        "delete only the ended",
+        "delete",
+        "  if at then\n",
+        "  if job.seq and (job.claim_version or '0') == ARGV[i + 1] then\n    at = at or NOW\n",
+        f"{KEEPING}::test_delete_leaves_a_job_that_moved_since_it_was_read",
+    ),
+    redis(
         "slots",
         "line",
         "if free <= 0 then return 0 end",

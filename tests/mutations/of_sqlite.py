@@ -84,6 +84,18 @@ SQLITE = [
     ),
     sqlite("prune only the ended", "AND ended_at < ?1\n", "AND ?1 = ?1\n", KEEPING),
     sqlite(
+        "delete by claim",
+        "WHERE job_id = ?1 AND claim_version = ?2 AND ended_at IS NOT NULL;",
+        "WHERE job_id = ?1 AND ?2 = ?2 AND ended_at IS NOT NULL;",
+        f"{KEEPING}::test_delete_leaves_a_job_that_moved_since_it_was_read",
+    ),
+    sqlite(
+        "delete only the ended",
+        "WHERE job_id = ?1 AND claim_version = ?2 AND ended_at IS NOT NULL;",
+        "WHERE job_id = ?1 AND claim_version = ?2;",
+        f"{KEEPING}::test_delete_leaves_a_job_that_moved_since_it_was_read",
+    ),
+    sqlite(
         "slots",
         "SELECT max_running - (",
         "SELECT 99 + max_running - (",
@@ -155,7 +167,7 @@ SQLITE = [
         "a stale move writes no outbox row",
         "    if row is None:\n        return _repeated(db, s)\n    event_seq",
         "    if row is None:\n        for out in s.outbox:\n"
-        "            db.execute(Q.add_outbox, (out.event_id, s.job_id, '', out.endpoint, out.body, now))\n"
+        "            db.execute(Q.add_outbox, (out.event_id, s.job_id, '', out.endpoint, out.body, now, ''))\n"
         "        return _repeated(db, s)\n    event_seq",
         STALE,
         file="settle.py",

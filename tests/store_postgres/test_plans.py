@@ -159,6 +159,7 @@ async def test_successes_find_their_jobs_by_primary_key(session: Any) -> None:
         ("prune", (T0, T0 + 20, 100), "inbox_jobs_ended", 100),
         ("find_of_requester", (None, "r7", None, None, None, None, None, None, 20), "job_register_of_requester", 20),
         ("find", (None, None, None, None, None, None, None, None, 20), "job_register_pkey", 20),
+        ("find_ended_badly", (None, "r7", None, None, None, None, None, None, 20), "inbox_jobs_ended_badly", 20),
     ],
 )
 async def test_a_verb_reads_little_by_its_index(

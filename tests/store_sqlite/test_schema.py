@@ -63,9 +63,12 @@ def test_columns_stand_in_the_order_of_the_fields(table: str, own: int, record: 
         ("settle", "sqlite_autoindex_inbox_jobs_1"),
         ("heartbeat", "sqlite_autoindex_inbox_jobs_1"),
         ("find_of_requester", "inbox_jobs_of_requester"),
+        ("find_ended_badly", "inbox_jobs_ended_badly"),
         ("events", "PRIMARY KEY"),
-        ("outbox_claim", "job_outbox_events_due"),
-        ("outbox_reclaim", "job_outbox_events_leased"),
+        ("outbox_destinations", "job_outbox_events_due"),
+        ("outbox_due", "job_outbox_events_due"),
+        ("outbox_lost", "job_outbox_events_leased"),
+        ("outbox_find_of_requester", "job_outbox_events_of_requester"),
     ],
 )
 def test_a_statement_uses_its_index(query: str, index: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from callsheet.engine import Engine
 from callsheet.kernel.errors import InvalidTask, UnknownTask
+from callsheet.objects import Objects, UnknownObjects, open_objects
 from callsheet.settings import DEFAULT_DATABASE_URL
 from callsheet.worker import Worker
 from callsheet.worker.context import Context
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.job import NewJob
     from callsheet.worker.options import WorkerOptions
+    from callsheet.worker.remote import RemoteOptions, RemoteWorker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,16 +40,22 @@ class Callsheet:
     """A job system on the store of a URL: `sqlite:///jobs.db`, `postgresql://…` or `redis://…`.
 
     The store opens when it is first used; `async with app` closes it at the end. Without a URL
-    CALLSHEET_DATABASE_URL names it.
+    CALLSHEET_DATABASE_URL names it. `redis_url` (else CALLSHEET_REDIS_URL) puts Redis Streams beside a SQL store; an
+    empty one does not. CALLSHEET_OBJECTS_URL, or `objects_url` set later, says where files are kept.
     """
 
-    def __init__(self, database_url: str | None = None, *, requester_id: str = "") -> None:
+    def __init__(
+        self, database_url: str | None = None, *, requester_id: str = "", redis_url: str | None = None
+    ) -> None:
         self.database_url = database_url or os.environ.get("CALLSHEET_DATABASE_URL") or DEFAULT_DATABASE_URL
+        self.redis_url = os.environ.get("CALLSHEET_REDIS_URL") if redis_url is None else redis_url
+        self.objects_url = os.environ.get("CALLSHEET_OBJECTS_URL", "")
         self.requester_id = requester_id
         self.tasks: dict[str, Task[..., Any]] = {}
         self.definitions: dict[str, Definition] = {}
         self._engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Engine]]
         self._engines = weakref.WeakKeyDictionary()
+        self._objects: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Objects] = weakref.WeakKeyDictionary()
         self._portal = Portal(self.close)
 
     async def __aenter__(self) -> Self:
@@ -64,11 +72,27 @@ class Callsheet:
         loop = asyncio.get_running_loop()
         opening = self._engines.get(loop)
         if opening is None or _failed(opening):
-            opening = self._engines[loop] = asyncio.ensure_future(Engine.from_url(self.database_url).__aenter__())
+            engine = Engine.from_url(self.database_url, redis_url=self.redis_url)
+            opening = self._engines[loop] = asyncio.ensure_future(engine.__aenter__())
         return await asyncio.shield(opening)  # one caller that is cancelled does not take the others with it
 
+    async def objects(self) -> Objects:
+        """The objects of this event loop: files of jobs, in a folder or an S3. Raises UnknownObjects without a URL."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._objects:
+            if not self.objects_url:
+                raise UnknownObjects(
+                    "no objects are set up: set CALLSHEET_OBJECTS_URL to file:///folder or s3://bucket"
+                )
+            made = await open_objects(self.objects_url, (await self.engine()).store)
+            self._objects.setdefault(loop, made)
+        return self._objects[loop]
+
     async def close(self) -> None:
-        """Close the store of this event loop. May be called twice."""
+        """Close the store and the objects of this event loop. May be called twice."""
+        objects = self._objects.pop(asyncio.get_running_loop(), None)
+        if objects is not None:
+            await objects.close()
         opened = self._engines.pop(asyncio.get_running_loop(), None)
         if opened is not None and not _failed(opened):
             await (await opened).__aexit__(None, None, None)
@@ -138,6 +162,12 @@ class Callsheet:
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker for this app's tasks: `await app.worker(concurrency=20).run()`."""
         return Worker(self, **options)
+
+    def remote_worker(self, remote: RemoteOptions, **options: Unpack[WorkerOptions]) -> RemoteWorker:
+        """The same with jobs from a server: `await app.remote_worker(RemoteOptions(url, token)).run()`."""
+        from callsheet.worker.remote import RemoteWorker  # noqa: PLC0415 - httpx, which a local worker does not need
+
+        return RemoteWorker(self, remote, **options)
 
     def sync(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
         """For scripts, Flask and Django: `job = app.sync(resize.enqueue(url=…))`; one background loop serves all."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypedDict
 
 from callsheet.engine.ids import new_id
+from callsheet.engine.lanes import lane_name
 from callsheet.kernel.durations import Duration, milliseconds, seconds
 from callsheet.kernel.errors import InvalidInput, InvalidTask
 from callsheet.kernel.job import Idempotency, Json, NewJob, OnDependencyFailure
@@ -20,10 +22,14 @@ Retries = RetryPolicy | Backoff | str | Sequence[Duration] | bool
 
 
 class TaskOptions(TypedDict, total=False):
-    """`@app.task(…)`. `timeout` limits one attempt; `retry` is a policy, a backoff, or delays: `["1m", "5m"]`."""
+    """`@app.task(…)`. `timeout` limits one attempt; `retry` is a policy, a backoff, or delays: `["1m", "5m"]`.
+
+    `needs`: labels that a worker must have, such as `["gpu"]`.
+    """
 
     name: str
     queue: str
+    needs: Sequence[str]
     priority: int
     max_attempts: int
     timeout: Duration
@@ -36,6 +42,7 @@ class JobOptions(TypedDict, total=False):
     """`task.options(…)` and the same words in `task.enqueue(…)`. `ttl`: how long the ended job is kept."""
 
     queue: str
+    needs: Sequence[str]
     priority: int
     delay: Duration
     run_at: datetime
@@ -52,6 +59,7 @@ class JobOptions(TypedDict, total=False):
     job_id: str
 
 
+LABEL = re.compile(r"[A-Za-z0-9_.-]{1,50}").fullmatch
 JOB_OPTIONS = frozenset(JobOptions.__annotations__)
 _SAME = (
     "queue",
@@ -79,7 +87,7 @@ def definition_of(function: Callable[..., Any], options: TaskOptions) -> Definit
     return Definition(
         name,
         function,
-        queue=options.get("queue", "default"),
+        queue=lane_name(options.get("queue", "default"), _labels(options.get("needs", ()))),
         priority=options.get("priority", 0),
         max_attempts=options.get("max_attempts", attempts),
         timeout_s=seconds(options["timeout"]) if "timeout" in options else None,
@@ -115,6 +123,8 @@ def job_of(definition: Definition, payload: Json, options: JobOptions, job_id: s
     if unknown := options.keys() - JOB_OPTIONS:
         raise InvalidInput(f"no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(JOB_OPTIONS))}")
     more: dict[str, Any] = {name: options[name] for name in _SAME if name in options}  # type: ignore[literal-required]
+    if "needs" in options:
+        more["queue"] = lane_name(more.get("queue", new.queue), _labels(options["needs"]))
     if "delay" in options:
         more["delay_ms"] = milliseconds(options["delay"])
     if "run_at" in options:
@@ -128,6 +138,12 @@ def job_of(definition: Definition, payload: Json, options: JobOptions, job_id: s
     if "idempotency_key" in options:
         more["idempotency"] = Idempotency(options["idempotency_key"], _digest(definition.name, payload))
     return new._replace(**more)
+
+
+def _labels(needs: Sequence[str]) -> Sequence[str]:
+    if isinstance(needs, str) or not all(LABEL(label) for label in needs):
+        raise InvalidInput('needs is a list of labels of letters, digits, "_", "." and "-", such as ["gpu"]')
+    return needs
 
 
 def _ids(jobs: Any) -> tuple[str, ...]:

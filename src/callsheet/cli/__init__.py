@@ -13,9 +13,9 @@ from .failures import told
 
 SECTIONS = {
     "Run it": ("up", "serve", "worker"),
-    "Jobs": ("enqueue", "jobs"),
-    "Talk to a server": ("ask", "watch"),
-    "Look after a store": ("migrate", "doctor", "keys"),
+    "Jobs": ("enqueue", "jobs", "dead-letters"),
+    "Talk to a server": ("ask", "watch", "testkit"),
+    "Look after a store": ("migrate", "doctor", "keys", "workers", "vault", "webhooks"),
 }
 
 
@@ -30,7 +30,7 @@ class Commands(click.Group):
         """Load a command's module."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = import_module(f"{__name__}.{cmd_name}").command
+        command: click.Command = import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

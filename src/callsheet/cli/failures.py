@@ -11,6 +11,7 @@ from callsheet.kernel.errors import CallsheetError, InvalidInput
 from .passwords import without_passwords
 
 WRONG_INPUT = 2
+DRAINED = 3  # of a worker process to its supervisor: a server asked it to end, and it is not to be started again
 
 
 class Told(click.ClickException):

@@ -14,22 +14,41 @@ from typing import TYPE_CHECKING
 import click
 
 from callsheet import __version__
+from callsheet.contracts.control_plane import enrolment, workers
 from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.redis_gateway import routes, streams
+from callsheet.http import attempts, dead_letters, objects, operations, uploads, webhook_endpoints, webhooks
 from callsheet.http.keys import ApiKeys
 from callsheet.http.limits import Limits
 from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.kernel.durations import seconds
+from callsheet.objects import objects_from_url
 
 from .failures import Told, WrongInput
+from .outgoing import Outgoing, rules_of
 from .passwords import without_password
+from .serving import told_of
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
+    from callsheet.objects import Objects
     from callsheet.worker import Worker
 
 log = logging.getLogger("callsheet.cli")
-ROUTERS = (routes.router, streams.router, control_plane.router)
+ROUTERS = (
+    routes.router,
+    streams.router,
+    control_plane.router,
+    enrolment.router,
+    workers.router,
+    attempts.router,
+    dead_letters.router,
+    operations.router,
+    webhooks.router,
+    webhook_endpoints.router,
+    objects.router,
+    uploads.router,
+)
 
 
 @dataclass(frozen=True)
@@ -44,39 +63,55 @@ class Flags:
     queue_depth: int
     rate_limit: int
     streams: int
+    webhooks: str
+    webhook_concurrency: int
+    webhook_http: bool
+    webhook_networks: tuple[str, ...] | None
+    webhook_ports: tuple[str, ...] | None
+    objects_url: str | None
     log_format: str
     log_level: str
     database_url: str
+    redis_url: str | None
 
     def options(self) -> ServerOptions:
         """For the server; raises WrongInput."""
         if self.auth == "off" and not _is_loopback(self.host):
             raise WrongInput(f"--auth off is for this machine alone, and {self.host} is open to others; leave auth on")
+        if self.objects_url:
+            objects_from_url(self.objects_url)  # what is wrong with it is told before anything begins
+        rules_of(self.webhook_networks, self.webhook_ports, http=self.webhook_http)
         limits = Limits(rate=float(self.rate_limit), streams=self.streams, queue_depth=max(0, self.queue_depth))
         ttl_s = max(1, round(seconds(self.job_ttl)))
-        return ServerOptions(self.api_key or "", self.auth == "on", limits, ttl_s, opens=False)
+        return ServerOptions(
+            self.api_key or "", self.auth == "on", limits, ttl_s, opens=False, objects_url=self.objects_url or ""
+        )
 
 
-async def host(engine: Engine, flags: Flags, worker: Worker | None = None) -> None:
-    """Serve until a signal; then the server goes first, and the worker drains."""
-    app = create_app(engine, ROUTERS, flags.options(), version=__version__)
+async def host(engine: Engine, flags: Flags, worker: Worker | None = None, kept: Objects | None = None) -> None:
+    """Serve until a signal; then the server goes first, and the worker drains. `kept` are objects that are open."""
+    outgoing = Outgoing.of(engine, flags)
+    options = flags.options()._replace(objects=kept, parts=(outgoing.endpoints,))
+    app = create_app(engine, ROUTERS, options, version=__version__)
     try:
         sock = listen(flags.host, flags.port)
     except OSError as error:
         raise Told(f"cannot listen at {flags.host}:{flags.port}: {os.strerror(error.errno or 0)}") from error
     server = Server(app, [sock])
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # signals are ours
-    stops = _Stops(server, worker)
+    stops = _Stops(server, worker, outgoing)
     stops.listen()
     _greet(server, engine, flags)
     async with asyncio.TaskGroup() as group:
-        group.create_task(_serve(server, worker))
+        group.create_task(_serve(server, worker, outgoing))
+        group.create_task(outgoing.run())
         if worker is not None:
             group.create_task(worker.run())
 
 
-async def _serve(server: Server, worker: Worker | None) -> None:
+async def _serve(server: Server, worker: Worker | None, outgoing: Outgoing) -> None:
     await server.run_until_stopped()
+    outgoing.stop()
     if worker is not None:
         worker.stop()
     if not server.started:
@@ -86,9 +121,10 @@ async def _serve(server: Server, worker: Worker | None) -> None:
 class _Stops:
     """Signals: the first stops the server and drains the worker, the second hands back what runs."""
 
-    def __init__(self, server: Server, worker: Worker | None) -> None:
+    def __init__(self, server: Server, worker: Worker | None, outgoing: Outgoing) -> None:
         self._server = server
         self._worker = worker
+        self._outgoing = outgoing
         self._count = 0
 
     def listen(self) -> None:
@@ -99,6 +135,7 @@ class _Stops:
         self._count += 1
         log.info("stopping" if self._count == 1 else "stopping at once")
         self._server.should_exit = True
+        self._outgoing.stop()
         if self._worker is not None:
             self._worker.stop(hard=self._count > 1)
 
@@ -126,6 +163,8 @@ def _greet(server: Server, engine: Engine, flags: Flags) -> None:
         engine.store.durability,
         extra={"fields": {"event": "serving", "host": host, "port": port, "store": store}},
     )
+    if engine.transport is not None:
+        log.info("transport %s, messages in %s", *told_of(flags.redis_url, engine.transport))
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""Log lines: one for people or one JSON object for machines. Both without passwords."""
+"""Log lines: one for people or one JSON object for machines. Both without secrets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import IO
 
 import click
+
+from callsheet.vault.redact import redact
 
 from .passwords import without_passwords
 
@@ -33,7 +35,7 @@ class Human(logging.Formatter):
         text = f"{at:%H:%M:%S} {level} {_one_line(record.getMessage())}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
-        return without_passwords(text)
+        return redact(without_passwords(text))
 
 
 class Json(logging.Formatter):
@@ -53,7 +55,7 @@ class Json(logging.Formatter):
             told |= {name: value for name, value in fields.items() if name not in told}
         if record.exc_info:
             told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(_clean(told), ensure_ascii=False, default=str)
+        return json.dumps(_cleaned(told), ensure_ascii=False, default=str)
 
 
 def set_up(format_name: str, level: str, stream: IO[str] | None = None) -> None:
@@ -68,8 +70,15 @@ def set_up(format_name: str, level: str, stream: IO[str] | None = None) -> None:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
-def _clean(told: dict[str, object]) -> dict[str, object]:
-    return {name: without_passwords(value) if isinstance(value, str) else value for name, value in told.items()}
+def _cleaned(value: object) -> object:
+    """The texts in it without secrets: before they are quoted as JSON, so that the line stays JSON."""
+    if isinstance(value, dict):
+        return {str(name): _cleaned(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    if isinstance(value, bool | int | float | None):
+        return value
+    return redact(without_passwords(str(value)))
 
 
 def _one_line(message: str) -> str:

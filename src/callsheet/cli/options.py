@@ -99,6 +99,7 @@ TYPES: dict[Kind, ParamType] = {
     Kind.NAMES: NamesType(),
     Kind.ADDRESS: AddressType(),
     Kind.FOLDER: click.Path(file_okay=False, path_type=Path),
+    Kind.FILE: click.Path(dir_okay=False, path_type=Path),
 }
 
 

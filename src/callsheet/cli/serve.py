@@ -38,7 +38,7 @@ def command(**given: Any) -> None:
 
 
 async def _serve(flags: Flags) -> None:
-    async with opened(flags.database_url, must_exist=False) as engine:
+    async with opened(flags.database_url, must_exist=False, redis_url=flags.redis_url) as engine:
         if flags.auth == "on" and not flags.api_key and not await ApiKeys(engine.store).list():
             log.warning("there is no API key yet, so nobody can get in: callsheet keys create NAME")
         await host(engine, flags)

@@ -21,19 +21,40 @@ from .passwords import without_password
 
 if TYPE_CHECKING:
     from callsheet.app import Callsheet
+    from callsheet.engine.transport import Transport
     from callsheet.worker import Worker
     from callsheet.worker.options import WorkerOptions
+    from callsheet.worker.remote import RemoteWorker
 
     from .worker import Flags
 
 log = logging.getLogger("callsheet.cli")
+TOKENS = ("CALLSHEET_TOKEN", "CALLSHEET_WORKER_TOKEN")
 
 
-def serve(target: str, flags: Flags, place: Place | None) -> None:
-    """Work until stopped. Raises what the app's import and the store's opening raise."""
-    app = load_app(target, database_url=flags.database_url, debug=flags.log_level == "debug")
+def serve(target: str, flags: Flags, place: Place | None) -> bool:
+    """Work until stopped; True when a server asked for it. Raises what the app's import and the opening raise."""
+    debug = flags.log_level == "debug"
+    app = load_app(
+        target, database_url=flags.database_url, redis_url=flags.redis_url, objects_url=flags.objects_url, debug=debug
+    )
+    if flags.url is not None:
+        return _serve_remotely(app, flags, flags.url, place)
     worker = app.worker(**_options(flags))
     run_on_fast_loop(_work(app, worker, flags, place))
+    return False
+
+
+def _serve_remotely(app: Callsheet, flags: Flags, url: str, place: Place | None) -> bool:
+    from callsheet.worker.remote import RemoteOptions  # noqa: PLC0415 - a local worker needs none of it
+
+    for name in TOKENS:
+        os.environ.pop(name, None)  # programs that tasks start have no business with it
+    token = "" if flags.token_file is not None else flags.token or ""
+    remote = RemoteOptions(url, token, flags.token_file, flags.labels or (), flags.claim_wait)
+    worker = app.remote_worker(remote, **_options(flags))
+    run_on_fast_loop(_work_remotely(app, worker, flags, place))
+    return worker.drained
 
 
 def run_on_fast_loop(work: Coroutine[Any, Any, None]) -> None:
@@ -109,6 +130,36 @@ async def _work(app: Callsheet, worker: Worker, flags: Flags, place: Place | Non
         await worker.run(burst=flags.burst)
 
 
+async def _work_remotely(app: Callsheet, worker: RemoteWorker, flags: Flags, place: Place | None) -> None:
+    stops = _Stops(worker)
+    stops.listen()
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            if flags.health is not None:
+                await _serve_health(stack, worker, flags, place)
+            await worker.introduce()
+        except asyncio.CancelledError:
+            return
+        stops.opened()
+        if place is not None:
+            stack.push_async_callback(end, asyncio.create_task(await_death(place, stops.once_more)))
+        _greet_remotely(app, worker)
+        await worker.run(burst=flags.burst)
+
+
+def _greet_remotely(app: Callsheet, worker: RemoteWorker) -> None:
+    tasks, url = len(app.definitions), worker.remote.url
+    fields = {"event": "ready", "url": url, "worker_id": worker.worker_id, "queues": list(worker.queues)}
+    log.info(
+        "callsheet %s: %d tasks, %d slots, jobs from %s",
+        __version__,
+        tasks,
+        worker.options.concurrency,
+        url,
+        extra={"fields": fields},
+    )
+
+
 async def _serve_health(stack: contextlib.AsyncExitStack, worker: Worker, flags: Flags, place: Place | None) -> None:
     from callsheet.worker.health import Health  # noqa: PLC0415 - only who asks for it needs it
 
@@ -122,7 +173,8 @@ async def _serve_health(stack: contextlib.AsyncExitStack, worker: Worker, flags:
 
 
 async def _greet(app: Callsheet, worker: Worker) -> None:
-    url, durability = without_password(app.database_url), (await app.engine()).store.durability
+    engine = await app.engine()
+    url, durability = without_password(app.database_url), engine.store.durability
     tasks = len(app.definitions)
     log.info(
         "callsheet %s: %d tasks, %d slots, store %s (%s)",
@@ -133,3 +185,10 @@ async def _greet(app: Callsheet, worker: Worker) -> None:
         durability,
         extra={"fields": {"event": "ready", "store": url, "durability": durability, "queues": list(worker.queues)}},
     )
+    if engine.transport is not None:
+        log.info("transport %s, messages in %s", *told_of(app.redis_url, engine.transport))
+
+
+def told_of(redis_url: str | None, transport: Transport) -> tuple[str, str]:
+    """The transport for the log: its URL, and how its streams are called."""
+    return without_password(redis_url or ""), transport.wire.stream("{queue}")

@@ -34,14 +34,14 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, *, must_exist: bool = True) -> AsyncIterator[Engine]:
+async def opened(url: str, *, must_exist: bool = True, redis_url: str | None = None) -> AsyncIterator[Engine]:
     """An open engine. A SQLite file that is not there is an error: an empty store would hide a wrong path."""
     check_url(url)
     store = store_from_url(url)
     if must_exist and (path := missing_file(store)) is not None:
         advice = "name the store with --database-url or CALLSHEET_DATABASE_URL; `callsheet migrate` makes a new one"
         raise Told(f"there is no file {path} ({without_password(url)}); {advice}")
-    async with Engine(store) as engine:
+    async with Engine(store, redis_url=redis_url) as engine:
         yield engine
 
 
@@ -50,6 +50,17 @@ def missing_file(store: Store) -> Path | None:
     if not isinstance(store, SqliteStore) or store.target.in_memory or Path(store.target.path).exists():
         return None
     return Path(store.target.path)
+
+
+def beside(database_url: str) -> str:
+    """Where objects are kept unless somebody says it: a folder beside the SQLite file; nowhere for other stores."""
+    store = store_from_url(database_url)
+    if not isinstance(store, SqliteStore):
+        return ""
+    if store.target.in_memory:
+        return "memory:"
+    path = Path(store.target.path).absolute()
+    return path.with_name(f"{path.stem}-objects").as_uri()
 
 
 async def job_ids(engine: Engine, asked: Sequence[str]) -> list[str]:

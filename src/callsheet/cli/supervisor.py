@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from callsheet.store.tasks import end
 
-from .failures import WRONG_INPUT
+from .failures import DRAINED, WRONG_INPUT
 from .parent import Place
 
 log = logging.getLogger("callsheet.supervisor")
@@ -122,12 +122,14 @@ class Supervisor:
     def _is_over(self, index: int, ended: _End) -> bool:
         """True when this place is to stay empty."""
         if self._stops:
-            if ended.code not in (0, -signal.SIGTERM):  # a child may be told before it can listen
+            if ended.code not in (0, DRAINED, -signal.SIGTERM):  # a child may be told before it can listen
                 log.warning("worker process %d %s", index + 1, _how(ended.code))
                 self._worst = self._worst or 1
             return True
         if self._burst and ended.code == 0:
             return not self._reload
+        if ended.code == DRAINED:
+            return True
         if ended.code == WRONG_INPUT and not self._reload:
             self._worst = WRONG_INPUT  # the same for all: another start would change nothing
             if index == 0:  # it is the one that says why, and must not be stopped before it has

@@ -16,6 +16,7 @@ from .hosting import Flags, ensure_key, host
 from .options import settings
 from .passwords import check_url
 from .serving import run_on_fast_loop
+from .stores import beside
 
 
 @click.command(
@@ -40,7 +41,11 @@ def command(target: str | None, concurrency: int, drain: str, **given: Any) -> N
     logs.set_up(flags.log_format, flags.log_level)
     flags.options()
     check_url(flags.database_url)
-    app = load_app(target, database_url=flags.database_url) if target else Callsheet(flags.database_url)
+    if target:
+        app = load_app(target, database_url=flags.database_url, redis_url=flags.redis_url)
+    else:
+        app = Callsheet(flags.database_url, redis_url=flags.redis_url)
+    app.objects_url = flags.objects_url or app.objects_url or beside(app.database_url)
     run_on_fast_loop(_up(app, flags, concurrency, drain))
 
 
@@ -50,4 +55,5 @@ async def _up(app: Callsheet, flags: Flags, concurrency: int, drain: str) -> Non
     async with app:
         engine = await app.engine()
         await ensure_key(engine, flags)
-        await host(engine, flags, app.worker(concurrency=concurrency, drain=drain))
+        kept = await app.objects() if app.objects_url else None
+        await host(engine, flags, app.worker(concurrency=concurrency, drain=drain), kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from callsheet.kernel.errors import InvalidInput
 from callsheet.settings import WORKER
 
 from . import logs
-from .failures import WRONG_INPUT, WrongInput
+from .failures import DRAINED, WRONG_INPUT, WrongInput
 from .options import Address, settings
 from .parent import follow_to_death, take_place
 from .supervisor import Supervisor
@@ -24,7 +24,7 @@ from .supervisor import Supervisor
 
 @dataclass(frozen=True)
 class Flags:
-    """What the flags and the environment say; `database_url` only when a flag says it."""
+    """What the flags and the environment say; the URLs only when a flag says them."""
 
     queues: tuple[str, ...] | None
     concurrency: int
@@ -40,7 +40,14 @@ class Flags:
     health: Address | None
     log_format: str
     log_level: str
+    url: str | None
+    token: str | None = field(repr=False)
+    token_file: Path | None
+    labels: tuple[str, ...] | None
+    claim_wait: str
+    objects_url: str | None
     database_url: str | None
+    redis_url: str | None
 
 
 @click.command(
@@ -52,10 +59,12 @@ Examples:
   callsheet worker shop:app --burst                     # do what there is, then end
   callsheet worker shop:app --reload --log-level debug  # while you write tasks
   CALLSHEET_CONCURRENCY=20 callsheet worker shop:app --log-format json --health :8080
+  callsheet worker shop:app --url https://jobs.example.org --token-file /etc/callsheet/token --labels gpu
 
 The first SIGTERM or Ctrl-C takes no more jobs and waits for the running ones (--drain); the second hands them back at
-once. Exit codes: 0 after a stop, 1 when the store fails at the start, 2 for a wrong flag or an app that cannot be
-imported.""",
+once. With --url the jobs come from a server, over nothing but outbound HTTP, and the app's store is not opened. Exit
+codes: 0 after a stop, 1 when the store fails at the start, 2 for a wrong flag, an app that cannot be imported, or a
+server that does not want this worker.""",
 )
 @click.argument("target", metavar="MODULE[:APP]")
 @settings(WORKER)
@@ -66,8 +75,11 @@ def command(ctx: click.Context, /, target: str, **given: Any) -> None:
     MODULE:APP names a Callsheet in a module that can be imported from the current folder; without :APP the only one
     in the module is taken.
     """
-    if ctx.get_parameter_source("database_url") is not ParameterSource.COMMANDLINE:
-        given["database_url"] = None  # an app that names no store has read the variable itself
+    for url in ("database_url", "redis_url", "objects_url"):
+        if ctx.get_parameter_source(url) is not ParameterSource.COMMANDLINE:
+            given[url] = None  # an app that names no store has read the variable itself
+    if not _is_remote(ctx, given):
+        given["url"] = None
     flags = Flags(**given)
     logs.set_up(flags.log_format, flags.log_level)
     place = take_place(os.environ)
@@ -78,11 +90,25 @@ def command(ctx: click.Context, /, target: str, **given: Any) -> None:
     from .serving import serve  # noqa: PLC0415 - a supervisor needs neither the app nor an engine
 
     try:
-        serve(target, flags, place)
+        drained = serve(target, flags, place)
     except (WrongInput, InvalidInput):
         if place is not None and place.number:
             sys.exit(WRONG_INPUT)  # the first child tells it
         raise
+    if drained and place is not None:
+        sys.exit(DRAINED)
+
+
+def _is_remote(ctx: click.Context, given: dict[str, Any]) -> bool:
+    """Whether jobs come from a server; raises WrongInput for a server and a store at once.
+
+    CALLSHEET_URL alone does not say so: it is there for clients, and a worker would leave its store because of it.
+    """
+    if ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
+        if given["database_url"] is not None:
+            raise WrongInput("--url and --database-url exclude one another: jobs come from a server or from a store")
+        return True
+    return bool(given["url"] and (given["token"] or given["token_file"]) and given["database_url"] is None)
 
 
 def _supervise(flags: Flags) -> int:

@@ -20,6 +20,7 @@ from .errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
+from .live import LiveEvent, LiveState
 from .patience import Patience
 from .records import JobEvent, Receipt, RemoteJob
 from .sync import SyncClient
@@ -33,6 +34,8 @@ __all__ = [
     "InvalidRequest",
     "JobEvent",
     "KeyConflict",
+    "LiveEvent",
+    "LiveState",
     "NoSuchJob",
     "NotFound",
     "Patience",

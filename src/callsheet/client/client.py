@@ -15,6 +15,7 @@ from callsheet.kernel.errors import InvalidInput, JobCanceled, JobFailed, Result
 
 from .chat import TOKEN, Messages, answer, question, token
 from .errors import Conflict, UnexpectedAnswer
+from .live import LiveEvent, follow_live
 from .patience import Patience, Pauses
 from .places import ManyJobs, OneJob, job_path
 from .records import JobEvent, Receipt, RemoteJob
@@ -124,6 +125,10 @@ class Client:
         of each open job that moved meanwhile; of those that ended meanwhile the server does not tell.
         """
         return follow(self._transport, ManyJobs(job_ids))
+
+    def live(self, job_id: str, last_event_id: str = "") -> AsyncGenerator[LiveEvent]:
+        """A live job's events in the words of contract 004; `LiveState` holds what they come to."""
+        return follow_live(self._transport, job_id, last_event_id=last_event_id)
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - limits the wait only
         """A job's result, once it has one; raises JobFailed, JobCanceled, or ResultTimeout while the job goes on."""

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel import commands, intake
 from callsheet.kernel.apply import applied
-from callsheet.kernel.errors import JobNotFound, StaleClaim
+from callsheet.kernel.errors import JobNotFound, StaleClaim, StoreError
 from callsheet.kernel.job import Job, NewJob, Outcome, Status
 from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
 from callsheet.store import store_from_url
+from callsheet.store.hints import together
 from callsheet.store.protocol import Settled
 
+from .lanes import Lanes, lane_name
 from .telemetry import ended, fact, verb
 from .watch import Watch, Watcher
 
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.job import Claim, Event
     from callsheet.kernel.settlement import Settlement
-    from callsheet.store.protocol import Backlog, Beat, ClaimRequest, Enqueued, JobPage, JobQuery, Store
+    from callsheet.store.protocol import Backlog, Beat, ClaimRequest, Enqueued, Hint, JobPage, JobQuery, Store
+
+    from .transport import Transport
 
 SUCCEEDED, APPLIED = Status.SUCCEEDED, Settled.APPLIED  # asked for every settlement, and slow to look up
 RACES = 20  # how often a command from outside may find the job changed under it before it gives up
@@ -32,24 +36,46 @@ RACES = 20  # how often a command from outside may find the job changed under it
 class Engine:
     """The verbs of a store, for workers and surfaces. `async with Engine(store)` opens and closes it."""
 
-    def __init__(self, store: Store, *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES,
+        fair_queues: Sequence[str] = (),
+        redis_url: str | None = None,
+    ) -> None:
+        """In `fair_queues` every tenant has a lane of its own, and they are served in turn.
+
+        `redis_url` puts Redis Streams beside a SQL store; one that is a Redis itself needs none.
+        """
         self.store = store
+        self.lanes = Lanes(self.backlog)
+        self.transport: Transport | None = None
+        self._redis_url = redis_url
+        self._fair = frozenset(fair_queues)
         self._payload_limit_bytes = payload_limit_bytes
         self._watch = Watch(store)
 
     @classmethod
-    def from_url(cls, url: str, *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> Self:
+    def from_url(
+        cls, url: str, *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES, redis_url: str | None = None
+    ) -> Self:
         """An engine on the store of a URL, not yet open."""
-        return cls(store_from_url(url), payload_limit_bytes=payload_limit_bytes)
+        return cls(store_from_url(url), payload_limit_bytes=payload_limit_bytes, redis_url=redis_url)
 
     async def __aenter__(self) -> Self:
+        transport = _transport(self.store, self._redis_url) if self._redis_url and not self.store.streams else None
         await self.store.open()
+        if transport is not None:
+            self.transport = await transport.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._watch.stop()
+        if self.transport is not None:
+            await self.transport.stop()
         await self.store.close()
 
     async def enqueue(
@@ -58,12 +84,25 @@ class Engine:
         """Create jobs, all or none; raises InvalidJob and its kin before anything is written."""
         with verb("enqueue", len(batch)):
             intake.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
-            return await self.store.enqueue(batch, depth_limit=depth_limit, now=now)
+            if self._fair:
+                batch = [self._in_lane(new) for new in batch]
+                self.lanes.heard(new.queue for new in batch)
+            answers = await self.store.enqueue(batch, depth_limit=depth_limit, now=now)
+        if self.transport is not None:
+            self.transport.enqueued(batch, answers)
+        return answers
+
+    def _in_lane(self, new: NewJob) -> NewJob:
+        fair = new.queue in self._fair and new.requester_id
+        return new._replace(queue=lane_name(new.queue, tenant=new.requester_id)) if fair else new
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
         """Take jobs for a worker."""
         with verb("claim", request.limit):
-            return await self.store.claim(request, now=now)
+            jobs = await self.store.claim(request, now=now)
+        if self.transport is not None:
+            self.transport.claimed(request, jobs)
+        return jobs
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """Extend leases; the answers say which are lost and which are to be cancelled."""
@@ -74,6 +113,8 @@ class Engine:
         """Apply moves; a stale one changes nothing and says so."""
         with verb("settle", len(settlements)):
             answers = await self.store.settle(settlements, now=now)
+        if self.transport is not None:
+            self.transport.settled(settlements, answers)
         moved = [
             s for s, answer in zip(settlements, answers, strict=True) if s.status is not SUCCEEDED and answer is APPLIED
         ]
@@ -96,8 +137,16 @@ class Engine:
     async def cancel(
         self, job_id: str, reason: str = "", *, requester_id: str | None = None, now: int | None = None
     ) -> Job:
-        """Ask for the end of a job: at once when it waits, else by a flag that its worker sees."""
-        return await self._command(job_id, lambda job: commands.request_cancel(job, reason), requester_id, now)
+        """Ask for the end of a job: at once when it waits or its worker is silent, else by a flag that the worker sees."""
+        at = await self.store.now() if now is None else now
+
+        def decide(job: Job) -> Settlement:
+            if job.lease_expires_at is None or job.heartbeat_at is None:  # a foreign worker's
+                return commands.request_cancel(job, reason)
+            silent_ms = (job.lease_expires_at - job.heartbeat_at) * 2 // 3  # two beats
+            return commands.request_cancel(job, reason, now=at, silent_after_ms=silent_ms)
+
+        return await self._command(job_id, decide, requester_id, now)
 
     async def requeue(self, job_id: str, *, requester_id: str | None = None, now: int | None = None) -> Job:
         """Bring an ended job back by hand, where its contract allows that."""
@@ -128,6 +177,12 @@ class Engine:
         async for event in self._watch.events(job_id, min(after, job.event_seq)):
             yield event
 
+    def hints(self) -> AsyncIterator[Hint]:
+        """Wake-ups; may be lost, doubled or late."""
+        if self.transport is None:
+            return self.store.hints()
+        return together(self.store.hints(), self.transport.hints())
+
     def follow(self, after: Mapping[str, int], *, open_ended: bool = False) -> Watcher:
         """A watcher of many jobs, each after a `seq`; whether they exist is not asked. Close it."""
         return self._watch.follow(after, open_ended=open_ended)
@@ -140,6 +195,8 @@ class Engine:
             settlements = [commands.cancel(job, job.cancel_reason or "") for job in wanted]
             answers = await self.store.settle(settlements, now=now)
             ended(Status.CANCELED, answers.count(Settled.APPLIED))
+        if self.transport is not None and job_ids:
+            self.transport.requeued(job for job in jobs if job not in wanted)
 
     async def _command(
         self,
@@ -156,6 +213,15 @@ class Engine:
                 return await self.get(job_id)
             await asyncio.sleep(0.001 * race)
         raise StaleClaim(f"job {job_id} changed {RACES} times while it was being changed; try again")
+
+
+def _transport(store: Store, redis_url: str) -> Transport:
+    try:
+        from .transport import Transport  # noqa: PLC0415 - its driver is an extra
+    except ModuleNotFoundError as error:
+        advice = "pip install 'callsheet[redis]', or leave CALLSHEET_REDIS_URL empty"
+        raise StoreError(f"the driver for Redis is missing ({error.name}): {advice}") from error
+    return Transport(store, redis_url)
 
 
 def _count(moved: Sequence[Settlement]) -> None:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from .keys import Principal
 from .problems import Problem
 from .site import Site, site_of
+from .workers import WORKER_HEAD
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="callsheet"'}
 SCHEMES = {
@@ -44,6 +45,8 @@ async def authenticate(site: Site, text: str) -> Principal:
     """Whose key this is; raises Problem `unauthorized`."""
     if site.keys is None:
         return NOBODY
+    if text.startswith(WORKER_HEAD):
+        return await site.workers.principal(text)
     who = await site.keys.principal(text) if text else None
     if who is None:
         told = "this key is not known, or not any more" if text else "send an API key: Authorization: Bearer KEY"

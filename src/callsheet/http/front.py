@@ -25,6 +25,8 @@ ALWAYS = [
 ]
 DRAIN_BYTES = 8 * 1024 * 1024
 DRAIN_S = 1.0
+STREAMED = "/objects/"  # bodies of this route go to the disk as they come, and its signed URLs say how large they are
+STREAMED_BYTES = 5 * 1024**4  # as much as an S3 takes
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -40,7 +42,8 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send, self._body_bytes)
+        streamed = scope["method"] == "PUT" and scope["path"].startswith(STREAMED)
+        exchange = _Exchange(scope, receive, send, STREAMED_BYTES if streamed else self._body_bytes)
         try:
             problem = exchange.refusal()
             if problem is not None:

@@ -34,12 +34,19 @@ NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
 
 class Principal(NamedTuple):
-    """Who asks. `requester_id` is the tenant; an admin may look at all of them."""
+    """Who asks. `requester_id` is the tenant; an admin may look at all of them.
+
+    `worker_id` is an enrolled worker's, with the queues and tenants that it may work for; None of these is all.
+    """
 
     key_id: str
     requester_id: str
     scopes: frozenset[str]
     rate: float | None = None
+    worker_id: str | None = None
+    queues: frozenset[str] | None = None
+    tenants: frozenset[str] | None = None
+    draining: bool = False
 
     @property
     def admin(self) -> bool:
@@ -74,7 +81,7 @@ class ApiKeys:
 
     def __init__(self, store: Store, *, bootstrap: str = "", pepper: str | None = None) -> None:
         self._store = store
-        self._pepper = (os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper).encode()
+        self._pepper = os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper
         self._known: dict[str, tuple[float, Principal | None]] = {}
         self._bootstrap = self._hash(bootstrap) if bootstrap else ""
 
@@ -95,7 +102,7 @@ class ApiKeys:
         now = await self._store.now()
         text = new_key()
         expires_at = None if ttl_s is None else now + round(ttl_s * 1000)
-        key = ApiKey(_found_by(text), name, requester_id, tuple(scopes), now, expires_at, None, rate)
+        key = ApiKey(found_by(text), name, requester_id, tuple(scopes), now, expires_at, None, rate)
         body = {**key._asdict(), "hash": self._hash(text)}
         await self._store.put_document(Document(KIND, key.key_id, json.dumps(body), 0))
         return text, key
@@ -140,7 +147,7 @@ class ApiKeys:
     async def _look_up(self, text: str, digest: str) -> Principal | None:
         if not is_well_formed(text):
             return None
-        documents = await self._store.documents(KIND, _found_by(text))
+        documents = await self._store.documents(KIND, found_by(text))
         body = json.loads(documents[0].body) if documents else {"hash": NOBODY}
         same = hmac.compare_digest(digest, body["hash"])
         if not same or not documents:
@@ -151,21 +158,26 @@ class ApiKeys:
         return Principal(key.key_id, key.requester_id, frozenset(key.scopes), key.rate)
 
     def _hash(self, text: str) -> str:
-        return hmac.new(b"callsheet-key\0" + self._pepper, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+        return keyed_hash(text, self._pepper)
 
 
-def new_key() -> str:
-    """The text of a fresh key."""
-    body = HEAD + "".join(secrets.choice(LETTERS) for _ in range(FIND + SECRET))
+def new_key(head: str = HEAD, letters: str = "") -> str:
+    """The text of a fresh key; `letters` are those that it is found by, fresh unless given."""
+    body = head + (letters or new_letters(FIND)) + new_letters(SECRET)
     return body + _sum(body)
 
 
-def is_well_formed(text: str) -> bool:
+def new_letters(count: int) -> str:
+    """So many random letters and digits."""
+    return "".join(secrets.choice(LETTERS) for _ in range(count))
+
+
+def is_well_formed(text: str, head: str = HEAD) -> bool:
     """Whether this can be a key of ours at all; the store is not asked about anything else."""
     return (
-        len(text) == len(HEAD) + FIND + SECRET + SUM
+        len(text) == len(head) + FIND + SECRET + SUM
         and text.isascii()
-        and text.startswith(HEAD)
+        and text.startswith(head)
         and text[-SUM:] == _sum(text[:-SUM])
     )
 
@@ -178,8 +190,15 @@ def _sum(text: str) -> str:
     return found
 
 
-def _found_by(text: str) -> str:
-    return text[len(HEAD) : len(HEAD) + FIND]
+def found_by(text: str, head: str = HEAD) -> str:
+    """The letters by which the store finds a key."""
+    return text[len(head) : len(head) + FIND]
+
+
+def keyed_hash(text: str, pepper: str | None = None) -> str:
+    """What the store holds of a secret. The pepper is the environment's: a copy of the store alone proves nothing."""
+    secret = (os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper).encode()
+    return hmac.new(b"callsheet-key\0" + secret, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 def _read(body: dict[str, object]) -> ApiKey:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.errors import CallsheetError, StoreError
 from callsheet.kernel.intake import IS_UUID
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ STATUSES: dict[str, int] = {
     "illegal_move": 409,
     "stale_claim": 409,
     "lease_lost": 409,
+    "log_incomplete": 409,
+    "not_resumable": 409,
+    "artifact_missing": 409,
     "duplicate_job": 409,
     "queue_full": 429,
     "idempotency_conflict": 409,
@@ -52,21 +55,47 @@ STATUSES: dict[str, int] = {
     "store_error": 503,
     "schema_mismatch": 503,
     "store_unavailable": 503,
+    "objects_error": 502,
+    "invalid_key": 422,
+    "key_conflict": 409,
+    "unknown_objects": 500,
+    "object_not_found": 404,
+    "object_exists": 409,
+    "object_changed": 412,
+    "object_too_large": 413,
+    "upload_not_found": 404,
+    "upload_incomplete": 409,
+    "upload_busy": 409,
+    "link_refused": 403,
+    "link_expired": 403,
+    "objects_forbidden": 502,
+    "credentials_expired": 502,
+    "objects_unavailable": 503,
+    "no_keyring": 503,
+    "key_service_unavailable": 503,
+    "invalid_target": 422,
+    "endpoint_not_found": 404,
+    "too_many_endpoints": 409,
+    "delivery_not_found": 404,
     # what only HTTP knows
     "bad_request": 400,
     "unauthorized": 401,
+    "worker_revoked": 401,
     "forbidden": 403,
     "not_found": 404,
     "method_not_allowed": 405,
     "not_acceptable": 406,
     "body_too_large": 413,
     "unsupported_media_type": 415,
+    "range_not_satisfiable": 416,
     "unsupported_encoding": 415,
     "validation_failed": 422,
+    "upgrade_required": 426,
     "too_many_requests": 429,
     "too_many_streams": 429,
     "internal": 500,
     "shutting_down": 503,
+    "webhooks_off": 503,
 }
 _OF_STATUS = {
     400: "bad_request",
@@ -123,7 +152,7 @@ def of_error(error: CallsheetError) -> Problem:
     """The problem that one of our own errors is; trouble with the store says when to come back."""
     status = STATUSES.get(error.code, 500)
     headers = {"Retry-After": "2"} if status in (429, 503) else {}
-    detail = "the store cannot be reached now; try again" if status == 503 else str(error)  # noqa: PLR2004 - as the table says
+    detail = "the store cannot be reached now; try again" if isinstance(error, StoreError) else str(error)
     return Problem(error.code if error.code in STATUSES else "error", detail, headers=headers)
 
 

@@ -13,6 +13,8 @@ from fastapi import APIRouter, FastAPI
 
 from callsheet.engine import Engine, telemetry
 from callsheet.engine.housekeeping import Housekeeping
+from callsheet.engine.operations import Operations
+from callsheet.objects import Objects, open_objects
 
 from . import auth, health, problems
 from .front import Front
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 log = logging.getLogger("callsheet.http")
-OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+# These ask for no key.
+OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/internal/worker/enroll", "/objects/{key}"})
 SHUTDOWN_S = 2
 DEAD_PEER_MS = 20_000
 BACKLOG = 2_048
@@ -35,7 +38,8 @@ JOB_TTL_S = 24 * 3600
 class ServerOptions(NamedTuple):
     """How a server is set up. `auth` off lets everybody in as an admin: for this machine alone.
 
-    `opens` False: the engine is open already, and its owner closes it.
+    `opens` False: the engine is open already, and its owner closes it. `objects` are open
+    already, too; without them and an `objects_url` none are kept. `parts` are kept for the routes, by their types.
     """
 
     api_key: str = ""
@@ -45,6 +49,9 @@ class ServerOptions(NamedTuple):
     migrate: bool = False
     housekeeping: bool = True
     opens: bool = True
+    objects_url: str = ""
+    objects: Objects | None = None
+    parts: tuple[Any, ...] = ()
 
 
 def create_app(
@@ -64,6 +71,12 @@ def create_app(
                 await stack.enter_async_context(Housekeeping(engine))
             keys = ApiKeys(engine.store, bootstrap=chosen.api_key) if chosen.auth else None
             app.state.site = site = Site(engine, keys, chosen.limits, chosen.job_ttl_s)
+            site.parts |= {type(part): part for part in chosen.parts}
+            site.objects = chosen.objects
+            if site.objects is None and chosen.objects_url:
+                site.objects = await stack.enter_async_context(await open_objects(chosen.objects_url, engine.store))
+            if chosen.housekeeping:
+                site.parts[Operations] = await stack.enter_async_context(Operations(engine))
             stack.callback(telemetry.observe(site.depths.sources))
             stack.callback(site.depths.close)
             yield

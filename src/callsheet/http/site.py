@@ -10,11 +10,13 @@ from callsheet.engine.depths import Depths
 
 from .intake import Intake
 from .limits import Limits, Rates, Streams
+from .workers import Workers
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from callsheet.engine import Engine
+    from callsheet.objects import Objects
 
     from .keys import ApiKeys
     from .sse import EventStream
@@ -26,6 +28,8 @@ class Site:
     def __init__(self, engine: Engine, keys: ApiKeys | None, limits: Limits, job_ttl_s: int) -> None:
         self.engine = engine
         self.keys = keys
+        self.workers = Workers(engine.store)
+        self.objects: Objects | None = None
         self.limits = limits
         self.job_ttl_s = job_ttl_s
         self.rates = Rates(limits.rate)

@@ -111,6 +111,7 @@ class EventStream(Response):
         self._site, self._who, self._first, self._watcher, self._ident = site, who, first, watcher, ident
         self.beside: Coroutine[Any, Any, None] | None = None  # what runs while the stream is open
         self._encode = frame_of if ident is None else self._with_cursor
+        self.ping_s = PING_S
 
     def end(self) -> None:
         """Let the client go; it will come back."""
@@ -121,7 +122,7 @@ class EventStream(Response):
         helpers = [asyncio.create_task(self._until_gone(receive))]
         if self.beside is not None:
             helpers.append(asyncio.create_task(self.beside))
-        watchdog = _Watchdog(self._watcher)
+        watchdog = _Watchdog(self._watcher, self.ping_s)
         whole = False
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
@@ -157,7 +158,15 @@ class EventStream(Response):
             events = await self._watcher.take()
             if not events and self._watcher.ended:
                 return
-            await watchdog.write(send, b"".join(map(self._encode, events)) or PING)
+            await watchdog.write(send, await self.frames(events) or self.ping())
+
+    async def frames(self, events: list[Event]) -> bytes:
+        """What is written for these events; none are given when the reader was only poked."""
+        return b"".join(map(self._encode, events))
+
+    def ping(self) -> bytes:
+        """A comment that says that we are there."""
+        return PING
 
     def _with_cursor(self, event: Event) -> bytes:
         assert self._ident is not None  # noqa: S101 - else frame_of encodes
@@ -183,10 +192,10 @@ class _Watchdog:
     stream when a write takes too long.
     """
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: Watcher, ping_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._watcher = watcher
+        self._watcher, self._ping_s = watcher, ping_s
         self._since, self._writing = self._loop.time(), False
         self.leave_at = self._since + random.uniform(*ROTATE_S)  # noqa: S311 - jitter
         self.bit = False
@@ -210,7 +219,8 @@ class _Watchdog:
             self.bit = True
             self._task.cancel()
             return
-        if not self._writing and (now - self._since >= PING_S or now >= self.leave_at):
+        if not self._writing and (now - self._since >= self._ping_s or now >= self.leave_at):
             self._watcher.poke()
-        wait_s = max(0.001, min(PING_S / 2, WRITE_S / 2, self.leave_at - now if now < self.leave_at else PING_S))
+        leave_s = self.leave_at - now if now < self.leave_at else self._ping_s
+        wait_s = max(0.001, min(self._ping_s / 2, WRITE_S / 2, leave_s))
         self._timer = self._loop.call_later(wait_s, self._look)

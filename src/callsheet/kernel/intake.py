@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .contracts import lifecycle_of
 from .errors import DependencyCycle, DuplicateJob, InvalidJob
-from .job import NewEvent, NewJob, OnDependencyFailure, Status
+from .job import Envelope, NewEvent, NewJob, OnDependencyFailure, Status
 from .lifecycle import MAX_NAME
 from .retry import read_policy
 from .settlement import Settlement
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_PRIORITY = 32_767
 MAX_TTL_S = 10 * 366 * 86_400
+MAX_CREDENTIALS = 64 * 1024  # characters of base64
+IS_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}").fullmatch
 IS_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
@@ -58,10 +60,25 @@ def check(new: NewJob) -> None:
             and not lifecycle.allows(lifecycle.word(Status.QUEUED), lifecycle.word(Status.CANCELED)),
             "this contract cannot cancel a queued job; use on_dependency_failure='run' with depends_on",
         ),
+        (
+            new.credentials is not None and not _fits(new.credentials),
+            f"credentials must be an envelope of the vault, version 1, of at most {MAX_CREDENTIALS} characters",
+        ),
     ]
     for wrong, why in faults:
         if wrong:
             raise InvalidJob(f"job {new.job_id}: {why}")
+
+
+def _fits(envelope: Envelope) -> bool:
+    texts = (envelope.storage_creds_encrypted, envelope.storage_creds_dek_wrapped)
+    kek_id = envelope.storage_creds_kek_id
+    return (
+        envelope.credential_version == 1
+        and all(len(text) <= MAX_CREDENTIALS and IS_BASE64(text) for text in texts)
+        and 0 < len(kek_id) <= MAX_NAME
+        and kek_id.isprintable()
+    )
 
 
 def _short_and_printable(new: NewJob) -> bool:

@@ -5,6 +5,7 @@ Times are integers, milliseconds since the epoch, always from the store's clock.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -27,6 +28,10 @@ class Status(StrEnum):
     def terminal(self) -> bool:
         """True when only an operator can bring the job back."""
         return self not in (Status.QUEUED, Status.RUNNING)
+
+
+FORGETTING = frozenset({Status.SUCCEEDED, Status.CANCELED})
+"""Ends with which a job's credentials go at once. A failed job keeps them for an operator's retry, until it is pruned."""
 
 
 class Held(StrEnum):
@@ -72,6 +77,27 @@ class Idempotency(NamedTuple):
     ttl_s: int = 72 * 3600
 
 
+class Envelope(NamedTuple):
+    """Encrypted credentials, never plain ones. The texts are base64; the names are the contract's columns.
+
+    `credential_version` is 1 with a new job and rises by one each time its requester replaces them.
+    """
+
+    credential_version: int
+    storage_creds_encrypted: str
+    storage_creds_dek_wrapped: str
+    storage_creds_kek_id: str
+    storage_creds_encryption_version: int
+
+
+class Credentials(NamedTuple):
+    """The credentials of one job, as a store keeps them beside it."""
+
+    job_id: str
+    requester_id: str
+    envelope: Envelope
+
+
 class NewJob(NamedTuple):
     """What a caller asks for; the store adds times and counters."""
 
@@ -94,6 +120,7 @@ class NewJob(NamedTuple):
     idempotency: Idempotency | None = None
     ttl_s: int | None = None
     correlation_id: str = ""
+    credentials: Envelope | None = None
 
 
 class Job(NamedTuple):
@@ -204,6 +231,12 @@ class NewOutboxEvent(NamedTuple):
     endpoint: str
     body: str
 
+    @property
+    def destination(self) -> str:
+        """Who shares a fate with it: the endpoint itself, or scheme, host and port where it is a URL."""
+        scheme, mark, rest = self.endpoint.partition("://")
+        return f"{scheme}{mark}{re.split('[/?#]', rest, maxsplit=1)[0]}".lower() if mark else self.endpoint
+
 
 class OutboxEvent(NamedTuple):
     """A durable callback; the body's bytes are frozen when it is created."""
@@ -223,3 +256,4 @@ class OutboxEvent(NamedTuple):
     created_at: int
     ended_at: int | None
     error: Json | None
+    destination: str = ""

@@ -114,7 +114,8 @@ CORTANA = RetryPolicy(
     fatal=frozenset({"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}),
 )
 
-OUTBOX = RetryPolicy(max_attempts=12, backoff=Backoff(base_ms=5_000, cap_ms=86_400_000, low=0.0, high=1.0))
+# 5 s, 10 s … 24 h with full jitter: nineteen waits of together 71 hours on average
+OUTBOX = RetryPolicy(max_attempts=20, backoff=Backoff(base_ms=5_000, cap_ms=86_400_000, low=0.0, high=1.0))
 
 POLICIES = {"default": DEFAULT, "euterpe": EUTERPE, "cortana": CORTANA, "outbox": OUTBOX}
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from .protocol import Hint
+from .tasks import end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,3 +66,25 @@ def merged(a: Hint, b: Hint) -> Hint:
     if len(queues) > MAX_NAMES:
         return Hint()
     return Hint(queues, ANY_JOB if len(jobs) > MAX_NAMES or "*" in jobs else jobs)
+
+
+async def together(*sources: AsyncIterator[Hint]) -> AsyncIterator[Hint]:
+    """Hints of several sources; what one of them raises is raised here."""
+    hints = Hints()
+
+    async def pass_on(source: AsyncIterator[Hint]) -> None:
+        try:
+            async for hint in source:
+                hints.send(hint)
+        finally:
+            hints.send(Hint())  # so that its end is seen
+
+    tasks = [asyncio.create_task(pass_on(source)) for source in sources]
+    try:
+        async for hint in hints.receive():
+            for task in tasks:
+                if task.done():
+                    task.result()
+            yield hint
+    finally:
+        await end(*tasks)

@@ -14,7 +14,7 @@ from callsheet.kernel.job import Json, Status
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from callsheet.kernel.job import Attempt, Claim, Delivery, Event, Job, NewJob, OutboxEvent
+    from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Event, Job, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
 
 
@@ -64,6 +64,11 @@ class JobQuery(NamedTuple):
     limit: int = 50
     cursor: str | None = None
 
+    @property
+    def ended_badly(self) -> bool:
+        """Whether it is about failed jobs and dead letters alone, of which stores have a list of their own."""
+        return bool(self.statuses) and set(self.statuses) <= {Status.FAILED, Status.DEAD_LETTER}
+
 
 class Backlog(NamedTuple):
     """What a queue has before it: jobs that could be claimed now, jobs held back, and jobs that run.
@@ -76,6 +81,21 @@ class Backlog(NamedTuple):
     held: int = 0
     running: int = 0
     oldest_ms: int | None = None
+
+
+class InLine(NamedTuple):
+    """A job that a claim could take now, with the `claim_version` of its last claim; 0 when it had none."""
+
+    job_id: str
+    queue: str
+    claim_version: int
+
+
+class LinePage(NamedTuple):
+    """A part of the line and the cursor of the next, None at the end."""
+
+    jobs: list[InLine]
+    cursor: str | None
 
 
 class JobPage(NamedTuple):
@@ -103,6 +123,51 @@ class Document(NamedTuple):
     version: int
 
 
+class Room(NamedTuple):
+    """How many more events of one destination a claim may take; 0 leaves it out."""
+
+    requester_id: str
+    destination: str
+    room: int
+
+
+class Sharing(NamedTuple):
+    """How an outbox claim is shared out: `each` of a destination unless it is among `rooms`; nothing `without`.
+
+    `without` are requesters. As it stands everything may go to one destination.
+    """
+
+    each: int = 1_000_000
+    rooms: tuple[Room, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+class OutboxFilter(NamedTuple):
+    """Which outbox events are looked for beside job and status. `requester_id` None is for operators only.
+
+    `after` is an event's id: those that come after it. `newest_first` turns the order, and the meaning of `after`.
+    """
+
+    requester_id: str | None = None
+    endpoint: str | None = None
+    event_id: str | None = None
+    created_from: int | None = None
+    created_to: int | None = None
+    after: str | None = None
+    newest_first: bool = False
+
+
+OPEN_HANDED = Sharing()
+ANY_EVENT = OutboxFilter()
+
+
+class Replay(NamedTuple):
+    """An ended outbox event that is to be delivered once more, not before so long from now."""
+
+    event_id: str
+    delay_ms: int = 0
+
+
 class Hint(NamedTuple):
     """A lossy wake-up: something may have changed. Empty sets mean anything; `*` among the jobs means any job."""
 
@@ -117,6 +182,8 @@ class Store(Protocol):
     """One line for the log: what an acknowledged write has survived."""
     batch: int
     """So many jobs to claim or to settle at once; more gain nothing."""
+    streams: bool
+    """True where the line of jobs is a Redis stream already, so that no other is put beside it."""
 
     async def open(self) -> Self:
         """Connect and check the schema version; raises SchemaMismatch or StoreUnavailable."""
@@ -180,6 +247,17 @@ class Store(Protocol):
         """Running jobs whose lease is over, longest first. S17: only `lease_expires_at` decides."""
         ...
 
+    async def held_by(self, worker_id: str, limit: int) -> list[Job]:
+        """Running jobs that a worker has claimed. S30: one whose lease ran out is listed until it is reaped."""
+        ...
+
+    async def in_line(self, limit: int, *, cursor: str | None = None) -> LinePage:
+        """Jobs in line, by queue and in the order of claims, without their payloads; reads no other jobs.
+
+        S31: a job that is in line during a whole walk is listed once; one that is held, runs or has ended is not.
+        """
+        ...
+
     async def broken(self, limit: int) -> list[Job]:
         """Queued jobs that wait for one that did not succeed. S18: each is listed until it is settled."""
         ...
@@ -192,6 +270,13 @@ class Store(Protocol):
         """Delete ended jobs with all that hangs on them, expired keys and delivered outbox rows; how many jobs.
 
         S19: only jobs that ended before `ended_before`, or ended longer ago than their own `ttl_s`.
+        """
+        ...
+
+    async def delete(self, claims: Sequence[Claim]) -> int:
+        """Delete ended jobs with all that hangs on them, callbacks that are not yet delivered aside; how many.
+
+        S32: a job that has not ended, or was claimed again since it was read, stays as it is.
         """
         ...
 
@@ -235,9 +320,15 @@ class Store(Protocol):
         ...
 
     async def outbox_claim(
-        self, worker_id: str, *, limit: int, lease_ms: int, now: int | None = None
+        self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
     ) -> list[OutboxEvent]:
-        """Take due outbox events, expired leases included. S22: the same ownership protocol as jobs."""
+        """Take due outbox events, expired leases included.
+
+        S22: the same ownership protocol as jobs.
+        S33: of each destination of a requester no more than its share, the oldest; of what is left by that the oldest
+            of all. A destination's backlog costs the claim no more than one event does. Expired leases come first,
+            and only a room of 0, or a requester left out, keeps them back.
+        """
         ...
 
     async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
@@ -249,9 +340,21 @@ class Store(Protocol):
         ...
 
     async def outbox_find(
-        self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50
+        self,
+        *,
+        job_id: str | None = None,
+        status: Delivery | None = None,
+        limit: int = 50,
+        where: OutboxFilter = ANY_EVENT,
     ) -> list[OutboxEvent]:
-        """Outbox events for inspection, oldest first."""
+        """Outbox events for inspection, oldest first unless asked. S34: only the requester's own."""
+        ...
+
+    async def outbox_replay(self, replays: Sequence[Replay], *, now: int | None = None) -> list[bool]:
+        """Bring ended outbox events back, with their attempts from 0; which were.
+
+        S35: only one that has ended comes back: doing it twice is doing it once. Id and body stay.
+        """
         ...
 
     async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
@@ -264,6 +367,30 @@ class Store(Protocol):
 
     async def paused(self) -> frozenset[str]:
         """The queues that are paused."""
+        ...
+
+    async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
+        """The encrypted credentials of jobs, in the order asked; no other verb answers with them.
+
+        S27: they are written with their job, in the same transaction, or neither is. They go in the write that ends
+            it as succeeded or canceled, else when it is pruned.
+        """
+        ...
+
+    async def replace_credentials(self, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
+        """Put the second of each pair where the first still is as it was read; which were replaced.
+
+        S28: of two writers one wins (version and wrapped key are compared), the other changes nothing; what is gone
+            does not come back.
+        """
+        ...
+
+    async def credentials_under(self, kek_id: str, *, after: str = "", limit: int = 100) -> list[Credentials]:
+        """Credentials whose key is wrapped by this KEK. S29: in order of job id, after one, so that a walk ends."""
+        ...
+
+    async def credential_keks(self) -> dict[str, int]:
+        """How many credentials each KEK wraps; one that wraps none is left out."""
         ...
 
     async def put_document(self, document: Document) -> Document:

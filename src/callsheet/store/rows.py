@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.job import (
     Attempt,
+    Credentials,
     Delivery,
+    Envelope,
     Held,
     Job,
     OnDependencyFailure,
@@ -14,6 +17,8 @@ from callsheet.kernel.job import (
     Outcome,
     Status,
 )
+
+from .protocol import InLine, LinePage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,3 +64,20 @@ def running_attempt(job: Job) -> Attempt:
 def outbox_event_of(row: Sequence[Any]) -> OutboxEvent:
     """The outbox event in a row of `SELECT *` (its own `seq` first)."""
     return OutboxEvent._make((*row[1:6], Delivery(row[6]), *row[7:]))
+
+
+def credentials_of(row: Sequence[Any]) -> Credentials:
+    """The credentials in a row of `job_credentials`."""
+    return Credentials(row[0], row[1], Envelope._make(row[2:]))
+
+
+def line_page(rows: Sequence[Sequence[Any]], limit: int) -> LinePage:
+    """A part of the line, of rows that end with a job's priority and its place behind others of that priority."""
+    jobs = [InLine(*row[:3]) for row in rows]
+    return LinePage(jobs, json.dumps([rows[-1][1], *rows[-1][3:]]) if len(rows) == limit else None)
+
+
+def line_place(cursor: str | None) -> tuple[Any, Any, Any]:
+    """Queue, priority and place of the last job that was seen; before the first one there is no queue."""
+    queue, priority, place = json.loads(cursor) if cursor is not None else ("", 0, 0)
+    return queue, priority, place

@@ -24,7 +24,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
-from callsheet.engine import Engine
 from callsheet.kernel import errors
 from callsheet.kernel.apply import applied
 from callsheet.kernel.errors import StaleClaim
@@ -36,6 +35,7 @@ from . import signals
 from .children import Children
 from .context import Context
 from .definition import Definition
+from .plane import Plane
 from .run import Run, Sends, Written
 from .signals import Fatal
 from .steps import Step
@@ -247,7 +247,7 @@ def main(connected: socket.socket) -> None:
 
 def _outcome(order: Order, line: Line) -> tuple[Any, ...]:
     run = _ChildRun(order.job, line)
-    context = ChildContext(run, cast("Engine", None))  # whatever needs the engine asks the parent
+    context = ChildContext(run, cast("Plane", None))  # whatever needs the engine asks the parent
     try:
         definition = _definition(order.module, order.qualname, order.name)
         given = (context,) if definition.takes_context else ()

@@ -23,7 +23,7 @@ from .steps import Step
 from .workspace import Workspace
 
 if TYPE_CHECKING:
-    from callsheet.engine import Engine
+    from .plane import Plane
 
 log = logging.getLogger("callsheet.task")
 EVENT_NAME = re.compile(r"[a-z][a-z0-9_.]{0,39}").fullmatch
@@ -40,7 +40,7 @@ class MakesJobs(Protocol):
 class Context:
     """One attempt, as its task sees it."""
 
-    def __init__(self, run: Run, engine: Engine, workspaces: Path | None = None) -> None:
+    def __init__(self, run: Run, engine: Plane, workspaces: Path | None = None) -> None:
         self._run = run
         self._engine = engine
         self._workspaces = workspaces

@@ -20,11 +20,13 @@ from callsheet.kernel.errors import CallsheetError, StoreUnavailable
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import Settled
 
+from .plane import PartlyRefused
 from .run import Run, Written, ends
 
 if TYPE_CHECKING:
-    from callsheet.engine import Engine
     from callsheet.kernel.settlement import Settlement
+
+    from .plane import Plane
 
 log = logging.getLogger("callsheet.worker")
 ENOUGH = 200
@@ -40,7 +42,7 @@ class Flusher:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Plane,
         busy: Callable[[], bool],
         landed: Callable[[], None],
         ended: Callable[[Run], None],
@@ -119,6 +121,10 @@ class Flusher:
     async def _write(self, batch: list[Entry]) -> None:
         try:
             answers = await self._settle([entry[1] for entry in batch], min([entry[0].expires_at for entry in batch]))
+        except PartlyRefused as error:
+            for entry, its_own in zip(batch, error.answers, strict=True):
+                await self._heard(entry, its_own)
+            return
         except Exception as error:  # noqa: BLE001 - one bad settlement must not take the others with it
             await self._write_apart(batch, error)
             return
@@ -142,6 +148,12 @@ class Flusher:
                     return [Settled.STALE] * len(settlements)
                 tried += 1
                 await asyncio.sleep(min(1.0, 0.02 * 2 ** min(tried, 10)) * random.uniform(0.5, 1))  # noqa: S311 - jitter
+
+    async def _heard(self, entry: Entry, answer: Settled | Exception) -> None:
+        if isinstance(answer, Exception):
+            await self._write_apart([entry], answer)
+        else:
+            self._answer(entry, answer)
 
     async def _write_apart(self, batch: list[Entry], error: Exception) -> None:
         """A batch was refused as a whole: each alone, and the one that is to blame ends as a failure."""

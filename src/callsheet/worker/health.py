@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from opentelemetry import metrics
 
-from callsheet.kernel.durations import seconds
-
 from .gauges import Gauges, claim_age_s
 
 if TYPE_CHECKING:
@@ -140,7 +138,7 @@ def _why_not_ready(worker: Worker) -> str:
     age_s = claim_age_s(worker)
     if age_s is None:
         return "the worker has not begun, or has ended"
-    poll_s = seconds(worker.options.poll)
+    poll_s = worker.poll_s
     if age_s > poll_s:
         return f"the claim loop last had an answer from the store {age_s:.1f} s ago; it asks every {poll_s:g} s"
     return "the worker is stopping, or its heartbeats do not reach the store"

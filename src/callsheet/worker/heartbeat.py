@@ -26,6 +26,8 @@ from .run import Run, Stop
 if TYPE_CHECKING:
     from callsheet.store.protocol import Beat, Store
 
+    from .plane import Beats
+
 log = logging.getLogger("callsheet.worker")
 BEATS_PER_LEASE = 3
 PROMPT_S = 0.5
@@ -41,7 +43,7 @@ class Heartbeat:
         self._url = url
         self._shared = own_store
         self._runs = runs
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._loop = asyncio.get_running_loop()
         self._stopping = False
         self._poked: set[str] = set()
@@ -87,12 +89,12 @@ class Heartbeat:
         """Connect when a lease first needs it, and beat; after an error of any kind, again."""
         wake = asyncio.Event()
         self._wake = (asyncio.get_running_loop(), wake)
-        interval_s = self._lease_s / BEATS_PER_LEASE
+        interval_s = self.lease_s / BEATS_PER_LEASE
         while not self._stopping and not self._poked and not self._due(interval_s / 2):
             self.last_beat = time.monotonic()
             await wait(wake, min(interval_s / 4, 1.0))
         while not self._stopping:
-            store = store_from_url(self._url)
+            store = self._connection()
             try:
                 await store.open()
                 await self._beat_for_ever(store)
@@ -105,6 +107,10 @@ class Heartbeat:
                     async with asyncio.timeout(CLOSE_S):
                         await store.close()
 
+    def _connection(self) -> Beats:
+        """A connection for heartbeats alone, not yet open."""
+        return store_from_url(self._url)
+
     async def _beat_again_and_again(self, store: Store) -> None:
         while not self._stopping:
             try:
@@ -112,10 +118,10 @@ class Heartbeat:
             except StoreError as error:
                 log.warning("heartbeats begin anew: %s", error)
 
-    async def _beat_for_ever(self, store: Store) -> None:
+    async def _beat_for_ever(self, store: Beats) -> None:
         wake = asyncio.Event()
         self._wake = (asyncio.get_running_loop(), wake)
-        interval_s = self._lease_s / BEATS_PER_LEASE
+        interval_s = self.lease_s / BEATS_PER_LEASE
         prompt_at = 0.0
         while not self._stopping:
             due = self._due(interval_s / 2 if time.monotonic() >= prompt_at else interval_s)
@@ -137,17 +143,17 @@ class Heartbeat:
     def _due(self, older_than_s: float) -> list[Run]:
         """Runs whose last extension is old, and those that somebody asked for."""
         poked, self._poked = self._poked, set()
-        limit = time.monotonic() + self._lease_s - older_than_s
+        limit = time.monotonic() + self.lease_s - older_than_s
         runs = list(self._runs.values())
         held = [run for run in runs if run.stop is not Stop.LOST]  # one that was given up must not be kept alive
         return [run for run in held if run.expires_at < limit or run.job_id in poked]
 
-    async def _beat(self, store: Store, runs: list[Run]) -> None:
+    async def _beat(self, store: Beats, runs: list[Run]) -> None:
         asked_at = time.monotonic()
         asked = asyncio.ensure_future(
-            store.heartbeat([run.job.claim for run in runs], lease_ms=round(self._lease_s * 1000))
+            store.heartbeat([run.job.claim for run in runs], lease_ms=round(self.lease_s * 1000))
         )
-        patience_s = max(1.0, self._lease_s / BEATS_PER_LEASE)
+        patience_s = max(1.0, self.lease_s / BEATS_PER_LEASE)
         if not (await asyncio.wait([asked], timeout=patience_s))[0]:
             asked.cancel()  # and not waited for: a server that stands still may not even hear of it
             asked.add_done_callback(_forgotten)
@@ -163,7 +169,7 @@ class Heartbeat:
 
     def _heard(self, run: Run, beat: Beat, asked_at: float) -> None:
         if beat.held:
-            run.expires_at = asked_at + self._lease_s
+            run.expires_at = asked_at + self.lease_s
             if beat.cancel_requested:
                 self._tell(run, Stop.CANCEL)
         elif self._runs.get(run.job_id) is run and not run.settled:

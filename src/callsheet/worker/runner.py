@@ -7,16 +7,18 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, Unpack
 
+from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import InvalidInput
 
+from .local import LocalShift
 from .options import Options, WorkerOptions
-from .shift import Shift
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
 
     from .definition import Definition
     from .run import Run
+    from .shift import Shift
 
 READY_POLLS = 3
 MIN_POLL_S = 0.2
@@ -55,8 +57,7 @@ class Worker:
 
     async def run(self, *, burst: bool = False) -> None:
         """Work until stopped, or with `burst` until nothing can be claimed and all is settled."""
-        self.engine = await self._app.engine()
-        shift = Shift(self.engine, self._app.definitions, self.queues, self.options, self._app.database_url)
+        shift = await self._begin()
         async with shift:
             self._shift = shift
             if self._stopping:
@@ -69,6 +70,10 @@ class Worker:
             finally:
                 await shift.drain()
         self._shift = None
+
+    async def _begin(self) -> Shift:
+        self.engine = await self._app.engine()
+        return LocalShift(self.engine, self._app.definitions, self.queues, self.options, self._app.database_url)
 
     def stop(self, *, hard: bool = False) -> None:
         """Finish what runs and hand back what has not begun; `hard` hands back what runs too."""
@@ -89,6 +94,11 @@ class Worker:
     def polled_at(self) -> float | None:
         """When the claim loop last came round, by the monotonic clock; None before it began."""
         return self._shift.polled_at if self._shift is not None else None
+
+    @property
+    def poll_s(self) -> float:
+        """How often the claim loop comes round at least."""
+        return self._shift.poll_s if self._shift is not None else seconds(self.options.poll)
 
     @property
     def runs(self) -> dict[str, Run]:

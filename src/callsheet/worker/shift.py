@@ -1,7 +1,8 @@
 """One shift of a worker: it claims jobs for all free slots in one round trip, runs them, and settles them in groups.
 
 It claims ahead only what it will start within a moment, judged by how fast functions have been ending: long jobs are
-never hoarded. Its parts: `Slots` (running functions), `Flusher` (writes), `Heartbeat` (leases), housekeeping.
+never hoarded. Its parts: `Slots` (running functions), `Flusher` (writes), `Heartbeat` (leases). What differs between a
+store in reach (`local`) and a server far away (`remote`) is in their own shifts.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from callsheet.engine.housekeeping import Housekeeping
 from callsheet.kernel import commands
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError, StoreError
-from callsheet.kernel.job import Status
-from callsheet.store.protocol import ClaimRequest, Hint
+from callsheet.store.protocol import ClaimRequest
 from callsheet.store.tasks import end, wait
 
 from .flush import Flusher
-from .heartbeat import Heartbeat
 from .run import Run, Stop
 from .slots import Slots
-from .workspace import Workspace
 
 if TYPE_CHECKING:
-    from callsheet.engine import Engine
+    from collections.abc import Coroutine, Sequence
+
+    from callsheet.kernel.job import Job
 
     from .definition import Definition
+    from .heartbeat import Heartbeat
     from .options import Options
+    from .plane import Plane
 
 log = logging.getLogger("callsheet.worker")
 AHEAD_S = 0.15  # what would wait longer than this for a slot is left to other workers
@@ -50,21 +51,19 @@ class Shift:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Plane,
         definitions: Mapping[str, Definition],
         queues: tuple[str, ...],
         options: Options,
-        heartbeat_url: str,
     ) -> None:
         self.runs: dict[str, Run] = {}
         self.line: deque[tuple[float, Run]] = deque()
         self.lease_s, self.poll_s = seconds(options.lease), seconds(options.poll)
         self.flusher = Flusher(engine, lambda: bool(self.line), self._make_room, self._claim_ended, self._claim_lost)
         self.slots = Slots(engine, options, self.line, self._make_room, self._claim_ended)
-        in_process = engine.store if ":memory:" in heartbeat_url else None
-        self.heartbeat = Heartbeat(heartbeat_url, in_process, self.runs, self.lease_s)
         self.polled_at = self._learned_at = time.monotonic()
         self._engine, self._definitions, self._queues, self._options = engine, definitions, queues, options
+        self.heartbeat = self._make_heartbeat()
         self._ahead = self._done = 0
         self._most = engine.store.batch
         self._stopping = asyncio.Event()
@@ -73,10 +72,8 @@ class Shift:
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        if self._options.housekeeping:
-            await self._stack.enter_async_context(Housekeeping(self._engine))
         await self._stack.enter_async_context(self.heartbeat)
-        beside = [self._listen(), self._tick(), self._clear_away()]
+        beside = [self._tick(), *self._beside()]
         self._stack.push_async_callback(end, *map(asyncio.create_task, beside))
         log.info("worker %s serves %s", self._options.worker_id, ", ".join(self._queues))
         return self
@@ -86,6 +83,14 @@ class Shift:
     ) -> None:
         self.slots.close()
         await self._stack.aclose()
+
+    def _make_heartbeat(self) -> Heartbeat:
+        """What keeps the leases of `runs`."""
+        raise NotImplementedError
+
+    def _beside(self) -> Sequence[Coroutine[None, None, None]]:
+        """What else goes on during a shift."""
+        return ()
 
     def stop(self, *, hard: bool = False) -> None:
         """Claim no more; `hard` tells what runs to stop, too."""
@@ -109,21 +114,33 @@ class Shift:
             except StoreError as error:
                 trouble += 1
                 log.warning("no jobs can be claimed now, trying again: %s", error)
-                await wait(self._stopping, min(2.0, 0.1 * 2 ** min(trouble, 10)) * random.uniform(0.5, 1))  # noqa: S311 - jitter
+                await wait(self._stopping, self._pause_s(trouble, error))
                 continue
             trouble, self.polled_at = 0, time.monotonic()
             if claimed:
                 continue
             if burst and room and idle:
                 return
-            await wait(self._wake, (BURST_POLL_S if burst else self.poll_s) * random.uniform(0.75, 1))  # noqa: S311 - jitter
+            await wait(self._wake, self._rest_s(room, burst=burst) * random.uniform(0.75, 1))  # noqa: S311 - jitter
+
+    def _pause_s(self, trouble: int, error: StoreError) -> float:  # noqa: ARG002 - a server may say how long
+        """How long to leave alone what could not be reached, so many times now."""
+        pause_s: float = 0.1 * 2 ** min(trouble, 10)
+        return min(2.0, pause_s) * random.uniform(0.5, 1)  # noqa: S311 - jitter
+
+    def _rest_s(self, room: int, *, burst: bool) -> float:  # noqa: ARG002 - who has waited at the server need not rest
+        """How long to sleep when there was nothing to claim, or no `room` for it, unless woken."""
+        return BURST_POLL_S if burst else self.poll_s
 
     async def _claim(self, limit: int) -> int:
         asked_at = time.monotonic()
         request = ClaimRequest(self._options.worker_id, self._queues, limit, round(self.lease_s * 1000))
         jobs = await self._engine.claim(request)
         self._look_ahead(asked_at)
-        expires_at = asked_at + self.lease_s
+        return self._line_up(jobs, asked_at, asked_at + self.lease_s)
+
+    def _line_up(self, jobs: list[Job], claimed_at: float, expires_at: float) -> int:
+        """Put what was claimed in line for the slots; how many they are."""
         definitions, flusher, line, runs, stopper = (
             self._definitions,
             self.flusher,
@@ -135,7 +152,7 @@ class Shift:
             if job.job_id in runs:  # we lost it and did not know yet
                 runs[job.job_id].request_stop(Stop.LOST)
             run = runs[job.job_id] = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
-            line.append((asked_at, run))
+            line.append((claimed_at, run))
         if not self._stopping.is_set():
             self.slots.fill()
         return len(jobs)
@@ -170,26 +187,6 @@ class Shift:
             run.request_stop(Stop.LOST)
         self._claim_ended(run)
 
-    async def _listen(self) -> None:
-        """Wake up for our queues, and look after jobs of ours that others have touched."""
-        mine = frozenset(self._queues)
-        while True:
-            try:
-                async for hint in self._engine.store.hints():
-                    anything = hint == Hint()
-                    if anything or hint.queues & mine:
-                        self._wake.set()
-                    mine_too = anything or "*" in hint.jobs
-                    self.heartbeat.poke(self._long_held() if mine_too else {i for i in hint.jobs if i in self.runs})
-            except StoreError as error:
-                log.debug("hints are away, the queues are polled: %s", error)
-            await asyncio.sleep(self.poll_s)
-
-    def _long_held(self) -> set[str]:
-        """Jobs whose lease was last extended a while ago; those of a moment will have ended before a beat."""
-        limit = time.monotonic() + self.lease_s - STALE_AFTER_S
-        return {job_id for job_id, run in self.runs.items() if run.expires_at < limit}
-
     async def _tick(self) -> None:
         """Hand back what has waited too long for a slot, and tell of a blocked event loop."""
         while True:
@@ -202,17 +199,6 @@ class Shift:
             elif self.line and time.monotonic() - self.line[0][0] > STALE_AFTER_S:
                 self._ahead = 0
                 self._hand_back()
-
-    async def _clear_away(self) -> None:
-        """Remove the workspaces of attempts that are over: their worker was killed."""
-        found = await asyncio.to_thread(Workspace.found_in, self._options.workspaces)
-        try:
-            jobs = await self._engine.store.get([folder.claim.job_id for folder in found]) if found else []
-        except StoreError:
-            return  # another worker, another time
-        for folder, job in zip(found, jobs, strict=True):
-            if job is not None and (job.status is not Status.RUNNING or job.claim != folder.claim):
-                await asyncio.to_thread(folder.remove)
 
     def _hand_back(self) -> None:
         """Release what has not begun; it costs no attempt."""

@@ -25,11 +25,11 @@ from .run import Run, Stop
 from .threads import Threads
 
 if TYPE_CHECKING:
-    from callsheet.engine import Engine
     from callsheet.kernel.settlement import Settlement
 
     from .definition import Definition
     from .options import Options
+    from .plane import Plane
 
 log = logging.getLogger("callsheet.job")
 SLICE_S = 0.002
@@ -45,7 +45,7 @@ class Slots:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Plane,
         options: Options,
         line: deque[tuple[float, Run]],
         freed: Callable[[], None],

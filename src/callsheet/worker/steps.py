@@ -20,8 +20,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.wire import decode, encode
 
 if TYPE_CHECKING:
-    from callsheet.engine import Engine
-
+    from .plane import Plane
     from .run import Run
 
 STEP_LIMIT_BYTES = 1024 * 1024
@@ -31,7 +30,7 @@ STEP_WAIT_S = 60.0
 class Step:
     """One step. `done` is True when an earlier attempt has completed it; then `result` is what it left."""
 
-    def __init__(self, name: str, run: Run, engine: Engine) -> None:
+    def __init__(self, name: str, run: Run, engine: Plane) -> None:
         self.name = name
         self.done = False
         self.result: Any = None

@@ -6,18 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 
-from callsheet.contracts.control_plane import routes
-from callsheet.contracts.control_plane.waiting import Waiting
+from callsheet.contracts.control_plane import claims, routes
 from callsheet.kernel import commands
 from callsheet.kernel.job import Outcome, Status
 from callsheet.kernel.retry import JobError
 from tests.http.live import Live, serving
-from tests.kit import new_job
 
-Answer = dict[str, Any]
+from .remote import Answer, Remote, add, parked
 
 
 @pytest.fixture
@@ -26,35 +23,9 @@ async def live(url: str) -> AsyncIterator[Live]:
         yield live
 
 
-class Remote:
-    """A worker, as far as the protocol knows one."""
-
-    def __init__(self, live: Live, name: str = "w1") -> None:
-        self._live, self.name = live, name
-
-    async def send(self, verb: str, **body: Any) -> httpx.Response:
-        return await self._live.client.post(f"/internal/worker/{verb}", json={"worker_id": self.name, **body})
-
-    async def claim(self, *streams: str, wait_ms: int = 0) -> Answer:
-        answer = await self.send("claim", streams=list(streams or ("default",)), max_wait_ms=wait_ms)
-        assert answer.status_code == 200, answer.text
-        found: Answer = answer.json()
-        return found
-
-    async def say(self, verb: str, claimed: Answer, **more: Any) -> httpx.Response:
-        names = ("job_id", "attempt_id", "lease_token", "stream", "message_id")
-        return await self.send(verb, **{name: claimed[name] for name in names}, **more)
-
-
 @pytest.fixture
 def worker(live: Live) -> Remote:
     return Remote(live)
-
-
-async def add(live: Live, **fields: Any) -> str:
-    new = new_job(contract="control_plane", **fields)
-    await live.engine.enqueue([new])
-    return new.job_id
 
 
 async def test_a_claim_gives_all_that_a_worker_needs(live: Live, worker: Remote) -> None:
@@ -90,7 +61,7 @@ async def test_a_heartbeat_extends_the_lease(live: Live, worker: Remote) -> None
     after = await live.engine.get(job_id)
     assert beat["ok"]
     assert after.lease_expires_at is not None
-    assert after.lease_expires_at - before > 30_000  # the claim's own lease was provisional
+    assert after.lease_expires_at - before > 15_000  # the claim's own lease was provisional
     assert abs(beat["lease_expires_at"] - after.lease_expires_at) < 2_000
     assert (after.progress, beat["cancel"]) == (40.0, False)
     await live.engine.cancel(job_id, "enough")
@@ -169,7 +140,7 @@ async def test_tokens_prove_claims_and_nothing_else_does(live: Live, worker: Rem
 
 
 async def test_an_expired_lease_is_lost_for_good(live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "PROVISIONAL_S", 0.0)
+    monkeypatch.setattr(claims, "PROVISIONAL_S", 0.0)
     await add(live, retry='{"lost_lease_backoff":{"table_ms":[0]}}')
     first = await worker.claim()
     while not (expired := await live.engine.store.expired(10)):
@@ -184,15 +155,15 @@ async def test_an_expired_lease_is_lost_for_good(live: Live, worker: Remote, mon
 
 
 async def test_a_parked_claim_is_woken_by_a_new_job(live: Live, worker: Remote) -> None:
-    parked = asyncio.create_task(worker.claim("media", wait_ms=20_000))
-    await _parked(live, 1)
+    waiting = asyncio.create_task(worker.claim("media", wait_ms=20_000))
+    await parked(live, 1)
     job_id = await add(live, queue="media")
-    assert (await asyncio.wait_for(parked, 10))["job_id"] == job_id
+    assert (await asyncio.wait_for(waiting, 10))["job_id"] == job_id
 
 
 async def test_many_who_wait_for_one_job_make_few_claims(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     waiters = [asyncio.create_task(Remote(live, f"w{n}").claim(wait_ms=3_000)) for n in range(60)]
-    await _parked(live, 60)
+    await parked(live, 60)
     claims, claim = 0, live.engine.store.claim
 
     async def counted(*args: Any, **more: Any) -> Any:
@@ -246,8 +217,3 @@ async def test_a_key_without_the_scope_is_refused(live: Live) -> None:
     async with await live.key("acme") as client:
         answer = await client.post("/internal/worker/claim", json={"worker_id": "w", "streams": ["default"]})
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-
-
-async def _parked(live: Live, count: int) -> None:
-    while (found := live.site.parts.get(Waiting)) is None or found.parked < count:
-        await asyncio.sleep(0.005)

@@ -1,32 +1,51 @@
-"""Lease tokens: 256 random bits that prove a claim. The store holds their hash, as a part of the claim's owner.
+"""Lease tokens: 256 bits that prove a claim. The store holds their hash, as a part of the claim's owner.
 
-A job's `worker_id` is `name~hash`, so the fence of every write and the history of attempts know the token too.
+A job's `worker_id` is `name~hash`, so the fence of every write and the history of attempts know the token too. The
+token of a claim with a `claim_request_id` is made from it: a repeat finds the same jobs again.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import json
 import secrets
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.http.problems import Problem
-from callsheet.kernel.job import Attempt, Job, Status
+from callsheet.kernel.errors import DocumentConflict
+from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.job import Job, Outcome, Status
+from callsheet.store.protocol import Document
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
+    from callsheet.store.protocol import Store
+
+KIND = "lease_secret"
+
+
+class Proof(NamedTuple):
+    """What a worker shows: the attempt is named where an end is told."""
+
+    job_id: str
+    token: str
+    attempt_id: str | None = None
 
 
 class Lease(NamedTuple):
-    """What a token was found to stand for: the job as it is, and the attempt, ended or not."""
+    """What a token was found to stand for: the job as it is, and how its attempt ended, None while it runs."""
 
     job: Job
-    attempt: Attempt
+    claim_version: int
+    outcome: Outcome | None
 
     @property
     def live(self) -> bool:
         """Whether the claim is the job's present one, and runs."""
-        return self.job.status is Status.RUNNING and self.job.claim_version == self.attempt.claim_version
+        return self.job.status is Status.RUNNING and self.job.claim_version == self.claim_version
 
     def lost(self) -> Problem:
         """What is said to a worker whose claim is over."""
@@ -43,17 +62,62 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
+class Tokens:
+    """Makes the tokens of claims that may be asked twice: the same for the same request of the same worker."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._secret: bytes | None = None
+
+    async def repeatable(self, worker_id: str, claim_request_id: str) -> str:
+        """The token of a claim."""
+        secret = self._secret = self._secret or await self._read_secret()
+        digest = hmac.new(secret, json.dumps([worker_id, claim_request_id]).encode(), hashlib.sha256).digest()
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+    async def _read_secret(self) -> bytes:
+        """The store's own, made by whoever needs it first."""
+        found = await self._store.documents(KIND, "1")
+        if not found:
+            try:
+                found = [await self._store.put_document(Document(KIND, "1", json.dumps(secrets.token_hex(32)), 0))]
+            except DocumentConflict:
+                found = await self._store.documents(KIND, "1")
+        return bytes.fromhex(json.loads(found[0].body))
+
+
 def owner(worker_id: str, token: str) -> str:
     """The owner of a claim, as the store keeps it."""
     return f"{worker_id}~{hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()}"
 
 
-async def find(engine: Engine, job_id: str, worker_id: str, token: str, attempt_id: str | None = None) -> Lease:
-    """The lease that a token proves; raises JobNotFound, or Problem `forbidden` for a token that proves nothing."""
-    job = await engine.get(job_id)
-    mine = owner(worker_id, token)
-    for attempt in reversed(await engine.store.attempts(job_id)):
-        same = hmac.compare_digest(attempt.worker_id.encode(), mine.encode())
-        if same and attempt_id in (None, str(attempt.claim_version)):
-            return Lease(job, attempt)
-    raise Problem("forbidden", "this token is not of a lease that this worker had on this job", ok=False)
+async def prove(engine: Engine, worker_id: str, proofs: Sequence[Proof]) -> list[Lease | Problem]:
+    """The leases that tokens prove, in one read where they are live; `job_not_found` or `forbidden` for the others."""
+    known = list({p.job_id for p in proofs if IS_UUID(p.job_id)})
+    jobs = {job.job_id: job for job in await engine.store.get(known) if job is not None} if known else {}
+    return [await _prove(engine, jobs.get(p.job_id), worker_id, p) for p in proofs]
+
+
+async def prove_one(engine: Engine, worker_id: str, proof: Proof) -> Lease:
+    """One lease; raises Problem."""
+    (lease,) = await prove(engine, worker_id, [proof])
+    if isinstance(lease, Problem):
+        raise lease
+    return lease
+
+
+async def _prove(engine: Engine, job: Job | None, worker_id: str, proof: Proof) -> Lease | Problem:
+    if job is None:
+        return Problem("job_not_found", f"no job {proof.job_id[:100]}", ok=False)
+    mine = owner(worker_id, proof.token).encode()
+    if (
+        job.status is Status.RUNNING
+        and hmac.compare_digest((job.worker_id or "").encode(), mine)
+        and proof.attempt_id in (None, str(job.claim_version))
+    ):
+        return Lease(job, job.claim_version, None)
+    for attempt in reversed(await engine.store.attempts(job.job_id)):
+        same = hmac.compare_digest(attempt.worker_id.encode(), mine)
+        if same and proof.attempt_id in (None, str(attempt.claim_version)):
+            return Lease(job, attempt.claim_version, attempt.outcome)
+    return Problem("forbidden", "this token is not of a lease that this worker had on this job", ok=False)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^~\x00-\x1f]+$")]
 Stream = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f]+$")]
+Label = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[A-Za-z0-9_.-]+$")]
 MAX_WAIT_MS = 60_000
+MAX_BEAT_WAIT_MS = 25_000
 MAX_STREAMS = 50
+MAX_JOBS = 200
+MAX_MOVES = 1_000
 STRICT = ConfigDict(strict=True, extra="ignore")
 
 
@@ -22,10 +26,41 @@ class ClaimBody(BaseModel):
         description="Queues in order of priority."
     )
     max_wait_ms: int = Field(default=0, ge=0, le=MAX_WAIT_MS, description="How long to wait for a job.")
+    max_jobs: int = Field(default=1, ge=1, le=MAX_JOBS, description="How many jobs to take at once.")
+    labels: list[Label] = Field(default=[], max_length=50, description="What this worker can do, such as gpu.")
+    claim_request_id: Annotated[str, Field(min_length=16, max_length=100)] | None = Field(
+        default=None, description="Random, anew for each claim: a repeat of it answers with the same jobs."
+    )
+    first: bool = Field(
+        default=False, description="True: this claim_request_id is sent for the first time, nothing is to be looked up."
+    )
+    protocol: int = Field(default=1, ge=1, description="The protocol version that the worker speaks.")
+
+
+class ClaimedJob(BaseModel):
+    """A job to run."""
+
+    job_id: str
+    attempt_id: str
+    lease_token: str
+    stream: str
+    message_id: str
+    payload: JsonValue
+    lease_ttl_seconds: float
+    heartbeat_interval_seconds: float
+    task: str
+    attempt: int
+    max_attempts: int
+    fence: int
+    lease_expires_in_ms: int
+    heartbeat_every_ms: int
+    cancel: bool
+    inputs: dict[str, str] = Field(description="Signed URLs of the objects that the payload names as object:key.")
+    job: dict[str, JsonValue] = Field(description="What else is known of the job; for workers of our own making.")
 
 
 class Claimed(BaseModel):
-    """A job to run, or none."""
+    """A job to run, or none. `jobs` has all of them when more than one was asked for."""
 
     claimed: bool
     job_id: str | None = None
@@ -40,18 +75,44 @@ class Claimed(BaseModel):
     attempt: int | None = None
     max_attempts: int | None = None
     fence: int | None = None
+    lease_expires_in_ms: int | None = None
+    heartbeat_every_ms: int | None = None
     cancel: bool = False
+    inputs: dict[str, str] | None = None
+    job: dict[str, JsonValue] | None = None
+    jobs: list[ClaimedJob] | None = None
+    drain: bool = Field(default=False, description="Take no more jobs: finish what runs, and end.")
+    protocol: int = 2
 
 
-class HeartbeatBody(BaseModel):
-    """A worker says that it is alive."""
+class Chunk(BaseModel):
+    """A piece of an attempt's log, by its place in bytes."""
 
     model_config = STRICT
-    worker_id: Name
+    offset: int = Field(ge=0)
+    text: str = Field(max_length=64 * 1024)
+
+
+class Proof(BaseModel):
+    """A lease, as a worker proves it."""
+
+    model_config = STRICT
     job_id: str
     lease_token: str
+
+
+class HeartbeatBody(Proof):
+    """A worker says that it is alive, and perhaps how far it is."""
+
+    worker_id: Name
     progress: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
     message: str = Field(default="", max_length=1000)
+    stage: str | None = Field(default=None, min_length=1, max_length=255)
+    log: Chunk | None = None
+    wait_ms: int = Field(
+        default=0, ge=0, le=MAX_BEAT_WAIT_MS, description="Answer only when the job is to be cancelled, or then."
+    )
+    protocol: int = Field(default=1, ge=1)
 
 
 class Beaten(BaseModel):
@@ -61,6 +122,37 @@ class Beaten(BaseModel):
     lease_expires_at: int = Field(description="Milliseconds since the epoch, by the store's clock.")
     lease_expires_in_ms: int
     cancel: bool
+    drain: bool = False
+    log_offset: int | None = Field(default=None, description="The log is kept up to here; send on from it.")
+    log_full: bool | None = None
+
+
+class HeartbeatsBody(BaseModel):
+    """The same for all jobs of a worker in one request."""
+
+    model_config = STRICT
+    worker_id: Name
+    leases: Annotated[list[Proof], Field(max_length=MAX_MOVES)]
+    wait_ms: int = Field(default=0, ge=0, le=MAX_BEAT_WAIT_MS)
+    protocol: int = Field(default=1, ge=1)
+
+
+class BeatenJob(BaseModel):
+    """One lease of many."""
+
+    job_id: str
+    ok: bool
+    cancel: bool = False
+    code: str | None = None
+
+
+class BeatenAll(BaseModel):
+    """What became of each lease, in the order asked."""
+
+    ok: bool
+    leases: list[BeatenJob]
+    lease_expires_in_ms: int
+    drain: bool
 
 
 class EndBody(BaseModel):
@@ -75,10 +167,52 @@ class EndBody(BaseModel):
     message_id: str = ""
 
 
+class Artifact(BaseModel):
+    """A file that was uploaded for this attempt, to be kept with the result."""
+
+    model_config = STRICT
+    name: str = Field(min_length=1, max_length=255)
+    bytes: int | None = Field(default=None, ge=0)
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+
+
+class LogEnd(BaseModel):
+    """How long the whole log of an attempt is, and its sum: what is missing is asked for again."""
+
+    model_config = STRICT
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class FollowUp(BaseModel):
+    """A job to be created in the same transaction as a success."""
+
+    model_config = STRICT
+    job_id: str | None = None
+    task: str = Field(min_length=1, max_length=255)
+    payload: JsonValue = None
+    queue: Stream = "default"
+    priority: int = 0
+    delay_ms: int = Field(default=0, ge=0)
+    run_at: int | None = None
+    max_attempts: int | None = Field(default=None, ge=1)
+    retry: str = ""
+    depends_on: list[str] = []
+    on_dependency_failure: Literal["cancel", "run"] = "cancel"
+    unique_key: str | None = None
+    concurrency_key: str | None = None
+    concurrency_limit: int = Field(default=1, ge=1)
+    ttl_s: int | None = None
+    correlation_id: str = ""
+
+
 class CompleteBody(EndBody):
     """An attempt went well."""
 
     result: JsonValue = None
+    artifacts: list[Artifact] = Field(default=[], max_length=1000)
+    follow_ups: list[FollowUp] = Field(default=[], max_length=100)
+    log: LogEnd | None = None
 
 
 class Completed(BaseModel):
@@ -86,6 +220,7 @@ class Completed(BaseModel):
 
     ok: bool
     ack: bool
+    drain: bool = False
 
 
 class ErrorBody(BaseModel):
@@ -96,12 +231,15 @@ class ErrorBody(BaseModel):
     message: str = Field(default="", max_length=4000)
     stack: str = Field(default="", max_length=20_000)
     retryable: bool | None = None
+    details: dict[str, Any] | None = None
 
 
 class FailBody(EndBody):
     """An attempt went wrong."""
 
     error: ErrorBody
+    retry_in_ms: int | None = Field(default=None, ge=0, description="Ask for another attempt after this time.")
+    bury: bool = Field(default=False, description="A dead letter at once: nobody can run this.")
 
 
 class Failed(Completed):
@@ -113,3 +251,78 @@ class Failed(Completed):
 
 class ReleaseBody(EndBody):
     """A worker hands its job back; that costs no attempt."""
+
+    delay_ms: int = Field(default=0, ge=0, le=7 * 86_400_000)
+    reason: Literal["", "incapable"] = Field(
+        default="", description="incapable: this worker cannot run it and is not offered it again."
+    )
+
+
+class MoveBody(BaseModel):
+    """One of many things to be said of jobs: `do` says which, the other fields are those of its route."""
+
+    model_config = STRICT
+    do: Literal["progress", "stage", "event", "checkpoint", "log", "complete", "fail", "release", "cancel"]
+    job_id: str
+    attempt_id: str
+    lease_token: str
+    percent: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
+    message: str = Field(default="", max_length=1000)
+    stage: str | None = Field(default=None, min_length=1, max_length=255)
+    type: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_.]{0,39}$")
+    name: str | None = Field(default=None, min_length=1, max_length=255)
+    data: JsonValue = None
+    log: Chunk | LogEnd | None = None
+    result: JsonValue = None
+    artifacts: list[Artifact] = Field(default=[], max_length=1000)
+    follow_ups: list[FollowUp] = Field(default=[], max_length=100)
+    error: ErrorBody | None = None
+    retry_in_ms: int | None = Field(default=None, ge=0)
+    bury: bool = False
+    delay_ms: int = Field(default=0, ge=0, le=7 * 86_400_000)
+    reason: str = Field(default="", max_length=1000)
+
+
+class MovesBody(BaseModel):
+    """What a worker has to say of its jobs, in order."""
+
+    model_config = STRICT
+    worker_id: Name
+    moves: Annotated[list[MoveBody], Field(max_length=MAX_MOVES)]
+    protocol: int = Field(default=1, ge=1)
+
+
+class Moved(BaseModel):
+    """What became of one move; `code` says why it was refused, as a problem's code does."""
+
+    ok: bool
+    ack: bool = False
+    requeued: bool = False
+    dlq: bool = False
+    repeated: bool = False
+    log_offset: int | None = None
+    log_full: bool | None = None
+    code: str | None = None
+    detail: str | None = None
+
+
+class MovedAll(BaseModel):
+    """What became of each move, in the order sent."""
+
+    ok: bool
+    answers: list[Moved]
+    drain: bool
+
+
+class CheckpointsBody(Proof):
+    """A worker asks which steps earlier attempts have completed."""
+
+    worker_id: Name
+
+
+class Checkpoints(BaseModel):
+    """The results of completed steps, by name."""
+
+    ok: bool
+    checkpoints: dict[str, JsonValue]
+    cancel_reason: str | None = None

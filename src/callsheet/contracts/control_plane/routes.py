@@ -1,31 +1,34 @@
-"""`/internal/worker/…`: claim, heartbeat, complete, fail and release. The store is the truth; all else is a hint."""
+"""`/internal/worker/…`: claim, heartbeat, complete, fail and release, and the same for many jobs in one request.
+
+The store is the truth; all else is a hint.
+"""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+import asyncio
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
+from pydantic import BaseModel
 from starlette.requests import Request
 
 from callsheet.http import problems
-from callsheet.http.auth import check
 from callsheet.http.bodies import documented, read
 from callsheet.http.direct import Direct
 from callsheet.http.json_text import JsonAnswer
+from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.kernel import commands
-from callsheet.kernel.job import Job, Outcome
-from callsheet.kernel.retry import JobError
-from callsheet.kernel.settlement import Settlement
-from callsheet.kernel.wire import clean, decode, encode
-from callsheet.store.protocol import ClaimRequest, Settled
+from callsheet.kernel.wire import decode
 
-from . import leases
-from .leases import Lease
+from . import logs, versions
+from .claims import Claimer, terms_of, waiting_of
+from .leases import Lease, Proof, prove, prove_one
 from .models import (
     Beaten,
+    BeatenAll,
+    Checkpoints,
+    CheckpointsBody,
     ClaimBody,
     Claimed,
     CompleteBody,
@@ -34,63 +37,42 @@ from .models import (
     FailBody,
     Failed,
     HeartbeatBody,
+    HeartbeatsBody,
+    MoveBody,
+    MovedAll,
+    MovesBody,
     ReleaseBody,
 )
-from .waiting import Waiting
+from .moves import apply, apply_one, lost
+from .workers import WorkerIdentity, seen, worker_of
 
-LEASE_S = 60.0
-BEAT_S = 5.0
-PROVISIONAL_S = 10.0  # until the first heartbeat: a worker that never got the answer holds its job no longer
-RESULT_BYTES = 1024 * 1024
-ENDED_BADLY = frozenset({Outcome.FAILED, Outcome.RETRIED, Outcome.DEAD_LETTERED, Outcome.CANCELED})
+__all__ = ["router", "waiting_of"]
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "validation_failed", "body_too_large")
 PROVEN = (*ALWAYS, "job_not_found", "lease_lost")
-E = TypeVar("E", bound=EndBody)
+B = TypeVar("B", bound=BaseModel)
 router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
+
+
+async def _said(request: Request, model: type[B]) -> tuple[Site, WorkerIdentity, B]:
+    """Who speaks, and what he says."""
+    who = await worker_of(request)
+    return site_of(request), who, await read(request, model)
 
 
 @router.post(
     "/claim",
-    summary="Claim a job",
+    summary="Claim jobs",
     response_model=Claimed,
     openapi_extra=documented(ClaimBody),
-    responses=problems.responses(*ALWAYS),
+    responses=problems.responses(*ALWAYS, "upgrade_required"),
 )
 async def claim(request: Request) -> JsonAnswer:
-    """The first job of the streams in their order, at once or within `max_wait_ms`."""
-    await check(request, "worker")
-    asked = await read(request, ClaimBody)
-    site, token = site_of(request), leases.new_token()
-    wanted = ClaimRequest(leases.owner(asked.worker_id, token), tuple(asked.streams), 1, round(PROVISIONAL_S * 1000))
-
-    async def alive() -> bool:
-        return not site.stopping.is_set() and not await request.is_disconnected()
-
-    jobs = await waiting_of(site).claim(wanted, asked.max_wait_ms / 1000, alive)
-    if not jobs:
-        return JsonAnswer({"claimed": False})
-    if await request.is_disconnected():  # nobody would hear of it: hand it back, unharmed
-        await site.engine.settle([commands.release(jobs[0])])
-    return JsonAnswer(_claimed(jobs[0], token))
-
-
-def _claimed(job: Job, token: str) -> dict[str, Any]:
-    return {
-        "claimed": True,
-        "job_id": job.job_id,
-        "attempt_id": str(job.claim_version),
-        "lease_token": token,
-        "stream": job.queue,
-        "message_id": f"{job.job_id}-{job.claim_version}",
-        "payload": decode(job.payload),
-        "lease_ttl_seconds": LEASE_S,
-        "heartbeat_interval_seconds": BEAT_S,
-        "task": job.kind,
-        "attempt": job.attempt_count,
-        "max_attempts": job.max_attempts,
-        "fence": job.claim_version,
-        "cancel": job.cancel_requested_at is not None,
-    }
+    """The first jobs of the streams in their order, at once or within `max_wait_ms`."""
+    site, who, asked = await _said(request, ClaimBody)
+    protocol = versions.check(versions.claimed(request, asked.protocol))
+    await seen(site, who.named(asked.worker_id), asked.labels, request.headers.get("user-agent", "")[:100])
+    answer = await Claimer(request, site, asked, who).run()
+    return JsonAnswer({**answer, "protocol": versions.CURRENT} if protocol > 1 else answer)
 
 
 @router.post(
@@ -102,19 +84,121 @@ def _claimed(job: Job, token: str) -> dict[str, Any]:
 )
 async def heartbeat(request: Request) -> JsonAnswer:
     """The answer says whether the job is to be cancelled. A lease that is over is 409 `lease_lost`."""
-    await check(request, "worker")
-    asked = await read(request, HeartbeatBody)
-    engine = site_of(request).engine
-    lease = await leases.find(engine, asked.job_id, asked.worker_id, asked.lease_token)
-    (beat,) = await engine.heartbeat([lease.job.claim], lease_ms=round(LEASE_S * 1000)) if lease.live else [None]
-    if beat is None or not beat.held:
-        raise lease.lost()
+    site, who, asked = await _said(request, HeartbeatBody)
+    worker_id, proof = who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token)
+    lease = await prove_one(site.engine, worker_id, proof)
+    beat = await _beat(site, [lease])
+    kept = await _report(site, lease, asked)
+    if asked.wait_ms and not beat[0] and not who.draining:
+        await _wait(site, [lease], asked.wait_ms)
+        beat = await _beat(site, [await prove_one(site.engine, worker_id, proof)])
+    lease_ms = terms_of(site).lease_ms
+    expires_at = await site.engine.store.now() + lease_ms
+    answer = {"ok": True, "lease_expires_at": expires_at, "lease_expires_in_ms": lease_ms, "cancel": beat[0]}
+    return JsonAnswer({**answer, "drain": who.draining, **kept})
+
+
+async def _beat(site: Site, leases: list[Lease]) -> list[bool]:
+    """Extend leases; whether each is to be cancelled. Raises Problem for one that is over."""
+    claims = [lease.job.claim for lease in leases if lease.live]
+    lease_ms = terms_of(site).lease_ms
+    beats = await site.engine.heartbeat(claims, lease_ms=lease_ms) if len(claims) == len(leases) else []
+    if not beats or not all(beat.held for beat in beats):
+        raise next((lease.lost() for lease in leases if not lease.live), leases[0].lost())
+    return [beat.cancel_requested for beat in beats]
+
+
+async def _report(site: Site, lease: Lease, asked: HeartbeatBody) -> dict[str, Any]:
+    """What a heartbeat says of the work; the answer's part about the log."""
+    moves = []
+    if asked.stage is not None and asked.stage != lease.job.stage:
+        moves.append(commands.advance(lease.job, asked.stage))
     if asked.progress is not None:
-        await engine.settle([commands.progress(lease.job, asked.progress, asked.message)])
-    now = await engine.store.now()
-    expires_at = now + round(LEASE_S * 1000)
-    answer = {"ok": True, "lease_expires_at": expires_at, "lease_expires_in_ms": round(LEASE_S * 1000)}
-    return JsonAnswer({**answer, "cancel": beat.cancel_requested})
+        moves.append(commands.progress(lease.job, asked.progress, asked.message))
+    kept: dict[str, Any] = {}
+    if asked.log is not None:
+        more, kept = await logs.append(site.engine, lease, asked.log)
+        moves += [more] if more is not None else []
+    if moves:
+        await site.engine.settle(moves)
+    return kept
+
+
+async def _wait(site: Site, leases: list[Lease], wait_ms: int) -> None:
+    """Until one of the jobs is to be cancelled or is lost, or the time is over; other news are waited out."""
+    clock = asyncio.get_running_loop().time
+    until, ids = clock() + wait_ms / 1000, [lease.job.job_id for lease in leases]
+    while (left_s := until - clock()) > 0 and not site.stopping.is_set():
+        await waiting_of(site).news(frozenset(ids), left_s)
+        jobs = await site.engine.store.get(ids)
+        for job, lease in zip(jobs, leases, strict=True):
+            if job is None or job.cancel_requested_at is not None or job.claim != lease.job.claim:
+                return
+
+
+@router.post(
+    "/heartbeats",
+    summary="Extend many leases",
+    response_model=BeatenAll,
+    openapi_extra=documented(HeartbeatsBody),
+    responses=problems.responses(*ALWAYS),
+)
+async def heartbeats(request: Request) -> JsonAnswer:
+    """All leases of a worker in one write. With `wait_ms` the answer comes when something is asked of one of them."""
+    site, who, asked = await _said(request, HeartbeatsBody)
+    worker_id, proofs = who.named(asked.worker_id), [Proof(p.job_id, p.lease_token) for p in asked.leases]
+    await seen(site, worker_id, running=len(proofs))
+    told = await _beat_all(site, worker_id, proofs)
+    if asked.wait_ms and not who.draining and all(answer["ok"] and not answer["cancel"] for answer in told):
+        leases = [found for found in await prove(site.engine, worker_id, proofs) if isinstance(found, Lease)]
+        await _wait(site, leases, asked.wait_ms)
+        told = await _beat_all(site, worker_id, proofs)
+    lease_ms = terms_of(site).lease_ms
+    return JsonAnswer({"ok": True, "leases": told, "lease_expires_in_ms": lease_ms, "drain": who.draining})
+
+
+async def _beat_all(site: Site, worker_id: str, proofs: list[Proof]) -> list[dict[str, Any]]:
+    leases = await prove(site.engine, worker_id, proofs)
+    live = [lease for lease in leases if isinstance(lease, Lease) and lease.live]
+    lease_ms = terms_of(site).lease_ms
+    beats = await site.engine.heartbeat([lease.job.claim for lease in live], lease_ms=lease_ms) if live else []
+    held = {lease.job.job_id: beat for lease, beat in zip(live, beats, strict=True) if beat.held}
+    told = []
+    for proof, lease in zip(proofs, leases, strict=True):
+        beat = held.get(proof.job_id) if isinstance(lease, Lease) and lease.live else None
+        if beat is not None:
+            told.append({"job_id": proof.job_id, "ok": True, "cancel": beat.cancel_requested})
+        else:
+            code = lease.code if isinstance(lease, Problem) else "lease_lost"
+            told.append({"job_id": proof.job_id, "ok": False, "cancel": False, "code": code})
+    return told
+
+
+@router.post(
+    "/moves",
+    summary="Say many things of many jobs",
+    response_model=MovedAll,
+    openapi_extra=documented(MovesBody),
+    responses=problems.responses(*ALWAYS),
+)
+async def moves(request: Request) -> JsonAnswer:
+    """Progress, stages, events, checkpoints, logs and ends, in order, in one write; each has its own answer."""
+    site, who, asked = await _said(request, MovesBody)
+    answers = await apply(site, who.named(asked.worker_id), asked.moves)
+    told = [_refused(a) if isinstance(a, Problem) else a for a in answers]
+    return JsonAnswer({"ok": all(a["ok"] for a in told), "answers": told, "drain": who.draining})
+
+
+def _refused(problem: Problem) -> dict[str, Any]:
+    return {**problem.more, "ok": False, "code": problem.code, "detail": problem.detail}
+
+
+async def _end(request: Request, model: type[EndBody], do: str) -> tuple[dict[str, Any], bool]:
+    """The end of one attempt, by the same way as many; raises Problem."""
+    site, who, asked = await _said(request, model)
+    fields = asked.model_dump(exclude={"worker_id", "stream", "message_id"})
+    move = MoveBody.model_validate({**fields, "do": do}, strict=False)
+    return await apply_one(site, who.named(asked.worker_id), move), who.draining
 
 
 @router.post(
@@ -122,15 +206,12 @@ async def heartbeat(request: Request) -> JsonAnswer:
     summary="End an attempt well",
     response_model=Completed,
     openapi_extra=documented(CompleteBody),
-    responses=problems.responses(*PROVEN, "payload_too_large"),
+    responses=problems.responses(*PROVEN, "payload_too_large", "log_incomplete", "artifact_missing"),
 )
 async def complete(request: Request) -> JsonAnswer:
     """Result, status, attempt and event in one commit; then `ack`. Saying it twice is harmless."""
-    site, asked, lease = await _proven(request, CompleteBody)
-    result = encode(asked.result, limit_bytes=RESULT_BYTES)
-    if lease.attempt.outcome is not Outcome.SUCCEEDED:
-        await _settle(site, lease, lambda job: commands.succeed(job, result))
-    return JsonAnswer({"ok": True, "ack": True})
+    answer, draining = await _end(request, CompleteBody, "complete")
+    return JsonAnswer({"ok": True, "ack": answer["ack"], **({"drain": True} if draining else {})})
 
 
 @router.post(
@@ -142,20 +223,9 @@ async def complete(request: Request) -> JsonAnswer:
 )
 async def fail(request: Request) -> JsonAnswer:
     """By the job's policy it runs again, is a dead letter, or has failed. One that was to be cancelled is cancelled."""
-    site, asked, lease = await _proven(request, FailBody)
-    details = encode({"stack": clean(asked.error.stack, 8_000)}) if asked.error.stack else "{}"
-    error = JobError(asked.error.code, clean(asked.error.message), asked.error.retryable, details)
-
-    def decide(job: Job) -> Settlement:
-        if job.cancel_requested_at is not None:
-            return commands.cancel(job, job.cancel_reason or "")
-        return commands.fail(job, error, rand=random.random())  # noqa: S311 - jitter
-
-    outcome = lease.attempt.outcome
-    if outcome not in ENDED_BADLY:
-        outcome = (await _settle(site, lease, decide)).outcome
-    requeued, dlq = outcome is Outcome.RETRIED, outcome is Outcome.DEAD_LETTERED
-    return JsonAnswer({"ok": True, "ack": True, "requeued": requeued, "dlq": dlq})
+    answer, draining = await _end(request, FailBody, "fail")
+    told = {"ok": True, "ack": True, "requeued": answer["requeued"], "dlq": answer["dlq"]}
+    return JsonAnswer({**told, **({"drain": True} if draining else {})})
 
 
 @router.post(
@@ -166,37 +236,24 @@ async def fail(request: Request) -> JsonAnswer:
     responses=problems.responses(*PROVEN),
 )
 async def release(request: Request) -> JsonAnswer:
-    """For a worker that goes down: another takes the job, and no attempt is counted."""
-    site, _, lease = await _proven(request, ReleaseBody)
-    if lease.attempt.outcome is not Outcome.RELEASED:
-        await _settle(site, lease, commands.release)
-    return JsonAnswer({"ok": True, "ack": True})
+    """For a worker that goes down, or cannot do this job: another takes it, and no attempt is counted."""
+    _, draining = await _end(request, ReleaseBody, "release")
+    return JsonAnswer({"ok": True, "ack": True, **({"drain": True} if draining else {})})
 
 
-async def _proven(request: Request, model: type[E]) -> tuple[Site, E, Lease]:
-    """What a worker says of the end of an attempt, and the lease that its token proves."""
-    await check(request, "worker")
-    asked, site = await read(request, model), site_of(request)
-    lease = await leases.find(site.engine, asked.job_id, asked.worker_id, asked.lease_token, asked.attempt_id)
-    return site, asked, lease
-
-
-async def _settle(site: Site, lease: Lease, decide: Callable[[Job], Settlement]) -> Settlement:
-    """End the attempt that a lease is for; raises Problem `lease_lost` when it is over, or ended in another way."""
+@router.post(
+    "/checkpoints",
+    summary="Read what earlier attempts have completed",
+    response_model=Checkpoints,
+    openapi_extra=documented(CheckpointsBody),
+    responses=problems.responses(*PROVEN),
+)
+async def checkpoints(request: Request) -> JsonAnswer:
+    """The results of the steps of a job that this worker holds."""
+    site, who, asked = await _said(request, CheckpointsBody)
+    lease = await prove_one(site.engine, who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token))
     if not lease.live:
-        raise lease.lost()
-    settlement = decide(lease.job)
-    (answer,) = await site.engine.settle([settlement])
-    if answer is Settled.STALE:
-        raise lease.lost()
-    return settlement
-
-
-def waiting_of(site: Site) -> Waiting:
-    """The parked claims of a process; they end with it."""
-    found = site.parts.get(Waiting)
-    if found is None:
-        found = site.parts[Waiting] = Waiting(site.engine)
-        site.on_stop.append(found.let_go)
-    waiting: Waiting = found
-    return waiting
+        raise lost()
+    known = await site.engine.store.checkpoints(asked.job_id)
+    found = {name: decode(text) for name, text in known.items() if not name.startswith(logs.RESERVED)}
+    return JsonAnswer({"ok": True, "checkpoints": found, "cancel_reason": lease.job.cancel_reason})

@@ -78,7 +78,7 @@ async def job_events(
 ) -> Response:
     """A stream until the job ends. Resume with Last-Event-ID; an id that we do not know gets a `reset`."""
     site = site_of(request)
-    who = await _who(request, ticket, job_id)
+    who = await who_follows(request, ticket, job_id)
     job = await site.engine.get(job_id, requester_id=who.sees)
     if _wants_json(request, asked=after is not None):
         return await _page(site, job, after or "")
@@ -109,7 +109,7 @@ async def job_ticket(request: Request, job_id: JobId, who: Reader) -> Response:
     """One use, within a minute, for this stream alone: browsers cannot send a key with EventSource."""
     site = site_of(request)
     await site.engine.get(job_id, requester_id=who.sees)
-    return await _ticket(site, who, job_id, f"/v1/jobs/{job_id}/events?")
+    return await ticket_of(site, who, job_id, f"/v1/jobs/{job_id}/events?")
 
 
 @router.post(
@@ -121,7 +121,7 @@ async def job_ticket(request: Request, job_id: JobId, who: Reader) -> Response:
 )
 async def many_ticket(request: Request, who: Reader, jobs: Jobs = "*") -> Response:
     """As the ticket of one job, for `/v1/events?jobs=…` with the same jobs."""
-    return await _ticket(site_of(request), who, f"jobs={jobs}", f"/v1/events?jobs={quote(jobs, safe='*,')}&")
+    return await ticket_of(site_of(request), who, f"jobs={jobs}", f"/v1/events?jobs={quote(jobs, safe='*,')}&")
 
 
 @router.get(
@@ -142,7 +142,7 @@ async def many_events(
 ) -> Response:
     """One connection for many jobs. `hello` holds all of them as they are; `id` is a cursor to come back with."""
     site = site_of(request)
-    who = await _who(request, ticket, f"jobs={jobs}")
+    who = await who_follows(request, ticket, f"jobs={jobs}")
     if jobs == "*":
         return await _all_jobs(site, who)
     ids = list(dict.fromkeys(part for part in jobs.split(",") if part))
@@ -238,7 +238,8 @@ def _opened(site: Site, who: Principal, first: bytes, watcher: Watcher, ident: o
         raise
 
 
-async def _who(request: Request, ticket: str | None, subject: str) -> Principal:
+async def who_follows(request: Request, ticket: str | None, subject: str) -> Principal:
+    """Who opens a stream, by a key or by a ticket for it; raises Problem."""
     if ticket is None:
         return await check(request, "jobs:read")
     site = site_of(request)
@@ -249,7 +250,8 @@ async def _who(request: Request, ticket: str | None, subject: str) -> Principal:
     return who
 
 
-async def _ticket(site: Site, who: Principal, subject: str, url: str) -> Response:
+async def ticket_of(site: Site, who: Principal, subject: str, url: str) -> Response:
+    """The answer with a new ticket for one stream."""
     ticket = await tickets.issue(site.engine.store, who, subject)
     return JsonAnswer({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": tickets.LIFE_S}, 201)
 

@@ -13,6 +13,7 @@ from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
 from .columns import spread
+from .credentials import keep_credentials
 from .ids import known_ids
 from .line import admit
 
@@ -71,6 +72,7 @@ async def enqueue_within(
         await _check_depth(session, {new.queue for new in fresh}, depth_limit)
     await _remember_others(session, batch, answers)
     await _depend(session, [new for new in fresh if new.depends_on])
+    await keep_credentials(session, fresh)
     keys = {new.concurrency_key: new.concurrency_limit for new in fresh if new.concurrency_key is not None}
     if keys:
         await session.execute(Q.limit_slots, list(keys), list(keys.values()))
@@ -86,7 +88,13 @@ async def _check_depth(session: Any, queues: set[str], limit: int) -> None:
 
 
 def _plain(new: NewJob) -> bool:
-    return new.idempotency is None and new.unique_key is None and new.concurrency_key is None and not new.depends_on
+    return (
+        new.idempotency is None
+        and new.unique_key is None
+        and new.concurrency_key is None
+        and not new.depends_on
+        and new.credentials is None
+    )
 
 
 def _values(new: NewJob) -> tuple[object, ...]:

@@ -290,6 +290,28 @@ WITH RECURSIVE step AS (
 )
 SELECT CASE WHEN count(*) < 100 THEN min(position) ELSE 0 END, (SELECT last_value FROM inbox_jobs_line) FROM step;
 
+-- name: in_line
+-- What is left of the priority, of the queue, and of the others: three ranges of the index, each read to the limit.
+SELECT job_id, queue, claim_version, priority, position FROM (
+    (
+        SELECT job_id, queue, claim_version, priority, position FROM inbox_jobs
+        WHERE queue = $1 AND priority = $2::integer AND position > $3::bigint AND status = 'queued' AND held IS NULL
+        ORDER BY position LIMIT $4::bigint
+    )
+    UNION ALL
+    (
+        SELECT job_id, queue, claim_version, priority, position FROM inbox_jobs
+        WHERE queue = $1 AND priority < $2 AND status = 'queued' AND held IS NULL
+        ORDER BY priority DESC, position LIMIT $4
+    )
+    UNION ALL
+    (
+        SELECT job_id, queue, claim_version, priority, position FROM inbox_jobs
+        WHERE queue > $1 AND status = 'queued' AND held IS NULL
+        ORDER BY queue, priority DESC, position LIMIT $4
+    )
+) AS line ORDER BY queue, priority DESC, position LIMIT $4;
+
 -- name: line_up_due
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
@@ -434,7 +456,7 @@ WITH clock AS MATERIALIZED (
         began_ms = NULL
     FROM special CROSS JOIN cur c LEFT JOIN placed p ON p.ord = c.ord
     WHERE j.ctid = c.row_id AND j.xmin = c.row_version AND NOT special.found
-    RETURNING j.job_id, j.event_seq, j.progress, j.requester_id, j.concurrency_key, c.claim_version, c.at, c.now, c.begun_at,
+    RETURNING j.job_id, j.status, j.event_seq, j.progress, j.requester_id, j.concurrency_key, c.claim_version, c.at, c.now, c.begun_at,
         c.owner, c.attempt, c.outcome, c.error, c.event_type, c.event_step, c.event_data, c.ord,
         c.began_ms, c.began_seq, c.began_step, c.began_progress
 ), noted AS (
@@ -452,11 +474,13 @@ WITH clock AS MATERIALIZED (
     JOIN moved m ON m.ord = a.ord
     ON CONFLICT (job_id, name) DO UPDATE SET data = excluded.data
 ), told AS (
-    INSERT INTO job_outbox_events (event_id, job_id, requester_id, endpoint, body, run_at, created_at)
-    SELECT a.event_id, m.job_id, m.requester_id, a.endpoint, a.body, m.now, m.now
-    FROM unnest($22::bigint[], $23::text[], $24::text[], $25::text[])
-        WITH ORDINALITY AS a (ord, event_id, endpoint, body, place)
+    INSERT INTO job_outbox_events (event_id, job_id, requester_id, endpoint, body, run_at, created_at, destination)
+    SELECT a.event_id, m.job_id, m.requester_id, a.endpoint, a.body, m.now, m.now, a.destination
+    FROM unnest($22::bigint[], $23::text[], $24::text[], $25::text[], $26::text[])
+        WITH ORDINALITY AS a (ord, event_id, endpoint, body, destination, place)
     JOIN moved m ON m.ord = a.ord ORDER BY a.place
+), forgot AS (
+    DELETE FROM job_credentials t USING moved m WHERE t.job_id = m.job_id AND m.status IN ('succeeded', 'canceled')
 )
 SELECT ord, concurrency_key FROM moved
 UNION ALL SELECT 0, NULL FROM special WHERE found;
@@ -528,6 +552,10 @@ WHERE status = 'running'
   AND lease_expires_at < coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint)
 ORDER BY lease_expires_at, seq LIMIT $2::bigint;
 
+-- name: held_by
+SELECT * FROM inbox_jobs WHERE status = 'running' AND lease_expires_at IS NOT NULL AND worker_id = $1::text
+ORDER BY seq LIMIT $2::bigint;
+
 -- name: broken
 SELECT * FROM inbox_jobs WHERE status = 'queued' AND broken_by IS NOT NULL ORDER BY seq LIMIT $1::bigint;
 
@@ -556,6 +584,8 @@ WITH clock AS MATERIALIZED (
     DELETE FROM job_attempts t USING gone WHERE t.job_id = gone.job_id
 ), checkpoints AS (
     DELETE FROM job_checkpoints t USING gone WHERE t.job_id = gone.job_id
+), credentials AS (
+    DELETE FROM job_credentials t USING gone WHERE t.job_id = gone.job_id
 ), dependencies AS (
     DELETE FROM job_dependencies t USING gone WHERE t.depends_on = gone.job_id
 ), outbox AS (
@@ -568,6 +598,31 @@ WITH clock AS MATERIALIZED (
     )
 ), keys AS (
     DELETE FROM idempotency_keys USING clock WHERE expires_at <= clock.now
+), jobs AS (
+    DELETE FROM inbox_jobs t USING gone WHERE t.job_id = gone.job_id RETURNING 1
+)
+SELECT count(*) FROM jobs;
+
+-- name: delete
+-- A row that was changed meanwhile is judged by its new version.
+WITH gone AS MATERIALIZED (
+    SELECT j.job_id, j.seq FROM unnest($1::uuid[], $2::integer[]) AS a (job_id, claim_version)
+    JOIN inbox_jobs j ON j.job_id = a.job_id
+    WHERE j.claim_version = a.claim_version AND j.ended_at IS NOT NULL ORDER BY j.job_id FOR UPDATE OF j
+), register AS (
+    DELETE FROM job_register t USING gone WHERE t.seq = gone.seq
+), events AS (
+    DELETE FROM job_events t USING gone WHERE t.job_id = gone.job_id
+), attempts AS (
+    DELETE FROM job_attempts t USING gone WHERE t.job_id = gone.job_id
+), checkpoints AS (
+    DELETE FROM job_checkpoints t USING gone WHERE t.job_id = gone.job_id
+), credentials AS (
+    DELETE FROM job_credentials t USING gone WHERE t.job_id = gone.job_id
+), dependencies AS (
+    DELETE FROM job_dependencies t USING gone WHERE t.depends_on = gone.job_id
+), outbox AS (
+    DELETE FROM job_outbox_events t USING gone WHERE t.job_id = gone.job_id AND t.status IN ('delivered', 'dead_letter')
 ), jobs AS (
     DELETE FROM inbox_jobs t USING gone WHERE t.job_id = gone.job_id RETURNING 1
 )
@@ -591,6 +646,15 @@ WHERE r.requester_id = $2 AND r.requester_id <> '' AND r.seq < coalesce($1::bigi
   AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
   AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
 ORDER BY r.requester_id DESC, r.seq DESC LIMIT $9::bigint;
+
+-- name: find_ended_badly
+SELECT j.* FROM inbox_jobs j
+WHERE j.error IS NOT NULL AND j.ended_at IS NOT NULL
+  AND j.seq < coalesce($1::bigint, 9223372036854775807) AND ($2::text IS NULL OR j.requester_id = $2)
+  AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
+  AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
+  AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
+ORDER BY j.seq DESC LIMIT $9::bigint;
 
 -- name: counts
 SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;
@@ -645,18 +709,45 @@ CROSS JOIN LATERAL (
 ORDER BY a.ord, e.seq;
 
 -- name: outbox_claim
-WITH clock AS MATERIALIZED (
+-- The destinations are found by jumps through the index: one with 100,000 pending events costs as much as one with a
+-- single one. `heads` are more than are wanted, for another claim may hold the first of them.
+WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+), rooms AS MATERIALIZED (
+    SELECT DISTINCT ON (requester_id, destination) requester_id, destination, greatest(room, 0) AS room
+    FROM unnest($6::text[], $7::text[], $8::bigint[]) AS r (requester_id, destination, room)
 ), lost AS MATERIALIZED (
     SELECT l.seq FROM clock CROSS JOIN LATERAL (
-        SELECT seq FROM job_outbox_events WHERE status = 'delivering' AND lease_expires_at < clock.now
+        SELECT seq FROM job_outbox_events o WHERE status = 'delivering' AND lease_expires_at < clock.now
+            AND requester_id <> ALL ($9::text[]) AND NOT EXISTS (
+                SELECT 1 FROM rooms r
+                WHERE r.requester_id = o.requester_id AND r.destination = o.destination AND r.room = 0
+            )
         ORDER BY lease_expires_at, seq LIMIT $4::bigint FOR UPDATE SKIP LOCKED
     ) l
+), destinations AS (
+    (SELECT requester_id, destination FROM job_outbox_events WHERE status = 'pending'
+     ORDER BY requester_id, destination LIMIT 1)
+    UNION ALL
+    SELECT n.requester_id, n.destination FROM destinations d CROSS JOIN LATERAL (
+        SELECT requester_id, destination FROM job_outbox_events
+        WHERE status = 'pending' AND (requester_id, destination) > (d.requester_id, d.destination)
+        ORDER BY requester_id, destination LIMIT 1
+    ) n
+), shares AS MATERIALIZED (
+    SELECT d.requester_id, d.destination, least(coalesce(r.room, $5::bigint), $4::bigint) AS share
+    FROM destinations d LEFT JOIN rooms r USING (requester_id, destination)
+    WHERE coalesce(r.room, $5::bigint) > 0 AND d.requester_id <> ALL ($9::text[])
+), heads AS MATERIALIZED (
+    SELECT h.seq, h.run_at FROM clock CROSS JOIN shares s CROSS JOIN LATERAL (
+        SELECT seq, run_at FROM job_outbox_events
+        WHERE status = 'pending' AND requester_id = s.requester_id AND destination = s.destination
+            AND run_at <= clock.now
+        ORDER BY run_at, seq LIMIT s.share
+    ) h ORDER BY h.run_at, h.seq LIMIT 4 * $4::bigint
 ), due AS MATERIALIZED (
-    SELECT l.seq FROM clock CROSS JOIN LATERAL (
-        SELECT seq FROM job_outbox_events WHERE status = 'pending' AND run_at <= clock.now
-        ORDER BY run_at, seq LIMIT $4::bigint - (SELECT count(*) FROM lost) FOR UPDATE SKIP LOCKED
-    ) l
+    SELECT o.seq FROM heads h JOIN job_outbox_events o ON o.seq = h.seq AND o.status = 'pending'
+    ORDER BY h.run_at, h.seq LIMIT $4::bigint - (SELECT count(*) FROM lost) FOR UPDATE OF o SKIP LOCKED
 ), chosen AS (
     SELECT seq, 1 AS losses FROM lost UNION ALL SELECT seq, 0 FROM due
 )
@@ -692,7 +783,31 @@ RETURNING o.event_id, o.claim_version;
 
 -- name: outbox_find
 SELECT * FROM job_outbox_events
-WHERE ($1::uuid IS NULL OR job_id = $1) AND ($2::text IS NULL OR status = $2) ORDER BY seq LIMIT $3::bigint;
+WHERE ($1::uuid IS NULL OR job_id = $1) AND ($2::text IS NULL OR status = $2)
+  AND ($4::text IS NULL OR requester_id = $4) AND ($5::text IS NULL OR endpoint = $5)
+  AND ($6::text IS NULL OR event_id = $6) AND ($7::bigint IS NULL OR created_at >= $7)
+  AND ($8::bigint IS NULL OR created_at < $8)
+  AND ($9::text IS NULL OR seq > (SELECT seq FROM job_outbox_events WHERE event_id = $9))
+ORDER BY seq LIMIT $3::bigint;
+
+-- name: outbox_find_newest
+SELECT * FROM job_outbox_events
+WHERE ($1::uuid IS NULL OR job_id = $1) AND ($2::text IS NULL OR status = $2)
+  AND ($4::text IS NULL OR requester_id = $4) AND ($5::text IS NULL OR endpoint = $5)
+  AND ($6::text IS NULL OR event_id = $6) AND ($7::bigint IS NULL OR created_at >= $7)
+  AND ($8::bigint IS NULL OR created_at < $8)
+  AND ($9::text IS NULL OR seq < (SELECT seq FROM job_outbox_events WHERE event_id = $9))
+ORDER BY seq DESC LIMIT $3::bigint;
+
+-- name: outbox_replay
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+)
+UPDATE job_outbox_events o SET
+    status = 'pending', run_at = clock.now + a.delay_ms, attempt_count = 0, worker_id = NULL, ended_at = NULL
+FROM unnest($2::text[], $3::bigint[]) AS a (event_id, delay_ms) CROSS JOIN clock
+WHERE o.event_id = a.event_id AND o.status IN ('delivered', 'dead_letter')
+RETURNING o.event_id;
 
 -- name: pause
 INSERT INTO paused_queues VALUES ($1) ON CONFLICT DO NOTHING;
@@ -714,3 +829,31 @@ SELECT kind, id, body, version FROM documents WHERE kind = $1 AND ($2::text IS N
 
 -- name: delete_document
 DELETE FROM documents WHERE kind = $1 AND id = $2 RETURNING 1;
+
+-- name: keep_credentials
+-- And the mark that sends the job's end through `settle`, which forgets them.
+WITH kept AS (
+    INSERT INTO job_credentials
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::integer[])
+)
+UPDATE inbox_jobs SET has_dependents = true WHERE job_id = ANY ($1::uuid[]);
+
+-- name: credentials
+SELECT * FROM job_credentials WHERE job_id = ANY ($1::uuid[]);
+
+-- name: replace_credentials
+UPDATE job_credentials c SET
+    credential_version = a.credential_version, storage_creds_encrypted = a.encrypted,
+    storage_creds_dek_wrapped = a.dek_wrapped, storage_creds_kek_id = a.kek_id,
+    storage_creds_encryption_version = a.encryption_version
+FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[], $8::integer[])
+    AS a (job_id, was_version, was_wrapped, credential_version, encrypted, dek_wrapped, kek_id, encryption_version)
+WHERE c.job_id = a.job_id AND c.credential_version = a.was_version AND c.storage_creds_dek_wrapped = a.was_wrapped
+RETURNING a.job_id, a.was_version, a.was_wrapped;
+
+-- name: credentials_under
+SELECT * FROM job_credentials WHERE storage_creds_kek_id = $1 AND ($2::uuid IS NULL OR job_id > $2)
+ORDER BY job_id LIMIT $3::bigint;
+
+-- name: credential_keks
+SELECT storage_creds_kek_id, count(*) FROM job_credentials GROUP BY storage_creds_kek_id;

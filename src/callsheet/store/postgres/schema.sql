@@ -176,7 +176,8 @@ CREATE TABLE job_outbox_events (
     heartbeat_at bigint,
     created_at bigint NOT NULL,
     ended_at bigint,
-    error text
+    error text,
+    destination text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (
     fillfactor = 70,
     toast_tuple_target = 256,
@@ -187,7 +188,8 @@ CREATE TABLE job_outbox_events (
     autovacuum_vacuum_cost_limit = 2000
 );
 
-CREATE INDEX job_outbox_events_due ON job_outbox_events (run_at, seq) WHERE status = 'pending';
+CREATE INDEX job_outbox_events_due ON job_outbox_events (requester_id, destination, run_at, seq) WHERE status = 'pending';
+CREATE INDEX job_outbox_events_of_requester ON job_outbox_events (requester_id, seq);
 CREATE INDEX job_outbox_events_leased ON job_outbox_events (lease_expires_at, seq) WHERE status = 'delivering';
 CREATE INDEX job_outbox_events_ended ON job_outbox_events (ended_at, seq) WHERE ended_at IS NOT NULL;
 CREATE INDEX job_outbox_events_of_job ON job_outbox_events (job_id);
@@ -227,6 +229,43 @@ SELECT job_id AS id, status, kind AS job_type, payload, result, error, attempt_c
        to_timestamp(ended_at / 1000.0) AS ended_at
 FROM inbox_jobs;
 
+-- Jobs that ended badly, newest first: few among many. The predicate names what claims do not write. (Those that were
+-- canceled after a failed attempt are among them.)
+CREATE INDEX inbox_jobs_ended_badly ON inbox_jobs (seq)
+    WHERE error IS NOT NULL AND ended_at IS NOT NULL;
+
+-- Contract 003's lease and attempt, for people and reports. What follows a `~` in a worker's id is the hash of its lease
+-- token, which is nobody's business. One attempt that succeeded or runs is told by its job's row alone.
 CREATE VIEW job_leases AS
-SELECT job_id, worker_id, claim_version, to_timestamp(lease_expires_at / 1000.0) AS lease_expires_at
+SELECT job_id, claim_version::text AS attempt_id, split_part(worker_id, '~', 1) AS worker_id,
+       to_timestamp(lease_expires_at / 1000.0) AS lease_expires_at, to_timestamp(heartbeat_at / 1000.0) AS heartbeat_at
 FROM inbox_jobs WHERE status = 'running';
+
+CREATE VIEW job_attempts_all AS
+SELECT job_id, claim_version::text AS attempt_id, attempt, split_part(worker_id, '~', 1) AS worker_id,
+       to_timestamp(started_at / 1000.0) AS started_at, to_timestamp(ended_at / 1000.0) AS ended_at, outcome, error
+FROM job_attempts
+UNION ALL
+SELECT j.job_id, j.claim_version::text, j.attempt_count, split_part(j.worker_id, '~', 1),
+       to_timestamp(coalesce(j.began_ms, (SELECT max(e.ms) FROM job_events e WHERE e.job_id = j.job_id AND e.type = 'running'))
+           / 1000.0),
+       to_timestamp(j.ended_at / 1000.0), 'succeeded', NULL
+FROM inbox_jobs j WHERE j.status = 'succeeded'
+UNION ALL
+SELECT job_id, claim_version::text, attempt_count, split_part(worker_id, '~', 1),
+       to_timestamp(attempt_started_at / 1000.0), NULL, NULL, NULL
+FROM inbox_jobs WHERE status = 'running' AND attempt_started_at IS NOT NULL;
+
+-- Encrypted credentials of jobs, beside the hot table: claim and get never read them. The columns are the contract's.
+-- A job that has some is marked `has_dependents`: something hangs on its end, so that `succeed` leaves it to `settle`.
+CREATE TABLE job_credentials (
+    job_id uuid PRIMARY KEY,
+    requester_id text COLLATE "C" NOT NULL,
+    credential_version integer NOT NULL,
+    storage_creds_encrypted text NOT NULL,
+    storage_creds_dek_wrapped text NOT NULL,
+    storage_creds_kek_id text COLLATE "C" NOT NULL,
+    storage_creds_encryption_version integer NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_limit = 2000);
+
+CREATE INDEX job_credentials_under_kek ON job_credentials (storage_creds_kek_id, job_id);

@@ -192,7 +192,7 @@ def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object,
     batch = [s for _, s in run]
     events = [s.event or NO_EVENT for s in batch]
     kept = [(place, *s.checkpoint) for place, s in enumerate(batch, 1) if s.checkpoint is not None]
-    told = [(place, *out) for place, s in enumerate(batch, 1) for out in s.outbox]
+    told = [(place, *out, out.destination) for place, s in enumerate(batch, 1) for out in s.outbox]
     return (
         now,
         alone,
@@ -213,5 +213,5 @@ def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object,
         spread([e[1] for e in events]),
         spread([e[2] for e in events]),
         *([row[column] for row in kept] for column in range(3)),
-        *([row[column] for row in told] for column in range(4)),
+        *([row[column] for row in told] for column in range(5)),
     )

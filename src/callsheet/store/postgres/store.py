@@ -6,10 +6,22 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.job import Claim, Event, Status
-from callsheet.store.protocol import Backlog, Document, Hint, JobPage, Remembered, Settled
+from callsheet.store.protocol import (
+    ANY_EVENT,
+    OPEN_HANDED,
+    Backlog,
+    Document,
+    Hint,
+    JobPage,
+    OutboxFilter,
+    Remembered,
+    Settled,
+    Sharing,
+)
 from callsheet.store.queries import Queries
-from callsheet.store.rows import attempt_of, job_of, outbox_event_of, running_attempt
+from callsheet.store.rows import attempt_of, job_of, line_page, line_place, outbox_event_of, running_attempt
 
+from . import credentials as creds
 from . import line, schema
 from .claim import claim, heartbeat
 from .connection import Database
@@ -23,9 +35,9 @@ from .wire import Wire
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from callsheet.kernel.job import Attempt, Delivery, Job, Json, NewJob, OutboxEvent
+    from callsheet.kernel.job import Attempt, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
-    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery
+    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, LinePage, Replay
 
 Q = Queries("callsheet.store.postgres")
 NOBODYS = Claim("00000000-0000-0000-0000-000000000000", 0)
@@ -35,6 +47,7 @@ class PostgresStore:
     """All of the protocol on one PostgreSQL database (13 or newer), shared by many processes and machines."""
 
     batch = 1_000
+    streams = False
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -103,6 +116,14 @@ class PostgresStore:
         """See the protocol."""
         return [job_of(row) for row in await self._db.fetch(Q.expired, now, limit)]
 
+    async def held_by(self, worker_id: str, limit: int) -> list[Job]:
+        """See the protocol."""
+        return [job_of(row) for row in await self._db.fetch(Q.held_by, worker_id, limit)]
+
+    async def in_line(self, limit: int, *, cursor: str | None = None) -> LinePage:
+        """See the protocol."""
+        return line_page(await self._db.fetch(Q.in_line, *line_place(cursor), limit), limit)
+
     async def broken(self, limit: int) -> list[Job]:
         """See the protocol."""
         return [job_of(row) for row in await self._db.fetch(Q.broken, limit)]
@@ -116,6 +137,14 @@ class PostgresStore:
         count: int = (await self._db.fetch(Q.prune, now, ended_before, limit))[0][0]
         return count
 
+    async def delete(self, claims: Sequence[Claim]) -> int:
+        """See the protocol."""
+        known = set(known_ids(claim.job_id for claim in claims))
+        asked = sorted({claim for claim in claims if claim.job_id in known})
+        rows = await self._db.fetch(Q.delete, [c.job_id for c in asked], [c.claim_version for c in asked])
+        count: int = rows[0][0]
+        return count
+
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         """See the protocol."""
         jobs = {job.job_id: job for job in map(job_of, await self._db.fetch(Q.get, known_ids(job_ids)))}
@@ -123,8 +152,9 @@ class PostgresStore:
 
     async def find(self, query: JobQuery) -> JobPage:
         """See the protocol."""
+        sql = Q.find_of_requester if query.requester_id else Q.find
         rows = await self._db.fetch(
-            Q.find_of_requester if query.requester_id else Q.find,
+            Q.find_ended_badly if query.ended_badly else sql,
             int(query.cursor) if query.cursor else None,
             query.requester_id,
             query.kind,
@@ -173,10 +203,12 @@ class PostgresStore:
             yield hint
 
     async def outbox_claim(
-        self, worker_id: str, *, limit: int, lease_ms: int, now: int | None = None
+        self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
     ) -> list[OutboxEvent]:
         """See the protocol."""
-        rows = await self._db.fetch(Q.outbox_claim, now, worker_id, lease_ms, limit)
+        rooms = ([room[column] for room in sharing.rooms] for column in range(3))
+        shares = (sharing.each, *rooms, list(sharing.without))
+        rows = await self._db.fetch(Q.outbox_claim, now, worker_id, lease_ms, limit, *shares)
         return [outbox_event_of(row) for row in sorted(rows, key=lambda row: row[0])]
 
     async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
@@ -204,13 +236,27 @@ class PostgresStore:
         ]
 
     async def outbox_find(
-        self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50
+        self,
+        *,
+        job_id: str | None = None,
+        status: Delivery | None = None,
+        limit: int = 50,
+        where: OutboxFilter = ANY_EVENT,
     ) -> list[OutboxEvent]:
         """See the protocol."""
         if job_id is not None and not known_ids([job_id]):
             return []
-        rows = await self._db.fetch(Q.outbox_find, job_id, status.value if status else None, limit)
+        sql = Q.outbox_find_newest if where.newest_first else Q.outbox_find
+        rows = await self._db.fetch(sql, job_id, status.value if status else None, limit, *where[:-1])
         return [outbox_event_of(row) for row in rows]
+
+    async def outbox_replay(self, replays: Sequence[Replay], *, now: int | None = None) -> list[bool]:
+        """See the protocol."""
+        asked = sorted({r.event_id: r.delay_ms for r in reversed(replays)}.items())
+        ids, delays = [event_id for event_id, _ in asked], [delay_ms for _, delay_ms in asked]
+        found = {row[0] for row in await self._db.fetch(Q.outbox_replay, now, ids, delays)}
+        first = {r.event_id: n for n, r in reversed(list(enumerate(replays)))}  # who is named twice comes back once
+        return [r.event_id in found and first[r.event_id] == n for n, r in enumerate(replays)]
 
     async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
         """See the protocol."""
@@ -225,6 +271,22 @@ class PostgresStore:
     async def paused(self) -> frozenset[str]:
         """See the protocol."""
         return frozenset(row[0] for row in await self._db.fetch(Q.paused))
+
+    async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
+        """See the protocol."""
+        return await creds.credentials(self._db, job_ids)
+
+    async def replace_credentials(self, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
+        """See the protocol."""
+        return await creds.replace_credentials(self._db, changes)
+
+    async def credentials_under(self, kek_id: str, *, after: str = "", limit: int = 100) -> list[Credentials]:
+        """See the protocol."""
+        return await creds.credentials_under(self._db, kek_id, after, limit)
+
+    async def credential_keks(self) -> dict[str, int]:
+        """See the protocol."""
+        return dict(await self._db.fetch(Q.credential_keks))
 
     async def put_document(self, document: Document) -> Document:
         """See the protocol."""

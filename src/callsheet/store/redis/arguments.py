@@ -14,7 +14,8 @@ from .keys import idempotency_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callsheet.kernel.job import NewJob
+    from callsheet.kernel.job import Delivery, NewJob, OutboxEvent
+    from callsheet.store.protocol import OutboxFilter
 
 Argument = str | int | float
 SETTLE_HEAD = 4
@@ -64,6 +65,8 @@ def _rare_of_job(new: NewJob) -> str:
         rare["concurrency_limit"] = new.concurrency_limit
     if new.correlation_id:
         rare["correlation_id"] = new.correlation_id
+    if new.credentials is not None:
+        rare["credentials"] = [str(value) for value in new.credentials]
     if (key := new.idempotency) is not None:
         rare["idem"] = idempotency_name(new.requester_id, key.key)
         rare["idem_hash"] = key.request_hash
@@ -116,7 +119,26 @@ def _rare_of_settlement(s: Settlement, follow_ups_at: int) -> str:
     if s.checkpoint is not None:
         rare["checkpoint"] = s.checkpoint
     if s.outbox:
-        rare["outbox"] = s.outbox
+        rare["outbox"] = [(*out, out.destination) for out in s.outbox]
     if s.follow_ups:
         rare["follow_ups"] = (follow_ups_at, len(s.follow_ups))
     return json.dumps(rare, ensure_ascii=False)
+
+
+def of_filter(where: OutboxFilter) -> tuple[Argument, ...]:
+    """What outbox events are looked for, beside job and status."""
+    asked = where.requester_id is not None
+    times = ("" if at is None else at for at in (where.created_from, where.created_to))
+    ends = (where.after or "", int(where.newest_first), int(asked))
+    return (where.requester_id or "", where.endpoint or "", *times, *ends)
+
+
+def matches(event: OutboxEvent, where: OutboxFilter, job_id: str | None, status: Delivery | None) -> bool:
+    """Whether an event that was found by its id is one that was looked for."""
+    same = ((job_id, event.job_id), (status, event.status), (where.requester_id, event.requester_id))
+    return (
+        all(wanted in (None, found) for wanted, found in (*same, (where.endpoint, event.endpoint)))
+        and (where.created_from is None or event.created_at >= where.created_from)
+        and (where.created_to is None or event.created_at < where.created_to)
+        and where.after is None
+    )

@@ -81,6 +81,12 @@ class _SSLConnection(SSLConnection):
         return _pack(args) if args[0] == "EVALSHA" else super().pack_command(*args)
 
 
+def write_with_hiredis(pool: BlockingConnectionPool) -> None:
+    """Let a pool's connections to come write scripts' arguments the fast way."""
+    tls = issubclass(pool.connection_class, SSLConnection)
+    pool.connection_class = _SSLConnection if tls else _Connection
+
+
 class Client:
     """Runs scripts by their hash, loading them where the server has lost them."""
 
@@ -95,8 +101,7 @@ class Client:
             retry=Retry(NoBackoff(), 0),
             **_defaults(target.url),
         )
-        tls = issubclass(pool.connection_class, SSLConnection)
-        pool.connection_class = _SSLConnection if tls else _Connection
+        write_with_hiredis(pool)
         self.redis: Any = Redis.from_pool(pool)  # the driver's types mix its sync and async answers
         db = int(pool.connection_kwargs.get("db") or 0)
         self.channel = self.keys.jobs(f"hints:{db}" if db else "hints")

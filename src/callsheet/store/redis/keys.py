@@ -25,6 +25,7 @@ Ours:
     jobs:leases               ZSET    running jobs: `seq:id` by lease_expires_at
     jobs:broken               ZSET    queued jobs that wait for one that did not succeed, by seq
     jobs:ended                ZSET    ended jobs: `seq:id` by the time of their end
+    jobs:dead                 ZSET    dead letters by seq
     jobs:ended:ttl            ZSET    ended jobs with a TTL, by the time it is over: what must be forgotten of each,
                                       as JSON, since its hash may expire before prune comes by
     jobs:ttl                  ZSET    open jobs of the gateway's contract with a TTL, by the time to renew their EXPIRE
@@ -38,12 +39,18 @@ Ours:
                                       worker_id, error, joined by the byte 31; without the last one when the hash
                                       has `outcome`
     job:{id}:checkpoints      HASH    results of completed steps
+    job:{id}:credentials      HASH    encrypted credentials: requester_id, credential_version and the contract's
+                                      `storage_creds_…`; the job's hash has `credentials` = 1
+    jobs:credentials:{kek}    ZSET    jobs whose credentials this KEK wraps, all of score 0, and so by id
+    jobs:credentials          SET     KEKs that wrap any
     job:{id}:dependents       ZSET    jobs that wait for this one, by seq
     job:{id}:outbox           ZSET    the job's outbox events by seq
     unique:{key}              STRING  the queued or running job that holds a unique key
     idempotency:{requester}:{key}  HASH  an idempotency key of a requester
     outbox:{event_id}         HASH    one callback, fields as in kernel.job.OutboxEvent, and `seq`
-    jobs:outbox:due           ZSET    pending callbacks: `seq:event_id` by run_at
+    jobs:outbox:destinations  ZSET    destinations with pending callbacks, by the run_at of the first of them; one is
+                                      the length of its requester's name, `:`, that name, and the destination
+    jobs:outbox:due:{dest}    ZSET    pending callbacks of one of these: `seq:event_id` by run_at
     jobs:outbox:leased        ZSET    callbacks being delivered: `seq:event_id` by lease_expires_at
     jobs:outbox:ended         ZSET    callbacks that have ended: `seq:event_id` by the time of their end
     jobs:outbox:all           ZSET    all callbacks by seq
@@ -59,7 +66,7 @@ its `created_ts`, `updated_ts`). A field at its default is absent or empty. Defa
 running job only and are left as they are when it moves on: `lease_expires_at`, `heartbeat_at`, `attempt_started_at`,
 `msg`; `held` tells of a queued job only. Beside these: `seq` (15 digits; absent until we first touch a foreign job),
 `msg` (the present message), `outcome` (`succeeded`: that of the last attempt, which the hash alone tells of), `dead`
-(`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for this one), `rare` (`1`: settle must
+(`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for this one), `credentials` (`1`: it has some), `rare` (`1`: settle must
 look at the fields that most jobs do not have).
 """
 
@@ -69,8 +76,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 FAMILIES = ("job", "jobs", "idempotency", "unique", "outbox", "doc")
-SCHEMA = 1
-SCHEMA_NAMES = {1: "0001_engine"}
+SCHEMA = 3
+SCHEMA_NAMES = {1: "0001_engine", 2: "0002_destinations", 3: "0003_dead_letters"}
 
 
 class Keys(NamedTuple):

@@ -231,4 +231,5 @@ def outbox_event_of(h: Mapping[str, str]) -> OutboxEvent:
         int(h["created_at"]),
         _int(h.get("ended_at")),
         h.get("error"),
+        h.get("destination", ""),
     )

@@ -7,10 +7,24 @@ from typing import TYPE_CHECKING, Self
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch
 from callsheet.kernel.job import Outcome, Status
 from callsheet.store.hints import Hints
-from callsheet.store.protocol import Backlog, Beat, Document, Enqueued, Hint, JobPage, Remembered, Settled
-from callsheet.store.rows import running_attempt
+from callsheet.store.protocol import (
+    ANY_EVENT,
+    OPEN_HANDED,
+    Backlog,
+    Beat,
+    Document,
+    Enqueued,
+    Hint,
+    JobPage,
+    OutboxFilter,
+    Remembered,
+    Settled,
+    Sharing,
+)
+from callsheet.store.rows import line_page, line_place, running_attempt
 
 from . import arguments
+from . import credentials as creds
 from .client import Client, Target, translated
 from .keys import FAMILIES, SCHEMA, SCHEMA_NAMES, idempotency_name
 from .listener import Listener
@@ -29,9 +43,9 @@ from .refusals import checked
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from callsheet.kernel.job import Attempt, Claim, Delivery, Event, Job, Json, NewJob, OutboxEvent
+    from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Event, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
-    from callsheet.store.protocol import ClaimRequest, JobQuery
+    from callsheet.store.protocol import ClaimRequest, JobQuery, LinePage, Replay
 
 SETTLED = {1: Settled.APPLIED, 2: Settled.REPEATED, 3: Settled.STALE}
 LOOK = 500  # rows that one script looks at when a filter is sparse: some 2 ms
@@ -41,6 +55,7 @@ class RedisStore:
     """All of the protocol on one Redis or Valkey server (or one slot of a cluster)."""
 
     batch = 500
+    streams = True
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -131,6 +146,17 @@ class RedisStore:
         *found, self._cursors = await self._client.run("expired", now, limit, idle_ms, *self._cursors)
         return [job_of(as_map(flat)) for flat in found]
 
+    async def held_by(self, worker_id: str, limit: int) -> list[Job]:
+        """See the protocol."""
+        found = await self._client.run("held_by", None, worker_id, limit)
+        return [job_of(as_map(flat)) for flat in found]
+
+    async def in_line(self, limit: int, *, cursor: str | None = None) -> LinePage:
+        """See the protocol."""
+        queue, priority, message = line_place(cursor)
+        rows = await self._client.run("in_line", None, limit, queue, priority, message)
+        return line_page([(job_id, line, int(version), *place) for job_id, line, version, *place in rows], limit)
+
     async def broken(self, limit: int) -> list[Job]:
         """See the protocol."""
         with translated():
@@ -146,6 +172,12 @@ class RedisStore:
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
         """See the protocol."""
         return int(await self._client.run("prune", now, ended_before, limit))
+
+    async def delete(self, claims: Sequence[Claim]) -> int:
+        """See the protocol."""
+        if not claims:
+            return 0
+        return int(await self._client.run("delete", None, *(part for claim in claims for part in claim)))
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         """See the protocol."""
@@ -172,6 +204,8 @@ class RedisStore:
         """See the protocol."""
         q = query
         key = f"jobs:of:{q.requester_id}" if q.requester_id else "jobs:all"
+        if q.statuses == (Status.DEAD_LETTER,):  # failed ones can be a foreign worker's, and not listed yet
+            key = "jobs:dead"
         statuses = f" {' '.join(q.statuses)} " if q.statuses else None
         filters = [
             "" if value is None else f"={value}"
@@ -235,10 +269,12 @@ class RedisStore:
             yield hint
 
     async def outbox_claim(
-        self, worker_id: str, *, limit: int, lease_ms: int, now: int | None = None
+        self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
     ) -> list[OutboxEvent]:
         """See the protocol."""
-        found = await self._client.run("outbox_claim", now, worker_id, limit, lease_ms)
+        head = (worker_id, limit, lease_ms, sharing.each, len(sharing.rooms), len(sharing.without))
+        rooms = (part for room in sharing.rooms for part in room)
+        found = await self._client.run("outbox_claim", now, *head, *rooms, *sharing.without)
         return [outbox_event_of(as_map(flat)) for flat in found]
 
     async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
@@ -254,16 +290,37 @@ class RedisStore:
         return [SETTLED[code] for code in await self._client.run("outbox_settle", now, *flat)]
 
     async def outbox_find(
-        self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50
+        self,
+        *,
+        job_id: str | None = None,
+        status: Delivery | None = None,
+        limit: int = 50,
+        where: OutboxFilter = ANY_EVENT,
     ) -> list[OutboxEvent]:
         """See the protocol."""
+        if where.event_id is not None:
+            return await self._outbox_event(where, job_id, status)
         events: list[OutboxEvent] = []
-        cursor = "0"
-        while cursor and len(events) < limit:
+        cursor, more = "", arguments.of_filter(where)
+        while len(events) < limit:
             head = (job_id or "", status.value if status else "", limit - len(events))
-            *found, cursor = await self._client.run("outbox_find", None, *head, cursor, LOOK)
+            *found, cursor = await self._client.run("outbox_find", None, *head, cursor, LOOK, *more)
             events += [outbox_event_of(as_map(flat)) for flat in found]
+            if not cursor:
+                break
         return events
+
+    async def _outbox_event(
+        self, where: OutboxFilter, job_id: str | None, status: Delivery | None
+    ) -> list[OutboxEvent]:
+        (row,) = await self._client.hashes([f"{self._keys.prefix}outbox:{where.event_id}"])
+        event = outbox_event_of(row) if row else None
+        return [event] if event is not None and arguments.matches(event, where, job_id, status) else []
+
+    async def outbox_replay(self, replays: Sequence[Replay], *, now: int | None = None) -> list[bool]:
+        """See the protocol."""
+        parts = [part for replay in replays for part in replay]
+        return [bool(done) for done in await self._client.run("outbox_replay", now, *parts)] if parts else []
 
     async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
         """See the protocol."""
@@ -290,6 +347,22 @@ class RedisStore:
         with translated():
             return frozenset(await self._client.redis.smembers(self._keys.jobs("paused")))
 
+    async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
+        """See the protocol."""
+        return await creds.credentials(self._client, job_ids)
+
+    async def replace_credentials(self, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
+        """See the protocol."""
+        return await creds.replace_credentials(self._client, changes)
+
+    async def credentials_under(self, kek_id: str, *, after: str = "", limit: int = 100) -> list[Credentials]:
+        """See the protocol."""
+        return await creds.credentials_under(self._client, kek_id, after, limit)
+
+    async def credential_keks(self) -> dict[str, int]:
+        """See the protocol."""
+        return await creds.credential_keks(self._client)
+
     async def put_document(self, document: Document) -> Document:
         """See the protocol."""
         d = document
@@ -300,8 +373,14 @@ class RedisStore:
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:
         """See the protocol."""
-        (found,) = await self._client.hashes([self._keys.document(kind)])
-        wanted = sorted(found.items()) if id is None else [(id, found[id])] if id in found else []
+        key = self._keys.document(kind)
+        if id is None:
+            (found,) = await self._client.hashes([key])
+            wanted = sorted(found.items())
+        else:
+            with translated():
+                one = await self._client.redis.hget(key, id)
+            wanted = [(id, one)] if one is not None else []
         split = ((name, *text.partition(":")) for name, text in wanted)
         return [Document(kind, name, body, int(version)) for name, version, _, body in split]
 

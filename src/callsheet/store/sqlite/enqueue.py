@@ -12,6 +12,7 @@ from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
 from .connection import refusing_duplicates
+from .credentials import keep_credentials
 from .line import admit, next_positions
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def _insert(db: Db, fresh: list[NewJob], rows: list[tuple[object, ...]], now: in
     for new in fresh:
         if new.depends_on:
             _wait_for(db, new)
+        if new.credentials is not None:
+            keep_credentials(db, new)
     keys = {new.concurrency_key: new.concurrency_limit for new in fresh if new.concurrency_key is not None}
     for key, limit in keys.items():
         db.execute(Q.limit_slots, (key, limit))

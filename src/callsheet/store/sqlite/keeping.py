@@ -10,6 +10,10 @@ from callsheet.store.queries import Queries, migrations_of
 from .line import admit, line_up_due
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callsheet.kernel.job import Claim
+
     from .connection import Db
 
 Q = Queries("callsheet.store.sqlite")
@@ -43,14 +47,27 @@ def prune(db: Db, ended_before: int, limit: int, now: int) -> int:
     """Delete ended jobs with all that hangs on them, and expired keys; how many jobs."""
     db.execute(Q.prune_orphans, (ended_before, limit))
     gone = db.execute(Q.prunable, (ended_before, now, limit)).fetchall()
+    _forget(db, gone)
+    db.execute(Q.prune_keys, (now,))
+    return len(gone)
+
+
+def delete(db: Db, claims: Sequence[Claim]) -> int:
+    """Delete those that have ended, each by the claim that it ended with; how many."""
+    gone = [(claim.job_id,) for claim in dict.fromkeys(claims) if db.execute(Q.deletable, claim).fetchone()]
+    _forget(db, gone)
+    return len(gone)
+
+
+def _forget(db: Db, gone: Sequence[tuple[str]]) -> None:
+    """Delete jobs with all that hangs on them; callbacks stay until they are delivered."""
     for sql in (
         Q.prune_events,
         Q.prune_attempts,
         Q.prune_checkpoints,
         Q.prune_dependencies,
         Q.prune_outbox,
+        Q.forget_credentials,
         Q.prune_job,
     ):
         db.executemany(sql, gone)
-    db.execute(Q.prune_keys, (now,))
-    return len(gone)

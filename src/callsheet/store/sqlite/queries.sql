@@ -72,6 +72,25 @@ WHERE seq IN (
     ORDER BY priority DESC, position LIMIT ?6
 );
 
+-- name: in_line
+-- What is left of the priority, of the queue, and of the others: three ranges of the index, each read to the limit.
+SELECT job_id, queue, claim_version, priority, position FROM (
+    SELECT * FROM (
+        SELECT job_id, queue, claim_version, priority, position FROM inbox_jobs
+        WHERE queue = ?1 AND priority = ?2 AND position > max(0, ?3) AND position > 0 ORDER BY position LIMIT ?4
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT job_id, queue, claim_version, priority, position FROM inbox_jobs
+        WHERE queue = ?1 AND priority < ?2 AND position > 0 ORDER BY priority DESC, position LIMIT ?4
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT job_id, queue, claim_version, priority, position FROM inbox_jobs
+        WHERE queue > ?1 AND position > 0 ORDER BY queue, priority DESC, position LIMIT ?4
+    )
+) ORDER BY queue, priority DESC, position LIMIT ?4;
+
 -- name: due
 SELECT seq, concurrency_key FROM inbox_jobs
 WHERE queue = ?1 AND held = 'delay' AND run_at <= ?2 ORDER BY run_at, seq LIMIT ?3;
@@ -179,8 +198,8 @@ SELECT outcome FROM job_attempts WHERE job_id = ?1 AND claim_version = ?2;
 INSERT INTO job_checkpoints VALUES (?1, ?2, ?3) ON CONFLICT (job_id, name) DO UPDATE SET data = excluded.data;
 
 -- name: add_outbox
-INSERT INTO job_outbox_events (event_id, job_id, requester_id, endpoint, body, run_at, created_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6);
+INSERT INTO job_outbox_events (event_id, job_id, requester_id, endpoint, body, run_at, created_at, destination)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7);
 
 -- name: dependents
 SELECT j.seq, j.job_id, j.blocked_by, j.run_at, j.concurrency_key, j.on_dependency_failure
@@ -201,6 +220,9 @@ UPDATE inbox_jobs SET broken_by = coalesce(broken_by, ?2) WHERE seq = ?1;
 -- name: expired
 SELECT * FROM inbox_jobs WHERE lease_expires_at IS NOT NULL AND lease_expires_at < ?1 ORDER BY lease_expires_at LIMIT ?2;
 
+-- name: held_by
+SELECT * FROM inbox_jobs WHERE lease_expires_at IS NOT NULL AND worker_id = ?1 ORDER BY seq LIMIT ?2;
+
 -- name: broken
 SELECT * FROM inbox_jobs WHERE held = 'dependency' AND broken_by IS NOT NULL ORDER BY seq LIMIT ?1;
 
@@ -215,6 +237,9 @@ SELECT job_id FROM (
     WHERE ended_at IS NOT NULL AND ttl_s IS NOT NULL AND ended_at + ttl_s * 1000 < ?2
 )
 ORDER BY ended_at, seq LIMIT ?3;
+
+-- name: deletable
+SELECT 1 FROM inbox_jobs WHERE job_id = ?1 AND claim_version = ?2 AND ended_at IS NOT NULL;
 
 -- name: prune_job
 DELETE FROM inbox_jobs WHERE job_id = ?1;
@@ -263,6 +288,15 @@ WHERE requester_id = ?2 AND requester_id <> '' AND (?1 IS NULL OR seq < ?1) AND 
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
 ORDER BY seq DESC LIMIT ?9;
 
+-- name: find_ended_badly
+SELECT * FROM inbox_jobs INDEXED BY inbox_jobs_ended_badly
+WHERE error IS NOT NULL AND ended_at IS NOT NULL
+  AND (?1 IS NULL OR seq < ?1) AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
+  AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
+  AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
+  AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
+ORDER BY seq DESC LIMIT ?9;
+
 -- name: counts
 SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;
 
@@ -297,20 +331,35 @@ SELECT name, data FROM job_checkpoints WHERE job_id = ?1 ORDER BY name;
 -- name: events
 SELECT * FROM job_events WHERE job_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3;
 
+-- name: outbox_destinations
+-- By jumps through the index: a destination with 100,000 pending events costs as much as one with a single one.
+WITH RECURSIVE found (requester_id, destination) AS (
+    SELECT * FROM (
+        SELECT requester_id, destination FROM job_outbox_events WHERE status = 'pending'
+        ORDER BY requester_id, destination LIMIT 1
+    )
+    UNION ALL
+    SELECT o.requester_id, o.destination FROM found f JOIN job_outbox_events o ON o.seq = (
+        SELECT seq FROM job_outbox_events
+        WHERE status = 'pending' AND (requester_id, destination) > (f.requester_id, f.destination)
+        ORDER BY requester_id, destination LIMIT 1
+    )
+)
+SELECT requester_id, destination FROM found;
+
+-- name: outbox_due
+SELECT run_at, seq FROM job_outbox_events
+WHERE status = 'pending' AND requester_id = ?1 AND destination = ?2 AND run_at <= ?3 ORDER BY run_at, seq LIMIT ?4;
+
+-- name: outbox_lost
+SELECT requester_id, destination, seq FROM job_outbox_events WHERE status = 'delivering' AND lease_expires_at < ?1
+ORDER BY lease_expires_at, seq;
+
 -- name: outbox_claim
 UPDATE job_outbox_events SET
-    status = 'delivering', worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2, heartbeat_at = ?3
-WHERE seq IN (SELECT seq FROM job_outbox_events WHERE status = 'pending' AND run_at <= ?3 ORDER BY run_at, seq LIMIT ?4)
-RETURNING *;
-
--- name: outbox_reclaim
-UPDATE job_outbox_events SET
-    worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2, heartbeat_at = ?3,
-    attempt_count = attempt_count + 1
-WHERE seq IN (
-    SELECT seq FROM job_outbox_events WHERE status = 'delivering' AND lease_expires_at < ?3
-    ORDER BY lease_expires_at, seq LIMIT ?4
-)
+    status = 'delivering', worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2, heartbeat_at = ?3,
+    attempt_count = attempt_count + (status = 'delivering')
+WHERE seq = ?4
 RETURNING *;
 
 -- name: outbox_heartbeat
@@ -328,7 +377,34 @@ WHERE event_id = ?1 AND claim_version = ?2 AND status = 'delivering'
 RETURNING 1;
 
 -- name: outbox_find
-SELECT * FROM job_outbox_events WHERE (?1 IS NULL OR job_id = ?1) AND (?2 IS NULL OR status = ?2) ORDER BY seq LIMIT ?3;
+SELECT * FROM job_outbox_events
+WHERE (?1 IS NULL OR job_id = ?1) AND (?2 IS NULL OR status = ?2) AND (?4 IS NULL OR requester_id = ?4)
+  AND (?5 IS NULL OR endpoint = ?5) AND (?6 IS NULL OR event_id = ?6)
+  AND (?7 IS NULL OR created_at >= ?7) AND (?8 IS NULL OR created_at < ?8)
+  AND (?9 IS NULL OR seq > (SELECT seq FROM job_outbox_events WHERE event_id = ?9))
+ORDER BY seq LIMIT ?3;
+
+-- name: outbox_find_newest
+SELECT * FROM job_outbox_events
+WHERE (?1 IS NULL OR job_id = ?1) AND (?2 IS NULL OR status = ?2) AND (?4 IS NULL OR requester_id = ?4)
+  AND (?5 IS NULL OR endpoint = ?5) AND (?6 IS NULL OR event_id = ?6)
+  AND (?7 IS NULL OR created_at >= ?7) AND (?8 IS NULL OR created_at < ?8)
+  AND (?9 IS NULL OR seq < (SELECT seq FROM job_outbox_events WHERE event_id = ?9))
+ORDER BY seq DESC LIMIT ?3;
+
+-- name: outbox_find_of_requester
+SELECT * FROM job_outbox_events INDEXED BY job_outbox_events_of_requester
+WHERE requester_id = ?4 AND (?1 IS NULL OR job_id = ?1) AND (?2 IS NULL OR status = ?2)
+  AND (?5 IS NULL OR endpoint = ?5) AND (?6 IS NULL OR event_id = ?6)
+  AND (?7 IS NULL OR created_at >= ?7) AND (?8 IS NULL OR created_at < ?8)
+  AND (?9 IS NULL OR seq < (SELECT seq FROM job_outbox_events WHERE event_id = ?9))
+ORDER BY seq DESC LIMIT ?3;
+
+-- name: outbox_replay
+UPDATE job_outbox_events SET
+    status = 'pending', run_at = ?2 + ?3, attempt_count = 0, worker_id = NULL, ended_at = NULL
+WHERE event_id = ?1 AND status IN ('delivered', 'dead_letter')
+RETURNING 1;
 
 -- name: pause
 INSERT INTO paused_queues VALUES (?1) ON CONFLICT DO NOTHING;
@@ -350,3 +426,28 @@ SELECT kind, id, body, version FROM documents WHERE kind = ?1 AND (?2 IS NULL OR
 
 -- name: delete_document
 DELETE FROM documents WHERE kind = ?1 AND id = ?2 RETURNING 1;
+
+-- name: keep_credentials
+INSERT INTO job_credentials VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
+
+-- name: credentials
+SELECT * FROM job_credentials WHERE job_id = ?1;
+
+-- name: replace_credentials
+UPDATE job_credentials SET
+    credential_version = ?4, storage_creds_encrypted = ?5, storage_creds_dek_wrapped = ?6, storage_creds_kek_id = ?7,
+    storage_creds_encryption_version = ?8
+WHERE job_id = ?1 AND credential_version = ?2 AND storage_creds_dek_wrapped = ?3
+RETURNING 1;
+
+-- name: credentials_under
+SELECT * FROM job_credentials WHERE storage_creds_kek_id = ?1 AND job_id > ?2 ORDER BY job_id LIMIT ?3;
+
+-- name: credential_keks
+SELECT storage_creds_kek_id, count(*) FROM job_credentials GROUP BY storage_creds_kek_id;
+
+-- name: any_credentials
+SELECT 1 FROM job_credentials LIMIT 1;
+
+-- name: forget_credentials
+DELETE FROM job_credentials WHERE job_id = ?1;

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import FORGETTING, Status
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import Settled
 from callsheet.store.queries import Queries
 
 from .connection import refusing_duplicates
+from .credentials import forget_credentials
 from .enqueue import enqueue
 from .line import admit, next_positions, release_dependents
 
@@ -88,6 +89,8 @@ def _end_all(db: Db, group: list[Settlement], now: int) -> bool:
         error = None if first.status is Status.SUCCEEDED else first.error
         db.execute(Q.note_ends, (asked, now, *first.event, progress))
         db.execute(Q.end, (asked, now, first.status.value, progress, error))
+        if first.status in FORGETTING:
+            forget_credentials(db, [s.job_id for s in group])
     else:
         db.execute("ROLLBACK TO ends")
     db.execute("RELEASE ends")
@@ -120,12 +123,14 @@ def _settle_one(db: Db, s: Settlement, now: int) -> Settled:
     if s.checkpoint is not None:
         db.execute(Q.keep_checkpoint, (s.job_id, *s.checkpoint))
     for out in s.outbox:
-        db.execute(Q.add_outbox, (out.event_id, s.job_id, requester_id, out.endpoint, out.body, now))
+        db.execute(Q.add_outbox, (out.event_id, s.job_id, requester_id, out.endpoint, out.body, now, out.destination))
     if s.status is not Status.RUNNING:
         if s.follow_ups:
             enqueue(db, s.follow_ups, now)
         if s.status.terminal:
             release_dependents(db, s.job_id, s.status, now)
+            if s.status in FORGETTING:
+                forget_credentials(db, [s.job_id])
         if key is not None:
             admit(db, key)
     return Settled.APPLIED

@@ -11,23 +11,37 @@ from urllib.parse import parse_qsl, unquote
 from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownStore
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints
-from callsheet.store.protocol import Backlog, Beat, Document, Hint, JobPage, Remembered, Settled
+from callsheet.store.protocol import (
+    ANY_EVENT,
+    OPEN_HANDED,
+    Backlog,
+    Beat,
+    Document,
+    Hint,
+    JobPage,
+    OutboxFilter,
+    Remembered,
+    Settled,
+    Sharing,
+)
 from callsheet.store.queries import Queries
-from callsheet.store.rows import attempt_of, job_of, outbox_event_of, running_attempt
+from callsheet.store.rows import attempt_of, job_of, line_page, line_place, outbox_event_of, running_attempt
 from callsheet.store.tasks import end
 
+from . import credentials as creds
 from .claim import claim, heartbeat
 from .connection import Db, Target, Thread
 from .enqueue import enqueue
-from .keeping import migrate, promote, prune
+from .keeping import delete, migrate, promote, prune
+from .outbox import claimable
 from .settle import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from callsheet.kernel.job import Attempt, Claim, Delivery, Job, Json, NewJob, OutboxEvent
+    from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
-    from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery
+    from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery, LinePage, Replay
 
 Q = Queries("callsheet.store.sqlite")
 POLL_S = 0.005
@@ -37,6 +51,7 @@ class SqliteStore:
     """All of the protocol in one file. Several processes may share it."""
 
     batch = 500
+    streams = False
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -109,6 +124,15 @@ class SqliteStore:
         """See the protocol."""
         return await self._jobs(Q.expired, _clock(now), limit)
 
+    async def held_by(self, worker_id: str, limit: int) -> list[Job]:
+        """See the protocol."""
+        return await self._jobs(Q.held_by, worker_id, limit)
+
+    async def in_line(self, limit: int, *, cursor: str | None = None) -> LinePage:
+        """See the protocol."""
+        parameters = (*line_place(cursor), limit)
+        return line_page(await self._reader.run(lambda db: db.execute(Q.in_line, parameters).fetchall()), limit)
+
     async def broken(self, limit: int) -> list[Job]:
         """See the protocol."""
         return await self._jobs(Q.broken, limit)
@@ -120,6 +144,10 @@ class SqliteStore:
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
         """See the protocol."""
         return await self._writer.run(lambda db: prune(db, ended_before, limit, _clock(now)))
+
+    async def delete(self, claims: Sequence[Claim]) -> int:
+        """See the protocol."""
+        return await self._writer.run(lambda db: delete(db, claims))
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         """See the protocol."""
@@ -145,6 +173,8 @@ class SqliteStore:
             query.limit,
         )
         sql = Q.find_of_requester if query.requester_id else Q.find
+        if query.ended_badly:
+            sql = Q.find_ended_badly
         rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
         return JobPage([job_of(row) for row in rows], str(rows[-1][0]) if len(rows) == query.limit else None)
 
@@ -188,15 +218,15 @@ class SqliteStore:
             yield hint
 
     async def outbox_claim(
-        self, worker_id: str, *, limit: int, lease_ms: int, now: int | None = None
+        self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
     ) -> list[OutboxEvent]:
         """See the protocol."""
 
         def work(db: Db) -> list[OutboxEvent]:
             at = _clock(now)
-            rows = db.execute(Q.outbox_reclaim, (worker_id, at + lease_ms, at, limit)).fetchall()
-            rows += db.execute(Q.outbox_claim, (worker_id, at + lease_ms, at, limit - len(rows))).fetchall()
-            return [outbox_event_of(row) for row in sorted(rows)]
+            chosen = claimable(db, at, limit, sharing)
+            rows = [db.execute(Q.outbox_claim, (worker_id, at + lease_ms, at, seq)).fetchone() for seq in chosen]
+            return [outbox_event_of(row) for row in rows]
 
         return await self._writer.run(work)
 
@@ -224,12 +254,29 @@ class SqliteStore:
         return await self._writer.run(work)
 
     async def outbox_find(
-        self, *, job_id: str | None = None, status: Delivery | None = None, limit: int = 50
+        self,
+        *,
+        job_id: str | None = None,
+        status: Delivery | None = None,
+        limit: int = 50,
+        where: OutboxFilter = ANY_EVENT,
     ) -> list[OutboxEvent]:
         """See the protocol."""
-        parameters = (job_id, status.value if status else None, limit)
-        rows = await self._reader.run(lambda db: db.execute(Q.outbox_find, parameters).fetchall())
+        of_requester = where.requester_id and job_id is None and where.event_id is None
+        newest = Q.outbox_find_of_requester if of_requester else Q.outbox_find_newest
+        sql = newest if where.newest_first else Q.outbox_find
+        parameters = (job_id, status.value if status else None, limit, *where[:-1])
+        rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
         return [outbox_event_of(row) for row in rows]
+
+    async def outbox_replay(self, replays: Sequence[Replay], *, now: int | None = None) -> list[bool]:
+        """See the protocol."""
+
+        def work(db: Db) -> list[bool]:
+            at = _clock(now)
+            return [db.execute(Q.outbox_replay, (r.event_id, at, r.delay_ms)).fetchone() is not None for r in replays]
+
+        return await self._writer.run(work)
 
     async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
         """See the protocol."""
@@ -246,6 +293,22 @@ class SqliteStore:
     async def paused(self) -> frozenset[str]:
         """See the protocol."""
         return frozenset(row[0] for row in await self._reader.run(lambda db: db.execute(Q.paused).fetchall()))
+
+    async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
+        """See the protocol."""
+        return await self._reader.run(lambda db: creds.credentials(db, job_ids))
+
+    async def replace_credentials(self, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
+        """See the protocol."""
+        return await self._writer.run(lambda db: creds.replace_credentials(db, changes))
+
+    async def credentials_under(self, kek_id: str, *, after: str = "", limit: int = 100) -> list[Credentials]:
+        """See the protocol."""
+        return await self._reader.run(lambda db: creds.credentials_under(db, kek_id, after, limit))
+
+    async def credential_keks(self) -> dict[str, int]:
+        """See the protocol."""
+        return dict(await self._reader.run(lambda db: db.execute(Q.credential_keks).fetchall()))
 
     async def put_document(self, document: Document) -> Document:
         """See the protocol."""

@@ -161,6 +161,15 @@ local function list(new, seq, run_at, held, broken)
   count(new.queue, 'queued', 1)
 end
 
+local function keep_credentials(new)
+  local c = new.credentials
+  call('HSET', job_key(new.id) .. ':credentials', 'requester_id', new.requester_id, 'credential_version', c[1], 'storage_creds_encrypted',
+    c[2], 'storage_creds_dek_wrapped', c[3], 'storage_creds_kek_id', c[4], 'storage_creds_encryption_version', c[5])
+  list_credentials(new.id, c[4])
+  put('credentials', '1')
+  put('rare', '1')
+end
+
 local function create(new, seq, together)
   local id = new.id
   local run_at = new.run_at or (now + (new.delay_ms or 0))
@@ -173,6 +182,7 @@ local function create(new, seq, together)
   put_unless('0', 'priority', new.priority)
   if new.rare then put_rare(new, run_at, held, blocked, broken) end
   if new.unique_key or new.concurrency_key or broken or new.ttl_s ~= '0' then put('rare', '1') end
+  if new.credentials then keep_credentials(new) end
   if not held then put('msg', send(id, new)) end
   call('HSET', job_key(id), 'job_id', id, 'task', new.task, 'payload', new.payload, 'status', 'queued', 'created_ts', NOW,
     'updated_ts', NOW, 'ttl_s', new.ttl_s, 'result', '', 'error', '', 'max_attempts', new.max_attempts, 'seq', seq, rest())

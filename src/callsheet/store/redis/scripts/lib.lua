@@ -160,6 +160,25 @@ local function emit(id, ms, seq, progress, kind, step, data)
   return ms
 end
 
+-- A job's encrypted credentials, and the sets that tell by which KEK they are wrapped.
+local function list_credentials(id, kek)
+  call('ZADD', P .. 'jobs:credentials:' .. kek, 0, id)
+  call('SADD', P .. 'jobs:credentials', kek)
+end
+
+local function unlist_credentials(id, kek)
+  call('ZREM', P .. 'jobs:credentials:' .. kek, id)
+  if call('EXISTS', P .. 'jobs:credentials:' .. kek) == 0 then call('SREM', P .. 'jobs:credentials', kek) end
+end
+
+local function forget_credentials(id)
+  local key = job_key(id) .. ':credentials'
+  local kek = call('HGET', key, 'storage_creds_kek_id')
+  if not kek then return end
+  call('UNLINK', key)
+  unlist_credentials(id, kek)
+end
+
 -- The contract's TTL: on the hash and on the events, refreshed by every write. Jobs of other contracts get it when they
 -- end, so that none is lost while it waits. Under a test's clock, real time must not take the keys away: a day at least.
 local function touch(id, ttl_s, contract, ended)

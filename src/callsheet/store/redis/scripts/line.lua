@@ -83,6 +83,7 @@ local function leave(id, job)
   elseif job.status ~= 'queued' then
     flush_ended()
     call('ZREM', P .. 'jobs:ended', job.member)
+    call('ZREM', P .. 'jobs:dead', id)
   elseif job.held == 'delay' then
     call('ZREM', P .. 'jobs:delayed:' .. queue, job.member)
   elseif job.held == 'slot' then

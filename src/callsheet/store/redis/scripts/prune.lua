@@ -1,14 +1,8 @@
--- needs: lib
+-- needs: lib forget
 -- ARGV: ended_before, limit. Deletes ended jobs with all that hangs on them, oldest first; answers how many.
 -- A job with a TTL may be gone from Redis by itself: what the sets must forget stands in `jobs:ended:ttl`.
 
 local BEFORE, LIMIT, SILENT_MS = ARGV[3], tonumber(ARGV[4]), 3600000
-
-local function forget_event(event_id, seq)
-  call('DEL', P .. 'outbox:' .. event_id)
-  call('ZREM', P .. 'jobs:outbox:all', event_id)
-  call('ZREM', P .. 'jobs:outbox:ended', member(seq, event_id))
-end
 
 -- Callbacks that outlived their job and have ended since.
 for _, m in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:outbox:ended', '-inf', '(' .. BEFORE, 'LIMIT', 0, LIMIT)) do
@@ -18,28 +12,6 @@ for _, m in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:outbox:ended', '-inf', '(' .
     forget_event(event_id, string.sub(m, 1, 15))
     if job_id then call('ZREM', job_key(job_id) .. ':outbox', event_id) end
   end
-end
-
-local function forget_outbox(id)
-  local key = job_key(id) .. ':outbox'
-  for _, event_id in ipairs(call('ZRANGE', key, 0, -1)) do
-    local row = call('HMGET', P .. 'outbox:' .. event_id, 'status', 'seq')
-    if row[1] ~= 'pending' and row[1] ~= 'delivering' then
-      forget_event(event_id, row[2] or '')
-      call('ZREM', key, event_id)
-    end
-  end
-end
-
-local function forget(gone)
-  local id, key = gone.id, job_key(gone.id)
-  forget_outbox(id)
-  call('UNLINK', key, key .. ':events', key .. ':attempts', key .. ':checkpoints', key .. ':dependents')
-  call('ZREM', P .. 'jobs:all', id)
-  call('ZREM', P .. 'jobs:ended', member(gone.seq, id))
-  if gone.packed then call('ZREM', P .. 'jobs:ended:ttl', gone.packed) end
-  if gone.requester_id ~= '' then call('ZREM', P .. 'jobs:of:' .. gone.requester_id, id) end
-  count(gone.queue, gone.status, -1)
 end
 
 local found, listed = {}, {}
@@ -57,14 +29,14 @@ end
 local old = call('ZRANGEBYSCORE', P .. 'jobs:ended', '-inf', '(' .. BEFORE, 'WITHSCORES', 'LIMIT', 0, LIMIT)
 for i = 1, #old, 2 do
   local id = id_in(old[i])
-  local job = read(job_key(id), {'status', 'dead', 'queue', 'requester_id', 'seq', 'ttl_s'})
+  local job = read(job_key(id), ENDED)
   if not job.seq then -- nothing but these entries is left of it
     call('ZREM', P .. 'jobs:ended', old[i])
     call('ZREM', P .. 'jobs:all', id)
+    call('ZREM', P .. 'jobs:dead', id)
+    forget_credentials(id)
   else
-    local gone = {seq = job.seq, id = id, status = status_of(job), queue = job.queue or 'default', requester_id = job.requester_id or '', at = old[i + 1]}
-    if job.ttl_s and job.ttl_s ~= '0' then gone.packed = cjson.encode({gone.seq, id, gone.status, gone.queue, gone.requester_id, gone.at}) end
-    list(gone)
+    list(gone_of(id, job, old[i + 1]))
   end
 end
 table.sort(found, function(a, b)

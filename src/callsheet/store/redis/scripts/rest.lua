@@ -2,7 +2,7 @@
 -- move and adopt.
 
 local RESTING = {'status', 'dead', 'seq', 'queue', 'priority', 'msg', 'updated_ts', 'ttl_s', 'requester_id', 'unique_key',
-  'concurrency_key', 'dependents', 'error'}
+  'concurrency_key', 'dependents', 'credentials', 'error'}
 local TERMINAL_EVENT = {done = true, error = true, canceled = true}
 
 local function last_event_type(id)
@@ -41,6 +41,7 @@ local function forget_expired(id, queue)
   local seq = call('ZSCORE', P .. 'jobs:all', id)
   if not seq then return end
   local m = member(padded(seq), id)
+  forget_credentials(id)
   call('ZREM', P .. 'jobs:all', id)
   call('ZREM', P .. 'jobs:ttl', id)
   count(queue, call('ZREM', P .. 'jobs:leases', m) == 1 and 'running' or 'queued', -1)

@@ -1,4 +1,4 @@
--- needs: lib adopt line create move plain
+-- needs: lib adopt line create move plain outbox
 -- ARGV[3] says how many settlements; ARGV[4] is '1' when something could be refused, so that all is checked
 -- before anything is written. Then STRIDE arguments each, then the follow-up jobs.
 -- Answers {'ok', 1 applied | 2 repeated | 3 stale, …} or {'fault', …}.
@@ -60,8 +60,8 @@ local function add_outbox(s, job)
   for _, out in ipairs(s.more.outbox or NOTHING) do
     local seq = padded(call('INCR', P .. 'jobs:outbox:seq'))
     call('HSET', P .. 'outbox:' .. out[1], 'seq', seq, 'event_id', out[1], 'job_id', s.id, 'requester_id', job.requester_id or '',
-      'endpoint', out[2], 'body', out[3], 'status', 'pending', 'run_at', NOW, 'created_at', NOW)
-    call('ZADD', P .. 'jobs:outbox:due', NOW, member(seq, out[1]))
+      'endpoint', out[2], 'body', out[3], 'status', 'pending', 'run_at', NOW, 'created_at', NOW, 'destination', out[4])
+    put_due(job.requester_id or '', out[4], NOW, member(seq, out[1]))
     call('ZADD', P .. 'jobs:outbox:all', seq, out[1])
     call('ZADD', job_key(s.id) .. ':outbox', seq, out[1])
   end

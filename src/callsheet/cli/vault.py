@@ -1,0 +1,175 @@
+"""`callsheet vault`: rotate the keys that wrap credentials, wrap them anew, and see how things stand."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import click
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from callsheet.settings import VAULT_REWRAP, VAULT_ROTATE, VAULT_STATUS
+from callsheet.vault import Vault, keyring_from
+from callsheet.vault.errors import NoKeyring
+from callsheet.vault.keyfile import changing, write_file
+from callsheet.vault.keys import Keys, first_keys, kek_name, kek_number
+from callsheet.vault.rewrap import Progress as Rewrapped
+from callsheet.vault.rewrap import rewrap as rewrap_all
+from callsheet.vault.wraps import WARN_AT, totals
+
+from .failures import Told
+from .options import settings
+from .records import print_json
+from .stores import opened, run
+from .tables import console, table
+
+SHOWN_FAULTS = 20
+
+
+@click.group(
+    "vault",
+    epilog="""\b
+Examples:
+  callsheet vault rotate --keys-file /etc/callsheet/keys
+  callsheet vault rewrap
+  callsheet vault status
+  callsheet vault retire""",
+)
+def command() -> None:
+    """Rotate the keys of stored credentials, and wrap credentials anew."""
+
+
+@command.command("rotate", epilog="\b\nExample:\n  callsheet vault rotate --keys-file /etc/callsheet/keys")
+@settings(VAULT_ROTATE)
+def rotate(keys_file: str | None, *, prepare: bool) -> None:
+    """Make a new key that wraps from now on; the older ones still open what they have wrapped.
+
+    The first time it makes the file. A key that was made with --prepare is put to use. Processes that read the file
+    see the change by themselves. Follow with `callsheet vault rewrap`.
+    """
+    path = _file(keys_file)
+    with changing(path) as was:
+        becomes = first_keys() if was is None else _rotated(was, prepare=prepare)
+        write_file(path, becomes)
+    newest = kek_name(max(becomes.keys))
+    if prepare and was is not None:
+        click.echo(f"key {newest} is ready in {path}; give all machines this file, then run `callsheet vault rotate`")
+    else:
+        click.echo(f"key {newest} wraps from now on; run `callsheet vault rewrap` to bring older credentials to it")
+
+
+@command.command("rewrap", epilog="\b\nExample:\n  callsheet vault rewrap --database-url postgresql://app@db/app")
+@settings(VAULT_REWRAP)
+def rewrap(keys_file: str | None, database_url: str) -> None:
+    """Bring all credentials under the current key, while servers and workers go on. No credential is opened.
+
+    May be stopped at any moment, also by kill -9, and run again. Ends with 1 when some could not be brought along.
+    """
+
+    async def work() -> None:
+        async with _vault(database_url, keys_file) as vault:
+            with _bar() as bar:
+                task = bar.add_task("wrapping", total=None)
+
+                def told(progress: Rewrapped) -> None:
+                    bar.update(task, total=progress.total, completed=progress.done)
+
+                done, faults = await rewrap_all(vault, told)
+            current = await vault.keyring.current()
+        click.echo(f"{done.wrapped} credentials wrapped anew under {current}")
+        for job_id, why in list(faults.items())[:SHOWN_FAULTS]:
+            click.echo(f"  job {job_id}: {why}", err=True)
+        if faults:
+            raise Told(f"{len(faults)} credentials cannot be opened with this keyring and stay as they are")
+
+    run(work())
+
+
+@command.command("retire", epilog="\b\nExample:\n  callsheet vault retire --keys-file /etc/callsheet/keys")
+@settings(VAULT_REWRAP)
+def retire(keys_file: str | None, database_url: str) -> None:
+    """Take all keys but the current one, and newer ones, out of the keyring, once they wrap nothing any more.
+
+    What only they could open, such as a backup of the database, is lost by that.
+    """
+    path = _file(keys_file)
+
+    async def in_use() -> dict[str, int]:
+        async with opened(database_url) as engine:
+            return await engine.store.credential_keks()
+
+    with changing(path) as was:
+        if was is None:
+            raise NoKeyring(f"there is no keyring {path}")
+        still = {kek_id: n for kek_id, n in run(in_use()).items() if (kek_number(kek_id) or 0) < was.current}
+        if still:
+            raise Told(f"{sum(still.values())} credentials are under {', '.join(still)}; run `callsheet vault rewrap`")
+        write_file(path, was.without_below(was.current))
+    gone = [kek_name(number) for number in sorted(was.keys) if number < was.current]
+    click.echo(f"retired: {', '.join(gone) or 'nothing'}; the minimum is {kek_name(was.current)}")
+
+
+@command.command("status", epilog="\b\nExample:\n  callsheet vault status --json")
+@settings(VAULT_STATUS)
+def status(keys_file: str | None, database_url: str, *, json: bool) -> None:
+    """Show how many credentials each key wraps, and how often it has wrapped."""
+
+    async def work() -> None:
+        async with _vault(database_url, keys_file) as vault:
+            current, wraps = await vault.keyring.current(), await totals(vault.store)
+            counts = await vault.store.credential_keks()
+        ids = sorted({current, *wraps, *counts})
+        rows = [
+            {"kek": i, "current": i == current, "credentials": counts.get(i, 0), "wraps": wraps.get(i, 0)} for i in ids
+        ]
+        if json:
+            print_json({"current": current, "to_rewrap": sum(counts.values()) - counts.get(current, 0), "keks": rows})
+        else:
+            _show(current, counts, wraps)
+
+    run(work())
+
+
+def _show(current: str, counts: dict[str, int], wraps: dict[str, int]) -> None:
+    rows = table("key", "credentials", "wraps at most", "")
+    for kek_id in sorted({current, *wraps, *counts}):
+        note = "wraps now" if kek_id == current else "to be wrapped anew" if counts.get(kek_id) else ""
+        if wraps.get(kek_id, 0) >= WARN_AT:
+            note += "; has wrapped too often: rotate"
+        rows.add_row(escape(kek_id), str(counts.get(kek_id, 0)), str(wraps.get(kek_id, 0)), note)
+    console().print(rows)
+
+
+def _rotated(was: Keys, *, prepare: bool) -> Keys:
+    if was.prepared is None:
+        return was.with_new_key(in_use=not prepare)
+    if prepare:
+        raise Told(f"key {kek_name(was.prepared)} is prepared already; `callsheet vault rotate` puts it to use")
+    return Keys(was.keys, was.prepared, was.least)
+
+
+def _file(keys_file: str | None) -> Path:
+    if os.environ.get("CALLSHEET_KMS"):
+        raise NoKeyring("the keys are in a service (CALLSHEET_KMS): rotate and retire them there, then `vault rewrap`")
+    if not keys_file:
+        raise NoKeyring("say where the keyring is or shall be: --keys-file or CALLSHEET_KEYS_FILE")
+    path = Path(keys_file)
+    if not path.absolute().parent.is_dir():
+        raise NoKeyring(f"there is no folder {path.absolute().parent}; make it first")
+    return path
+
+
+@contextlib.asynccontextmanager
+async def _vault(database_url: str, keys_file: str | None) -> AsyncIterator[Vault]:
+    environ = {**os.environ, **({"CALLSHEET_KEYS_FILE": keys_file} if keys_file else {})}
+    async with opened(database_url) as engine, Vault(engine.store, keyring_from(environ)) as vault:
+        yield vault
+
+
+def _bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    out = console(stderr=True)
+    return Progress(*columns, console=out, disable=not out.is_terminal)

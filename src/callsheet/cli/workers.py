@@ -1,0 +1,140 @@
+"""`callsheet workers`: let workers enrol, list them, drain them, and revoke them."""
+
+from __future__ import annotations
+
+import click
+from rich.markup import escape
+
+from callsheet.contracts.control_plane.workers import state_of, worker_body
+from callsheet.http.problems import Problem
+from callsheet.http.workers import Worker, Workers
+from callsheet.kernel.durations import seconds
+from callsheet.settings import STORE_ONLY, WORKERS_DRAIN, WORKERS_ENROLL, WORKERS_LIST
+
+from .failures import Told
+from .options import settings
+from .records import print_json, span
+from .stores import opened, run
+from .tables import console, table
+
+
+@click.group(
+    "workers",
+    epilog="""\b
+Examples:
+  callsheet workers enroll --queues media,default
+  callsheet workers list
+  callsheet workers drain gpu1-7Tq2bXc9Lm
+  callsheet workers revoke gpu1-7Tq2bXc9Lm""",
+)
+def command() -> None:
+    """Enrol, list, drain and revoke workers that work over HTTP."""
+
+
+@command.command(
+    "enroll", epilog="\b\nExample:\n  callsheet workers enroll --queues media --tenants acme --expires 10m"
+)
+@settings(WORKERS_ENROLL)
+def enroll(  # noqa: PLR0913 - each is a flag
+    database_url: str,
+    *,
+    queues: tuple[str, ...] | None,
+    tenants: tuple[str, ...] | None,
+    expires: str,
+    uses: int,
+    token_life: str,
+    json: bool,
+) -> None:
+    """Make an enrolment token and show it: once, for only its hash is kept.
+
+    A worker sends it to POST /internal/worker/enroll and gets a token of its own.
+    """
+
+    async def work() -> None:
+        async with opened(database_url, must_exist=False) as engine:
+            text, made = await Workers(engine.store).invite(
+                queues=queues,
+                tenants=tenants,
+                ttl_s=seconds(expires),
+                uses=uses,
+                token_life_s=max(1, round(seconds(token_life))),
+            )
+            if json:
+                print_json({"enrolment_token": text, **made._asdict()})
+            else:
+                click.echo(text)
+                click.echo(f"good for {uses} and for {expires}: keep it now, it is not shown again", err=True)
+
+    run(work())
+
+
+@command.command("list", epilog="\b\nExample:\n  callsheet workers list --json")
+@settings(WORKERS_LIST)
+def list_(database_url: str, *, json: bool) -> None:
+    """Show the workers that were heard of within a week."""
+
+    async def work() -> None:
+        async with opened(database_url) as engine:
+            workers, now = await Workers(engine.store).list(), await engine.store.now()
+            if json:
+                print_json([worker_body(worker, now) for worker in workers])
+            elif workers:
+                _show(workers, now)
+            else:
+                click.echo("no workers yet; callsheet workers enroll")
+
+    run(work())
+
+
+@command.command("drain", epilog="\b\nExamples:\n  callsheet workers drain gpu1-7Tq2bXc9Lm --undo")
+@click.argument("worker_id", metavar="ID")
+@settings(WORKERS_DRAIN)
+def drain(worker_id: str, database_url: str, *, undo: bool) -> None:
+    """Let a worker finish what it has and take no more."""
+
+    async def work() -> None:
+        async with opened(database_url) as engine:
+            try:
+                await Workers(engine.store).drain(worker_id, drain=not undo)
+            except Problem:
+                raise _unknown(worker_id) from None
+            click.echo(f"worker {worker_id} {'takes jobs again' if undo else 'is drained'}")
+
+    run(work())
+
+
+@command.command("revoke", epilog="\b\nExample:\n  callsheet workers revoke gpu1-7Tq2bXc9Lm")
+@click.argument("worker_id", metavar="ID")
+@settings(STORE_ONLY)
+def revoke(worker_id: str, database_url: str) -> None:
+    """End a worker for good. Servers let it in for a few seconds more; its leases run out."""
+
+    async def work() -> None:
+        async with opened(database_url) as engine:
+            try:
+                await Workers(engine.store).revoke(worker_id)
+            except Problem:
+                raise _unknown(worker_id) from None
+            click.echo(f"worker {worker_id} is revoked")
+
+    run(work())
+
+
+def _unknown(worker_id: str) -> Told:
+    return Told(f"no enrolled worker {worker_id}; callsheet workers list shows them")
+
+
+def _show(workers: list[Worker], now: int) -> None:
+    rows = table("worker", "state", "queues", "tenants", "labels", "runs", "seen", "version")
+    for worker in workers:
+        rows.add_row(
+            escape(worker.worker_id),
+            state_of(worker, now),
+            escape(", ".join(worker.queues)) if worker.queues is not None else "all",
+            escape(", ".join(worker.tenants)) if worker.tenants is not None else "all",
+            escape(" ".join(worker.labels)),
+            str(worker.running),
+            "never" if worker.last_seen_at is None else f"{span(now - worker.last_seen_at)} ago",
+            escape(worker.version),
+        )
+    console().print(rows)

@@ -1,0 +1,125 @@
+"""Live jobs (contract 004): follow one over a network that breaks, and hold what is known of it.
+
+Reconnects after 1, 2, 4, 8 and 16 s (never more than 30), five times in a row; an event that was of use begins the
+count anew. A job that is not there, or not for this key, is not asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from .errors import ApiError, ServerUnreachable, UnexpectedAnswer
+from .sse import Parser
+from .transport import Transport
+
+log = logging.getLogger("callsheet.client")
+ENDS = {"job-completed": "Done", "job-failed": "Failed", "job-cancelled": "Canceled"}
+PERMANENT = frozenset({401, 403, 404})
+FIRST_S, LONGEST_S, ATTEMPTS = 1.0, 30.0, 5
+
+
+class LiveEvent(NamedTuple):
+    """An event in the contract's words."""
+
+    id: str
+    type: str
+    data: Mapping[str, Any]
+
+
+def backoff_s(attempt: int) -> float:
+    """The pause before a reconnection; the first is attempt 1."""
+    return float(min(LONGEST_S, FIRST_S * 2 ** (attempt - 1)))
+
+
+@dataclass
+class LiveState:
+    """What is known of a job, event by event. Progress never falls, whatever arrives in whatever order."""
+
+    status: str = "Queued"
+    stage: str = ""
+    phase: str = ""
+    percent: float = 0.0
+    message: str = ""
+    warnings: list[str] = field(default_factory=list)
+    errors: list[Any] = field(default_factory=list)
+    output: Any = None
+    rejected: int = 0
+    ended: bool = False
+
+    def merge(self, event: LiveEvent) -> bool:
+        """Take an event in; False for a report that was overtaken, which changes nothing."""
+        data = event.data
+        progress = data.get("progressPct", data.get("percent"))
+        if isinstance(progress, int | float):
+            if progress < self.percent:
+                self.rejected += 1
+                log.debug("rejected progress %s%%, it is %s%% already", progress, self.percent)
+                if event.type == "step-progress":
+                    return False
+            self.percent = max(self.percent, float(progress))
+        self.stage = str(data.get("step") or data.get("stage") or self.stage)
+        self.phase = str(data.get("phase") or self.phase)
+        self.message = str(data.get("message") or self.message)
+        if event.type == "warning":
+            self.warnings.append(str(data.get("message", "")))
+        if event.type in ENDS:
+            self.status, self.ended = ENDS[event.type], True
+            self.errors = list(data.get("errors") or ())
+            self.output = data.get("output")
+            self.percent = 100.0 if event.type == "job-completed" else self.percent
+        elif event.type == "job-status" and not self.ended:
+            self.status = str(data.get("status", self.status))
+        return True
+
+
+async def follow_live(
+    transport: Transport,
+    job_id: str,
+    *,
+    last_event_id: str = "",
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> AsyncGenerator[LiveEvent]:
+    """A live job's events, each once and in order, until its end. Raises ApiError, and ServerUnreachable after five."""
+    attempt, last = 0, last_event_id
+    while True:
+        trouble: ApiError | ServerUnreachable = ServerUnreachable(f"{transport.url} ended the stream of job {job_id}")
+        query = {"lastEventId": last} if last else {}
+        try:
+            async with transport.stream(f"/api/jobs/{job_id}/events", query, {}) as answer:
+                if answer.status_code == HTTPStatus.NO_CONTENT:
+                    return
+                async with aclosing(_events(answer.aiter_raw())) as events:
+                    async for event in events:
+                        if event.id:
+                            last, attempt = event.id, 0
+                        yield event
+                        if event.type in ENDS:
+                            return
+        except ApiError as error:
+            if error.status in PERMANENT or not error.again:
+                raise
+            trouble = error
+        except ServerUnreachable as error:
+            trouble = error
+        attempt += 1
+        if attempt > ATTEMPTS:
+            raise trouble
+        await pause(backoff_s(attempt))
+
+
+async def _events(chunks: Any) -> AsyncGenerator[LiveEvent]:
+    parser = Parser()
+    async for chunk in chunks:
+        for frame in parser.feed(chunk):
+            try:
+                data = json.loads(frame.data)
+            except ValueError as error:
+                raise UnexpectedAnswer("an event of a live job is not JSON") from error
+            yield LiveEvent(frame.id, frame.event, data if isinstance(data, dict) else {})

@@ -1,0 +1,95 @@
+"""Cleanup: what a live job left behind is removed when it is over, and what nobody removed, later.
+
+It never fails a job: what cannot be removed is told of as a warning, and the next sweep tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.errors import CallsheetError, JobNotFound
+
+from .folders import Folders
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+    from callsheet.http.site import Site
+
+log = logging.getLogger("callsheet.cleanup")
+ORPHAN_S = {"temp": 24 * 3600.0, "proxy": 48 * 3600.0}
+SWEEP_S = 3600.0
+PATIENCE_S = 600.0  # for a worker to stop; the sweep has the rest
+
+
+class Cleanup:
+    """The folders of one machine. Where the worker is on another, there are none here, and its own cleanup serves."""
+
+    def __init__(self, engine: Engine, folders: Folders | None = None) -> None:
+        self._engine = engine
+        self.folders = folders or Folders()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Sweep now and then, from now on."""
+        self._begin(self._sweep_for_ever())
+
+    def stop(self) -> None:
+        """End all that is under way. May be called twice."""
+        for task in self._tasks:
+            task.cancel()
+
+    def schedule(self, job_id: str) -> None:
+        """Remove a job's folders as soon as it is over."""
+        self._begin(self._after_its_end(job_id))
+
+    async def sweep(self, now_s: float | None = None) -> int:
+        """Remove the folders of jobs that are over or unknown, when nothing has touched them for long; how many."""
+        removed = 0
+        for found in await asyncio.to_thread(lambda: list(self.folders.found(time.time() if now_s is None else now_s))):
+            if found.age_s >= ORPHAN_S[found.kind] and await self._is_over(found.job_id):
+                removed += await asyncio.to_thread(self.folders.remove_one, found.kind, found.job_id)
+        return removed
+
+    async def _after_its_end(self, job_id: str) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                async for _ in self._engine.watch(job_id):
+                    pass
+            await asyncio.to_thread(self.folders.remove, job_id)
+        except TimeoutError:
+            log.warning("the folders of job %s are left to the sweep: it has not ended", job_id)
+        except CallsheetError as error:
+            log.warning("the folders of job %s are left to the sweep: %s", job_id, error)
+
+    async def _is_over(self, job_id: str) -> bool:
+        try:
+            return (await self._engine.get(job_id)).status.terminal
+        except JobNotFound:
+            return True
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+            try:
+                await self.sweep()
+            except (CallsheetError, OSError) as error:
+                log.warning("a sweep of left folders failed: %s", error)
+
+    def _begin(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def cleanup_of(site: Site) -> Cleanup:
+    """The cleanup of a server process; it ends with it."""
+    found: Cleanup | None = site.parts.get(Cleanup)
+    if found is None:
+        found = site.parts[Cleanup] = Cleanup(site.engine)
+        site.on_stop.append(found.stop)
+        found.start()
+    return found

@@ -1,0 +1,117 @@
+"""The folders of live jobs: `temp/{jobId}` and `proxy/{jobId}` under one root, named by ids only.
+
+Removal goes by file descriptors and follows no link, so nothing outside the root can be reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from callsheet.kernel.errors import InvalidInput, StoreError
+from callsheet.kernel.intake import IS_UUID
+
+log = logging.getLogger("callsheet.cleanup")
+KINDS = ("temp", "proxy")
+VARIABLE = "CALLSHEET_MEDIA_ROOT"
+
+
+class Found(NamedTuple):
+    """A folder that lies there."""
+
+    kind: str
+    job_id: str
+    age_s: float
+
+
+def default_root() -> Path:
+    """What the environment says, else a folder of this user among the system's temporary ones."""
+    named = os.environ.get(VARIABLE, "")
+    return Path(named) if named else Path(tempfile.gettempdir(), f"callsheet-media-{os.getuid()}")
+
+
+class Folders:
+    """The folders under one root."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or default_root()
+
+    def make(self, kind: str, job_id: str) -> Path:
+        """A job's own folder, readable by this user only. Raises InvalidInput, and StoreError for an unsafe root."""
+        path = self._path(kind, job_id)
+        if not shutil.rmtree.avoids_symlink_attacks:
+            raise StoreError("this system cannot remove folders without following links; live jobs have none")
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.root, path.parent):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if not _is_ours(folder.lstat()):
+                raise StoreError(f"{folder} is a link, or others may write there; set {VARIABLE} to another folder")
+        path.mkdir(mode=0o700, exist_ok=True)
+        if not _is_ours(path.lstat()):
+            raise StoreError(f"{path} is a link or not ours; remove it")
+        return path
+
+    def remove(self, job_id: str) -> bool:
+        """Delete both folders of a job; what cannot be deleted is told of as a warning, and False."""
+        removed = [self.remove_one(kind, job_id) for kind in KINDS]
+        return all(removed)
+
+    def remove_one(self, kind: str, job_id: str) -> bool:
+        """Delete one of them. One that is not there is no trouble."""
+        path = self._path(kind, job_id)
+        with contextlib.ExitStack() as stack:
+            try:
+                root = _opened(stack, self.root, None)
+                parent = _opened(stack, Path(kind), root)
+                found = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
+                if stat.S_ISLNK(found.st_mode):
+                    os.unlink(path.name, dir_fd=parent)
+                elif found.st_uid != os.getuid():
+                    log.warning("%s is not ours; it is left alone", path)
+                    return False
+                else:
+                    shutil.rmtree(path.name, dir_fd=parent)
+            except FileNotFoundError:
+                return True
+            except OSError as error:
+                log.warning("%s could not be removed: %s", path, error)
+                return False
+        return True
+
+    def found(self, now_s: float) -> Iterator[Found]:
+        """All folders that have a job's id for a name, with the time since something changed in them."""
+        for kind in KINDS:
+            try:
+                entries = list(os.scandir(self.root / kind))
+            except OSError:
+                continue
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if IS_UUID(entry.name):
+                        yield Found(kind, entry.name, now_s - entry.stat(follow_symlinks=False).st_mtime)
+
+    def exists(self, job_id: str) -> bool:
+        """Whether a job has a folder left."""
+        return any(self._path(kind, job_id).is_dir() for kind in KINDS)
+
+    def _path(self, kind: str, job_id: str) -> Path:
+        if kind not in KINDS or not IS_UUID(job_id):
+            raise InvalidInput(f"{job_id[:100]!r} is no job id, so no folder is named by it")
+        return self.root / kind / job_id
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def _opened(stack: contextlib.ExitStack, path: Path, parent: int | None) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    stack.callback(os.close, descriptor)
+    return descriptor

@@ -1,0 +1,177 @@
+"""The contract's words: a job in camelCase, with its times, its phase, and whether it can be resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from callsheet.http.json_text import parsed
+from callsheet.kernel.contracts import AURA
+from callsheet.kernel.job import Job, Status
+from callsheet.kernel.progress import phase_of
+
+Word = Literal["Queued", "Running", "Done", "Failed", "Canceled"]
+STEPS = ("Script", "Voice", "Visuals")  # in order; after each of them a job can be resumed
+FIRST_STAGE = {Status.QUEUED: "Queued", Status.RUNNING: "Initialization", Status.SUCCEEDED: "Complete"}
+ENDED_BADLY = (Status.FAILED, Status.DEAD_LETTER)
+
+
+class CreateBody(BaseModel):
+    """A new job."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        json_schema_extra={
+            "examples": [{"task": "compose", "payload": {"script": "# Hello\n\n## One\n\nFirst scene."}}]
+        },
+    )
+    task: str = Field(default="compose", min_length=1, max_length=255, pattern=r"^[^\x00-\x1f]+$")
+    payload: dict[str, JsonValue] = Field(default={}, description="What the task takes; at most about 200 KB as JSON.")
+    priority: int = Field(default=0, ge=-100, le=100)
+
+
+class CancelBody(BaseModel):
+    """Why a job is to end."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    reason: str = Field(default="", max_length=1000)
+
+
+class StepError(BaseModel):
+    """What went wrong, and where."""
+
+    code: str
+    message: str
+    step: str
+    retryable: bool | None = None
+
+
+class JobBody(BaseModel):
+    """A job as it is now. Times are UTC in ISO 8601."""
+
+    jobId: str  # noqa: N815 - the contract's names
+    task: str
+    status: Word
+    stage: str
+    phase: str
+    percent: float
+    createdUtc: str  # noqa: N815
+    queuedUtc: str  # noqa: N815
+    startedUtc: str | None  # noqa: N815
+    completedUtc: str | None  # noqa: N815
+    canceledUtc: str | None  # noqa: N815
+    endedUtc: str | None  # noqa: N815
+    canResume: bool  # noqa: N815
+    lastCompletedStep: str | None  # noqa: N815
+    errors: list[StepError]
+    failureDetails: JsonValue  # noqa: N815
+    output: JsonValue
+    correlationId: str  # noqa: N815
+    cancelRequested: bool  # noqa: N815
+    lastEventId: str  # noqa: N815
+
+
+class JobList(BaseModel):
+    """A page of jobs, newest first."""
+
+    jobs: list[JobBody]
+    next: str | None
+
+
+class Created(BaseModel):
+    """A job was taken; it will not be lost."""
+
+    jobId: str  # noqa: N815
+    status: Word
+    eventsUrl: str  # noqa: N815
+    correlationId: str  # noqa: N815
+
+
+class Cancelled(BaseModel):
+    """A job is to end; what it left is removed."""
+
+    jobId: str  # noqa: N815
+    status: Word
+    cleanupScheduled: bool  # noqa: N815
+    correlationId: str  # noqa: N815
+
+
+class Resumed(Created):
+    """A new job that goes on where another one ended."""
+
+    resumedFrom: str  # noqa: N815
+    lastCompletedStep: str  # noqa: N815
+
+
+def utc(ms: int) -> str:
+    """A time in the contract's form."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def word_of(job: Job) -> str:
+    """The contract's word for a job's status."""
+    return AURA.word(job.status, job.stage, started=job.started_at is not None) or "Failed"
+
+
+def stage_of(job: Job) -> str:
+    """Where a job is; before its first stage, and after a good end, by its status."""
+    if job.status is Status.SUCCEEDED or not job.stage:
+        return FIRST_STAGE.get(job.status, "Initialization")
+    return job.stage
+
+
+def last_step(checkpoints: Mapping[str, str]) -> str | None:
+    """The last step that was completed, with all before it."""
+    done = None
+    for step in STEPS:
+        if step not in checkpoints:
+            break
+        done = step
+    return done
+
+
+def errors_of(job: Job) -> list[dict[str, Any]]:
+    """What a job failed of; a retry that went well leaves none."""
+    found = parsed(job.error) if job.error and job.status is not Status.SUCCEEDED else None
+    if not isinstance(found, dict):
+        return []
+    told = {"code": str(found.get("code", "error")), "message": str(found.get("message", ""))}
+    return [{**told, "step": stage_of(job), "retryable": found.get("retryable")}]
+
+
+def job_body(job: Job, last_completed: str | None) -> dict[str, Any]:
+    """A job in the contract's words, whatever contract it came by."""
+    stage, status = stage_of(job), job.status
+    ended = utc(job.ended_at) if job.ended_at is not None else None
+    return {
+        "jobId": job.job_id,
+        "task": job.kind,
+        "status": word_of(job),
+        "stage": stage,
+        "phase": phase_of(stage).name,
+        "percent": job.progress,
+        "createdUtc": utc(job.created_at),
+        "queuedUtc": utc(job.created_at),
+        "startedUtc": utc(job.started_at) if job.started_at is not None else None,
+        "completedUtc": ended if status is Status.SUCCEEDED else None,
+        "canceledUtc": ended if status is Status.CANCELED else None,
+        "endedUtc": ended,
+        "canResume": can_resume(job, last_completed),
+        "lastCompletedStep": last_completed,
+        "errors": errors_of(job),
+        "failureDetails": parsed(job.error) if job.error and status in ENDED_BADLY else None,
+        "output": parsed(job.result) if job.result else None,
+        "correlationId": job.correlation_id,
+        "cancelRequested": job.cancel_requested_at is not None,
+        "lastEventId": "",
+    }
+
+
+def can_resume(job: Job, last_completed: str | None) -> bool:
+    """Whether a job that ended without success has something to go on from."""
+    return last_completed is not None and (job.status in ENDED_BADLY or job.status is Status.CANCELED)

@@ -1,0 +1,270 @@
+"""`/api/jobs`: create, read, list, follow, cancel and resume jobs in the words of contract 004."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.engine.ids import new_id
+from callsheet.http import idempotency, problems
+from callsheet.http.auth import check
+from callsheet.http.bodies import documented, read
+from callsheet.http.json_text import JsonAnswer, json_text
+from callsheet.http.problems import Problem
+from callsheet.http.site import Site, site_of
+from callsheet.http.sse import frame
+from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.job import Idempotency, Job, NewJob, Status
+from callsheet.kernel.wire import decode, encode
+from callsheet.store.protocol import JobQuery
+
+from ..redis_gateway.routes import ALWAYS, CURSOR, JobId, Reader, Writer  # noqa: TID252 - the same words
+from ..redis_gateway.streams import LastEventId, TicketQuery, ticket_of, who_follows  # noqa: TID252
+from .cleanup import cleanup_of
+from .models import (
+    STEPS,
+    CancelBody,
+    Cancelled,
+    CreateBody,
+    Created,
+    JobBody,
+    JobList,
+    Resumed,
+    Word,
+    can_resume,
+    job_body,
+    last_step,
+    stage_of,
+    word_of,
+)
+from .projection import Place, latest_id, place_of
+from .stream import LiveStream
+
+CONTRACT, QUEUE = "aura", "default"
+STATUSES = {
+    "Queued": (Status.QUEUED,),
+    "Running": (Status.RUNNING,),
+    "Done": (Status.SUCCEEDED,),
+    "Failed": (Status.FAILED, Status.DEAD_LETTER),
+    "Canceled": (Status.CANCELED,),
+}
+BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "payload_too_large")
+router = APIRouter(prefix="/api/jobs", tags=["live jobs"])
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Create a live job",
+    response_model=Created,
+    openapi_extra=documented(CreateBody),
+    responses=problems.responses(*ALWAYS, *BODY, "bad_request", "idempotency_conflict", "queue_full"),
+)
+async def create(request: Request) -> Response:
+    """Answers when the job is safe."""
+    who = await check(request, "jobs:write")
+    asked = await read(request, CreateBody)
+    new = NewJob(
+        new_id(),
+        asked.task,
+        encode(asked.payload),
+        QUEUE,
+        priority=asked.priority,
+        requester_id=who.requester_id,
+        contract=CONTRACT,
+        correlation_id=_correlation(request),
+    )
+    answer = _created(new)
+    if (key := idempotency.key_of(request)) is not None:
+        same = idempotency.request_hash(request, asked.model_dump())
+        new = new._replace(idempotency=Idempotency(key, same, json_text(answer)))
+    found = await site_of(request).intake.enqueue(new)
+    headers = {"Location": f"/api/jobs/{found.job_id}"}
+    if not found.created:
+        headers["Idempotency-Replayed"] = "true"
+    return Response(found.response or json_text(answer), 202, headers, media_type="application/json")
+
+
+def _created(new: NewJob) -> dict[str, Any]:
+    events = f"/api/jobs/{new.job_id}/events"
+    return {"jobId": new.job_id, "status": "Queued", "eventsUrl": events, "correlationId": new.correlation_id}
+
+
+def _correlation(request: Request) -> str:
+    return str(request.scope["callsheet.request_id"])
+
+
+@router.get(
+    "/{job_id}",
+    summary="Read a live job",
+    response_model=JobBody,
+    responses=problems.responses(*ALWAYS, "job_not_found"),
+)
+async def get(request: Request, job_id: JobId, who: Reader) -> Response:
+    """The job as it is now."""
+    site = site_of(request)
+    return JsonAnswer(await _shown(site, await site.engine.get(job_id, requester_id=who.sees)))
+
+
+async def _shown(site: Site, job: Job) -> dict[str, Any]:
+    known = await site.engine.store.checkpoints(job.job_id) if job.started_at is not None else {}
+    return {**job_body(job, last_step(known)), "lastEventId": latest_id(job)}
+
+
+@router.get(
+    "", summary="List live jobs", response_model=JobList, responses=problems.responses(*ALWAYS, "validation_failed")
+)
+async def find(  # noqa: PLR0913, PLR0917 - each is a filter
+    request: Request,
+    who: Reader,
+    status: Annotated[list[Word] | None, Query(description="Only jobs in this status. May be given again.")] = None,
+    task: Annotated[str | None, Query(max_length=255, pattern=r"^[^\x00]*$")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
+) -> Response:
+    """Newest first, of this contract."""
+    site = site_of(request)
+    statuses = tuple(s for word in status or () for s in STATUSES[word])
+    page = await site.engine.find(JobQuery(who.sees, statuses, task, contract=CONTRACT, limit=limit, cursor=cursor))
+    shown = await asyncio.gather(*(_shown(site, job) for job in page.jobs))
+    return JsonAnswer({"jobs": shown, "next": page.cursor})
+
+
+@router.post(
+    "/{job_id}/cancel",
+    status_code=202,
+    summary="Cancel a live job",
+    response_model=Cancelled,
+    openapi_extra=documented(CancelBody, required=False),
+    responses=problems.responses(*ALWAYS, *BODY, "job_not_found", "illegal_move"),
+)
+async def cancel(request: Request, job_id: JobId, who: Writer) -> Response:
+    """The work is told to stop, what it left is removed, and then the job is Canceled. A finished job is a 409."""
+    site = site_of(request)
+    reason = (await read(request, CancelBody)).reason if await request.body() else ""
+    job = await site.engine.cancel(job_id, reason, requester_id=who.sees)
+    cleanup_of(site).schedule(job.job_id)
+    told = {"jobId": job.job_id, "status": word_of(job), "cleanupScheduled": True, "correlationId": job.correlation_id}
+    return JsonAnswer(told, 202)
+
+
+@router.post(
+    "/{job_id}/resume",
+    status_code=202,
+    summary="Resume a live job",
+    response_model=Resumed,
+    responses=problems.responses(*ALWAYS, "job_not_found", "not_resumable", "queue_full"),
+)
+async def resume(request: Request, job_id: JobId, who: Writer) -> Response:
+    """A job that has ended stays as it is; a new one takes over what it completed, and goes on from there."""
+    site = site_of(request)
+    job = await site.engine.get(job_id, requester_id=who.sees)
+    known = await site.engine.store.checkpoints(job.job_id)
+    last = last_step(known)
+    if last is None or not can_resume(job, last):
+        raise Problem("not_resumable", _why_not(job, last))
+    payload = decode(job.payload)
+    steps = {step: decode(known[step]) for step in STEPS[: STEPS.index(last) + 1]}
+    new = NewJob(
+        new_id(),
+        job.kind,
+        encode({**payload, "resume": {"from": job.job_id, "steps": steps}}),
+        job.queue,
+        priority=job.priority,
+        requester_id=job.requester_id,
+        contract=CONTRACT,
+        correlation_id=job.correlation_id,
+        unique_key=f"resume:{job.job_id}",
+    )
+    found = await site.intake.enqueue(new)
+    answer = {**_created(new._replace(job_id=found.job_id)), "resumedFrom": job.job_id, "lastCompletedStep": last}
+    return JsonAnswer(answer, 202)
+
+
+def _why_not(job: Job, last: str | None) -> str:
+    if not job.status.terminal:
+        return f"this job is {word_of(job)}; only one that failed or was cancelled is resumed"
+    if job.status is Status.SUCCEEDED:
+        return "this job is done; create a new one"
+    return f"nothing was completed before {stage_of(job)}; create a new job" if last is None else "it cannot be resumed"
+
+
+@router.get(
+    "/{job_id}/events",
+    summary="Follow a live job",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The eight events."},
+        204: {"description": "Everything was seen and the job has ended: do not come back."},
+        **problems.responses(*ALWAYS, "job_not_found", "too_many_streams", "validation_failed"),
+    },
+)
+async def events(
+    request: Request, job_id: JobId, ticket: TicketQuery = None, last_event_id: LastEventId = None
+) -> Response:
+    """A stream until the job ends; resume with `lastEventId`. A newer one of the same client ends the older."""
+    site = site_of(request)
+    who = await who_follows(request, ticket, job_id)
+    job = await site.engine.get(job_id, requester_id=who.sees)
+    seen = request.headers.get("last-event-id", last_event_id)
+    first, after = b"", None
+    if seen:
+        after = _known_place(job, seen)
+        if after is None:  # not one of ours: the present state, and then what comes
+            first = frame("job-status", _present(job), latest_id(job))
+            after = Place(job.event_seq, 99)
+        if job.status.terminal and after.seq >= job.event_seq:
+            return Response(first, media_type="text/event-stream") if first else Response(status_code=204)
+    watcher = site.engine.follow({job_id: after.seq - 1 if after is not None else 0})
+    try:
+        stream = LiveStream(site, who, first, watcher, job, after)
+    except Problem:
+        watcher.close()
+        raise
+    _replace_older(site, (who.key_id, job_id), stream)
+    return stream
+
+
+def _present(job: Job) -> dict[str, Any]:
+    told = {"status": word_of(job), "stage": stage_of(job), "percent": job.progress}
+    return {**told, "correlationId": job.correlation_id}
+
+
+def _known_place(job: Job, text: str) -> Place | None:
+    try:
+        place = place_of(text)
+    except InvalidInput:
+        return None
+    return place if place.seq <= job.event_seq else None
+
+
+class _Open(dict[tuple[str, str], LiveStream]):
+    """The newest stream of each client and job."""
+
+
+def _replace_older(site: Site, name: tuple[str, str], stream: LiveStream) -> None:
+    """One connection per client and job: the older one ends."""
+    streams: _Open = site.parts.setdefault(_Open, _Open())
+    older = streams.get(name)
+    if older is not None:
+        older.end()
+    streams[name] = stream
+    for other in [key for key, open_stream in streams.items() if open_stream not in site.open]:
+        del streams[other]
+
+
+@router.post(
+    "/{job_id}/events/ticket",
+    status_code=201,
+    summary="A ticket for EventSource",
+    responses=problems.responses(*ALWAYS, "job_not_found"),
+)
+async def ticket(request: Request, job_id: JobId, who: Reader) -> Response:
+    """One use, within a minute, for this stream alone."""
+    site = site_of(request)
+    await site.engine.get(job_id, requester_id=who.sees)
+    return await ticket_of(site, who, job_id, f"/api/jobs/{job_id}/events?")

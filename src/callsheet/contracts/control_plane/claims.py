@@ -1,0 +1,180 @@
+"""Claims over HTTP: parked until there is work, repeatable when the answer was lost, by capability and in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from starlette.requests import Request
+
+from callsheet.engine.lanes import lane_of
+from callsheet.http.site import Site
+from callsheet.kernel import commands
+from callsheet.kernel.job import Job
+from callsheet.kernel.wire import decode
+from callsheet.store.protocol import ClaimRequest
+
+from . import leases, refusals
+from .artifacts import inputs
+from .models import ClaimBody
+from .waiting import Waiting
+
+if TYPE_CHECKING:
+    from .workers import WorkerIdentity
+
+LEASE_S = 30.0
+BEAT_S = 10.0
+PROVISIONAL_S = 10.0  # until the first heartbeat: a worker that never got the answer holds its job no longer
+TOLD = ("queue", "priority", "contract", "stage", "progress", "retry", "created_at", "run_at", "attempt_started_at",
+        "requester_id", "correlation_id", "lease_losses", "refresh_count", "event_seq", "event_ms", "updated_at",
+        "started_at", "unique_key", "concurrency_key", "ttl_s")  # fmt: skip
+
+
+class Terms(NamedTuple):
+    """How long a lease lasts, how often to beat, and how long a claim lasts that nobody has confirmed by a beat."""
+
+    lease_s: float
+    beat_s: float
+    provisional_s: float
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease in milliseconds."""
+        return round(self.lease_s * 1000)
+
+    @property
+    def provisional_ms(self) -> int:
+        """The claim's own lease in milliseconds."""
+        return round(self.provisional_s * 1000)
+
+
+class Turn:
+    """All requests of one claim: the last one counts, those before it are not waited for any more."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.last: Claimer | None = None
+
+
+class Turns(dict[str, Turn]):
+    """The claims that a process is asked for now, by owner."""
+
+
+class Claimer:
+    """One claim of one worker. `run` answers with its jobs, in the contract's words."""
+
+    def __init__(self, request: Request, site: Site, asked: ClaimBody, who: WorkerIdentity) -> None:
+        self._request, self._site, self._asked, self._who = request, site, asked, who
+        self._engine = site.engine
+        self._terms = terms_of(site)
+        self._turn = Turn()
+        self._worker_id = who.named(asked.worker_id)
+        self._streams = who.allowed(asked.streams)
+
+    async def run(self) -> dict[str, Any]:
+        """The answer; a worker that has hung up meanwhile is given nothing."""
+        token = await self._token()
+        owner = leases.owner(self._worker_id, token)
+        turns: Turns = self._site.parts.setdefault(Turns, Turns())
+        self._turn = turns.setdefault(owner, self._turn)
+        self._turn.last = self
+        try:
+            jobs = await self._find(owner)
+        finally:
+            if self._turn.last is self:
+                turns.pop(owner, None)
+        if jobs and await self._request.is_disconnected() and self._asked.claim_request_id is None:
+            await self._engine.settle([commands.release(job) for job in jobs])  # nobody would hear of it
+        return await self._told(jobs, token)
+
+    async def _find(self, owner: str) -> list[Job]:
+        async with self._turn.lock:  # an earlier request of the same name may be taking jobs
+            jobs = await self._again(owner)
+        if jobs or self._who.draining:
+            return jobs
+        queues, wait_s = frozenset(self._streams), self._asked.max_wait_ms / 1000
+        return await waiting_of(self._site).claim(queues, wait_s, self._alive, lambda: self._take(owner))
+
+    async def _token(self) -> str:
+        if self._asked.claim_request_id is None:
+            return leases.new_token()
+        return await tokens_of(self._site).repeatable(self._worker_id, self._asked.claim_request_id)
+
+    async def _again(self, owner: str) -> list[Job]:
+        """What an earlier request of the same name was given, if its answer may have been lost."""
+        if self._asked.claim_request_id is None or self._asked.first:
+            return []
+        return await self._engine.store.held_by(owner, self._asked.max_jobs)
+
+    async def _alive(self) -> bool:
+        gone = self._turn.last is not self or self._site.stopping.is_set()
+        return not gone and not await self._request.is_disconnected()
+
+    async def _take(self, owner: str) -> list[Job]:
+        lanes, asked = self._engine.lanes, self._asked
+        queues = await lanes.expand(self._streams, asked.labels, self._who.tenants)
+        if not queues:
+            return []
+        async with self._turn.lock:
+            if self._turn.last is not self:
+                return []
+            found = await self._engine.claim(ClaimRequest(owner, queues, asked.max_jobs, self._terms.provisional_ms))
+        lanes.served(queues, {job.queue for job in found}, short=len(found) < asked.max_jobs)
+        return await refusals.set_aside(self._engine, self._worker_id, found) if found else []
+
+    async def _told(self, jobs: list[Job], token: str) -> dict[str, Any]:
+        extras = {"drain": True} if self._who.draining else {}
+        if not jobs:
+            return {"claimed": False, **extras}
+        transport = self._engine.transport
+        messages = await transport.taken(jobs) if transport is not None else {}
+        told = []
+        for job in jobs:
+            found = messages.get(job.job_id) or (job.queue, f"{job.job_id}-{job.claim_version}")
+            told.append({**_job(job, token, found, self._terms), "inputs": await inputs(self._site, job)})
+        batch = {"jobs": told} if self._asked.max_jobs > 1 else {}
+        return {"claimed": True, **told[0], **batch, **extras}
+
+
+def _job(job: Job, token: str, message: tuple[str, str], terms: Terms) -> dict[str, Any]:
+    stream, message_id = message
+    return {
+        "job_id": job.job_id,
+        "attempt_id": str(job.claim_version),
+        "lease_token": token,
+        "stream": lane_of(stream).queue if stream == job.queue else stream,
+        "message_id": message_id,
+        "payload": decode(job.payload),
+        "lease_ttl_seconds": terms.lease_s,
+        "heartbeat_interval_seconds": terms.beat_s,
+        "task": job.kind,
+        "attempt": job.attempt_count,
+        "max_attempts": job.max_attempts,
+        "fence": job.claim_version,
+        "lease_expires_in_ms": terms.provisional_ms,
+        "heartbeat_every_ms": round(terms.beat_s * 1000),
+        "cancel": job.cancel_requested_at is not None,
+        "job": {name: getattr(job, name) for name in TOLD},
+    }
+
+
+def terms_of(site: Site) -> Terms:
+    """The terms of a process: those above, unless its parts have others, as a test-kit's have."""
+    found: Terms | None = site.parts.get(Terms)
+    return found or Terms(LEASE_S, BEAT_S, PROVISIONAL_S)
+
+
+def waiting_of(site: Site) -> Waiting:
+    """The parked requests of a process; they end with it."""
+    found = site.parts.get(Waiting)
+    if found is None:
+        found = site.parts[Waiting] = Waiting(site.engine)
+        site.on_stop.append(found.let_go)
+    waiting: Waiting = found
+    return waiting
+
+
+def tokens_of(site: Site) -> leases.Tokens:
+    """The maker of repeatable tokens of a process."""
+    found: leases.Tokens = site.parts.setdefault(leases.Tokens, leases.Tokens(site.engine.store))
+    return found

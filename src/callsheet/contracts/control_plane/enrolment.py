@@ -1,0 +1,103 @@
+"""`/internal/worker/enroll` and `/token`: a worker gets its identity, and keeps it by asking anew in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+
+from callsheet.http import problems
+from callsheet.http.auth import check
+from callsheet.http.bodies import documented, read
+from callsheet.http.direct import Direct
+from callsheet.http.json_text import JsonAnswer
+from callsheet.http.problems import Problem
+from callsheet.http.site import site_of
+from callsheet.http.workers import Token
+
+from . import versions
+from .models import Label
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
+BODY = ("validation_failed", "unsupported_media_type", "body_too_large")
+router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
+
+
+class EnrollBody(BaseModel):
+    """A worker asks to become one."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    enrolment_token: str = Field(min_length=1, max_length=200)
+    worker_name: str = Field(pattern=NAME, description="What people call it; its id is made from this.")
+    labels: list[Label] = Field(default=[], max_length=50, description="What this worker can do, such as gpu.")
+    version: str = Field(default="", max_length=100, pattern=r"^[^\x00-\x1f]*$")
+    protocol: int | None = Field(
+        default=None, ge=0, le=999_999, description="Which protocol it speaks; 1 unless given."
+    )
+
+
+class WorkerToken(BaseModel):
+    """A worker's identity. Send the token as `Authorization: Bearer …`; it is told this once."""
+
+    worker_id: str
+    worker_token: str
+    expires_at: int = Field(description="Milliseconds since the epoch, by the store's clock.")
+    expires_in_seconds: float
+    rotate_after_seconds: float
+    queues: list[str] | None
+    tenants: list[str] | None
+    protocol: int
+    min_version: int
+    max_version: int
+
+
+@router.post(
+    "/enroll",
+    status_code=201,
+    summary="Enrol a worker",
+    response_model=WorkerToken,
+    openapi_extra=documented(EnrollBody),
+    responses=problems.responses(*BODY, "bad_request", "unauthorized", "store_unavailable", "upgrade_required"),
+)
+async def enroll(request: Request) -> JsonAnswer:
+    """Use up an enrolment token and get a worker's own, which lives shortly: rotate it in time."""
+    asked = await read(request, EnrollBody)
+    protocol = versions.check(versions.claimed(request, asked.protocol))  # before the token is used up
+    token = await site_of(request).workers.enroll(
+        asked.enrolment_token, asked.worker_name, labels=asked.labels, version=asked.version, protocol=protocol
+    )
+    return JsonAnswer(_told(token), 201)
+
+
+@router.post(
+    "/token",
+    summary="Rotate a worker's token",
+    response_model=WorkerToken,
+    responses=problems.responses(
+        "unauthorized", "worker_revoked", "forbidden", "too_many_requests", "store_unavailable"
+    ),
+)
+async def rotate(request: Request) -> JsonAnswer:
+    """A new token for the worker that asks with its old one, which is good for two minutes more."""
+    who = await check(request, "worker")
+    if who.worker_id is None:
+        raise Problem("forbidden", "only the token of an enrolled worker can be rotated; an API key stays as it is")
+    return JsonAnswer(_told(await site_of(request).workers.rotate(who.worker_id)))
+
+
+def _told(token: Token) -> dict[str, Any]:
+    worker = token.worker
+    return {
+        "worker_id": worker.worker_id,
+        "worker_token": token.text,
+        "expires_at": worker.token_expires_at,
+        "expires_in_seconds": float(worker.token_life_s),
+        "rotate_after_seconds": token.rotate_after_s,
+        "queues": worker.queues,
+        "tenants": worker.tenants,
+        "protocol": worker.protocol,
+        "min_version": versions.OLDEST,
+        "max_version": versions.CURRENT,
+    }

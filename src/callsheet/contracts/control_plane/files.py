@@ -1,0 +1,207 @@
+"""What attempts leave behind, up and down: uploads by signed URLs, artifacts of jobs that succeeded, and logs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from callsheet.http import problems
+from callsheet.http.auth import allowed
+from callsheet.http.bodies import documented, read
+from callsheet.http.direct import Direct
+from callsheet.http.json_text import JsonAnswer
+from callsheet.http.keys import Principal
+from callsheet.http.problems import Problem
+from callsheet.http.site import site_of
+from callsheet.objects import Upload
+
+from . import logs
+from .artifacts import SIGNED_S, adopted, key_of, objects_of, shown
+from .leases import Lease, Proof, prove_one
+from .models import STRICT, Name
+from .routes import ALWAYS, PROVEN
+from .workers import worker_of
+
+PART_BYTES = 16 * 1024 * 1024
+MOST_PARTS = 1_000  # signed in one answer
+worker_router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
+FileName = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class UploadBody(BaseModel):
+    """A worker wants to upload a file of its attempt. With `upload_id` the parts of a begun one are signed anew."""
+
+    model_config = STRICT
+    worker_id: Name
+    job_id: str
+    lease_token: str
+    name: FileName
+    content_type: str | None = Field(default=None, max_length=200)
+    bytes: int | None = Field(default=None, ge=0, le=5 * 1024**4)
+    upload_id: str | None = Field(default=None, max_length=2000)
+    first_part: int = Field(default=1, ge=1, le=10_000)
+
+
+class SignedUrl(BaseModel):
+    """Send exactly this method with these headers; the URL is a secret until it expires."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    expires_at: int
+
+
+class SignedPart(SignedUrl):
+    """One part of a large file."""
+
+    number: int
+
+
+class UploadAnswer(BaseModel):
+    """Where to send a file: one request, or parts of `part_bytes` each."""
+
+    ok: bool
+    key: str
+    whole: SignedUrl | None = None
+    upload_id: str | None = None
+    part_bytes: int | None = None
+    parts: list[SignedPart] | None = None
+
+
+class UploadedBody(BaseModel):
+    """All parts are there."""
+
+    model_config = STRICT
+    worker_id: Name
+    job_id: str
+    lease_token: str
+    name: FileName
+    upload_id: str = Field(max_length=2000)
+
+
+class Uploaded(BaseModel):
+    """A large file is whole."""
+
+    ok: bool
+    key: str
+    bytes: int
+
+
+class ArtifactShown(BaseModel):
+    """A file of a job."""
+
+    name: str
+    bytes: int
+    content_type: str
+    sha256: str | None
+
+
+class ArtifactList(BaseModel):
+    """The files of a job."""
+
+    artifacts: list[ArtifactShown]
+
+
+async def _live(request: Request, asked: UploadBody | UploadedBody) -> Lease:
+    who = await worker_of(request)
+    proof = Proof(asked.job_id, asked.lease_token)
+    lease = await prove_one(site_of(request).engine, who.named(asked.worker_id), proof)
+    if not lease.live:
+        raise lease.lost()
+    return lease
+
+
+@worker_router.post(
+    "/uploads",
+    summary="Ask where to upload a file",
+    response_model=UploadAnswer,
+    openapi_extra=documented(UploadBody),
+    responses=problems.responses(*PROVEN, "not_found"),
+)
+async def uploads(request: Request) -> JsonAnswer:
+    """A signed URL for a file of this attempt, or signed parts for a large one; ask again when they have expired."""
+    asked = await read(request, UploadBody)
+    lease, objects = await _live(request, asked), objects_of(site_of(request))
+    key = key_of(asked.job_id, lease.claim_version, asked.name)
+    if asked.upload_id is None and (asked.bytes or 0) <= PART_BYTES:
+        signed = await objects.sign_put(key, SIGNED_S, content_type=asked.content_type, size_bytes=asked.bytes)
+        return JsonAnswer({"ok": True, "key": key, "whole": shown(signed)})
+    if asked.bytes is None:
+        raise Problem("validation_failed", "bytes: say how long the file is, so that its parts can be signed")
+    part_bytes = max(PART_BYTES, -(-asked.bytes // 10_000))
+    if asked.upload_id is None:
+        upload = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=asked.content_type)
+    else:
+        upload = Upload(key, asked.upload_id, part_bytes, asked.content_type or "")
+    count = -(-asked.bytes // part_bytes)
+    parts: list[dict[str, Any]] = []
+    for number in range(asked.first_part, min(count, asked.first_part + MOST_PARTS - 1) + 1):
+        size = min(part_bytes, asked.bytes - (number - 1) * part_bytes)
+        parts.append({"number": number, **shown(await objects.sign_part(upload, number, SIGNED_S, size_bytes=size))})
+    return JsonAnswer({"ok": True, "key": key, "upload_id": upload.upload_id, "part_bytes": part_bytes, "parts": parts})
+
+
+@worker_router.post(
+    "/uploads/complete",
+    summary="Put the parts of a file together",
+    response_model=Uploaded,
+    openapi_extra=documented(UploadedBody),
+    responses=problems.responses(*PROVEN, "not_found"),
+)
+async def uploaded(request: Request) -> JsonAnswer:
+    """After the last part of a large file. It becomes visible when the attempt completes and names it."""
+    asked = await read(request, UploadedBody)
+    lease, objects = await _live(request, asked), objects_of(site_of(request))
+    key = key_of(asked.job_id, lease.claim_version, asked.name)
+    info = await objects.complete_multipart(Upload(key, asked.upload_id, PART_BYTES, ""))
+    return JsonAnswer({"ok": True, "key": key, "bytes": info.size_bytes})
+
+
+@router.get("/{job_id}/artifacts", summary="List a job's files", responses=problems.responses(*ALWAYS, "job_not_found"))
+async def artifacts(request: Request, job_id: str, who: Reader) -> ArtifactList:
+    """The files of the attempt that succeeded; none before."""
+    engine = site_of(request).engine
+    job = await engine.get(job_id, requester_id=who.sees)
+    return ArtifactList(artifacts=[ArtifactShown(**_public(file)) for file in await adopted(engine, job.job_id)])
+
+
+def _public(file: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in file.items() if name != "key"}
+
+
+@router.get(
+    "/{job_id}/artifacts/{name:path}",
+    summary="Fetch a file of a job",
+    status_code=307,
+    response_class=RedirectResponse,
+    responses=problems.responses(*ALWAYS, "job_not_found", "not_found"),
+)
+async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Response:
+    """A redirect to a signed URL that is good for an hour."""
+    site = site_of(request)
+    job = await site.engine.get(job_id, requester_id=who.sees)
+    for file in await adopted(site.engine, job.job_id):
+        if file["name"] == name:
+            signed = await objects_of(site).sign_get(file["key"], SIGNED_S, download_name=name.rpartition("/")[2])
+            return RedirectResponse(signed.url, headers={"Cache-Control": "no-store"})
+    raise Problem("not_found", f"job {job_id} has no file of this name")
+
+
+@router.get(
+    "/{job_id}/log",
+    summary="Read an attempt's log",
+    response_class=Response,
+    responses={**problems.responses(*ALWAYS, "job_not_found"), 200: {"content": {"text/plain": {}}}},
+)
+async def log(request: Request, job_id: str, who: Reader, attempt: int | None = None) -> Response:
+    """What the worker of an attempt wrote, as text; of the present or last attempt unless one is named."""
+    engine = site_of(request).engine
+    job = await engine.get(job_id, requester_id=who.sees)
+    text = await logs.read(engine, job.job_id, job.claim_version if attempt is None else attempt)
+    return Response(text, media_type="text/plain; charset=utf-8", headers={"X-Content-Type-Options": "nosniff"})

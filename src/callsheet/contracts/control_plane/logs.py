@@ -1,0 +1,78 @@
+"""Logs of attempts: pieces by their place in bytes, kept as events of the job, acknowledged up to the first gap.
+
+Pieces may be lost, doubled and out of order on their way. A piece beyond what is kept is not taken: the worker sends on
+from the offset in the answer. Two that were written at the same moment overlap; a reader skips what it has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from callsheet.http.problems import Problem
+from callsheet.kernel import commands
+from callsheet.kernel.job import NewEvent
+from callsheet.kernel.settlement import Settlement
+from callsheet.kernel.wire import encode
+
+from .leases import Lease
+from .models import Chunk, LogEnd
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+
+RESERVED = "~"  # names of checkpoints that are the protocol's own
+LIMIT_BYTES = 1024 * 1024  # of one attempt
+PAGE = 1_000
+
+
+def _place(claim_version: int) -> str:
+    return f"{RESERVED}log:{claim_version}"
+
+
+async def kept_bytes(engine: Engine, job_id: str, claim_version: int) -> int:
+    """How much of an attempt's log is kept."""
+    known = await engine.store.checkpoints(job_id)
+    return int(known.get(_place(claim_version), "0"))
+
+
+async def append(engine: Engine, lease: Lease, chunk: Chunk) -> tuple[Settlement | None, dict[str, Any]]:
+    """What of a piece is new, as a settlement, and the answer: where to go on."""
+    kept = await kept_bytes(engine, lease.job.job_id, lease.claim_version)
+    data = chunk.text.encode("utf-8", "replace")
+    end = kept + len(data)
+    if chunk.offset != kept or not data or end > LIMIT_BYTES:
+        return None, {"log_offset": kept, "log_full": chunk.offset == kept and end > LIMIT_BYTES}
+    body = encode({"attempt": lease.claim_version, "offset": kept, "text": data.decode()})
+    note = commands.note(lease.job, NewEvent("log", lease.job.stage, body))
+    settlement = note._replace(checkpoint=(_place(lease.claim_version), str(end)))
+    return settlement, {"log_offset": end, "log_full": False}
+
+
+async def read(engine: Engine, job_id: str, claim_version: int) -> bytes:
+    """The log of an attempt as it is kept."""
+    found, after = bytearray(), 0
+    while events := await engine.store.events({job_id: after}, PAGE):
+        after = events[-1].seq
+        for event in events:
+            if event.type != "log":
+                continue
+            body = json.loads(event.data)
+            if body.get("attempt") == claim_version and body.get("offset", 0) <= len(found):
+                found += str(body["text"]).encode()[len(found) - body["offset"] :]
+    return bytes(found)
+
+
+async def whole(engine: Engine, lease: Lease, end: LogEnd) -> bool:
+    """Whether the log that is kept is the one that was sent; raises Problem `log_incomplete` while a part is missing.
+
+    One that is too long to be kept whole is not asked for again.
+    """
+    if end.bytes > LIMIT_BYTES:
+        return True
+    kept = await read(engine, lease.job.job_id, lease.claim_version)
+    if len(kept) < end.bytes:
+        told = f"the log is kept up to {len(kept)} of {end.bytes} bytes; send on from there, then complete"
+        raise Problem("log_incomplete", told, ok=False, log_offset=len(kept))
+    return hashlib.sha256(kept).hexdigest() == end.sha256

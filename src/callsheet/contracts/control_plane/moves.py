@@ -1,0 +1,209 @@
+"""What a worker says of its jobs, turned into settlements: the server's kernel decides, on the server's own job.
+
+Many moves of many jobs are one read and one write. A move that is refused harms no other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callsheet.engine.ids import new_ids
+from callsheet.http.problems import Problem, of_error
+from callsheet.kernel import commands
+from callsheet.kernel.apply import applied
+from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
+from callsheet.kernel.job import Job, NewEvent, NewJob, OnDependencyFailure, Outcome
+from callsheet.kernel.retry import JobError
+from callsheet.kernel.settlement import Settlement
+from callsheet.kernel.wire import clean, encode
+from callsheet.store.protocol import Settled
+
+from . import logs, refusals
+from .artifacts import adopt
+from .leases import Lease, Proof, prove
+from .models import Chunk, ErrorBody, FollowUp, LogEnd, MoveBody
+
+if TYPE_CHECKING:
+    from callsheet.http.site import Site
+
+RESULT_BYTES = 1024 * 1024
+BAD_ENDS = frozenset({Outcome.FAILED, Outcome.RETRIED, Outcome.DEAD_LETTERED, Outcome.CANCELED})
+ENDS_OF: dict[str, frozenset[Outcome]] = {
+    "complete": frozenset({Outcome.SUCCEEDED}),
+    "fail": BAD_ENDS,
+    "cancel": BAD_ENDS,
+    "release": frozenset({Outcome.RELEASED, Outcome.CANCELED}),
+}
+Answer = dict[str, Any]
+
+
+class Decided(NamedTuple):
+    """A move that waits to be written: what is to be written, and what is then answered."""
+
+    settlements: tuple[Settlement, ...]
+    answer: Answer
+
+
+async def apply(site: Site, worker_id: str, moves: Sequence[MoveBody]) -> list[Answer | Problem]:
+    """Prove, decide and settle; the answer of each move, or why it was refused."""
+    leases = await prove(site.engine, worker_id, [Proof(m.job_id, m.lease_token, m.attempt_id) for m in moves])
+    known = {(le.job.job_id, le.claim_version): le for le in leases if isinstance(le, Lease)}
+    decided: list[Decided | Problem] = []
+    for move, lease in zip(moves, leases, strict=True):
+        if isinstance(lease, Problem):
+            decided.append(lease)
+            continue
+        found = await _decide(site, worker_id, known[lease.job.job_id, lease.claim_version], move)
+        decided.append(found)
+        if isinstance(found, Decided) and found.settlements:
+            known[lease.job.job_id, lease.claim_version] = _after(lease, found.settlements)
+    return await _write(site, decided)
+
+
+async def apply_one(site: Site, worker_id: str, move: MoveBody) -> Answer:
+    """One move; raises Problem."""
+    (answer,) = await apply(site, worker_id, [move])
+    if isinstance(answer, Problem):
+        raise answer
+    return answer
+
+
+def _after(lease: Lease, settlements: Sequence[Settlement]) -> Lease:
+    """The lease as later moves of the same request find it."""
+    job = lease.job
+    for settlement in settlements:
+        job = applied(job, settlement, job.event_ms)
+    return Lease(job, lease.claim_version, settlements[-1].outcome)
+
+
+async def _decide(site: Site, worker_id: str, lease: Lease, move: MoveBody) -> Decided | Problem:
+    if not lease.live:
+        if lease.outcome in ENDS_OF.get(move.do, ()):
+            return Decided((), {**_ended(lease.outcome), "repeated": True})
+        return lease.lost()
+    try:
+        if isinstance(move.log, Chunk):
+            settlement, kept = await logs.append(site.engine, lease, move.log)
+            return Decided((settlement,) if settlement else (), {"ok": True, **kept})
+        settlements = await _settlements(site, worker_id, lease, move)
+    except StoreError:
+        raise
+    except CallsheetError as error:
+        return of_error(error)
+    except Problem as problem:
+        return problem
+    outcome = settlements[-1].outcome
+    return Decided(settlements, _ended(outcome) if outcome is not None else {"ok": True})
+
+
+def _ended(outcome: Outcome | None) -> Answer:
+    requeued, dlq = outcome is Outcome.RETRIED, outcome is Outcome.DEAD_LETTERED
+    return {"ok": True, "ack": True, "requeued": requeued, "dlq": dlq}
+
+
+async def _settlements(site: Site, worker_id: str, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
+    job = lease.job
+    match move.do:
+        case "complete":
+            return await _complete(site, lease, move)
+        case "fail":
+            return (_fail(job, move),)
+        case "cancel":
+            return (commands.cancel(job, job.cancel_reason or clean(move.reason)),)
+        case "release":
+            return (refusals.release(job, worker_id, move.delay_ms, refused=move.reason == "incapable"),)
+        case "progress":
+            return (commands.progress(job, _given(move.percent, "percent"), move.message),)
+        case "stage":
+            return (commands.advance(job, _given(move.stage, "stage")),)
+        case "checkpoint":
+            name = _given(move.name, "name")
+            if name.startswith(logs.RESERVED):
+                raise InvalidInput(f"names of steps do not begin with {logs.RESERVED}")
+            return (commands.checkpoint(job, name, encode(move.data)),)
+        case "event":
+            event = NewEvent(_given(move.type, "type"), job.stage, encode(move.data or {}))
+            return (commands.note(job, event),)
+        case _:
+            raise InvalidInput("a log needs log: {offset, text}")
+
+
+def _given(value: Any, name: str) -> Any:
+    if value is None:
+        raise InvalidInput(f"this move needs {name!r}")
+    return value
+
+
+async def _complete(site: Site, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
+    """The success, with what was uploaded and what is to follow; before it a word about a log that differs."""
+    result = encode(move.result, limit_bytes=RESULT_BYTES)
+    notes: list[Settlement] = []
+    if isinstance(move.log, LogEnd) and not await logs.whole(site.engine, lease, move.log):
+        warning = encode({"level": "warning", "message": "the log that was kept is not the one that was sent"})
+        notes.append(commands.note(lease.job, NewEvent("warning", lease.job.stage, warning)))
+    follow_ups = tuple(_new_job(lease.job, follow_up) for follow_up in move.follow_ups)
+    success = commands.succeed(lease.job, result, follow_ups=follow_ups)
+    if move.artifacts:
+        success = success._replace(checkpoint=await adopt(site, lease, move.artifacts))
+    return (*notes, success)
+
+
+def _fail(job: Job, move: MoveBody) -> Settlement:
+    error: ErrorBody = _given(move.error, "error")
+    details = {"stack": clean(error.stack, 8_000)} if error.stack else {}
+    text = encode({**(error.details or {}), **details}) if error.details or details else "{}"
+    found = JobError(error.code, clean(error.message), error.retryable, text)
+    if job.cancel_requested_at is not None:
+        return commands.cancel(job, job.cancel_reason or "")
+    if move.bury:
+        return commands.bury(job, found)
+    if move.retry_in_ms is not None:
+        return commands.retry(job, found, delay_ms=move.retry_in_ms)
+    return commands.fail(job, found, rand=random.random())  # noqa: S311 - jitter
+
+
+def _new_job(parent: Job, asked: FollowUp) -> NewJob:
+    """A follow-up belongs to its parent's tenant, whatever the worker says."""
+    given = asked.model_dump(exclude={"job_id", "task", "payload", "depends_on", "on_dependency_failure"})
+    return NewJob(
+        job_id=asked.job_id or new_ids(1)[0],
+        kind=asked.task,
+        payload=encode(asked.payload if asked.payload is not None else {}),
+        requester_id=parent.requester_id,
+        depends_on=tuple(asked.depends_on),
+        on_dependency_failure=OnDependencyFailure(asked.on_dependency_failure),
+        **{**given, "correlation_id": asked.correlation_id or parent.correlation_id or parent.job_id},
+    )
+
+
+async def _write(site: Site, decided: Sequence[Decided | Problem]) -> list[Answer | Problem]:
+    """All in one write; when the store refuses it (a follow-up's id is taken), each alone."""
+    todo = [d for d in decided if isinstance(d, Decided) and d.settlements]
+    answers: dict[int, Answer | Problem] = {}
+    try:
+        settled = await site.engine.settle([s for d in todo for s in d.settlements]) if todo else []
+    except StoreError:
+        raise
+    except CallsheetError as error:
+        if len(todo) == 1:
+            return [of_error(error) if d is todo[0] else _told(d) for d in decided]
+        for d in todo:
+            (answers[id(d)],) = await _write(site, [d])
+        return [answers.get(id(d), _told(d)) for d in decided]
+    position = 0
+    for d in todo:
+        mine = settled[position : position + len(d.settlements)]
+        position += len(mine)
+        answers[id(d)] = _told(d) if mine[-1] is not Settled.STALE else lost()
+    return [answers.get(id(d), _told(d)) for d in decided]
+
+
+def _told(decided: Decided | Problem) -> Answer | Problem:
+    return decided if isinstance(decided, Problem) else decided.answer
+
+
+def lost() -> Problem:
+    """A lease that ended between the read and the write."""
+    return Problem("lease_lost", "this lease is over; stop the work and upload nothing", ok=False)

@@ -1,0 +1,42 @@
+"""Refusals: a worker that cannot run a job says so once and is not offered it again; others are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callsheet.kernel import commands
+from callsheet.kernel.job import Job, Outcome
+from callsheet.kernel.settlement import Settlement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callsheet.engine import Engine
+
+REFUSED = "~refused:"
+FRESH = 2  # events of a job that was never handed back: queued, running
+SET_ASIDE_MS = (1_000, 30_000)  # how long a job rests that came to a worker which had refused it
+
+
+def release(job: Job, worker_id: str, delay_ms: int, *, refused: bool) -> Settlement:
+    """Hand a job back; `refused` is remembered with it."""
+    settlement = commands.release(job, delay_ms=delay_ms)
+    if refused and settlement.outcome is Outcome.RELEASED:
+        return settlement._replace(checkpoint=(f"{REFUSED}{worker_id}", "true"))
+    return settlement
+
+
+async def set_aside(engine: Engine, worker_id: str, jobs: Sequence[Job]) -> list[Job]:
+    """Those of the jobs that this worker has not refused; the others go back, and rest ever longer."""
+    kept, back = [], []
+    for job in jobs:
+        known = await engine.store.checkpoints(job.job_id) if job.event_seq > FRESH else {}
+        if f"{REFUSED}{worker_id}" in known:
+            shortest, longest = SET_ASIDE_MS
+            rest_ms = min(longest, shortest * 2 ** min(10, job.event_seq // 2 - FRESH))
+            back.append(commands.release(job, delay_ms=rest_ms))
+        else:
+            kept.append(job)
+    if back:
+        await engine.settle(back)
+    return kept

@@ -1,0 +1,201 @@
+"""`/v1/workers`: who works here, for operators; and for the other routes, who a worker is and when it was heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+
+from callsheet.http import problems
+from callsheet.http.auth import allowed, check
+from callsheet.http.bodies import documented, read
+from callsheet.http.json_text import JsonAnswer
+from callsheet.http.keys import Principal
+from callsheet.http.problems import Problem
+from callsheet.http.site import Site, site_of
+from callsheet.http.workers import LIFE_S, Worker
+
+from .models import MAX_STREAMS, Stream
+
+STRICT = ConfigDict(strict=True, extra="forbid")
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
+BODY = ("validation_failed", "unsupported_media_type", "body_too_large")
+MONTH_S = 30 * 86_400
+Admin = Annotated[Principal, Depends(allowed("admin"))]
+WorkerId = Annotated[str, Path(description="The worker's id.", examples=["gpu1-7Tq2bXc9Lm"], max_length=100)]
+Tenant = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
+Moment = Annotated[int, Field(description="Milliseconds since the epoch, by the store's clock.")]
+router = APIRouter(prefix="/v1/workers", tags=["workers"])
+
+
+class WorkerIdentity(NamedTuple):
+    """Who a worker is. Without a `worker_id` it has a plain API key, and calls itself what it likes."""
+
+    worker_id: str | None = None
+    queues: frozenset[str] | None = None
+    tenants: frozenset[str] | None = None
+    draining: bool = False
+
+    def named(self, asked: str) -> str:
+        """The id to go by; raises Problem `forbidden` to an enrolled worker that calls itself another."""
+        if self.worker_id not in (None, asked):
+            raise Problem("forbidden", f"this token is of worker {self.worker_id}; send that as worker_id", ok=False)
+        return asked
+
+    def allowed(self, streams: Sequence[str]) -> tuple[str, ...]:
+        """The streams in their order; raises Problem `forbidden` when it may not have one of them."""
+        denied = [stream for stream in streams if self.queues is not None and stream not in self.queues]
+        if denied:
+            told = (
+                f"this worker is not enrolled for {', '.join(denied)}; it is for {', '.join(sorted(self.queues or ()))}"
+            )
+            raise Problem("forbidden", told, ok=False)
+        return tuple(streams)
+
+
+async def worker_of(request: Request) -> WorkerIdentity:
+    """Who asks, once it is known that he is a worker; raises Problem as `check` does, and `worker_revoked`."""
+    who = await check(request, "worker")
+    return WorkerIdentity(who.worker_id, who.queues, who.tenants, who.draining)
+
+
+async def seen(site: Site, worker_id: str, labels: Sequence[str] = (), version: str = "", running: int = 0) -> None:
+    """Note that a worker was heard of; one write in ten seconds for each, however often this is called."""
+    await site.workers.seen(worker_id, labels, version, running)
+
+
+class EnrolmentBody(BaseModel):
+    """For whom a new worker may work, and how long its right to enrol holds."""
+
+    model_config = STRICT
+    queues: Annotated[list[Stream], Field(min_length=1, max_length=MAX_STREAMS)] | None = Field(
+        default=None, description="Queues that it may claim from; all unless given."
+    )
+    tenants: Annotated[list[Tenant], Field(min_length=1, max_length=1000)] | None = Field(
+        default=None, description="Requesters whose jobs it may have; all unless given."
+    )
+    ttl_s: int = Field(default=3600, ge=1, le=MONTH_S, description="How long the enrolment token is good.")
+    uses: int = Field(default=1, ge=1, le=1000, description="How many workers may enrol with it.")
+    token_life_s: int = Field(default=LIFE_S, ge=10, le=MONTH_S, description="How long each worker token is good.")
+
+
+class Invited(BaseModel):
+    """A right to enrol; the token is told this once."""
+
+    enrolment_token: str
+    enrolment_id: str
+    queues: list[str] | None
+    tenants: list[str] | None
+    uses_left: int
+    expires_at: Moment
+
+
+class WorkerBody(BaseModel):
+    """A worker. `queues` and `tenants` null are all; `enrolled` false: it has a plain API key."""
+
+    worker_id: str
+    name: str
+    enrolled: bool
+    state: str = Field(description="active, draining, revoked, expired or unenrolled")
+    queues: list[str] | None
+    tenants: list[str] | None
+    labels: list[str]
+    version: str
+    protocol: int
+    running: int = Field(description="Jobs that it had when it was last seen.")
+    draining: bool
+    created_at: Moment | None
+    last_seen_at: Moment | None
+    token_expires_at: Moment | None
+    revoked_at: Moment | None
+
+
+class WorkerList(BaseModel):
+    """All workers that were heard of within a week."""
+
+    workers: list[WorkerBody]
+
+
+class DrainBody(BaseModel):
+    """Drain, or take that back."""
+
+    model_config = STRICT
+    drain: bool = True
+
+
+def worker_body(worker: Worker, now: int) -> dict[str, Any]:
+    """A worker as JSON."""
+    told = worker._asdict()
+    del told["token_life_s"], told["draining_at"]
+    return {
+        **told,
+        "enrolled": worker.created_at is not None,
+        "state": state_of(worker, now),
+        "labels": list(worker.labels),
+        "draining": worker.draining_at is not None,
+    }
+
+
+def state_of(worker: Worker, now: int) -> str:
+    """One word for how things stand with a worker."""
+    if worker.created_at is None:
+        return "unenrolled"
+    if worker.revoked_at is not None:
+        return "revoked"
+    if (worker.token_expires_at or 0) <= now:
+        return "expired"
+    return "active" if worker.draining_at is None else "draining"
+
+
+@router.get("", summary="List workers", response_model=WorkerList, responses=problems.responses(*ALWAYS))
+async def list_workers(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
+    """All that were heard of within a week, enrolled or not, with what they said of themselves."""
+    site = site_of(request)
+    now = await site.engine.store.now()
+    return JsonAnswer({"workers": [worker_body(worker, now) for worker in await site.workers.list()]})
+
+
+@router.post(
+    "/enrolments",
+    status_code=201,
+    summary="Invite a worker",
+    response_model=Invited,
+    openapi_extra=documented(EnrolmentBody, required=False),
+    responses=problems.responses(*ALWAYS, *BODY),
+)
+async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
+    """A token with which a worker can enrol, once unless `uses` says more. It is shown this once."""
+    asked = await read(request, EnrolmentBody) if await request.body() else EnrolmentBody()
+    text, made = await site_of(request).workers.invite(**asked.model_dump())
+    told = {name: value for name, value in made._asdict().items() if name in Invited.model_fields}
+    return JsonAnswer({"enrolment_token": text, **told}, 201)
+
+
+@router.delete(
+    "/{worker_id}",
+    summary="Revoke a worker",
+    response_model=WorkerBody,
+    responses=problems.responses(*ALWAYS, "not_found"),
+)
+async def revoke(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswer:  # noqa: ARG001
+    """End an enrolled worker for good: its next call is refused, and its leases run out."""
+    site = site_of(request)
+    return JsonAnswer(worker_body(await site.workers.revoke(worker_id), await site.engine.store.now()))
+
+
+@router.post(
+    "/{worker_id}/drain",
+    summary="Drain a worker",
+    response_model=WorkerBody,
+    openapi_extra=documented(DrainBody, required=False),
+    responses=problems.responses(*ALWAYS, *BODY, "not_found"),
+)
+async def drain(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswer:  # noqa: ARG001
+    """Let it finish what it has and take no more; `{"drain": false}` takes that back."""
+    asked = await read(request, DrainBody) if await request.body() else DrainBody()
+    site = site_of(request)
+    worker = await site.workers.drain(worker_id, drain=asked.drain)
+    return JsonAnswer(worker_body(worker, await site.engine.store.now()))

@@ -1,0 +1,217 @@
+"""Long operations on many jobs: documents with a filter, a cursor and counts, worked off by whoever holds their lease.
+
+A batch is written down before it is done and crossed out after it, so a process may die at any point: the next one does
+the batch again, which changes nothing that was done already, and counts each job once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from callsheet.kernel.errors import DocumentConflict, IdempotencyConflict, StoreError
+from callsheet.kernel.job import Claim
+from callsheet.kernel.wire import decode, encode
+from callsheet.store.protocol import Document
+from callsheet.store.tasks import end, wait
+
+from . import dead_letters
+from .dead_letters import Done, Wanted
+from .ids import new_id
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from callsheet.store.protocol import Store
+
+    from .engine import Engine
+
+log = logging.getLogger("callsheet.operations")
+KIND = "operation"
+ACTIONS: dict[str, Callable[[Engine, Sequence[Claim]], Awaitable[Done]]] = {
+    "replay": dead_letters.replay,
+    "purge": dead_letters.purge,
+}
+BATCH = 100
+LEASE_MS = 3_000
+IDLE_S = 2.0
+KEPT_MS = 7 * 86_400_000
+RUNNING, DONE, STOPPED = "running", "done", "stopped"
+
+
+class Operation(NamedTuple):
+    """One operation as it is kept. `rate` is jobs in a second, `limit` the most that are done; None is without."""
+
+    operation_id: str
+    action: str
+    wanted: Wanted
+    rate: float | None = None
+    limit: int | None = None
+    status: str = RUNNING
+    done: int = 0
+    refused: int = 0
+    why: str = ""
+    cursor: str | None = None
+    batch: tuple[Claim, ...] = ()
+    after_batch: str | None = None
+    owner: str = ""
+    leased_until: int = 0
+    next_at: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+    ended_at: int | None = None
+    request_hash: str = ""
+    actor: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many jobs the next batch may have: half a second's worth, none beyond the limit."""
+        most = BATCH if self.rate is None else min(BATCH, max(1, round(self.rate / 2)))
+        return most if self.limit is None else max(0, min(most, self.limit - self.done))
+
+
+async def begin(store: Store, operation: Operation) -> Operation:
+    """Write an operation down; the same id with the same request answers with the first, with another it conflicts."""
+    now = await store.now()
+    made = operation._replace(created_at=now, updated_at=now, next_at=now)
+    try:
+        await store.put_document(_document(made, 0))
+    except DocumentConflict:
+        first = await get(store, operation.operation_id)
+        if first is None or first.request_hash != operation.request_hash:
+            raise IdempotencyConflict("this key was used before with another request; use a new one") from None
+        return first
+    return made
+
+
+async def get(store: Store, operation_id: str) -> Operation | None:
+    """An operation by its id."""
+    for document in await store.documents(KIND, operation_id):
+        return _read(document)
+    return None
+
+
+async def stop(store: Store, operation_id: str) -> Operation | None:
+    """Let an operation do no further batch; None when there is none."""
+    while True:
+        documents = await store.documents(KIND, operation_id)
+        if not documents or _read(documents[0]).ended_at is not None:
+            return _read(documents[0]) if documents else None
+        now = await store.now()
+        stopped = _read(documents[0])._replace(status=STOPPED, updated_at=now, ended_at=now)
+        with contextlib.suppress(DocumentConflict):
+            await store.put_document(_document(stopped, documents[0].version))
+            return stopped
+
+
+class Operations:
+    """Works off what is open. Any number of processes may run it; each operation is with one of them at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._me = new_id()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            await end(self._task)  # in the middle of a batch, if it must be: see above
+
+    def wake(self) -> None:
+        """There is something new to do."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            self._wake.clear()
+            pause_s = IDLE_S
+            try:
+                pause_s = await self.sweep()
+            except StoreError as error:
+                log.warning("operations wait for the store: %s", error)
+            except Exception:
+                log.exception("an operation failed; the next sweep tries again")
+            await wait(self._wake, pause_s)
+
+    async def sweep(self) -> float:
+        """One batch of each open operation; in how many seconds to come back."""
+        store, pause_s = self._engine.store, IDLE_S
+        for document in await store.documents(KIND):
+            operation, now = _read(document), await store.now()
+            if operation.ended_at is not None:
+                if operation.ended_at + KEPT_MS < now:
+                    await store.delete_document(KIND, document.id)
+            elif operation.owner not in ("", self._me) and operation.leased_until > now:
+                pause_s = min(pause_s, (operation.leased_until - now) / 1000)
+            elif operation.next_at > now:
+                pause_s = min(pause_s, (operation.next_at - now) / 1000)
+            else:
+                with contextlib.suppress(DocumentConflict):  # another process has it, or somebody stopped it
+                    await self._step(document, operation, now)
+                pause_s = 0.0
+        return pause_s
+
+    async def _step(self, document: Document, operation: Operation, now: int) -> None:
+        planned = operation if operation.batch else await self._plan(operation)
+        held = planned._replace(owner=self._me, leased_until=now + LEASE_MS, updated_at=now)
+        document = await self._engine.store.put_document(_document(held, document.version))
+        found = await ACTIONS[held.action](self._engine, held.batch) if held.batch else Done()
+        ended = await self._crossed_out(held, found)
+        try:
+            await self._engine.store.put_document(_document(ended, document.version))
+        except DocumentConflict:
+            await self._count_late(held, found)
+
+    async def _plan(self, operation: Operation) -> Operation:
+        """Choose the next batch."""
+        if not operation.size:
+            return operation._replace(after_batch=None)
+        page = await dead_letters.find(self._engine, operation.wanted, operation.size, operation.cursor)
+        return operation._replace(batch=tuple(job.claim for job in page.jobs), after_batch=page.cursor)
+
+    async def _crossed_out(self, held: Operation, found: Done) -> Operation:
+        now = await self._engine.store.now()
+        counted = _counted(held, found)._replace(cursor=held.after_batch, after_batch=None, updated_at=now)
+        if held.rate is not None:
+            counted = counted._replace(next_at=max(now, held.next_at) + round(len(held.batch) / held.rate * 1000))
+        if held.after_batch is None or counted.size == 0:
+            return counted._replace(status=DONE, ended_at=now)
+        return counted
+
+    async def _count_late(self, held: Operation, found: Done) -> None:
+        """Somebody stopped it while the batch was being done: what was done is still told."""
+        for document in await self._engine.store.documents(KIND, held.operation_id):
+            operation = _read(document)
+            if operation.status == STOPPED and operation.owner == self._me and operation.batch == held.batch:
+                await self._engine.store.put_document(_document(_counted(operation, found), document.version))
+
+
+def _counted(operation: Operation, found: Done) -> Operation:
+    return operation._replace(
+        done=operation.done + found.done,
+        refused=operation.refused + found.refused,
+        why=found.why or operation.why,
+        batch=(),
+    )
+
+
+def _document(operation: Operation, version: int) -> Document:
+    body = {**operation._asdict(), "wanted": operation.wanted._asdict()}
+    return Document(KIND, operation.operation_id, encode(body), version)
+
+
+def _read(document: Document) -> Operation:
+    body: dict[str, Any] = decode(document.body)
+    body["wanted"] = Wanted(**body["wanted"])
+    body["batch"] = tuple(Claim(*pair) for pair in body["batch"])
+    return Operation(**{name: value for name, value in body.items() if name in Operation._fields})

@@ -1,0 +1,7 @@
+"""Redis Streams as the transport of a SQL store. Needs the extra `redis`: import it only where it is used."""
+
+from .keeping import Pace
+from .messages import Place
+from .transport import Transport
+
+__all__ = ["Pace", "Place", "Transport"]

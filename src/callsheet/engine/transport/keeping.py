@@ -1,0 +1,136 @@
+"""Relay and audit: what the database has and the streams lack is published, what nobody needs any more is removed.
+
+Any number of processes may run this. Each chore has turns, which Redis gives to one process at a time, so that the cost
+does not grow with their number: at most `RELAY` rows a second of the line, and `AUDIT` jobs of each stream looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from callsheet.kernel.errors import StoreError
+from callsheet.store.protocol import Hint
+from callsheet.store.tasks import wait
+
+from .messages import Message, enqueue_id_of, message_of
+from .sender import BATCH, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callsheet.store.hints import Hints
+    from callsheet.store.protocol import InLine, Store
+
+    from .judge import Judge
+    from .wire import Wire
+
+log = logging.getLogger("callsheet.transport")
+RELAY = 2_000
+AUDIT = 100
+AUDIT_STREAMS = 20
+FORGET_MS = 3_600_000
+START = "0-0"
+
+
+class Pace(NamedTuple):
+    """How often the chores are done, and after how long a message or a process counts as left alone."""
+
+    relay_s: float = 1.0
+    audit_s: float = 5.0
+    idle_ms: int = 60_000
+
+
+class Keeping:
+    """The chores of one process; it keeps its place in the line and in each stream from turn to turn."""
+
+    def __init__(self, wire: Wire, store: Store, judge: Judge, hints: Hints, pace: Pace) -> None:
+        self._wire = wire
+        self._store = store
+        self._judge = judge
+        self._hints = hints
+        self._pace = pace
+        self._line: str | None = None
+        self._pending: dict[str, str] = {}  # cursors of XAUTOCLAIM, by queue
+        self._walked: dict[str, str] = {}
+        self._audited: list[str] = []
+        self._known = "0"
+
+    async def run(self) -> None:
+        """Do the chores until cancelled, at jittered times."""
+        clock = asyncio.get_running_loop().time
+        audit_at = 0.0
+        while not self._wire.stopping.is_set():
+            await wait(self._wire.stopping, self._pace.relay_s * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
+            try:
+                if await self._my_turn("relay", self._pace.relay_s):
+                    await self.relay()
+                if clock() >= audit_at:
+                    audit_at = clock() + self._pace.audit_s
+                    if await self._my_turn("audit", self._pace.audit_s):
+                        await self.audit()
+            except StoreError as error:
+                log.debug("the transport's chores wait: %s", error)
+            except Exception:
+                log.exception("a chore of the transport failed; the next turn tries again")
+
+    async def relay(self) -> int:
+        """Publish what is in line and has no message, from where the last turn ended; how many messages."""
+        published = seen = 0
+        while seen < RELAY:
+            page = await self._store.in_line(BATCH, cursor=self._line)
+            self._line = page.cursor
+            seen += BATCH
+            published += await self._publish(page.jobs)
+            if page.cursor is None:
+                break
+        return published
+
+    async def _publish(self, jobs: Sequence[InLine]) -> int:
+        steps = [(Kind.PUBLISH, enqueue_id_of(job.job_id, job.claim_version), job.job_id, job.queue) for job in jobs]
+        if not steps:
+            return 0
+        answers = await self._wire.run("carry", *[text for step in steps for text in step])
+        added = [
+            (job.queue, Message(message_id, job.job_id, step[1]))
+            for job, step, message_id in zip(jobs, steps, answers, strict=True)
+            if message_id
+        ]
+        # By now one may have been claimed and ended, and its acknowledgement came before the message.
+        for queue, group in groupby(added, key=lambda entry: entry[0]):
+            await self._judge.ask(queue, [message for _, message in group])
+        return len(added)
+
+    async def audit(self) -> None:
+        """Look after the messages of some streams that have been left alone, and after consumers that are gone."""
+        if not self._audited:
+            self._audited = sorted(await self._wire.queues())
+        queues, self._audited = self._audited[:AUDIT_STREAMS], self._audited[AUDIT_STREAMS:]
+        for queue in queues:
+            waits = await self._judge.ask(queue, await self._reclaimed(queue))
+            waits |= await self._judge.ask(queue, await self._left_alone(queue))
+            if waits:
+                self._hints.send(Hint(frozenset({queue})))
+            await self._wire.run("tidy", queue, FORGET_MS)
+        self._known = await self._wire.run("forget", self._known)
+
+    async def _reclaimed(self, queue: str) -> list[Message]:
+        """Pending messages of whoever has not looked after them; they are ours now."""
+        cursor = self._pending.get(queue, START)
+        cursor, *entries = await self._wire.run("reclaim", queue, self._pace.idle_ms, cursor, AUDIT)
+        self._pending[queue] = cursor
+        return [message_of(i, dict(zip(fields[::2], fields[1::2], strict=False))) for i, *fields in entries]
+
+    async def _left_alone(self, queue: str) -> list[Message]:
+        """The next messages of a stream, delivered or not, that are older than they should have to be."""
+        found = await self._wire.old(queue, self._walked.get(queue, START), AUDIT)
+        latest_ms = await self._wire.now() - self._pace.idle_ms
+        old = [message for message in found if int(message.message_id.partition("-")[0]) <= latest_ms]
+        self._walked[queue] = old[-1].message_id if len(old) == AUDIT else START
+        return old
+
+    async def _my_turn(self, chore: str, turn_s: float) -> bool:
+        return bool(await self._wire.run("turn", chore, max(1, round(turn_s * 700)), self._pace.idle_ms))

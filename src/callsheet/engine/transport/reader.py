@@ -1,0 +1,96 @@
+"""Wake-ups: one blocking read a process, of the streams that somebody here waits for.
+
+A message goes to one process of the group. So that it goes to one that has use for it, only those queues are read for
+which a claim has lately come back with less than it asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING
+
+from callsheet.engine.lanes import lane_of
+from callsheet.kernel.errors import StoreError
+from callsheet.store.protocol import Hint
+from callsheet.store.tasks import wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from callsheet.store.hints import Hints
+
+    from .judge import Judge
+    from .wire import Wire
+
+log = logging.getLogger("callsheet.transport")
+COUNT = 200
+HUNGER_S = 10.0
+MOST_QUEUES = 256
+KNOWN_S = 1.0
+
+
+class Reader:
+    """Reads messages, hints at their queues, and has those looked at that are not what they should be."""
+
+    def __init__(self, wire: Wire, judge: Judge, hints: Hints) -> None:
+        self._wire = wire
+        self._judge = judge
+        self._hints = hints
+        self._wanted: dict[str, float] = {}
+        self._hungry = asyncio.Event()
+        self._joined: set[str] = set()
+        self._known: set[str] = set()
+        self._known_until = 0.0
+        self._clock = asyncio.get_running_loop().time
+
+    def want(self, queues: Iterable[str]) -> None:
+        """Somebody here has asked these queues for jobs, and could do more than it got."""
+        until = self._clock() + HUNGER_S
+        for queue in queues:
+            if queue in self._wanted or len(self._wanted) < MOST_QUEUES:
+                self._wanted[queue] = until
+        self._hungry.set()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while not self._wire.stopping.is_set():
+            try:
+                await self._read(await self._chosen())
+            except StoreError as error:
+                log.debug("no messages can be read now: %s", error)
+                self._joined.clear()
+                await wait(self._wire.stopping, random.uniform(0.2, 1.0))  # noqa: S311 - jitter
+            except Exception:
+                log.exception("a read of messages failed; the next one tries again")
+                await wait(self._wire.stopping, 1.0)
+
+    async def _chosen(self) -> list[str]:
+        """The queues to read from, once there are some; this process is a consumer of each."""
+        while True:
+            now = self._clock()
+            self._wanted = {queue: until for queue, until in self._wanted.items() if until > now}
+            if self._wanted:
+                break
+            self._hungry.clear()
+            await self._hungry.wait()
+        if now >= self._known_until:
+            self._known, self._known_until = await self._wire.queues(), now + KNOWN_S
+            self._joined &= self._known
+        lanes = {queue for queue in self._known if lane_of(queue).queue in self._wanted}
+        chosen = sorted(self._wanted.keys() | lanes)[:MOST_QUEUES]
+        if new := [queue for queue in chosen if queue not in self._joined]:
+            self._joined |= set(await self._wire.run("join", *new))
+            self._known |= self._joined
+        return [queue for queue in chosen if queue in self._joined]
+
+    async def _read(self, queues: list[str]) -> None:
+        if not queues:
+            await asyncio.sleep(KNOWN_S)
+            return
+        found = await self._wire.read(queues, COUNT)
+        if found:
+            self._hints.send(Hint(frozenset(found)))
+        for queue, messages in found.items():
+            await self._judge.look(queue, messages)

@@ -1,0 +1,121 @@
+"""What the engine has committed, on its way to Redis: in order, many steps in one round trip, beside the engine's work.
+
+Nobody waits for it. While Redis is away steps wait here, and the oldest are dropped when there are too many: the relay
+and the audit find out from the database what was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from callsheet.kernel.errors import StoreError
+from callsheet.store.tasks import wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .wire import Wire
+
+MOST = 20_000
+BATCH = 500
+BACKOFF_S = (0.05, 2.0)
+
+
+class Kind(StrEnum):
+    """What a step does; `scripts/carry.lua` has one function for each."""
+
+    PUBLISH = "publish"
+    TAKE = "take"
+    ACK = "ack"
+
+
+class Step(NamedTuple):
+    """One thing to be done in Redis. All are idempotent; `ack` needs the stay only."""
+
+    kind: Kind
+    enqueue_id: str
+    job_id: str = ""
+    queue: str = ""
+
+
+class Sender:
+    """`put` returns at once; `run` sends. `answered` hears the message id of each step, empty where there is none."""
+
+    def __init__(self, wire: Wire, answered: Callable[[Step, str], None]) -> None:
+        self._wire = wire
+        self._answered = answered
+        self._steps: deque[Step] = deque()
+        self._some = asyncio.Event()
+        self._put = self._done = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def put(self, steps: Iterable[Step]) -> None:
+        """Send these after all others; when Redis cannot keep up the oldest are dropped."""
+        before = len(self._steps)
+        self._steps.extend(steps)
+        self._put += len(self._steps) - before
+        while len(self._steps) > MOST:
+            self._steps.popleft()
+            self._done += 1
+        if self._steps:
+            self._some.set()
+
+    async def caught_up(self, patience_s: float) -> None:
+        """Wait until all that was put so far is sent or dropped; at most so long, and not while Redis is away."""
+        if self._done >= self._put or self._wire.away:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (self._put, future)
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout(patience_s):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while not self._wire.stopping.is_set():
+            await self._some.wait()
+            batch = [self._steps.popleft() for _ in range(min(BATCH, len(self._steps)))]
+            if not self._steps:
+                self._some.clear()
+            if batch:
+                answers = await self._carry(batch)
+                self._done += len(batch)
+                for step, answer in zip(batch, answers, strict=True):
+                    self._answered(step, answer)
+            self._release()
+
+    async def _carry(self, batch: list[Step]) -> list[str]:
+        """Until it works, or until so much waits behind it that the batch is dropped."""
+        arguments = [text for step in batch for text in step]
+        tried = 0
+        while not self._wire.stopping.is_set():
+            try:
+                answers: list[str] = await self._wire.run("carry", *arguments)
+            except StoreError:
+                self._release(everyone=True)
+                if len(self._steps) >= MOST:
+                    break
+                first_s, longest_s = BACKOFF_S
+                pause_s = min(longest_s, first_s * 2 ** min(tried, 10)) * random.uniform(0.5, 1)  # noqa: S311 - jitter
+                await wait(self._wire.stopping, pause_s)
+                tried += 1
+            else:
+                return answers
+        return [""] * len(batch)
+
+    def _release(self, *, everyone: bool = False) -> None:
+        """Let those go on who wait for what has been sent by now."""
+        for number, future in self._waiting:
+            if (everyone or number <= self._done) and not future.done():
+                future.set_result(None)
+        self._waiting = [entry for entry in self._waiting if not entry[1].done()]

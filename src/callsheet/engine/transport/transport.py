@@ -1,0 +1,142 @@
+"""`Transport`: Redis Streams beside a SQL store. The database is the truth; a message is a hint.
+
+A message stands for one stay of a job in its queue, and may be lost, doubled or late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from callsheet.kernel.job import Status
+from callsheet.store.hints import Hints
+from callsheet.store.protocol import Settled
+from callsheet.store.tasks import end
+
+from .judge import Judge
+from .keeping import Keeping, Pace
+from .messages import Place, ended_stay, enqueue_id_of, enqueue_id_of_claimed
+from .reader import Reader
+from .sender import MOST, Kind, Sender, Step
+from .wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+    from types import TracebackType
+
+    from callsheet.kernel.job import Job, NewJob
+    from callsheet.kernel.settlement import Settlement
+    from callsheet.store.protocol import ClaimRequest, Enqueued, Hint, Store
+
+TAKE_S = 0.25
+GOODBYE_S = 1.0
+
+
+class Transport:
+    """The long-lived part of one engine: `async with Transport(store, "redis://…")`. It never makes the engine wait.
+
+    The engine tells it what it has committed (`enqueued`, `claimed`, `settled`, `requeued`).
+    """
+
+    def __init__(self, store: Store, redis_url: str, pace: Pace | None = None) -> None:
+        self.wire = Wire(redis_url)
+        self._hints = Hints()
+        self._places: dict[str, Place] = {}
+        self._sender = Sender(self.wire, self._answered)
+        judge = Judge(self.wire, store)
+        self._reader = Reader(self.wire, judge, self._hints)
+        self.keeping = Keeping(self.wire, store, judge, self._hints, pace or Pace())
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(part.run()) for part in (self._sender, self._reader, self.keeping)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Send what waits, if Redis takes it, and close. May be called twice."""
+        if self._tasks:
+            await self.flushed(GOODBYE_S)
+            self.wire.stopping.set()
+            tasks, self._tasks = self._tasks, []
+            for task in tasks:
+                task.cancel()
+            await self.wire.close()  # ends also a read that the driver went on with
+            await end(*tasks)
+
+    async def flushed(self, patience_s: float) -> None:
+        """Wait until Redis has all that the engine told so far; at most so long, and not while it is away."""
+        await self._sender.caught_up(patience_s)
+
+    def hints(self) -> AsyncIterator[Hint]:
+        """Wake-ups by messages."""
+        return self._hints.receive()
+
+    def enqueued(self, batch: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
+        """New jobs are committed. Those that may have to wait for something are left to the relay."""
+        self._publish(new for new, answer in zip(batch, answers, strict=True) if answer.created)
+
+    def claimed(self, request: ClaimRequest, jobs: Sequence[Job]) -> None:
+        """Jobs are claimed: their messages become pending for this process."""
+        if len(jobs) < request.limit:
+            self._reader.want(request.queues)
+        if jobs:
+            self._sender.put(_takes(jobs))
+
+    def settled(self, settlements: Sequence[Settlement], answers: Sequence[Settled]) -> None:
+        """Moves are committed: the messages of stays that are over are acknowledged and deleted."""
+        stays = [
+            stay
+            for settlement, answer in zip(settlements, answers, strict=True)
+            if answer is not Settled.STALE and (stay := ended_stay(settlement)) is not None
+        ]
+        for stay in stays:
+            self._places.pop(stay, None)
+        self._sender.put(Step(Kind.ACK, stay) for stay in stays)
+        self._publish(
+            new
+            for settlement, answer in zip(settlements, answers, strict=True)
+            if answer is Settled.APPLIED
+            for new in settlement.follow_ups
+            if new.unique_key is None and new.idempotency is None
+        )
+
+    def requeued(self, jobs: Iterable[Job | None]) -> None:
+        """Jobs are back in the queue: each that is in line gets a new message."""
+        self._sender.put(
+            Step(Kind.PUBLISH, enqueue_id_of(job.job_id, job.claim_version), job.job_id, job.queue)
+            for job in jobs
+            if job is not None and job.status is Status.QUEUED and job.held is None
+        )
+
+    async def taken(self, jobs: Sequence[Job]) -> dict[str, Place | None]:
+        """Where the messages of claimed jobs are pending, by job id; None where Redis does not say so within 0.25 s."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + TAKE_S
+        await self._sender.caught_up(TAKE_S)
+        missing = [job for job in jobs if enqueue_id_of_claimed(job) not in self._places]
+        if missing and not self.wire.away and clock() < until:  # another process claimed them
+            self._sender.put(_takes(missing))
+            await self._sender.caught_up(until - clock())
+        return {job.job_id: self._places.get(enqueue_id_of_claimed(job)) for job in jobs}
+
+    def _publish(self, new_jobs: Iterable[NewJob]) -> None:
+        self._sender.put(
+            Step(Kind.PUBLISH, enqueue_id_of(new.job_id, 0), new.job_id, new.queue)
+            for new in new_jobs
+            if not (new.delay_ms or new.run_at is not None or new.depends_on or new.concurrency_key)
+        )
+
+    def _answered(self, step: Step, message_id: str) -> None:
+        if step.kind is Kind.TAKE and message_id:
+            if len(self._places) >= MOST:
+                del self._places[next(iter(self._places))]
+            self._places[step.enqueue_id] = self.wire.place(step.queue, message_id)
+
+
+def _takes(jobs: Sequence[Job]) -> list[Step]:
+    return [Step(Kind.TAKE, enqueue_id_of_claimed(job), job.job_id, job.queue) for job in jobs]

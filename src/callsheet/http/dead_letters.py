@@ -1,0 +1,189 @@
+"""`/v1/dead-letters`: look at jobs whose attempts are spent, bring them back, or delete them; one by one or many."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Depends, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.engine import Engine, dead_letters, operations
+from callsheet.engine.ids import new_id
+from callsheet.engine.operations import Operation, Operations
+from callsheet.kernel.errors import IllegalMove, JobNotFound
+from callsheet.kernel.job import Job, Status
+from callsheet.kernel.wire import event_id
+
+from . import idempotency, problems
+from .attempts import JobId, Reader, attempt_bodies
+from .auth import allowed
+from .bodies import documented, read
+from .dead_letter_bodies import (
+    DeadLetter,
+    DeadLetterList,
+    Filter,
+    PageFilter,
+    PurgeBody,
+    ReplayBody,
+    Replayed,
+    dead_letter_body,
+)
+from .json_text import JsonAnswer, parsed
+from .keys import Principal
+from .operations import OperationBody, operation_body
+from .problems import Problem
+from .site import site_of
+
+log = logging.getLogger("callsheet.audit")
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
+BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "bad_request", "idempotency_conflict")
+Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
+_KEYED = uuid.UUID("3f6c1d07-54f4-4d6b-9d5a-6f4f6e9c2f11")
+F = TypeVar("F", bound=Filter)
+router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
+
+
+@router.get(
+    "",
+    summary="List dead letters",
+    response_model=DeadLetterList,
+    responses=problems.responses(*ALWAYS, "validation_failed"),
+)
+async def list_dead_letters(request: Request, who: Reader, asked: Annotated[PageFilter, Query()]) -> JsonAnswer:
+    """Newest first, by pages that do not shift while jobs come in."""
+    page = await dead_letters.find(site_of(request).engine, asked.wanted(who), asked.limit, asked.cursor)
+    return JsonAnswer({"dead_letters": [dead_letter_body(job) for job in page.jobs], "next": page.cursor})
+
+
+@router.post(
+    "/replay",
+    status_code=202,
+    summary="Replay many",
+    response_model=OperationBody,
+    openapi_extra=documented(ReplayBody, required=False),
+    responses=problems.responses(*ALWAYS, *BODY),
+)
+async def replay_many(request: Request, who: Writer) -> Response:
+    """Begins an operation that goes on by itself, also after a crash: see its progress at `Location`."""
+    asked = await _read(request, ReplayBody)
+    return await _begin(request, who, Operation("", "replay", asked.wanted(who), asked.rate, asked.limit), asked)
+
+
+@router.post(
+    "/purge",
+    status_code=202,
+    summary="Purge many",
+    response_model=OperationBody,
+    openapi_extra=documented(PurgeBody, required=False),
+    responses=problems.responses(*ALWAYS, *BODY),
+)
+async def purge_many(request: Request, who: Writer) -> Response:
+    """Deletes them with their events and attempts, as an operation. Without a filter it wants `all`."""
+    asked = await _read(request, PurgeBody)
+    if not asked.all and not asked.model_fields_set - {"all", "limit"}:
+        raise Problem("validation_failed", 'this would delete all dead letters: give a filter, or {"all": true}')
+    return await _begin(request, who, Operation("", "purge", asked.wanted(who), None, asked.limit), asked)
+
+
+@router.get(
+    "/{job_id}",
+    summary="Read a dead letter",
+    response_model=DeadLetter,
+    responses=problems.responses(*ALWAYS, "job_not_found"),
+)
+async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
+    """The job, its error with its class and what to do about it, and every attempt."""
+    engine = site_of(request).engine
+    job = await _ended_badly(engine, job_id, who)
+    (copy,) = await engine.store.get([dead_letters.copy_id(job)])
+    more = {
+        "payload": parsed(job.payload),
+        "history": attempt_bodies(await engine.store.attempts(job_id)),
+        "replay_job_id": copy.job_id if copy is not None else None,
+        "last_event_id": event_id(job.event_ms, job.event_seq),
+    }
+    return JsonAnswer({**dead_letter_body(job), **more})
+
+
+@router.post(
+    "/{job_id}/replay",
+    status_code=202,
+    summary="Replay a dead letter",
+    response_model=Replayed,
+    responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move", "queue_full"),
+)
+async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
+    """Bring it back with fresh attempts. One that is back already is answered as it is."""
+    engine = site_of(request).engine
+    job = await engine.get(job_id, requester_id=who.sees)
+    if not job.status.terminal:
+        return JsonAnswer({"job_id": job_id, "replay_job_id": job_id, "copied": False, "status": job.status.value}, 202)
+    copied = not dead_letters.comes_back(_bad(job))
+    found = await dead_letters.replay(engine, [job.claim])
+    if found.refused:
+        raise IllegalMove(found.why)
+    runs = await engine.get(dead_letters.copy_id(job) if copied else job_id)
+    _audit("replay", who, job_id=job_id, replay_job_id=runs.job_id)
+    return JsonAnswer(
+        {"job_id": job_id, "replay_job_id": runs.job_id, "copied": copied, "status": runs.status.value}, 202
+    )
+
+
+@router.delete(
+    "/{job_id}",
+    status_code=204,
+    summary="Delete a dead letter",
+    response_class=Response,
+    responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move"),
+)
+async def delete(request: Request, job_id: JobId, who: Writer) -> Response:
+    """With its events, attempts and checkpoints. Callbacks that are not yet delivered are kept until they are."""
+    engine = site_of(request).engine
+    job = await _ended_badly(engine, job_id, who)
+    if not await engine.store.delete([job.claim]):
+        raise IllegalMove(f"job {job_id} was brought back meanwhile; it is not deleted")
+    _audit("delete", who, job_id=job_id)
+    return Response(status_code=204)
+
+
+async def _ended_badly(engine: Engine, job_id: str, who: Principal) -> Job:
+    """A dead letter or failed job that somebody may see; raises JobNotFound for all others."""
+    job = await engine.get(job_id, requester_id=who.sees)
+    if job.status not in dead_letters.ENDED_BADLY:
+        raise JobNotFound(f"no job {job_id} among the dead letters; it is {job.status.value}")
+    return job
+
+
+def _bad(job: Job) -> Job:
+    if job.status in (Status.SUCCEEDED, Status.CANCELED):
+        raise IllegalMove(f"job {job.job_id} is {job.status.value}, and no dead letter to replay")
+    return job
+
+
+async def _read(request: Request, model: type[F]) -> F:
+    return await read(request, model) if await request.body() else model()
+
+
+async def _begin(request: Request, who: Principal, operation: Operation, asked: Filter) -> Response:
+    site, key = site_of(request), idempotency.key_of(request)
+    same = hashlib.sha256(f"{operation.action} {asked.model_dump_json()}".encode()).hexdigest()
+    operation_id = new_id() if key is None else str(uuid.uuid5(_KEYED, f"{who.requester_id}\0{key}"))
+    named = operation._replace(operation_id=operation_id, request_hash=same, actor=who.key_id)
+    begun = await operations.begin(site.engine.store, named)
+    if (part := site.parts.get(Operations)) is not None:
+        part.wake()
+    _audit(operation.action, who, operation_id=begun.operation_id)
+    headers = {"Location": f"/v1/operations/{begun.operation_id}"}
+    return JsonAnswer(operation_body(begun), 202, headers)
+
+
+def _audit(action: str, who: Principal, **subject: str) -> None:
+    """Who did it, for the log: ids alone, nothing that a client can write."""
+    fields = {"event": f"dead_letters.{action}", "key_id": who.key_id, "requester_id": who.requester_id, **subject}
+    log.info(
+        "dead letters: %s by key %s (%s)", action, who.key_id, " ".join(subject.values()), extra={"fields": fields}
+    )

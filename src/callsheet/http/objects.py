@@ -1,0 +1,203 @@
+"""`/objects/{key}`: bytes to and from a folder for whoever holds a signed URL. An S3 has URLs of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from email.utils import formatdate
+from typing import Annotated, NamedTuple
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from callsheet.objects import ObjectInfo, Objects
+from callsheet.objects.own import OwnObjects
+from callsheet.objects.signing import Claims, disposition
+
+from . import problems
+from .problems import Problem
+from .site import Site, site_of
+
+IDLE_S = 60.0  # a client that sends nothing for so long is let go
+MOST_BYTES = 5 * 1024**3  # of a URL that names no size; S3 takes no more in one request
+# Shown in a page; all else, HTML and SVG above all, is only ever a download: it would run in this server's name.
+SHOWN = re.compile(
+    r"(video|audio)/[\w.+-]+|image/(png|jpeg|webp|gif|avif)|text/(plain|vtt)|application/(json|vnd\.apple\.mpegurl)"
+).fullmatch
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})").fullmatch
+OWN_POLICY = "default-src 'none'; sandbox"
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+SIGNED = {
+    "parameters": [
+        {"name": "expires", "in": "query", "required": True, "schema": {"type": "integer"}},
+        {"name": "signature", "in": "query", "required": True, "schema": {"type": "string"}},
+    ]
+}
+router = APIRouter(prefix="/objects", tags=["objects"])
+Key = Annotated[str, Path(description="As it stands in the signed URL.")]
+
+
+class Span(NamedTuple):
+    """The bytes that are asked for."""
+
+    start: int
+    end: int
+
+
+@router.get(
+    "/{key:path}",
+    summary="Read an object",
+    response_class=Response,
+    openapi_extra=SIGNED,
+    responses={
+        200: {"content": {"application/octet-stream": BINARY}},
+        206: {"content": {"application/octet-stream": BINARY}, "description": "the bytes that Range asks for"},
+        304: {"description": "If-None-Match has it"},
+        **problems.responses("link_refused", "object_not_found", "range_not_satisfiable", "objects_unavailable"),
+    },
+)
+async def read(request: Request, key: Key) -> Response:
+    """The bytes, or those of one `Range`. The signature is all that is asked for."""
+    objects, claims = _allowed(request, "GET", key)
+    info = await objects.head(key)
+    headers = _headers(info, claims)
+    if request.headers.get("if-none-match") in {info.etag, "*"}:
+        return Response(status_code=304, headers={"etag": info.etag, "cache-control": headers["cache-control"]})
+    span = _span(request, info)
+    if span is None:
+        stream = await _begun(objects.stream(key, if_match=info.etag))
+        return _streamed(stream, 200, {**headers, "content-length": str(info.size_bytes)})
+    stream = await _begun(objects.stream(key, start=span.start, end=span.end, if_match=info.etag))
+    told = f"bytes {span.start}-{span.end - 1}/{info.size_bytes}"
+    length = str(span.end - span.start)
+    return _streamed(stream, 206, {**headers, "content-range": told, "content-length": length})
+
+
+@router.put(
+    "/{key:path}",
+    summary="Write an object, or a part of one",
+    response_class=Response,
+    openapi_extra={**SIGNED, "requestBody": {"required": True, "content": {"application/octet-stream": BINARY}}},
+    responses={
+        200: {"description": "It is there; `ETag` names this version."},
+        **problems.responses(
+            "bad_request",
+            "link_refused",
+            "upload_not_found",
+            "key_conflict",
+            "object_too_large",
+            "unsupported_media_type",
+            "objects_unavailable",
+        ),
+    },
+)
+async def write(request: Request, key: Key) -> Response:
+    """The body as it is, of the size and type that the URL names."""
+    objects, claims = _allowed(request, "PUT", key)
+    told = request.headers.get("content-length")
+    if claims.size is not None and told is not None and int(told) != claims.size:
+        code = "object_too_large" if int(told) > claims.size else "bad_request"
+        raise Problem(code, f"this URL is for exactly {claims.size} bytes")
+    if claims.type and request.headers.get("content-type", "") != claims.type:
+        raise Problem("unsupported_media_type", f"this URL is for {claims.type}; send it as Content-Type")
+    body = _body(request, claims.size)
+    if claims.part:
+        upload = await objects.find_upload(key, claims.upload)
+        etag = f'"{(await objects.put_part(upload, claims.part, body)).etag}"'
+    else:
+        etag = (await objects.put(key, body, content_type=claims.type or None)).etag
+    return Response(status_code=200, headers={"etag": etag})
+
+
+async def _body(request: Request, size: int | None) -> AsyncIterator[bytes]:
+    """The body while it comes; raises Problem when it is longer or shorter than it may be."""
+    most, done = MOST_BYTES if size is None else size, 0
+    pieces = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(IDLE_S):
+                piece = await anext(pieces, None)
+        except TimeoutError:
+            raise Problem("bad_request", f"nothing came for {IDLE_S:g} s") from None
+        if piece is None:
+            break
+        done += len(piece)
+        if done > most:
+            raise Problem("object_too_large", f"this URL is for {most} bytes")
+        if piece:
+            yield piece
+    if size is not None and done != size:
+        raise Problem("bad_request", f"this URL is for exactly {size} bytes, and {done} came")
+
+
+def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claims]:
+    """The objects, once the signature is known to be ours; raises LinkRefused, LinkExpired."""
+    objects = objects_of(site_of(request))
+    if not isinstance(objects, OwnObjects) or objects.signer is None:
+        raise Problem("not_found", "the objects of this server have URLs of their own")
+    claims = objects.signer.check(method, key, request.query_params.multi_items())
+    return objects, claims
+
+
+def objects_of(site: Site) -> Objects:
+    """The objects of a site; raises Problem when it keeps none."""
+    if site.objects is None:
+        raise Problem("not_found", "this server keeps no objects; start it with --objects-url")
+    return site.objects
+
+
+def _headers(info: ObjectInfo, claims: Claims) -> dict[str, str]:
+    name = claims.name or info.key.rpartition("/")[2]
+    inline = not claims.name and SHOWN(info.content_type.partition(";")[0]) is not None
+    return {
+        "content-type": info.content_type,
+        "content-disposition": disposition(name, inline=inline),
+        "content-security-policy": OWN_POLICY,
+        "cache-control": "private, max-age=0, must-revalidate",
+        "accept-ranges": "bytes",
+        "etag": info.etag,
+        "last-modified": formatdate(info.modified_ms / 1000, usegmt=True),
+    }
+
+
+def _span(request: Request, info: ObjectInfo) -> Span | None:
+    """The bytes of a single range; None for all. Several ranges at once, and other units, are not looked at."""
+    asked = RANGE(request.headers.get("range", ""))
+    if asked is None or asked[0] == "bytes=-":
+        return None
+    if request.headers.get("if-range", info.etag) != info.etag:
+        return None  # of another version: the client needs all of this one
+    first, last = asked[1], asked[2]
+    if first:
+        span = Span(int(first), min(int(last) + 1, info.size_bytes) if last else info.size_bytes)
+    else:
+        span = Span(max(0, info.size_bytes - int(last)), info.size_bytes)
+    if first and last and int(last) < int(first):
+        return None
+    if span.start >= span.end:
+        size = str(info.size_bytes)
+        raise Problem("range_not_satisfiable", f"it has {size} bytes", headers={"Content-Range": f"bytes */{size}"})
+    return span
+
+
+async def _begun(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """A stream whose first piece is there: what is wrong with it is told before the answer begins."""
+    first = await anext(stream, b"")
+
+    async def all_of_it() -> AsyncGenerator[bytes, None]:
+        async with contextlib.aclosing(stream):
+            yield first
+            async for piece in stream:
+                yield piece
+
+    return all_of_it()
+
+
+def _streamed(stream: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:
+    response = StreamingResponse(stream, status)
+    for name, value in headers.items():  # its own content type would get a charset
+        response.headers[name] = value
+    return response

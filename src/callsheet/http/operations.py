@@ -1,0 +1,87 @@
+"""`/v1/operations`: how far an operation on many jobs has come; it can be stopped."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from callsheet.engine import operations
+from callsheet.engine.operations import Operation
+
+from . import problems
+from .auth import allowed
+from .json_text import JsonAnswer
+from .keys import Principal
+from .problems import Problem
+from .site import Site, site_of
+
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
+Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
+Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
+OperationId = Annotated[
+    str, Path(description="The operation's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"], max_length=64)
+]
+Moment = Annotated[int, Field(description="Milliseconds since the epoch, by the store's clock.")]
+router = APIRouter(prefix="/v1/operations", tags=["operations"])
+
+
+class OperationBody(BaseModel):
+    """An operation on many jobs, as far as it has come."""
+
+    operation_id: str
+    action: str = Field(description="replay or purge")
+    status: str = Field(description="running, done or stopped")
+    filter: dict[str, str | int | None]
+    rate: float | None
+    limit: int | None
+    done: int
+    refused: int = Field(description="Jobs that could not be changed; `why` is the reason of the last one.")
+    why: str
+    created_at: Moment
+    updated_at: Moment
+    ended_at: Moment | None
+
+
+def operation_body(operation: Operation) -> dict[str, Any]:
+    """An operation as JSON."""
+    told = operation._asdict()
+    wanted = operation.wanted._asdict()
+    del wanted["requester_id"]
+    wanted["task"] = wanted.pop("kind")
+    filters = {name: value for name, value in sorted(wanted.items()) if value is not None}
+    return {**{name: told[name] for name in OperationBody.model_fields if name in told}, "filter": filters}
+
+
+@router.get(
+    "/{operation_id}",
+    summary="Read an operation",
+    response_model=OperationBody,
+    responses=problems.responses(*ALWAYS, "not_found"),
+)
+async def get_operation(request: Request, operation_id: OperationId, who: Reader) -> JsonAnswer:
+    """Its counts as of the last batch, and whether it has ended. It is kept for a week after that."""
+    return JsonAnswer(operation_body(await _seen(site_of(request), operation_id, who)))
+
+
+@router.post(
+    "/{operation_id}/stop",
+    summary="Stop an operation",
+    response_model=OperationBody,
+    responses=problems.responses(*ALWAYS, "not_found"),
+)
+async def stop_operation(request: Request, operation_id: OperationId, who: Writer) -> JsonAnswer:
+    """No further batch is begun; what was done stays done. One that has ended is answered as it is."""
+    site = site_of(request)
+    found = await _seen(site, operation_id, who)
+    return JsonAnswer(operation_body(await operations.stop(site.engine.store, operation_id) or found))
+
+
+async def _seen(site: Site, operation_id: str, who: Principal) -> Operation:
+    """An operation of one's own; raises Problem `not_found` also for another's."""
+    found = await operations.get(site.engine.store, operation_id) if operation_id.isprintable() else None
+    if found is None or who.sees not in (None, found.wanted.requester_id):
+        raise Problem("not_found", f"no operation {operation_id}")
+    return found

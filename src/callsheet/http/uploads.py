@@ -1,0 +1,336 @@
+"""`/v1/uploads`: files of tenants, straight to the storage by signed URLs, in parts, and resumable.
+
+A client asks what is to do, sends those parts to their URLs, and asks again until nothing is left; then it completes.
+That is the same for a folder and for an S3, for one byte and for terabytes, before and after a broken connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import random
+import re
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.engine.ids import new_id
+from callsheet.kernel.errors import DocumentConflict
+from callsheet.kernel.intake import IS_UUID
+from callsheet.objects import ObjectNotFound, Objects, ObjectsError, Upload, UploadNotFound
+from callsheet.objects.keys import checked_type
+from callsheet.objects.records import MOST_PARTS
+from callsheet.store.protocol import Document
+
+from . import problems
+from .auth import check
+from .bodies import documented
+from .bodies import read as read_body
+from .json_text import JsonAnswer
+from .keys import Principal
+from .objects import objects_of
+from .problems import Problem
+from .site import site_of
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+
+KIND = "upload"
+MEBIBYTE = 1024 * 1024
+PART_BYTES = 16 * MEBIBYTE
+MOST_BYTES = 1024**4
+LIFE_S = 7 * 24 * 3600
+SIGNED_S = 3600
+AT_ONCE = 20  # signed URLs in one answer
+SWEEP = 0.02  # the share of new uploads at which old ones that nobody completed are removed
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}").fullmatch
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "not_found", "objects_forbidden")
+router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
+UploadId = Annotated[str, Path(examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
+
+
+class NewUpload(BaseModel):
+    """A file that a client has."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"name": "holiday.mp4", "size": 5_000_000_000, "content_type": "video/mp4"}]},
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    size: Annotated[int, Field(ge=0, le=MOST_BYTES, strict=True)]
+    content_type: Annotated[str | None, Field(default=None, max_length=255)]
+
+
+class PartToSend(BaseModel):
+    """A request that sends one part: `size` bytes of the file from `offset` on, with these headers."""
+
+    number: int
+    offset: int
+    size: int
+    method: str
+    url: str
+    headers: dict[str, str]
+    expires_at: int
+
+
+class UploadBody(BaseModel):
+    """An upload as it stands. `todo` are the next parts to send, in any order and several at once."""
+
+    upload_id: str
+    key: str = Field(description="Where the object will be; jobs name it so.")
+    name: str
+    size: int
+    content_type: str
+    status: str = Field(description="`open` or `done`.")
+    received: int = Field(description="Bytes of all parts that arrived whole.")
+    part_size: int
+    part_count: int
+    todo: list[PartToSend]
+    expires_at: int
+
+
+class Kept(NamedTuple):
+    """An upload as the store has it."""
+
+    upload_id: str
+    requester_id: str
+    key: str
+    name: str
+    size: int
+    content_type: str
+    part_bytes: int
+    multipart_id: str
+    expires_at: int
+    status: str = "open"
+
+    @property
+    def part_count(self) -> int:
+        """How many parts it has; an empty file has one."""
+        return max(1, -(-self.size // self.part_bytes))
+
+    @property
+    def upload(self) -> Upload:
+        """The storage's upload."""
+        return Upload(self.key, self.multipart_id, self.part_bytes, self.content_type)
+
+    def size_of(self, number: int) -> int:
+        """The bytes of one part."""
+        return min(self.part_bytes, self.size - (number - 1) * self.part_bytes)
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Begin an upload",
+    response_model=UploadBody,
+    openapi_extra=documented(NewUpload),
+    responses=problems.responses(*ALWAYS, "validation_failed", "invalid_key", "body_too_large", "objects_unavailable"),
+)
+async def begin(request: Request) -> JsonAnswer:
+    """The answer has the first parts to send."""
+    who = await check(request, "jobs:write")
+    site = site_of(request)
+    objects, store = objects_of(site), site.engine.store
+    asked = await read_body(request, NewUpload)
+    now = await store.now()
+    if random.random() < SWEEP:  # noqa: S311 - not each time: it reads all of them
+        await sweep(store, objects, now)
+    upload_id, name = new_id(), safe_name(asked.name)
+    key = f"uploads/{folder_of(who.requester_id)}/{upload_id}/{name}"
+    kind, part_bytes = checked_type(asked.content_type, name), part_bytes_of(asked.size)
+    multipart = asked.size > part_bytes
+    opened = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
+    kept = Kept(
+        upload_id,
+        who.requester_id,
+        key,
+        asked.name,
+        asked.size,
+        kind,
+        part_bytes,
+        opened.upload_id if opened else "",
+        now + LIFE_S * 1000,
+    )
+    await store.put_document(Document(KIND, upload_id, json.dumps(kept._asdict()), 0))
+    return JsonAnswer(await shown(objects, kept), 201)
+
+
+@router.get(
+    "/{upload_id}",
+    summary="What is left to send",
+    response_model=UploadBody,
+    responses=problems.responses(*ALWAYS, "upload_not_found", "objects_unavailable"),
+)
+async def read(request: Request, upload_id: UploadId) -> JsonAnswer:
+    """The parts that did not arrive yet, with fresh URLs: after a while, or after a break."""
+    kept, _, objects = await _found(request, upload_id)
+    return JsonAnswer(await shown(objects, kept))
+
+
+@router.post(
+    "/{upload_id}/complete",
+    summary="Complete an upload",
+    response_model=UploadBody,
+    responses=problems.responses(
+        *ALWAYS, "upload_not_found", "upload_incomplete", "upload_busy", "objects_unavailable"
+    ),
+)
+async def complete(request: Request, upload_id: UploadId) -> JsonAnswer:
+    """Make the object of its parts. A second time gives the same answer."""
+    kept, version, objects = await _found(request, upload_id)
+    if kept.status == "open":
+        await _completed(objects, kept)
+        kept = kept._replace(status="done")
+        with contextlib.suppress(DocumentConflict):  # somebody else completed it at the same time
+            await site_of(request).engine.store.put_document(
+                Document(KIND, kept.upload_id, json.dumps(kept._asdict()), version)
+            )
+    return JsonAnswer(await shown(objects, kept))
+
+
+@router.delete(
+    "/{upload_id}",
+    status_code=204,
+    summary="Drop an upload",
+    response_class=Response,
+    responses=problems.responses(*ALWAYS, "upload_not_found", "refused", "objects_unavailable"),
+)
+async def drop(request: Request, upload_id: UploadId) -> Response:
+    """Remove what was sent. One that is complete stays: a job may need it."""
+    kept, _, objects = await _found(request, upload_id)
+    if kept.status != "open":
+        raise Problem("refused", "this upload is complete")
+    await _drop(site_of(request).engine.store, objects, kept)
+    return Response(status_code=204)
+
+
+async def _found(request: Request, upload_id: str) -> tuple[Kept, int, Objects]:
+    """An upload of the one who asks; raises Problem. Another's is unknown, as one that never was."""
+    who = await check(request, "jobs:write")
+    site = site_of(request)
+    objects = objects_of(site)
+    found = await site.engine.store.documents(KIND, upload_id) if IS_UUID(upload_id) else []
+    kept = Kept(**json.loads(found[0].body)) if found else None
+    if kept is None or not _may_see(who, kept) or kept.expires_at <= await site.engine.store.now():
+        raise Problem("upload_not_found", "no such upload of yours, or not any more; begin a new one")
+    return kept, found[0].version, objects
+
+
+def _may_see(who: Principal, kept: Kept) -> bool:
+    return who.admin or who.requester_id == kept.requester_id
+
+
+async def shown(objects: Objects, kept: Kept) -> dict[str, Any]:
+    """An upload for its client, with signed URLs for the next parts."""
+    here = await _arrived(objects, kept)
+    left = [number for number in range(1, kept.part_count + 1) if number not in here]
+    return {
+        "upload_id": kept.upload_id,
+        "key": kept.key,
+        "name": kept.name,
+        "size": kept.size,
+        "content_type": kept.content_type,
+        "status": kept.status,
+        "received": sum(kept.size_of(number) for number in here),
+        "part_size": kept.part_bytes,
+        "part_count": kept.part_count,
+        "todo": [await _to_send(objects, kept, number) for number in left[:AT_ONCE]],
+        "expires_at": kept.expires_at,
+    }
+
+
+async def _arrived(objects: Objects, kept: Kept) -> set[int]:
+    """The parts that are there with all of their bytes."""
+    if kept.status == "done":
+        return set(range(1, kept.part_count + 1))
+    if kept.multipart_id:
+        try:
+            parts = await objects.list_parts(kept.upload)
+        except UploadNotFound:
+            if await _whole(objects, kept):  # completed by a process that could not say so any more
+                return set(range(1, kept.part_count + 1))
+            raise
+        return {part.number for part in parts if part.size_bytes == kept.size_of(part.number)}
+    return {1} if await _whole(objects, kept) else set()
+
+
+async def _whole(objects: Objects, kept: Kept) -> bool:
+    try:
+        return (await objects.head(kept.key)).size_bytes == kept.size
+    except ObjectNotFound:
+        return False
+
+
+async def _to_send(objects: Objects, kept: Kept, number: int) -> dict[str, Any]:
+    size = kept.size_of(number)
+    if kept.multipart_id:
+        signed = await objects.sign_part(kept.upload, number, SIGNED_S, size_bytes=size)
+    else:
+        signed = await objects.sign_put(kept.key, SIGNED_S, content_type=kept.content_type, size_bytes=size)
+    headers = {name: value for name, value in signed.headers.items() if name != "content-length"}  # sent by itself
+    return {
+        "number": number,
+        "offset": (number - 1) * kept.part_bytes,
+        "size": size,
+        "method": signed.method,
+        "url": signed.url,
+        "headers": headers,
+        "expires_at": signed.expires_at_ms,
+    }
+
+
+async def _completed(objects: Objects, kept: Kept) -> None:
+    here = await _arrived(objects, kept)
+    if missing := [number for number in range(1, kept.part_count + 1) if number not in here]:
+        told = f"{len(missing)} of {kept.part_count} parts did not arrive yet"
+        raise Problem("upload_incomplete", told, missing=missing[:1000])
+    if not kept.multipart_id or await _whole(objects, kept):
+        return
+    try:
+        await objects.complete_multipart(kept.upload)
+    except UploadNotFound:
+        if not await _whole(objects, kept):
+            raise
+
+
+async def sweep(store: Store, objects: Objects, now: int) -> None:
+    """Remove uploads whose time is over, and what was sent of those that nobody completed."""
+    for document in await store.documents(KIND):
+        kept = Kept(**json.loads(document.body))
+        if kept.expires_at <= now:
+            with contextlib.suppress(ObjectsError):
+                await _drop(store, objects, kept)
+
+
+async def _drop(store: Store, objects: Objects, kept: Kept) -> None:
+    if kept.status == "open":
+        if kept.multipart_id:
+            await objects.abort_multipart(kept.upload)
+        else:
+            await objects.delete(kept.key)
+    await store.delete_document(KIND, kept.upload_id)
+
+
+def part_bytes_of(size: int) -> int:
+    """So large parts that the storage's number of them suffices."""
+    least = -(-size // MOST_PARTS)
+    return max(PART_BYTES, -(-least // MEBIBYTE) * MEBIBYTE)
+
+
+def folder_of(requester_id: str) -> str:
+    """A tenant's name in a key; no two share one."""
+    if PLAIN(requester_id):
+        return requester_id
+    return f"~{hashlib.sha256(requester_id.encode()).hexdigest()[:32]}" if requester_id else "~"
+
+
+def safe_name(name: str) -> str:
+    """The end of a file's name, of letters that every storage and every log can take."""
+    last = re.split(r"[/\\]", name)[-1]
+    plain = re.sub(r"[^\w.-]", "_", last, flags=re.ASCII).strip(".")[-100:]
+    return plain or "file"

@@ -1,0 +1,202 @@
+"""`/v1/webhooks/endpoints` and `/v1/webhooks/secret`: where events go, and the secrets that sign them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.outbox.breaker import Breaker
+from callsheet.outbox.endpoints import Endpoint, Endpoints
+from callsheet.outbox.health import Destination, troubled
+from callsheet.outbox.replay import Selection, replay_many
+
+from . import problems
+from .bodies import documented, read
+from .json_text import JsonAnswer
+from .problems import Problem
+from .site import site_of
+from .webhook_bodies import (
+    ChangedEndpoint,
+    Enabling,
+    EndpointBody,
+    EndpointList,
+    NewEndpoint,
+    Rotation,
+    endpoint_body,
+)
+from .webhooks import ALWAYS, BODY, Reader, Writer
+
+log = logging.getLogger("callsheet.audit")
+EndpointId = Annotated[str, Path(description="The endpoint's id.", examples=["whe_5f0c2a9b7d1e4c3a8b6d"])]
+ONE = (*ALWAYS, "endpoint_not_found", "webhooks_off")
+CHANGE = (*ONE, *BODY, "document_conflict")
+SEALS = ("no_keyring", "key_service_unavailable")
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+
+
+@router.post(
+    "/endpoints",
+    status_code=201,
+    summary="Make an endpoint",
+    response_model=EndpointBody,
+    openapi_extra=documented(NewEndpoint),
+    responses=problems.responses(*ALWAYS, *BODY, *SEALS, "webhooks_off", "invalid_target", "too_many_endpoints"),
+)
+async def create_endpoint(request: Request, who: Writer) -> JsonAnswer:
+    """Its secret is in this answer and in no other."""
+    asked = await read(request, NewEndpoint)
+    made, secret = await _endpoints(request).create(who.requester_id, asked.url, asked.description)
+    log.info("key %s makes endpoint %s", who.key_id, made.endpoint_id)
+    return JsonAnswer(endpoint_body(made, Breaker(), secret), 201, {"Cache-Control": "no-store"})
+
+
+@router.get(
+    "/endpoints",
+    summary="List endpoints",
+    response_model=EndpointList,
+    responses=problems.responses(*ALWAYS, "webhooks_off"),
+)
+async def list_endpoints(request: Request, who: Reader) -> JsonAnswer:
+    """Those of the key's requester, with their health and without their secrets."""
+    found = await _endpoints(request).list(who.sees)
+    health = await troubled(site_of(request).engine.store, who.sees)
+    bodies = [endpoint_body(e, health.get(_where(e), Breaker())) for e in found]
+    return JsonAnswer({"endpoints": bodies})
+
+
+@router.get(
+    "/endpoints/{endpoint_id}",
+    summary="Read an endpoint",
+    response_model=EndpointBody,
+    responses=problems.responses(*ONE),
+)
+async def get_endpoint(request: Request, endpoint_id: EndpointId, who: Reader) -> JsonAnswer:
+    """One endpoint, without its secrets."""
+    return await _told(request, await _endpoints(request).get(endpoint_id, who.sees))
+
+
+@router.patch(
+    "/endpoints/{endpoint_id}",
+    summary="Change an endpoint",
+    response_model=EndpointBody,
+    openapi_extra=documented(ChangedEndpoint),
+    responses=problems.responses(*CHANGE, "invalid_target"),
+)
+async def change_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
+    """Another URL or description; the secret stays."""
+    asked = await read(request, ChangedEndpoint)
+    changed = await _endpoints(request).change(endpoint_id, who.sees, url=asked.url, description=asked.description)
+    log.info("key %s changes endpoint %s", who.key_id, changed.endpoint_id)
+    return await _told(request, changed)
+
+
+@router.delete(
+    "/endpoints/{endpoint_id}",
+    status_code=204,
+    summary="Delete an endpoint",
+    responses=problems.responses(*ONE),
+)
+async def delete_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> Response:
+    """Its secrets go with it; events that still wait for it become dead letters."""
+    await _endpoints(request).delete(endpoint_id, who.sees)
+    log.info("key %s deletes endpoint %s", who.key_id, endpoint_id)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/endpoints/{endpoint_id}/rotate",
+    summary="Give an endpoint a new secret",
+    response_model=EndpointBody,
+    openapi_extra=documented(Rotation, required=False),
+    responses=problems.responses(*CHANGE, *SEALS),
+)
+async def rotate_secret(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
+    """The new secret is in this answer alone. Both sign for `overlap_s`; 0 ends the old one at once."""
+    overlap_ms = await _overlap_ms(request)
+    endpoint, secret = await _endpoints(request).rotate(endpoint_id, who.sees, overlap_ms=overlap_ms)
+    log.info("key %s rotates the secret of endpoint %s", who.key_id, endpoint.endpoint_id)
+    return await _told(request, endpoint, secret)
+
+
+@router.post(
+    "/endpoints/{endpoint_id}/disable",
+    summary="Disable an endpoint",
+    response_model=EndpointBody,
+    responses=problems.responses(*ONE, "document_conflict"),
+)
+async def disable_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
+    """Its events become dead letters from now on."""
+    endpoint = await _endpoints(request).disable(endpoint_id, who.sees, "asked")
+    log.info("key %s disables endpoint %s", who.key_id, endpoint.endpoint_id)
+    return await _told(request, endpoint)
+
+
+@router.post(
+    "/endpoints/{endpoint_id}/enable",
+    summary="Enable an endpoint",
+    response_model=EndpointBody,
+    openapi_extra=documented(Enabling, required=False),
+    responses=problems.responses(*CHANGE),
+)
+async def enable_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
+    """What came while it was disabled goes out now, `rate` in a second, unless `replay` is false."""
+    asked = await read(request, Enabling) if await request.body() else Enabling()
+    endpoint = await _endpoints(request).enable(endpoint_id, who.sees)
+    log.info("key %s enables endpoint %s", who.key_id, endpoint.endpoint_id)
+    if asked.replay:
+        wanted = Selection(
+            endpoint.requester_id, endpoint=endpoint.endpoint_id, reason="endpoint_disabled", rate_per_s=asked.rate
+        )
+        await replay_many(site_of(request).engine.store, wanted)
+    return await _told(request, endpoint)
+
+
+@router.get(
+    "/secret",
+    summary="Read about your own secret",
+    response_model=EndpointBody,
+    responses=problems.responses(*ONE),
+)
+async def get_secret(request: Request, who: Reader) -> JsonAnswer:
+    """The secret that signs events for URLs which jobs carry; its text is not shown."""
+    return await _told(request, await _endpoints(request).own(who.requester_id))
+
+
+@router.post(
+    "/secret",
+    summary="Make or rotate your own secret",
+    response_model=EndpointBody,
+    openapi_extra=documented(Rotation, required=False),
+    responses=problems.responses(*ALWAYS, *BODY, *SEALS, "webhooks_off", "document_conflict"),
+)
+async def new_secret(request: Request, who: Writer) -> JsonAnswer:
+    """The secret that signs events for URLs which jobs carry. It is in this answer and in no other."""
+    overlap_ms = await _overlap_ms(request)
+    endpoint, secret = await _endpoints(request).new_own_secret(who.requester_id, overlap_ms=overlap_ms)
+    log.info("key %s makes its requester's secret anew", who.key_id)
+    return await _told(request, endpoint, secret)
+
+
+def _endpoints(request: Request) -> Endpoints:
+    found: Endpoints | None = site_of(request).parts.get(Endpoints)
+    if found is None:
+        raise Problem("webhooks_off", "this server keeps no webhook endpoints; ask its operator for --webhooks on")
+    return found
+
+
+async def _overlap_ms(request: Request) -> int:
+    return (await read(request, Rotation) if await request.body() else Rotation()).overlap_s * 1000
+
+
+async def _told(request: Request, endpoint: Endpoint, secret: str | None = None) -> JsonAnswer:
+    health = await troubled(site_of(request).engine.store, endpoint.requester_id)
+    body = endpoint_body(endpoint, health.get(_where(endpoint), Breaker()), secret)
+    return JsonAnswer(body, headers={"Cache-Control": "no-store"} if secret else None)
+
+
+def _where(endpoint: Endpoint) -> Destination:
+    return Destination(endpoint.requester_id, endpoint.endpoint_id)

@@ -1,0 +1,288 @@
+"""Enrolled workers: an enrolment token, used up, becomes a worker with a token that lives shortly and is rotated.
+
+The store holds keyed hashes of the tokens, in documents: one for each enrolment, one for each worker, and one for each
+worker's last sign of life, so that signs of life and new tokens never meet in one write.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callsheet.kernel.errors import CallsheetError, DocumentConflict
+from callsheet.store.protocol import Document
+
+from .keys import FIND, Principal, found_by, is_well_formed, keyed_hash, new_key, new_letters
+from .problems import Problem
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+
+log = logging.getLogger("callsheet.http")
+ENROLMENT, WORKER, SEEN = "enrolment", "worker", "worker_seen"
+ENROLMENT_HEAD, WORKER_HEAD = "cs_enroll_", "cs_worker_"
+LIFE_S = 3600  # of a worker's token, unless its enrolment says
+ROTATE_AT = 0.75
+OVERLAP_MS = 120_000  # the token before is good for so long: the answer with the new one may have been lost
+KEPT_S = 3.0
+SEEN_S = 10.0
+FORGOTTEN_MS = 7 * 86_400_000
+RACES = 20
+MOST_KEPT = 10_000
+
+
+class Enrolment(NamedTuple):
+    """A right to become a worker, `uses_left` times. `queues` and `tenants` None are all."""
+
+    enrolment_id: str
+    queues: tuple[str, ...] | None
+    tenants: tuple[str, ...] | None
+    uses_left: int
+    token_life_s: int
+    created_at: int
+    expires_at: int
+
+
+class Worker(NamedTuple):
+    """A worker as it is known; times are milliseconds of the store's clock. `last_seen_at` None: never since."""
+
+    worker_id: str
+    name: str
+    queues: tuple[str, ...] | None = None
+    tenants: tuple[str, ...] | None = None
+    labels: tuple[str, ...] = ()
+    version: str = ""
+    protocol: int = 1
+    token_life_s: int = LIFE_S
+    created_at: int | None = None
+    token_expires_at: int | None = None
+    draining_at: int | None = None
+    revoked_at: int | None = None
+    last_seen_at: int | None = None
+    running: int = 0
+
+
+class Token(NamedTuple):
+    """A worker's new token, told once."""
+
+    text: str
+    worker: Worker
+
+    @property
+    def rotate_after_s(self) -> float:
+        """When to ask for the next."""
+        return self.worker.token_life_s * ROTATE_AT
+
+
+class Workers:
+    """The workers of a store. Answers of the store are believed for KEPT_S: so long a revoked worker may go on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[float, Principal]] = {}
+        self._noted: dict[str, float] = {}
+
+    async def invite(
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        tenants: Sequence[str] | None = None,
+        ttl_s: float = 3600,
+        uses: int = 1,
+        token_life_s: int = LIFE_S,
+    ) -> tuple[str, Enrolment]:
+        """A new enrolment token; its text is told once and kept nowhere."""
+        now, text = await self._store.now(), new_key(ENROLMENT_HEAD)
+        made = Enrolment(
+            found_by(text, ENROLMENT_HEAD),
+            None if queues is None else tuple(queues),
+            None if tenants is None else tuple(tenants),
+            uses,
+            token_life_s,
+            now,
+            now + round(ttl_s * 1000),
+        )
+        body = json.dumps({**made._asdict(), "hash": keyed_hash(text)})
+        await self._store.put_document(Document(ENROLMENT, made.enrolment_id, body, 0))
+        return text, made
+
+    async def enroll(self, text: str, name: str, labels: Sequence[str], version: str, protocol: int) -> Token:
+        """Use an enrolment up, and be a worker; raises Problem `unauthorized`."""
+        right = await self._redeem(text)
+        now, letters = await self._store.now(), new_letters(FIND)
+        token = new_key(WORKER_HEAD, letters)
+        worker = Worker(
+            f"{name}-{letters}",
+            name,
+            right.queues,
+            right.tenants,
+            tuple(labels),
+            version,
+            protocol,
+            right.token_life_s,
+            now,
+            now + right.token_life_s * 1000,
+        )
+        tokens = [{"hash": keyed_hash(token), "expires_at": worker.token_expires_at}]
+        body = {**_body(worker), "enrolment_id": right.enrolment_id, "tokens": tokens}
+        await self._store.put_document(Document(WORKER, letters, json.dumps(body), 0))
+        return Token(token, worker)
+
+    async def rotate(self, worker_id: str) -> Token:
+        """A new token for a worker; the one before is good for a short while more. Raises Problem."""
+        text, now = new_key(WORKER_HEAD, worker_id[-FIND:]), await self._store.now()
+
+        def change(body: dict[str, Any]) -> None:
+            ends = now + body["token_life_s"] * 1000
+            old = [{**t, "expires_at": min(t["expires_at"], now + OVERLAP_MS)} for t in body["tokens"][-2:]]
+            body["tokens"] = [
+                *(t for t in old if t["expires_at"] > now),
+                {"hash": keyed_hash(text), "expires_at": ends},
+            ]
+            body["token_expires_at"] = ends
+
+        return Token(text, await self._change(worker_id, change))
+
+    async def revoke(self, worker_id: str) -> Worker:
+        """End a worker for good; raises Problem `not_found`. Its leases run out."""
+        now = await self._store.now()
+        return await self._change(worker_id, lambda body: body.update(revoked_at=body["revoked_at"] or now))
+
+    async def drain(self, worker_id: str, *, drain: bool = True) -> Worker:
+        """Let a worker finish what it has and take no more, or take that back; raises Problem `not_found`."""
+        now = await self._store.now()
+        return await self._change(worker_id, lambda body: body.update(draining_at=now if drain else None))
+
+    async def list(self) -> list[Worker]:
+        """Known workers, enrolled or not, by id; those of whom nothing was heard for a week are forgotten."""
+        now, found = await self._store.now(), dict[str, Worker]()
+        for document in await self._store.documents(WORKER):
+            worker = _worker(json.loads(document.body))
+            if (worker.token_expires_at or 0) + FORGOTTEN_MS > now:
+                found[worker.worker_id] = worker
+            else:
+                await self._store.delete_document(WORKER, document.id)
+        for document in await self._store.documents(SEEN):
+            sign = json.loads(document.body)
+            if sign["at"] + FORGOTTEN_MS > now:
+                known = found.get(document.id, Worker(document.id, document.id))
+                found[document.id] = _with_sign(known, sign)
+            else:
+                await self._store.delete_document(SEEN, document.id)
+        return [found[worker_id] for worker_id in sorted(found)]
+
+    async def principal(self, text: str) -> Principal:
+        """Whose token this is; raises Problem `unauthorized`, or `worker_revoked` to a worker that was."""
+        digest = keyed_hash(text)
+        kept = self._known.get(digest)
+        if kept is not None and time.monotonic() - kept[0] < KEPT_S:
+            return kept[1]
+        who = await self._look_up(text, digest)
+        if len(self._known) >= MOST_KEPT:
+            self._known.clear()
+        self._known[digest] = (time.monotonic(), who)
+        return who
+
+    async def seen(self, worker_id: str, labels: Sequence[str], version: str, running: int) -> None:
+        """Note a sign of life, at most once in SEEN_S. Trouble with that is no trouble of the worker's."""
+        if time.monotonic() - self._noted.get(worker_id, float("-inf")) < SEEN_S:
+            return
+        if len(self._noted) >= MOST_KEPT:
+            self._noted.clear()
+        self._noted[worker_id] = time.monotonic()
+        try:
+            known = await self._store.documents(SEEN, worker_id)
+            sign = {"at": await self._store.now(), "labels": list(labels), "version": version, "running": running}
+            await self._store.put_document(
+                Document(SEEN, worker_id, json.dumps(sign), known[0].version if known else 0)
+            )
+        except DocumentConflict:
+            return  # another process has just noted it
+        except CallsheetError as error:
+            log.warning("a worker's sign of life was not noted: %s", error)
+
+    async def _redeem(self, text: str) -> Enrolment:
+        """Take one use of an enrolment; of many at once, no more than it has succeed."""
+        if is_well_formed(text, ENROLMENT_HEAD):
+            for _ in range(RACES):
+                documents = await self._store.documents(ENROLMENT, found_by(text, ENROLMENT_HEAD))
+                body: dict[str, Any] = json.loads(documents[0].body) if documents else {"hash": ""}
+                if not hmac.compare_digest(keyed_hash(text), body["hash"]):
+                    break
+                if body["expires_at"] <= await self._store.now() or body["uses_left"] < 1:
+                    await self._store.delete_document(ENROLMENT, documents[0].id)
+                    break
+                body["uses_left"] -= 1
+                try:
+                    await self._store.put_document(documents[0]._replace(body=json.dumps(body)))
+                except DocumentConflict:
+                    continue
+                return Enrolment(**_fields(Enrolment._fields, body))
+        raise Problem("unauthorized", "this enrolment token is unknown, used up or too old; ask an admin for a new one")
+
+    async def _look_up(self, text: str, digest: str) -> Principal:
+        documents = (
+            await self._store.documents(WORKER, found_by(text, WORKER_HEAD))
+            if is_well_formed(text, WORKER_HEAD)
+            else []
+        )
+        now = await self._store.now() if documents else 0
+        body = json.loads(documents[0].body) if documents else {"tokens": []}
+        same = [token for token in body["tokens"] if hmac.compare_digest(digest, token["hash"])]
+        if same and body["revoked_at"] is not None:
+            told = "this worker was revoked; end your work and upload nothing"
+            raise Problem("worker_revoked", told, revoked=True, drain=True)
+        if not any(token["expires_at"] > now for token in same):
+            raise Problem("unauthorized", "this worker token is not known, or not any more; enrol again")
+        return Principal(
+            body["worker_id"],
+            "",
+            frozenset({"worker"}),
+            worker_id=body["worker_id"],
+            queues=None if body["queues"] is None else frozenset(body["queues"]),
+            tenants=None if body["tenants"] is None else frozenset(body["tenants"]),
+            draining=body["draining_at"] is not None,
+        )
+
+    async def _change(self, worker_id: str, change: Callable[[dict[str, Any]], None]) -> Worker:
+        for _ in range(RACES):
+            documents = await self._store.documents(WORKER, worker_id[-FIND:])
+            body = json.loads(documents[0].body) if documents else {"worker_id": ""}
+            if body["worker_id"] != worker_id:
+                raise Problem("not_found", f"no enrolled worker {worker_id!r}; GET /v1/workers lists them")
+            change(body)
+            try:
+                await self._store.put_document(documents[0]._replace(body=json.dumps(body)))
+            except DocumentConflict:
+                continue
+            self._known.clear()
+            return _worker(body)
+        raise DocumentConflict(f"worker {worker_id} changed {RACES} times while it was being changed; try again")
+
+
+def _body(worker: Worker) -> dict[str, Any]:
+    """What is kept in the worker's own document."""
+    return {name: value for name, value in worker._asdict().items() if name not in ("last_seen_at", "running")}
+
+
+def _worker(body: dict[str, Any]) -> Worker:
+    return Worker(**_fields(Worker._fields, body))
+
+
+def _fields(names: tuple[str, ...], body: dict[str, Any]) -> dict[str, Any]:
+    """A record's fields from its document, where tuples stand as lists."""
+    found = {name: body[name] for name in names if name in body}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+
+
+def _with_sign(worker: Worker, sign: dict[str, Any]) -> Worker:
+    return worker._replace(
+        last_seen_at=sign["at"],
+        running=sign["running"],
+        labels=tuple(sign["labels"]) or worker.labels,
+        version=sign["version"] or worker.version,
+    )

@@ -1,0 +1,97 @@
+"""ffmpeg's arguments for outputs. Pure functions: from a source and a wish to words; nothing here runs."""
+
+from __future__ import annotations
+
+from .binaries import Binary
+from .ffmpeg import Input
+from .probe import Media, Stream
+from .sizes import fit
+from .spec import OutputSpec, audio_encoder, video_encoder
+
+# no tags, no chapters, no name of the encoder: the same input gives the same bytes
+PLAIN = (
+    "-map_metadata",
+    "-1",
+    "-map_chapters",
+    "-1",
+    "-fflags",
+    "+bitexact",
+    "-flags:v",
+    "+bitexact",
+    "-flags:a",
+    "+bitexact",
+)
+QUALITY = {
+    "libx264": ("-preset", "veryfast", "-crf", "22", "-profile:v", "high"),
+    "libvpx-vp9": ("-deadline", "realtime", "-cpu-used", "6", "-row-mt", "1", "-crf", "33", "-b:v", "0"),
+    "libsvtav1": ("-preset", "10", "-crf", "35"),
+    "libaom-av1": ("-usage", "realtime", "-cpu-used", "8", "-row-mt", "1", "-crf", "35", "-b:v", "0"),
+}
+TONE_MAP = (
+    "zscale=t=linear:npl=100,format=gbrpf32le,zscale=p=bt709,"
+    "tonemap=hable:desat=0,zscale=t=bt709:m=bt709:r=tv,format=yuv420p"
+)
+
+
+def input_for(spec: OutputSpec, media: Media) -> Input:
+    """The source, from where it is needed. Exact to the frame, since everything is encoded anew."""
+    seek = ("-ss", f"{spec.start_s:.6f}") if spec.start_s > 0 else ()
+    return Input(media.path, media.kind.demuxer, seek)
+
+
+def arguments_for(spec: OutputSpec, media: Media, binary: Binary, gain_db: float = 0.0) -> tuple[str, ...]:
+    """All words after the input, for one file named by the spec's key."""
+    words: list[str] = [*length_of(spec, media)]
+    if spec.form.video and media.video is not None:
+        words += ["-map", f"0:{media.video.number}", *_video(spec, media.video, binary)]
+    else:
+        words += ["-vn"]
+    if media.audio is not None:
+        words += ["-map", f"0:{media.audio.number}", *audio_words(spec, binary, gain_db)]
+    words += ["-sn", "-dn", *PLAIN]
+    words += ["-movflags", "+faststart"] if spec.form.muxer in ("mp4", "ipod") else []
+    return (*words, "-f", spec.form.muxer, spec.key)
+
+
+def length_of(spec: OutputSpec, media: Media) -> tuple[str, ...]:
+    """How much is taken from the start on."""
+    if spec.end_s is None:
+        return ()
+    start_s, end_s = spec.seconds(media)
+    return ("-t", f"{end_s - start_s:.6f}")
+
+
+def audio_words(spec: OutputSpec, binary: Binary, gain_db: float = 0.0) -> tuple[str, ...]:
+    """The encoder for sound, its rates, and the gain."""
+    kbps = spec.audio_kbps or spec.form.audio_kbps
+    words = ["-c:a", audio_encoder(spec, binary)]
+    words += ["-b:a", f"{kbps}k"] if kbps else []
+    words += ["-ar", str(spec.sample_rate_hz)] if spec.sample_rate_hz else []
+    words += ["-ac", str(spec.channels or 2)] if spec.channels or spec.format in ("hls", "mp4", "webm", "mp3") else []
+    words += ["-af", f"volume={gain_db:.3f}dB"] if gain_db else []
+    return tuple(words)
+
+
+def colours(video: Stream, binary: Binary) -> list[str]:
+    """Filters that bring pictures for bright screens to the usual range, where this ffmpeg can."""
+    return [TONE_MAP] if video.is_hdr and binary.has("zscale", "tonemap") else []
+
+
+def _video(spec: OutputSpec, video: Stream, binary: Binary) -> list[str]:
+    encoder = video_encoder(spec, binary)
+    width, height = fit(video.shown_size, spec.width, spec.height, upscale=spec.upscale)
+    filters = [*colours(video, binary), f"scale={width}:{height}", "setsar=1"]
+    filters += [f"fps={spec.fps:g}"] if spec.fps else []
+    quality = QUALITY[encoder]
+    if spec.video_kbps:
+        quality = _without(quality, "-crf", "-b:v")
+        rate = spec.video_kbps
+        quality += ("-b:v", f"{rate}k", "-maxrate", f"{rate * 3 // 2}k", "-bufsize", f"{rate * 2}k")
+    words = ["-vf", ",".join(filters), "-c:v", encoder, *quality, "-pix_fmt", "yuv420p"]
+    # frames keep their own times: a source with uneven ones would else be filled up to thousands a second
+    return [*words, "-fps_mode", "cfr" if spec.fps else "vfr"]
+
+
+def _without(words: tuple[str, ...], *flags: str) -> tuple[str, ...]:
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return tuple(word for flag, value in pairs if flag not in flags for word in (flag, value))

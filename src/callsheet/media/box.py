@@ -1,0 +1,117 @@
+"""The box that decoders run in: which of its walls this machine has, and the command line that puts a program inside.
+
+`sandbox.py` builds the walls. They are measured once per process; a wall that is missing is left out here and told of
+by `callsheet doctor`, while one that is asked for and cannot be had keeps the program from running.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+LAUNCHER = Path(__file__).with_name("sandbox.py")
+MEASURE_S = 10.0
+MB = 1024 * 1024
+GB = 1024 * MB
+# what a dynamic program needs to start; nothing of a user's
+SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/nix/store",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/urandom",
+    "/dev/random",
+)
+
+
+class Walls(NamedTuple):
+    """What keeps a program in. `namespace` and `seccomp` each take the network away."""
+
+    namespace: bool = False
+    seccomp: bool = False
+    landlock: bool = False
+    drop: bool = False
+
+    @property
+    def no_network(self) -> bool:
+        """Not a packet leaves."""
+        return self.namespace or self.seccomp
+
+
+class Limits(NamedTuple):
+    """What one program may use. `stall_s`: how long nothing may move; `output_bytes`: all that it writes, 0 for any."""
+
+    wall_s: float = 6 * 3600.0
+    stall_s: float = 120.0
+    cpu_s: int = 24 * 3600
+    memory_bytes: int = 6 * GB
+    file_bytes: int = 200 * GB
+    output_bytes: int = 0
+    free_bytes: int = 256 * MB
+    open_files: int = 256
+    nice: int = 5
+
+
+class Sight(NamedTuple):
+    """The files and folders that a program may see."""
+
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+
+
+@cache
+def walls() -> Walls:
+    """Those of this machine."""
+    try:
+        run = subprocess.run([*_launcher(), "--measure"], capture_output=True, timeout=MEASURE_S, check=True)  # noqa: S603
+        return Walls(**json.loads(run.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+        return Walls()
+
+
+def boxed(command: Sequence[str], sight: Sight, limits: Limits, with_walls: Walls | None = None) -> list[str]:
+    """A command line that runs `command`, whose first word is an absolute path, inside the box."""
+    order = order_for(sight._replace(read=(*sight.read, Path(command[0]))), limits, with_walls)
+    return [*_launcher(), order, *command]
+
+
+def order_for(sight: Sight, limits: Limits, with_walls: Walls | None = None) -> str:
+    """What the launcher is told."""
+    system = [place for place in SYSTEM if os.path.exists(place)]  # noqa: PTH110 - ten looks a start
+    file_bytes = min(limits.file_bytes, limits.output_bytes or limits.file_bytes)
+    order = {
+        **(walls() if with_walls is None else with_walls)._asdict(),
+        "nice": limits.nice,
+        "limits": {
+            "AS": limits.memory_bytes,
+            "CPU": limits.cpu_s,
+            "FSIZE": file_bytes,
+            "NOFILE": limits.open_files,
+            "CORE": 0,
+        },
+        "read": [*system, *map(str, sight.read)],
+        "write": [str(place) for place in sight.write],
+        "parent": os.getpid(),
+    }
+    return json.dumps(order)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """For a program in the box: nothing of the worker's own environment, which may hold secrets.
+
+    A static ffmpeg dies of a segmentation fault on MPEG-TS when it finds the system's character tables (GCONV_PATH).
+    """
+    return {"PATH": os.defpath, "HOME": str(home), "LC_ALL": "C.UTF-8", "GCONV_PATH": "/nonexistent"}
+
+
+def _launcher() -> list[str]:
+    return [sys.executable, "-I", "-S", "-B", str(LAUNCHER)]

@@ -1,0 +1,173 @@
+"""Drawing the layers of a scene: one see-through picture for each state of its text, and its photograph made ready.
+
+What moves is made of these later, frame by frame (`paint.py`); nothing here is drawn twice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw, ImageOps
+
+from .fonts import Faces
+from .layout import BAR_GAP, BAR_HEIGHT, BAR_WIDTH, ITEM_INDENT, Block, Box, Layout, lay_out
+from .pictures import opened
+from .script import Scene, Settings
+from .text import Colour, draw_line, width_of
+from .theme import Theme, theme_of
+
+ROOM_TO_ZOOM = 1.25
+WHITE: Colour = (255, 255, 255, 255)
+SCRIM = 190
+BULLET = 0.13  # of the size of its text
+
+
+class Still(NamedTuple):
+    """A layer and what it shows: all up to the piece of `line` that begins at `offset`. -1: the heading alone.
+
+    The file holds only the part of the layer that is not clear; `x` and `y` are its place.
+    """
+
+    file: str
+    line: int
+    offset: int
+    x: int = 0
+    y: int = 0
+
+
+class Drawn(NamedTuple):
+    """The layers of a scene. `photo` is empty when there is none; `box` is its place."""
+
+    stills: tuple[Still, ...]
+    theme: str
+    photo: str = ""
+    box: Box | None = None
+    is_full: bool = False
+
+
+def draw_scene(
+    number: int, scene: Scene, settings: Settings, faces: Faces, places: tuple[Path, Path | None]
+) -> Drawn:
+    """Draw one scene into a folder; `places` are that folder and the picture. Raises PictureRefused."""
+    folder, source = places
+    photo = None if source is None else ready(source)
+    layout = lay_out(scene, settings, faces, 0.0 if photo is None else photo.width / photo.height)
+    theme = theme_of(scene.theme or settings.theme, settings.accent)
+    name = ""
+    if photo is not None and layout.card is not None:
+        name = f"scene{number:03}-photo.jpg"
+        _prepared(photo, layout.card, theme).save(folder / name, quality=95, subsampling=0)
+    stills = []
+    for at, (line, offset, blocks) in enumerate(_states(layout)):
+        file = f"scene{number:03}-{at:03}.png"
+        layer = _layer(layout, settings, theme, blocks)
+        edges = layer.getbbox() or (0, 0, 2, 2)
+        layer.crop(edges).save(folder / file, compress_level=1)
+        stills.append(Still(file, line, offset, edges[0], edges[1]))
+    return Drawn(tuple(stills), theme.name, name, layout.card if name else None, layout.is_full)
+
+
+def _states(layout: Layout) -> list[tuple[int, int, tuple[Block, ...]]]:
+    """Every state of the text: first the heading alone, then one block more at a time, page by page."""
+    found: list[tuple[int, int, tuple[Block, ...]]] = [(-1, 0, ())]
+    for page in layout.pages:
+        found += [(block.line, block.offset, page[: at + 1]) for at, block in enumerate(page)]
+    return found
+
+
+def ready(path: Path) -> Image.Image:
+    """A picture, the right way up."""
+    with opened(path) as picture:
+        return ImageOps.exif_transpose(picture).copy()
+
+
+def _prepared(photo: Image.Image, box: Box, theme: Theme) -> Image.Image:
+    """Cut to the form of its place, with some more pixels for the zoom."""
+    size = round(box.width * ROOM_TO_ZOOM), round(box.height * ROOM_TO_ZOOM)
+    if photo.mode in ("RGBA", "LA", "PA") or "transparency" in photo.info:
+        clear = photo.convert("RGBA")
+        photo = Image.new("RGB", clear.size, theme.card)
+        photo.paste(clear, (0, 0), clear)
+    elif photo.mode.startswith(("I", "F")):  # 16 bits or more of grey
+        photo = ImageOps.autocontrast(photo.convert("F").convert("L"))
+    return _fitted(photo.convert("RGB"), size)
+
+
+def _fitted(photo: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """The middle of a picture; of a large one most pixels are thrown away fast."""
+    share = min(photo.width / size[0], photo.height / size[1])
+    width, height = size[0] * share, size[1] * share
+    left, top = (photo.width - width) / 2, (photo.height - height) / 2
+    box = (left, top, left + width, top + height)
+    return photo.resize(size, Image.Resampling.LANCZOS, box, reducing_gap=3.0)
+
+
+def _layer(layout: Layout, settings: Settings, theme: Theme, blocks: tuple[Block, ...]) -> Image.Image:
+    picture = Image.new("RGBA", (settings.width, settings.height), (*theme.bottom, 0))
+    if layout.is_full:
+        _scrim(picture, layout, blocks)
+    _heading(picture, layout, settings.unit, theme)
+    for block in blocks:
+        ink = theme.ink if block is blocks[-1] else theme.faded
+        _block(picture, layout, block, settings.unit, (WHITE if layout.is_full else (*ink, 255), theme))
+    return picture
+
+
+def _heading(picture: Image.Image, layout: Layout, unit: float, theme: Theme) -> None:
+    fill = WHITE if layout.is_full else (*theme.ink, 255)
+    top = layout.heading_top
+    if not layout.is_full:
+        width, height = round(BAR_WIDTH * unit), max(2, round(BAR_HEIGHT * unit))
+        left = layout.text.edges[2] - width if layout.is_rtl else layout.text.x
+        bar_top = top - round(BAR_GAP * unit) - height
+        ImageDraw.Draw(picture).rounded_rectangle(
+            (left, bar_top, left + width, bar_top + height), height / 2, (*theme.accent, 255)
+        )
+    style = layout.heading_style
+    for at, row in enumerate(layout.heading):
+        y = top + at * style.line_height + style.ascent
+        draw_line(picture, (_left(layout, width_of(row, style)), y), row, style, fill)
+
+
+def _block(
+    picture: Image.Image, layout: Layout, block: Block, unit: float, paint: tuple[Colour, Theme]
+) -> None:
+    fill, theme = paint
+    style = layout.body_style
+    indent = round(ITEM_INDENT * unit) if block.is_item else 0
+    if indent and block.offset == 0:
+        radius = max(2.0, style.size * BULLET)
+        x = layout.text.edges[2] - radius - 1 if layout.is_rtl else layout.text.x + radius + 1
+        y = block.top + style.line_height * 0.5
+        box = (x - radius, y - radius, x + radius, y + radius)
+        _dot(picture, box, (*theme.accent, fill[3]))
+    for at, row in enumerate(block.rows):
+        left = _left(layout, width_of(row, style)) + (-indent if layout.is_rtl else indent)
+        draw_line(picture, (left, block.top + at * style.line_height + style.ascent), row, style, fill)
+
+
+def _dot(picture: Image.Image, box: tuple[float, float, float, float], fill: Colour) -> None:
+    """A smooth circle: Pillow draws without anti-aliasing, so it is drawn large and made small."""
+    scale, side = 8, round(box[2] - box[0])
+    mask = Image.new("L", (side * scale, side * scale), 0)
+    ImageDraw.Draw(mask).ellipse((0, 0, side * scale - 1, side * scale - 1), 255)
+    picture.paste(fill, (round(box[0]), round(box[1])), mask.resize((side, side), Image.Resampling.LANCZOS))
+
+
+def _left(layout: Layout, width: float) -> float:
+    return layout.text.edges[2] - width if layout.is_rtl else layout.text.x
+
+
+def _scrim(picture: Image.Image, layout: Layout, blocks: tuple[Block, ...]) -> None:
+    """Darken a photograph where text stands on it."""
+    width, height = picture.size
+    head = layout.heading_top + len(layout.heading) * layout.heading_style.line_height
+    mask = Image.new("L", picture.size, 0)
+    ramp = Image.linear_gradient("L").point(lambda level: level * SCRIM // 255)
+    mask.paste(ramp.rotate(180).resize((width, min(height, round(head * 1.7)))), (0, 0))
+    if blocks:
+        top = max(0, round(blocks[0].top - (height - blocks[0].top) * 0.7))
+        mask.paste(ramp.resize((width, height - top)), (0, top))
+    picture.paste((6, 8, 14, 255), (0, 0), mask)
+    picture.putalpha(mask)

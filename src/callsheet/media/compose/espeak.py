@@ -1,0 +1,147 @@
+"""espeak-ng through ctypes: text in, samples and the times of words out. For a child process alone.
+
+The library keeps its state in globals and has crashed on odd text before, so that it never runs in a worker.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from typing import NamedTuple
+
+SYNCHRONOUS = 2
+DO_NOT_EXIT = 0x8000
+UTF8 = 1
+RATE, VOLUME, PITCH, WORD_GAP = 1, 2, 3, 7
+EVENT_END, EVENT_WORD = 0, 1
+BUFFER_MS = 200
+CHARACTERS = 1
+CONTINUE, ABORT = 0, 1
+
+
+class NoVoice(Exception):
+    """There is no espeak-ng here, or it does not start."""
+
+
+class NoSuchVoice(Exception):
+    """It does not know the language."""
+
+
+class _Id(ctypes.Union):
+    _fields_ = (("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8))
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _Id),
+    )
+
+
+class _Voice(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("languages", ctypes.POINTER(ctypes.c_char)),
+        ("identifier", ctypes.c_char_p),
+        ("gender", ctypes.c_ubyte),
+        ("age", ctypes.c_ubyte),
+        ("variant", ctypes.c_ubyte),
+        ("reserved", ctypes.c_ubyte),
+        ("score", ctypes.c_int),
+        ("spare", ctypes.c_void_p),
+    )
+
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
+
+
+class Word(NamedTuple):
+    """Where a word begins in its text, in characters, and when, in milliseconds of the sound."""
+
+    offset: int
+    at_ms: int
+
+
+class Espeak:
+    """The library, started. One of it in a process."""
+
+    def __init__(self, library: str, data: str = "") -> None:
+        self._pcm = bytearray()
+        self._words: list[Word] = []
+        try:
+            self._lib = ctypes.CDLL(library)
+        except OSError as error:
+            raise NoVoice(f"{library} cannot be loaded: {error}") from None
+        place = data.encode() or None
+        self.rate_hz: int = self._lib.espeak_Initialize(SYNCHRONOUS, BUFFER_MS, place, DO_NOT_EXIT)
+        if self.rate_hz <= 0:
+            raise NoVoice("espeak-ng does not start: its data is missing")
+        self._callback = _CALLBACK(self._take)  # kept, or it would be collected while the library calls it
+        self._lib.espeak_SetSynthCallback(self._callback)
+        self._lib.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
+        self.voices = self._voices()
+
+    def choose(self, language: str, words_per_minute: int) -> None:
+        """Speak this language from now on, or the one it is a kind of; raises NoSuchVoice."""
+        wanted = language.lower()
+        while wanted not in self.voices and "-" in wanted:
+            wanted = wanted.rpartition("-")[0]
+        voice = self.voices.get(wanted, b"")
+        if not voice or self._lib.espeak_SetVoiceByName(voice) != 0:
+            raise NoSuchVoice(language)
+        for parameter, value in ((RATE, words_per_minute), (VOLUME, 100), (PITCH, 46), (WORD_GAP, 0)):
+            self._lib.espeak_SetParameter(parameter, value, 0)
+
+    def say(self, text: str) -> tuple[bytes, list[Word]]:
+        """Samples of 16 bits, mono, and the words in order. Raises NoVoice."""
+        self._pcm, self._words = bytearray(), []
+        raw = text.replace("\0", " ").encode() + b"\0"
+        code = self._lib.espeak_Synth(raw, ctypes.c_size_t(len(raw)), 0, CHARACTERS, 0, UTF8, None, None)
+        if code != 0 or self._lib.espeak_Synchronize() != 0:
+            raise NoVoice(f"espeak-ng failed with {code}")
+        return bytes(self._pcm), self._words
+
+    def _voices(self) -> dict[str, bytes]:
+        """What its data has: languages in small letters, and the voice that is best for each."""
+        found: dict[str, tuple[int, bytes]] = {}
+        listed = self._lib.espeak_ListVoices(None)
+        at = 0
+        while listed[at]:
+            voice = listed[at].contents
+            at += 1
+            place = 0
+            while priority := voice.languages[place][0]:  # a byte, a name that ends with 0, and so on; then 0
+                name = ctypes.string_at(ctypes.addressof(voice.languages.contents) + place + 1)
+                key = name.decode("ascii", "replace").lower()
+                if key not in found or priority < found[key][0]:
+                    found[key] = (priority, voice.identifier)
+                place += len(name) + 2
+        return {language: identifier for language, (_, identifier) in found.items()}
+
+    def _take(self, samples: "ctypes._Pointer[ctypes.c_short]", count: int, events: "ctypes._Pointer[_Event]") -> int:
+        at = 0
+        while events[at].type != EVENT_END:
+            if events[at].type == EVENT_WORD:
+                self._words.append(Word(max(0, events[at].text_position - 1), max(0, events[at].audio_position)))
+            at += 1
+        if samples and count > 0:
+            self._pcm += ctypes.string_at(samples, count * 2)
+        return CONTINUE
+
+
+def place_of() -> tuple[str, str]:
+    """The library and its data: those of the system when it has them, else those of the wheel; raises NoVoice."""
+    system = ctypes.util.find_library("espeak-ng")
+    if system:
+        return system, ""
+    try:
+        import espeakng_loader  # noqa: PLC0415 - an optional part
+    except ImportError:
+        raise NoVoice("espeak-ng is not installed; pip install espeakng-loader, or apt install espeak-ng") from None
+    return str(espeakng_loader.get_library_path()), str(espeakng_loader.get_data_path())

@@ -1,0 +1,150 @@
+"""What a font file says of itself: its names and which characters it has. TrueType, OpenType and their collections.
+
+A few tables are read and nothing else, because a machine may have hundreds of fonts and one question for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+COLLECTION = b"ttcf"
+FORMS = (b"\x00\x01\x00\x00", b"OTTO", b"true")
+UNICODE, MACINTOSH, WINDOWS = 0, 1, 3
+FAMILY, STYLE, TYPO_FAMILY, TYPO_STYLE = 1, 2, 16, 17
+COLOUR_TABLES = frozenset({b"CBDT", b"sbix", b"COLR"})
+MOST_BYTES = 4 << 20
+MOST_FONTS = 64
+
+
+class NotAFont(ValueError):
+    """The file is no font of these forms, or is damaged."""
+
+
+class FontFile(NamedTuple):
+    """One font. `starts` and `ends` are the ranges of characters that it has, in order."""
+
+    path: str
+    index: int
+    family: str
+    style: str
+    is_colour: bool
+    is_variable: bool
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def has(self, character: str) -> bool:
+        """Whether it can draw this character."""
+        at = bisect_right(self.starts, ord(character)) - 1
+        return at >= 0 and ord(character) <= self.ends[at]
+
+
+def read_fonts(path: Path) -> list[FontFile]:
+    """All fonts of a file; raises NotAFont or OSError."""
+    with path.open("rb") as file:
+        return _read(file, str(path))
+
+
+def read_bytes(data: bytes) -> FontFile:
+    """The font in a buffer; its path is empty. Raises NotAFont."""
+    return _read(BytesIO(data), "")[0]
+
+
+def _read(file: BinaryIO, path: str) -> list[FontFile]:
+    try:
+        head = file.read(12)
+        if head[:4] == COLLECTION:
+            count = min(MOST_FONTS, struct.unpack(">I", head[8:12])[0])
+            places = struct.unpack(f">{count}I", file.read(4 * count))
+        elif head[:4] in FORMS:
+            places = (0,)
+        else:
+            raise NotAFont("no font")
+        return [_font(file, path, index, place) for index, place in enumerate(places)]
+    except (struct.error, IndexError, OverflowError, KeyError) as error:
+        raise NotAFont(str(error)) from None
+
+
+def _font(file: BinaryIO, path: str, index: int, place: int) -> FontFile:
+    file.seek(place + 4)
+    count = struct.unpack(">H", file.read(2))[0]
+    file.read(6)
+    tables = {}
+    for _ in range(count):
+        tag, _sum, offset, length = struct.unpack(">4sIII", file.read(16))
+        tables[tag] = (offset, min(length, MOST_BYTES))
+    names = _names(_table(file, tables[b"name"]))
+    ranges = _ranges(_table(file, tables[b"cmap"]))
+    return FontFile(
+        path,
+        index,
+        names.get(TYPO_FAMILY) or names.get(FAMILY, ""),
+        names.get(TYPO_STYLE) or names.get(STYLE, ""),
+        bool(COLOUR_TABLES & tables.keys()),
+        b"fvar" in tables,
+        tuple(start for start, _ in ranges),
+        tuple(end for _, end in ranges),
+    )
+
+
+def _table(file: BinaryIO, place: tuple[int, int]) -> bytes:
+    file.seek(place[0])
+    return file.read(place[1])
+
+
+def _names(table: bytes) -> dict[int, str]:
+    """Names by number; English ones of Windows win over others."""
+    found: dict[int, str] = {}
+    count, texts = struct.unpack(">HH", table[2:6])
+    for at in range(count):
+        platform, _, language, number, length, offset = struct.unpack(">6H", table[6 + 12 * at : 18 + 12 * at])
+        raw = table[texts + offset : texts + offset + length]
+        text = raw.decode("mac_roman" if platform == MACINTOSH else "utf-16-be", "replace")
+        if number not in found or (platform == WINDOWS and language == 0x409):  # noqa: PLR2004 - English
+            found[number] = text
+    return found
+
+
+def _ranges(table: bytes) -> list[tuple[int, int]]:
+    """The ranges of the best Unicode subtable."""
+    best: list[tuple[int, int]] = []
+    best_format = -1
+    for at in range(struct.unpack(">H", table[2:4])[0]):
+        platform, encoding, offset = struct.unpack(">HHI", table[4 + 8 * at : 12 + 8 * at])
+        form = struct.unpack(">H", table[offset : offset + 2])[0]
+        if form in (4, 12) and form > best_format and (platform == UNICODE or (platform, encoding) in ((3, 1), (3, 10))):
+            best, best_format = (_long(table[offset:]) if form == 12 else _short(table[offset:])), form  # noqa: PLR2004
+    return sorted(best)
+
+
+def _long(table: bytes) -> list[tuple[int, int]]:
+    """Format 12: groups of (first, last, glyph); a group of glyph 0 has nothing."""
+    count = struct.unpack(">I", table[12:16])[0]
+    groups = struct.iter_unpack(">III", table[16 : 16 + 12 * count])
+    return [(first, last) for first, last, glyph in groups if glyph or last > first]
+
+
+def _short(table: bytes) -> list[tuple[int, int]]:
+    """Format 4: segments with a delta, or with an offset into a list of glyphs, in which 0 is a hole."""
+    count = struct.unpack(">H", table[6:8])[0] // 2
+
+    def column(at: int) -> tuple[int, ...]:
+        return struct.unpack(f">{count}H", table[at : at + 2 * count])
+
+    ends, starts = column(14), column(16 + 2 * count)
+    deltas, offsets = column(16 + 4 * count), column(16 + 6 * count)
+    found: list[tuple[int, int]] = []
+    for at, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        if start > end or start == 0xFFFF:  # noqa: PLR2004 - the last segment is a mark
+            continue
+        if not offsets[at]:
+            hole = (-deltas[at]) & 0xFFFF  # the one character that would be glyph 0
+            found += [(start, end)] if not start <= hole <= end else [(start, hole - 1), (hole + 1, end)]
+            continue
+        base = 16 + 6 * count + 2 * at + offsets[at]
+        glyphs = table[base : base + 2 * (end - start + 1)]
+        found += [(start + n, start + n) for n in range(len(glyphs) // 2) if glyphs[2 * n : 2 * n + 2] != b"\0\0"]
+    return [(start, end) for start, end in found if start <= end]

@@ -1,0 +1,239 @@
+"""Setting text: which face draws which part, where lines break, and the drawing itself, in both directions."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw, ImageFont, features
+
+from .fonts import SIMPLER, Faces, is_emoji, is_selector, needs_glyph
+from .sfnt import FontFile
+
+BITMAP_SIZES = (109, 136, 128, 160, 96, 64, 32)  # what colour fonts made of bitmaps come in
+SHAPING = features.check("raqm")
+# signs that may not begin a line, or end one, where lines break between any two characters
+NOT_FIRST = "、。，．！？；：）］｝」』】〉》〕ー…‥・,.!?;:)]}%"
+NOT_LAST = "（［｛「『【〈《〔([{"
+Colour = tuple[int, int, int, int]
+
+
+class Style(NamedTuple):
+    """Faces in one size. `leading` is the height of a line over the size."""
+
+    faces: tuple[FontFile, ...]
+    size: int
+    is_bold: bool = False
+    leading: float = 1.36
+
+    @classmethod
+    def of(cls, faces: Faces, size: float, *, bold: bool = False) -> Style:
+        """Plain or bold."""
+        return cls(faces.bold if bold else faces.plain, max(8, round(size)), bold, 1.2 if bold else 1.4)
+
+    @property
+    def line_height(self) -> int:
+        """From one baseline to the next."""
+        return round(self.size * self.leading)
+
+    @property
+    def ascent(self) -> int:
+        """From the top of a line to its baseline, so that capitals sit in its middle."""
+        return round(self.line_height / 2 + self.size * 0.36)
+
+
+class Run(NamedTuple):
+    """A stretch of one face."""
+
+    text: str
+    face: FontFile
+
+
+def is_right_to_left(text: str) -> bool:
+    """By the first letter that has a direction."""
+    for character in text:
+        direction = unicodedata.bidirectional(character)
+        if direction in ("L", "R", "AL"):
+            return direction != "L"
+    return False
+
+
+def runs(text: str, style: Style) -> list[Run]:
+    """A line in stretches of one face each; signs between words stay with the face before them."""
+    found: list[Run] = []
+    for character in _drawable(text, style.faces):
+        face = _face_for(character, style.faces, found[-1].face if found else None)
+        if found and found[-1].face is face:
+            found[-1] = Run(found[-1].text + character, face)
+        else:
+            found.append(Run(character, face))
+    return found
+
+
+def width_of(text: str, style: Style) -> float:
+    """How wide a line is, in pixels."""
+    rtl = is_right_to_left(text)
+    return sum(_length(run, style, rtl=rtl) for run in runs(text, style))
+
+
+def wrapped(text: str, style: Style, width: float) -> list[str]:
+    """Lines no wider than `width`. A word that is wider by itself is cut."""
+    lines: list[str] = []
+    line = ""
+    for part in _parts(text):
+        longer = (line + part).rstrip()
+        if width_of(longer, style) <= width or not longer:
+            line += part
+            continue
+        if line.strip():
+            lines.append(line.strip())
+        line = part.lstrip()
+        while width_of(line.rstrip(), style) > width:
+            cut = _fitting(line, style, width)
+            lines.append(line[:cut])
+            line = line[cut:]
+    return [*lines, line.strip()] if line.strip() else lines
+
+
+def balanced(text: str, style: Style, width: float) -> list[str]:
+    """As few lines as `wrapped` needs, of about the same length: for headings."""
+    lines = wrapped(text, style, width)
+    low, high = width / len(lines) * 0.9 if lines else width, width
+    while len(lines) > 1 and high - low > style.size / 2:
+        middle = (low + high) / 2
+        if len(wrapped(text, style, middle)) > len(lines):
+            low = middle
+        else:
+            high = middle
+    return wrapped(text, style, high)
+
+
+def draw_line(picture: Image.Image, place: tuple[float, float], text: str, style: Style, fill: Colour) -> None:
+    """Draw one line onto an RGBA picture; `place` is its left end on the baseline."""
+    rtl = is_right_to_left(text)
+    stretches = runs(text, style)
+    x, y = place
+    for run in reversed(stretches) if rtl else stretches:
+        if run.face.is_colour:
+            _draw_colour(picture, (x, y), run, style)
+        else:
+            font = load(run.face, style.size, bold=style.is_bold)
+            ImageDraw.Draw(picture).text((x, y), run.text, fill, font, anchor="ls", direction=_direction(rtl=rtl))
+        x += _length(run, style, rtl=rtl)
+
+
+@lru_cache(maxsize=128)
+def load(face: FontFile, size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """A face in a size; of a font of bitmaps, the size that it has."""
+    if not face.path:
+        font = ImageFont.load_default(size)
+        assert isinstance(font, ImageFont.FreeTypeFont)  # noqa: S101 - a size was given
+        return font
+    sizes = (size, *BITMAP_SIZES) if face.is_colour else (size,)
+    for one in sizes:
+        try:
+            font = ImageFont.truetype(face.path, one, index=face.index)
+        except OSError:
+            if one == sizes[-1]:
+                raise
+            continue
+        if face.is_variable and bold:
+            _make_bold(font)
+        return font
+    raise AssertionError  # the loop returns or raises
+
+
+def _make_bold(font: ImageFont.FreeTypeFont) -> None:
+    names = font.get_variation_names()
+    for name in names:
+        if name.decode("ascii", "replace").strip("\0").lower() in ("bold", "semibold"):
+            font.set_variation_by_name(name)
+            if b"old" in name and b"emi" not in name:
+                return
+
+
+def _drawable(text: str, faces: tuple[FontFile, ...]) -> str:
+    """The text with simpler signs where no face has the right one."""
+    if all(not needs_glyph(one) or any(face.has(one) for face in faces) for one in text):
+        return text
+    return "".join(one if any(face.has(one) for face in faces) else SIMPLER.get(one, one) for one in text)
+
+
+def _face_for(character: str, faces: tuple[FontFile, ...], before: FontFile | None) -> FontFile:
+    if before is not None and (is_selector(character) or character == "\u200d"):
+        return before
+    if is_emoji(character):
+        for face in faces:
+            if face.is_colour and face.has(character):
+                return face
+    if before is not None and not before.is_colour:
+        joins = unicodedata.category(character) in ("Mn", "Me", "Mc", "Cf")
+        neutral = character in " \u00a0.,:;!?-'\"()" and before.has(character)
+        if neutral or (joins and (before.has(character) or not needs_glyph(character))):
+            return before
+    texts = [face for face in faces if not face.is_colour] or list(faces)
+    return next((face for face in (*texts, *faces) if face.has(character)), texts[0])
+
+
+def _length(run: Run, style: Style, *, rtl: bool) -> float:
+    return _measured(run.text, run.face, style.size, style.is_bold, rtl)
+
+
+@lru_cache(maxsize=20_000)
+def _measured(text: str, face: FontFile, size: int, bold: bool, rtl: bool) -> float:  # noqa: FBT001 - a cache key
+    font = load(face, size, bold=bold)
+    return font.getlength(text, direction=_direction(rtl=rtl)) * (size / font.size if face.is_colour else 1)
+
+
+def _direction(*, rtl: bool) -> str | None:
+    return ("rtl" if rtl else "ltr") if SHAPING else None
+
+
+def _draw_colour(picture: Image.Image, place: tuple[float, float], run: Run, style: Style) -> None:
+    """Draw in the size that the font has, then bring it to the size that is wanted."""
+    font = load(run.face, style.size)
+    width, height = max(1, round(font.getlength(run.text))), round(font.size * 1.5)
+    large = Image.new("RGBA", (width, height), (0, 0, 0, 0))
+    baseline = round(font.size * 1.1)
+    ImageDraw.Draw(large).text((0, baseline), run.text, (0, 0, 0, 255), font, anchor="ls", embedded_color=True)
+    scale = style.size / font.size
+    small = large.resize((max(1, round(width * scale)), max(1, round(height * scale))), Image.Resampling.LANCZOS)
+    picture.alpha_composite(small, (max(0, round(place[0])), max(0, round(place[1] - baseline * scale))))
+
+
+def _parts(text: str) -> list[str]:
+    """Where lines may break: words with the space after them, and signs of scripts without spaces."""
+    found: list[str] = []
+    word = ""
+    for at, character in enumerate(text):
+        word += character
+        follows = text[at + 1 : at + 2]
+        breaks = character == " " or (character in "-/" and len(word) > 2)  # noqa: PLR2004
+        breaks = breaks or _breaks_between(character, follows)
+        if breaks and follows not in ("", " ") and follows not in NOT_FIRST:
+            found.append(word)
+            word = ""
+    return [*found, word] if word else found
+
+
+def _breaks_between(character: str, follows: str) -> bool:
+    if not follows or character in NOT_LAST:
+        return False
+    return _is_ideograph(character) or _is_ideograph(follows)
+
+
+def _is_ideograph(character: str) -> bool:
+    code = ord(character)
+    return 0x2E80 <= code <= 0xA4CF or 0xF900 <= code <= 0xFAFF or 0xFF00 <= code <= 0xFFEF or 0x20000 <= code <= 0x3FFFF  # noqa: PLR2004
+
+
+def _fitting(text: str, style: Style, width: float) -> int:
+    """How many characters fit; at least one, and no mark is parted from its letter."""
+    low, high = 1, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if width_of(text[:middle], style) <= width else (low, middle - 1)
+    while low > 1 and low < len(text) and unicodedata.combining(text[low]):
+        low -= 1
+    return low

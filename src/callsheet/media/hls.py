@@ -1,0 +1,194 @@
+"""HLS: one folder with `index.m3u8` and `segment_*.ts`. Several sizes make the index a list of playlists.
+
+Key frames are forced by time, every two seconds in all sizes alike, so that players can change between them at any
+segment; the sizes never go above the source's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from .arguments import PLAIN, audio_words, colours, input_for, length_of
+from .errors import NoSuchStream, OutputIncomplete
+from .ffmpeg import Ffmpeg, Work, folder_state, unconcerned
+from .loudness import measure
+from .probe import Media
+from .progress import Progress
+from .sizes import RUNGS, Rendition, fit, ladder
+from .spec import OutputSpec, output_limit, video_encoder
+from .transcode import MEASURE_SHARE, Output, check_duration, expected_s, scaled, sha256_of
+
+INDEX = "index.m3u8"
+SEGMENT_S = 6.0
+KEY_FRAME_S = 2.0
+MIME = {".m3u8": "application/vnd.apple.mpegurl", ".ts": "video/mp2t", ".jpg": "image/jpeg"}
+_LENGTH = re.compile(r"^#EXTINF:([\d.]+)", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}").fullmatch
+
+
+class Hls(NamedTuple):
+    """What was made. `files` are names in upload order: segments first, the index last."""
+
+    folder: Path
+    renditions: tuple[Rendition, ...]
+    files: tuple[str, ...]
+    size_bytes: int
+    duration_s: float
+
+
+class Playlist(NamedTuple):
+    """A media playlist: the length of each segment and its file."""
+
+    lengths: tuple[float, ...]
+    segments: tuple[str, ...]
+
+
+async def make_hls(
+    media: Media,
+    folder: Path,
+    how: Ffmpeg,
+    spec: OutputSpec | None = None,
+    on_progress: Callable[[Progress], object] = unconcerned,
+) -> Hls:
+    """Make HLS of a source in a folder that does not exist yet, or is empty; raises MediaError.
+
+    Without a size in the spec: all rungs of the ladder up to the source's size. With one: that size alone.
+    """
+    spec = spec or OutputSpec(folder.name, "hls")
+    if media.video is None and media.audio is None:
+        raise NoSuchStream("the source has neither picture nor sound")
+    how = how.capped(output_limit(media.size_bytes, how.limits.output_bytes))
+    await asyncio.to_thread(folder.mkdir, mode=0o700, exist_ok=True)
+    gain_db = 0.0
+    if spec.loudness_lufs is not None:
+        loudness = await measure(spec, media, folder, how, scaled(on_progress, 0.0, MEASURE_SHARE))
+        gain_db = loudness.gain_to(spec.loudness_lufs)
+        on_progress = scaled(on_progress, MEASURE_SHARE, 1.0)
+    renditions = renditions_of(media, spec)
+    words = hls_words(media, spec, renditions, how, gain_db)
+    wanted_s = expected_s(media, spec)
+    await how.run(Work((input_for(spec, media),), words, wanted_s), folder, on_progress)
+    return await asyncio.to_thread(_checked, media, folder, renditions, wanted_s)
+
+
+async def hls_output(
+    media: Media, spec: OutputSpec, folder: Path, how: Ffmpeg, on_progress: Callable[[Progress], object]
+) -> Output:
+    """HLS as one output of `transcode`: the folder appears under its key when it is whole."""
+    part, place = folder / f"{spec.key}.part", folder / spec.key
+    try:
+        made = await make_hls(media, part, how, spec, on_progress)
+        os.rename(part, place)  # noqa: PTH104 - a folder of this name that is not empty is an error
+    finally:
+        await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
+    first = made.renditions[0]
+    codec = "h264" if media.video is not None else "aac"
+    digest = sha256_of(place / INDEX)
+    mime = spec.form.mime
+    return Output(spec.key, place, made.size_bytes, made.duration_s, codec, digest, mime, first.width, first.height)
+
+
+def renditions_of(media: Media, spec: OutputSpec) -> tuple[Rendition, ...]:
+    """The sizes to make; a source without pictures has one without any."""
+    if media.video is None:
+        return (Rendition("audio", 0, 0, 0),)
+    shown = media.video.shown_size
+    if not (spec.width or spec.height):
+        return ladder(shown)
+    width, height = fit(shown, spec.width, spec.height, upscale=spec.upscale)
+    above = ladder((width, height), (min(width, height),))[0]
+    return (above._replace(width=width, height=height, video_kbps=spec.video_kbps or above.video_kbps),)
+
+
+def hls_words(
+    media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...], how: Ffmpeg, gain_db: float = 0.0
+) -> tuple[str, ...]:
+    """The words after the input."""
+    many = len(renditions) > 1
+    words = [*length_of(spec, media)]
+    if media.video is not None:
+        words += _pictures(media, spec, renditions, how)
+    if media.audio is not None:
+        words += [word for _ in renditions for word in ("-map", f"0:{media.audio.number}")]
+        words += [*audio_words(spec, how.binary, gain_db)]
+        words += [] if spec.sample_rate_hz else ["-ar", "48000"]
+    words += ["-sn", "-dn", *PLAIN, "-f", "hls", "-hls_time", f"{SEGMENT_S:g}", "-hls_playlist_type", "vod"]
+    words += ["-hls_flags", "independent_segments+temp_file", "-hls_segment_type", "mpegts"]
+    if not many:
+        return (*words, "-hls_segment_filename", "segment_%05d.ts", INDEX)
+    streams = [
+        f"v:{at},{f'a:{at},' if media.audio is not None else ''}name:{rendition.name}"
+        for at, rendition in enumerate(renditions)
+    ]
+    words += ["-var_stream_map", " ".join(streams), "-master_pl_name", INDEX]
+    return (*words, "-hls_segment_filename", "segment_%v_%05d.ts", "%v.m3u8")
+
+
+def _pictures(media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...], how: Ffmpeg) -> list[str]:
+    assert media.video is not None  # noqa: S101 - asked before
+    count = len(renditions)
+    before = [*colours(media.video, how.binary), *([f"fps={spec.fps:g}"] if spec.fps else [])]
+    chain = ",".join([*before, f"split={count}"])
+    graph = [f"[0:{media.video.number}]{chain}" + "".join(f"[s{at}]" for at in range(count))]
+    graph += [f"[s{at}]scale={size.width}:{size.height},setsar=1[v{at}]" for at, size in enumerate(renditions)]
+    words = ["-filter_complex", ";".join(graph)]
+    words += [word for at in range(count) for word in ("-map", f"[v{at}]")]
+    words += [
+        "-c:v",
+        video_encoder(spec, how.binary),
+        "-preset",
+        "veryfast",
+        "-profile:v",
+        "high",
+        "-pix_fmt",
+        "yuv420p",
+    ]
+    words += ["-fps_mode", "vfr", "-sc_threshold", "0", "-flags:v", "+bitexact+cgop"]
+    words += ["-force_key_frames", f"expr:gte(t,n_forced*{KEY_FRAME_S:g})"]
+    for at, size in enumerate(renditions):
+        words += [f"-crf:v:{at}", "22", f"-maxrate:v:{at}", f"{size.video_kbps}k"]
+        words += [f"-bufsize:v:{at}", f"{size.video_kbps * 2}k"]
+    return words
+
+
+def read_playlist(path: Path) -> Playlist:
+    """A media playlist that is whole; raises OutputIncomplete."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError:
+        raise OutputIncomplete(f"{path.name} was not written") from None
+    if "#EXT-X-ENDLIST" not in text:
+        raise OutputIncomplete(f"{path.name} has no end")
+    segments = tuple(line for line in text.splitlines() if line and not line.startswith("#"))
+    for name in segments:
+        found = path.with_name(name) if _NAME(name) else None
+        if found is None or not found.is_file() or not found.stat().st_size:
+            raise OutputIncomplete(f"{path.name} names a segment that is not there")
+    return Playlist(tuple(map(float, _LENGTH.findall(text))), segments)
+
+
+def _checked(media: Media, folder: Path, renditions: tuple[Rendition, ...], wanted_s: float) -> Hls:
+    """Every playlist whole, every segment there, all sizes cut at the same places, and as long as the source."""
+    names = [INDEX] if len(renditions) == 1 else [f"{rendition.name}.m3u8" for rendition in renditions]
+    playlists = [read_playlist(folder / name) for name in names]
+    first = playlists[0]
+    for playlist in playlists[1:]:
+        pairs = zip(first.lengths, playlist.lengths, strict=False)
+        if len(playlist.lengths) != len(first.lengths) or any(abs(one - other) > 0.1 for one, other in pairs):  # noqa: PLR2004
+            raise OutputIncomplete("the sizes are not cut at the same places")
+    if not (folder / INDEX).is_file():
+        raise OutputIncomplete(f"{INDEX} was not written")
+    duration_s = sum(first.lengths)
+    check_duration(wanted_s, duration_s, media)
+    files = [segment for playlist in playlists for segment in playlist.segments]
+    files += [name for name in names if name != INDEX]
+    return Hls(folder, renditions, (*files, INDEX), folder_state(folder)[0], duration_s)
+
+
+__all__ = ["INDEX", "MIME", "RUNGS", "Hls", "Playlist", "make_hls", "read_playlist"]

@@ -1,0 +1,101 @@
+"""A still picture that stands for a video: of some frames along it, the one with the most to see."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from .arguments import PLAIN, colours
+from .errors import NoSuchStream, OutputIncomplete
+from .ffmpeg import Ffmpeg, Input, Work
+from .probe import Media
+from .sizes import fit
+
+PLACES = (0.0, 0.04, 0.12, 0.25, 0.4, 0.6, 0.8)
+SMALL = (64, 36)
+MIDDLE = 118.0  # of 255: what is much darker or brighter tells less
+POSTER = "poster.jpg"
+MOST_WIDTH, MOST_HEIGHT = 1280, 1280
+DARK_SCORE = 4.0
+
+
+class Poster(NamedTuple):
+    """A JPEG and where it was taken. `is_dark`: there was no better frame."""
+
+    path: Path
+    at_s: float
+    width: int
+    height: int
+    is_dark: bool
+
+
+async def make_poster(media: Media, folder: Path, how: Ffmpeg, name: str = POSTER) -> Poster:
+    """Make `poster.jpg` in a folder; raises NoSuchStream for a source without pictures."""
+    if media.video is None:
+        raise NoSuchStream("the source has no moving picture, so there is no poster of it")
+    part = folder / f"{name}.part"
+    part.mkdir(mode=0o700)
+    try:
+        places = places_of(media.duration_s)
+        await how.run(_small_frames(media, places), part)
+        at_s, score = best_of({place: part / f"{at}.gray" for at, place in enumerate(places)})
+        width, height = fit(media.video.shown_size, MOST_WIDTH, MOST_HEIGHT)
+        await how.run(_one_frame(media, at_s, (width, height), how), part)
+        if not (part / POSTER).is_file():
+            raise OutputIncomplete("no frame could be decoded")
+        (part / POSTER).replace(folder / name)
+        return Poster(folder / name, at_s, width, height, score < DARK_SCORE)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
+
+
+def places_of(duration_s: float) -> tuple[float, ...]:
+    """Seconds at which to look; the first frame is always one."""
+    return tuple(dict.fromkeys(round(duration_s * share, 3) for share in PLACES))
+
+
+def best_of(frames: dict[float, Path]) -> tuple[float, float]:
+    """When the best frame is, and its score; raises OutputIncomplete when there is none."""
+    scores = {}
+    for at_s, path in frames.items():
+        pixels = np.frombuffer(path.read_bytes() if path.is_file() else b"", np.uint8)
+        if pixels.size == SMALL[0] * SMALL[1]:
+            scores[at_s] = score_of(pixels.astype(np.float64))
+    if not scores:
+        raise OutputIncomplete("no frame could be decoded")
+    best = max(scores, key=scores.__getitem__)
+    return best, scores[best]
+
+
+def score_of(pixels: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    """Contrast, and less of it the farther the whole is from the middle. A black frame has none."""
+    away = abs(float(pixels.mean()) - MIDDLE) / 255
+    return float(pixels.std()) * (1 - away)
+
+
+def _small_frames(media: Media, places: tuple[float, ...]) -> Work:
+    """All in one run: the source once for each place."""
+    assert media.video is not None  # noqa: S101 - asked before
+    inputs = tuple(Input(media.path, media.kind.demuxer, ("-ss", f"{place:.6f}")) for place in places)
+    words: list[str] = []
+    for at in range(len(places)):
+        words += ["-map", f"{at}:{media.video.number}", "-frames:v", "1", "-an"]
+        words += ["-vf", f"scale={SMALL[0]}:{SMALL[1]}:flags=area,format=gray", "-f", "rawvideo", f"{at}.gray"]
+    return Work(inputs, tuple(words), strict=False)
+
+
+def _one_frame(media: Media, at_s: float, size: tuple[int, int], how: Ffmpeg) -> Work:
+    assert media.video is not None  # noqa: S101 - asked before
+    filters = [
+        *colours(media.video, how.binary),
+        f"scale={size[0]}:{size[1]}:out_range=full",
+        "setsar=1",
+        "format=yuvj420p",
+    ]
+    words = ["-map", f"0:{media.video.number}", "-frames:v", "1", "-an", "-vf", ",".join(filters)]
+    words += ["-c:v", "mjpeg", "-q:v", "3", *PLAIN, "-f", "image2", "-update", "1", POSTER]
+    return Work((Input(media.path, media.kind.demuxer, ("-ss", f"{at_s:.6f}")),), tuple(words), strict=False)

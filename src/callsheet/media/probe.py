@@ -1,0 +1,174 @@
+"""What is in a media file: streams, seconds, sizes, rotation. The file is opened by a child in the box, never here."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .box import GB, MB, Limits, Sight, boxed, environment
+from .errors import CorruptInput, FfmpegCrashed, InputTooLarge, LimitReached, MediaError, NotMedia, TookTooLong
+from .process import Start, end, start_alone, tail_of
+from .sniff import MAX_BYTES, Kind, sniff
+
+CHILD = Path(__file__).with_name("probe_child.py")
+HDR_TRANSFERS = (16, 18)  # PQ and HLG
+PROBE_LIMITS = Limits(wall_s=60.0, cpu_s=60, memory_bytes=2 * GB, file_bytes=MB, open_files=64, free_bytes=0, nice=0)
+
+
+class Caps(NamedTuple):
+    """The most that a source may have."""
+
+    size_bytes: int = MAX_BYTES
+    pixels: int = 8192 * 8192
+    streams: int = 64
+    duration_s: float = 24 * 3600.0
+
+
+class Stream(NamedTuple):
+    """One stream. Sizes are as coded; `Media.shown_size` is what a viewer sees."""
+
+    number: int
+    kind: str
+    codec: str
+    start_s: float | None = None
+    duration_s: float | None = None
+    language: str = ""
+    width: int = 0
+    height: int = 0
+    pixels: int = 0
+    aspect: float = 1.0
+    rotation: int = 0
+    fps: float = 0.0
+    is_variable: bool = False
+    pix_fmt: str = ""
+    transfer: int = 0
+    is_cover: bool = False
+    sample_rate_hz: int = 0
+    channels: int = 0
+
+    @property
+    def shown_size(self) -> tuple[int, int]:
+        """Width and height after rotation, with square pixels."""
+        width, height = max(1, round(self.width * self.aspect)), self.height
+        return (height, width) if self.rotation % 180 == 90 else (width, height)  # noqa: PLR2004
+
+    @property
+    def is_hdr(self) -> bool:
+        """Coded for bright screens (PQ or HLG); it looks grey on others unless it is mapped."""
+        return self.transfer in HDR_TRANSFERS
+
+
+class Media(NamedTuple):
+    """A file and what is in it. `duration_s` is that of the longest audio or video stream."""
+
+    path: Path
+    kind: Kind
+    size_bytes: int
+    duration_s: float
+    start_s: float
+    bit_rate: int
+    streams: tuple[Stream, ...]
+
+    @property
+    def video(self) -> Stream | None:
+        """The first moving picture; the cover of a song is none."""
+        return next((stream for stream in self.streams if stream.kind == "video" and not stream.is_cover), None)
+
+    @property
+    def audio(self) -> Stream | None:
+        """The first sound."""
+        return next((stream for stream in self.streams if stream.kind == "audio"), None)
+
+
+async def probe(path: Path, *, start: Start = start_alone, caps: Caps = Caps()) -> Media:  # noqa: B008 - a tuple
+    """Look into a local file; raises what `sniff` raises, and CorruptInput, InputTooLarge, LimitReached and others."""
+    path = path.absolute()  # noqa: ASYNC240 - no look at the disk; and not resolved, since a link is refused
+    kind = await asyncio.to_thread(sniff, path, max_bytes=caps.size_bytes)
+    found = await _asked(path, kind, start, caps)
+    media = _media(path, kind, found)
+    _check(media, caps)
+    return media
+
+
+async def _asked(path: Path, kind: Kind, start: Start, caps: Caps) -> dict[str, Any]:
+    packages = _packages()
+    command = [sys.executable, "-I", "-S", "-B", str(CHILD)]
+    command += [str(packages), str(path), kind.demuxer, str(caps.streams + 1)]
+    line = boxed(command, Sight(read=(path, *_of_python(), packages)), PROBE_LIMITS)
+    home = Path(tempfile.gettempdir())
+    process = await start(line[0], *line[1:], stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home))
+    assert process.stdout is not None  # noqa: S101 - both are pipes
+    assert process.stderr is not None  # noqa: S101
+    try:
+        async with asyncio.timeout(PROBE_LIMITS.wall_s):
+            out, said = await asyncio.gather(process.stdout.read(), tail_of(process.stderr))
+            code = await process.wait()
+    except TimeoutError:
+        raise TookTooLong(f"looking into the file took longer than {PROBE_LIMITS.wall_s:g} s") from None
+    finally:
+        await end(process)
+    return _answer(out, said, code)
+
+
+def _answer(out: bytes, said: str, code: int) -> dict[str, Any]:
+    if code == -signal.SIGKILL:  # nobody here did it: the kernel, for CPU time or memory
+        raise LimitReached("looking into the file took more CPU time or memory than it may")
+    if code < 0:
+        raise FfmpegCrashed(f"the decoder died of signal {-code} on this file")
+    try:
+        answer: dict[str, Any] = json.loads(out)
+    except ValueError:
+        raise MediaError(f"the file could not be looked into (exit code {code}): {said.strip()[-300:]}") from None
+    if answer.get("error") == "memory":
+        raise LimitReached("looking into the file needs more memory than it may have")
+    if "error" in answer:
+        raise CorruptInput(f"the file cannot be read: {answer['text']}")
+    found: dict[str, Any] = answer["media"]
+    return found
+
+
+def _media(path: Path, kind: Kind, found: dict[str, Any]) -> Media:
+    streams = tuple(Stream(**stream) for stream in found["streams"])
+    lengths = [stream.duration_s for stream in streams if stream.kind in ("video", "audio") and not stream.is_cover]
+    known = [length for length in lengths if length]
+    duration_s = max(known, default=0.0) if known and len(known) == len(lengths) else found["duration_s"] or 0.0
+    return Media(path, kind, path.stat().st_size, duration_s, found["start_s"] or 0.0, found["bit_rate"], streams)
+
+
+def _check(media: Media, caps: Caps) -> None:
+    if len(media.streams) > caps.streams:
+        raise InputTooLarge(f"the file has more than {caps.streams} streams")
+    for stream in media.streams:
+        if stream.pixels > caps.pixels:
+            raise InputTooLarge(f"a picture of {stream.width}x{stream.height} is over {caps.pixels} pixels")
+    if media.duration_s > caps.duration_s:
+        raise InputTooLarge(f"the file lasts {media.duration_s:.0f} s, and {caps.duration_s:.0f} s are the most")
+    if media.video is not None and not media.video.pixels:
+        raise CorruptInput("the file says that it holds pictures, and none can be read")
+    if media.audio is not None and not media.audio.sample_rate_hz:
+        raise CorruptInput("the file says that it holds sound, and none can be read")
+    if not any(stream.kind in ("video", "audio") for stream in media.streams):
+        raise NotMedia("the file holds neither sound nor picture")
+
+
+@cache
+def _packages() -> Path:
+    spec = importlib.util.find_spec("av")
+    if spec is None or spec.origin is None:
+        raise MediaError("PyAV is not installed; pip install 'callsheet[media]'")
+    return Path(spec.origin).parents[1]
+
+
+@cache
+def _of_python() -> tuple[Path, ...]:
+    """What the interpreter reads; the links of an environment and what they lead to."""
+    places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable, str(CHILD))]
+    return tuple({*places, *(place.resolve() for place in places)})

@@ -1,0 +1,135 @@
+"""The child's end of a probe: `python -I -S probe_child.py site-packages file demuxer most-streams`, JSON on stdout.
+
+It runs inside the box, because a demuxer can be crashed, or worse, by the file that it opens. It imports nothing of
+Callsheet: only PyAV, from the folder that it is told.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+LOOK_PACKETS = 600
+UNEVEN = 0.2  # of the usual distance between frames
+
+
+def main(packages: str, path: str, demuxer: str, most_streams: str) -> None:
+    """Print what the file holds, or why it cannot be told."""
+    sys.path.append(packages)
+    import av  # noqa: PLC0415 - from the folder above
+
+    av.logging.set_level(None)
+    try:
+        answer: dict[str, Any] = {"media": _read(av, path, demuxer, int(most_streams))}
+    except MemoryError:
+        answer = {"error": "memory"}
+    except (av.FFmpegError, ValueError) as error:
+        answer = {"error": "data", "text": getattr(error, "strerror", None) or str(error)}
+    sys.stdout.write(json.dumps(answer))
+
+
+def _read(av: Any, path: str, demuxer: str, most_streams: int) -> dict[str, Any]:
+    options = {"protocol_whitelist": "file", "format_whitelist": demuxer, "max_streams": str(most_streams)}
+    with av.open(f"file:{path}", format=demuxer, options=options) as container:
+        wanted = [stream for stream in container.streams if stream.type in ("video", "audio")]
+        seen = _seen(container, wanted)
+        return {
+            "duration_s": _seconds(container.duration, Fraction(1, 1_000_000)),
+            "start_s": _seconds(container.start_time, Fraction(1, 1_000_000)),
+            "bit_rate": container.bit_rate or 0,
+            "streams": [_stream(av, container, stream, seen) for stream in container.streams],
+        }
+
+
+def _stream(av: Any, container: Any, stream: Any, seen: dict[int, Any]) -> dict[str, Any]:
+    known = seen.get(stream.index, {})
+    context = stream.codec_context
+    found: dict[str, Any] = {
+        "number": stream.index,
+        "kind": stream.type or "unknown",
+        "codec": context.codec.canonical_name if context is not None else "unknown",
+        "start_s": _seconds(stream.start_time, stream.time_base),
+        "duration_s": _seconds(stream.duration, stream.time_base) or known.get("duration_s"),
+        "language": stream.language or "",
+    }
+    if stream.type == "video":
+        found |= _video(stream, context, known)
+        if found["pixels"] and not found["is_cover"]:
+            found["rotation"], found["transfer"] = _first_frame(av, container, stream, context)
+    elif stream.type == "audio":
+        found |= {"sample_rate_hz": context.sample_rate, "channels": context.channels}
+    return found
+
+
+def _video(stream: Any, context: Any, known: dict[str, Any]) -> dict[str, Any]:
+    aspect = stream.sample_aspect_ratio
+    return {
+        "width": context.width,
+        "height": context.height,
+        "pixels": context.width * context.height,
+        "aspect": float(aspect) if aspect else 1.0,
+        "fps": float(stream.average_rate or stream.guessed_rate or 0),
+        "is_variable": known.get("is_variable", False),
+        "pix_fmt": context.pix_fmt or "",
+        "transfer": int(context.color_trc),
+        "is_cover": "attached_pic" in str(stream.disposition).lower(),
+    }
+
+
+def _first_frame(av: Any, container: Any, stream: Any, context: Any) -> tuple[int, int]:
+    """How far the picture is turned and how it is coded: both may be known from a frame alone."""
+    transfer = int(context.color_trc)
+    try:
+        container.seek(0)
+        context.thread_count = 1
+        for frame in container.decode(stream):
+            return round(frame.rotation) % 360, int(frame.color_trc) or transfer
+    except (av.FFmpegError, ValueError):  # a first frame that is broken is no reason to know nothing
+        pass
+    return 0, transfer
+
+
+def _seen(container: Any, streams: list[Any]) -> dict[int, Any]:
+    """Times of packets. All are read only where the head says no duration; else some hundred pictures."""
+    search = any(stream.duration is None for stream in streams)
+    video = next((stream.index for stream in streams if stream.type == "video"), None)
+    times: list[int] = []
+    ends: dict[int, tuple[int, int]] = {}
+    for count, packet in enumerate(container.demux(streams)):
+        if not search and (len(times) >= LOOK_PACKETS or (video is None or count > 8 * LOOK_PACKETS)):
+            break
+        if packet.pts is None:
+            continue
+        index, last = packet.stream_index, packet.pts + (packet.duration or 0)
+        low, high = ends.get(index, (packet.pts, last))
+        ends[index] = (min(low, packet.pts), max(high, last))
+        if index == video and len(times) < LOOK_PACKETS:
+            times.append(packet.pts)
+    known = {
+        stream.index: {"duration_s": _seconds(ends[stream.index][1] - ends[stream.index][0], stream.time_base)}
+        for stream in streams
+        if search and stream.index in ends
+    }
+    if video is not None:
+        known.setdefault(video, {})["is_variable"] = _is_uneven(times)
+    return known
+
+
+def _is_uneven(times: list[int]) -> bool:
+    times = sorted(times)
+    steps = sorted(after - before for before, after in pairwise(times))
+    if len(steps) < 2:  # noqa: PLR2004
+        return False
+    usual = steps[len(steps) // 2]
+    return max(steps[-1] - usual, usual - steps[0]) > max(2, UNEVEN * usual)
+
+
+def _seconds(value: int | None, unit: Fraction | None) -> float | None:
+    return None if value is None or unit is None else round(float(value * unit), 6)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])

@@ -1,0 +1,52 @@
+"""Sizes of pictures: always even, never larger than the source unless that is asked for. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+RUNGS = (1080, 720, 480, 360)
+SMALLEST = 2
+# kilobits a second at most, by the shorter side; halfway values for sizes between
+RATES = {1080: 5000, 720: 3000, 480: 1400, 360: 800}
+
+
+class Rendition(NamedTuple):
+    """One of several sizes of the same video."""
+
+    name: str
+    width: int
+    height: int
+    video_kbps: int
+    audio_kbps: int = 128
+
+
+def even(length: float, most: int) -> int:
+    """The nearest even number that is not over `most`, and at least 2: what 4:2:0 video needs."""
+    return max(SMALLEST, min(round(length / 2) * 2, most // 2 * 2))
+
+
+def fit(shown: tuple[int, int], width: int = 0, height: int = 0, *, upscale: bool = False) -> tuple[int, int]:
+    """The largest size of the same shape inside a frame; 0 leaves a side open."""
+    scales = [limit / side for limit, side in ((width, shown[0]), (height, shown[1])) if limit]
+    scale = min(scales, default=1.0)
+    if not upscale:
+        scale = min(scale, 1.0)
+    return _scaled(shown, scale)
+
+
+def ladder(shown: tuple[int, int], rungs: tuple[int, ...] = RUNGS) -> tuple[Rendition, ...]:
+    """Sizes from large to small, named by the shorter side. A source below all rungs keeps its own size."""
+    shorter = min(shown)
+    chosen = [rung for rung in sorted(rungs, reverse=True) if rung <= shorter] or [even(shorter, shorter)]
+    return tuple(_rendition(shown, rung) for rung in chosen)
+
+
+def _rendition(shown: tuple[int, int], rung: int) -> Rendition:
+    width, height = _scaled(shown, rung / min(shown))
+    above = min((known for known in RATES if known >= rung), default=max(RATES))
+    return Rendition(f"{rung}p", width, height, max(200, round(RATES[above] * (min(rung, above) / above) ** 1.5)))
+
+
+def _scaled(shown: tuple[int, int], scale: float) -> tuple[int, int]:
+    width, height = (even(side * scale, max(side, round(side * scale))) for side in shown)
+    return width, height

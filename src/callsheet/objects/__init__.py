@@ -1,0 +1,56 @@
+"""Objects: large bytes under keys, in a folder, an S3 or memory, behind one face."""
+
+from .credentials import Credentials, HeldCredentials
+from .errors import (
+    CredentialsExpired,
+    InvalidKey,
+    KeyConflict,
+    LinkExpired,
+    LinkRefused,
+    ObjectChanged,
+    ObjectExists,
+    ObjectNotFound,
+    ObjectsError,
+    ObjectsForbidden,
+    ObjectsUnavailable,
+    ObjectTooLarge,
+    UnknownObjects,
+    UploadBusy,
+    UploadIncomplete,
+    UploadNotFound,
+)
+from .face import Objects
+from .opening import objects_from_url, open_objects
+from .records import Fetched, ObjectInfo, Part, Signed, Upload
+from .signing import Signer, signer_of
+
+__all__ = [
+    "Credentials",
+    "CredentialsExpired",
+    "Fetched",
+    "HeldCredentials",
+    "InvalidKey",
+    "KeyConflict",
+    "LinkExpired",
+    "LinkRefused",
+    "ObjectChanged",
+    "ObjectExists",
+    "ObjectInfo",
+    "ObjectNotFound",
+    "ObjectTooLarge",
+    "Objects",
+    "ObjectsError",
+    "ObjectsForbidden",
+    "ObjectsUnavailable",
+    "Part",
+    "Signed",
+    "Signer",
+    "UnknownObjects",
+    "Upload",
+    "UploadBusy",
+    "UploadIncomplete",
+    "UploadNotFound",
+    "objects_from_url",
+    "open_objects",
+    "signer_of",
+]

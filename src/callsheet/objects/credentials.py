@@ -1,0 +1,77 @@
+"""Credentials of a storage, and the holder through which they are replaced while uploads run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+log = logging.getLogger("callsheet.objects")
+RENEW_AT = 0.8  # of their life
+
+
+class Credentials(NamedTuple):
+    """Keys of an S3; with a session token they are temporary."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str = ""
+    expires_at_ms: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.access_key_id!r}, '***', expires_at_ms={self.expires_at_ms})"
+
+
+Refresh = Callable[[Credentials], Awaitable[Credentials]]
+
+
+class HeldCredentials:
+    """The credentials in use. `refresh` gets those that were refused and answers with new ones.
+
+    Of many who find them expired at once, one asks; the others wait for it. `on_any_refusal`: also ask when the
+    storage refuses for another reason than their age.
+    """
+
+    def __init__(
+        self, credentials: Credentials, refresh: Refresh | None = None, *, on_any_refusal: bool = False
+    ) -> None:
+        self._refresh = refresh
+        self._asking = asyncio.Lock()
+        self.on_any_refusal = on_any_refusal
+        self.replace(credentials)
+
+    def __repr__(self) -> str:
+        return f"HeldCredentials({self.current!r})"
+
+    def replace(self, credentials: Credentials) -> None:
+        """Use these from the next request on."""
+        self.current = credentials
+        self._taken_at_ms = _now_ms()
+
+    async def fresh(self) -> Credentials:
+        """The credentials to use now; asks for new ones when four fifths of their life are over."""
+        used = self.current
+        expires_at_ms = used.expires_at_ms
+        if self._refresh is None or expires_at_ms is None:
+            return used
+        if _now_ms() >= self._taken_at_ms + RENEW_AT * (expires_at_ms - self._taken_at_ms):
+            try:
+                await self.renew(used)
+            except Exception as error:
+                if _now_ms() >= expires_at_ms:
+                    raise
+                log.warning("new credentials could not be had yet: %s", type(error).__name__)
+        return self.current
+
+    async def renew(self, used: Credentials) -> bool:
+        """After `used` were refused: whether there are others now. Raises what `refresh` raises."""
+        async with self._asking:
+            if self.current is used and self._refresh is not None:
+                self.replace(await self._refresh(used))
+            return self.current is not used
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

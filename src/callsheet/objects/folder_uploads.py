@@ -1,0 +1,174 @@
+"""Multipart uploads into a folder: each part goes to its place in one file, which becomes the object.
+
+A part is noted when its bytes are safe on the disk. Writers of parts hold a shared lock, completion an exclusive one:
+nobody writes into the file once it is an object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .errors import ObjectTooLarge, UploadBusy, UploadNotFound
+from .face import Data
+from .keys import OWN
+from .own import checked_number, chosen_parts
+from .records import Part, Upload
+from .threads import in_thread, pieces
+from .tree import NEW, READ, Tree, known_errors, names_in
+
+UPLOADS = "uploads"
+_ID = re.compile(r"[0-9a-f]{32}").fullmatch
+WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class FolderUploads:
+    """The uploads below a root."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def begin(self, key: str, part_bytes: int, content_type: str) -> Upload:
+        """A new one."""
+        upload = Upload(key, secrets.token_hex(16), part_bytes, content_type)
+        with known_errors(f"begin an upload of {key}"), self._tree.folder(_names(upload), make=True) as folder:
+            _write_note(folder, "meta.json", upload._asdict())
+            os.close(os.open("data", NEW, 0o666, dir_fd=folder))
+        return upload
+
+    def find(self, key: str, upload_id: str) -> Upload:
+        """One that is open; raises UploadNotFound."""
+        with self._opened(Upload(key, upload_id, 0, "")) as folder:
+            found = Upload(**_read_note(folder, "meta.json"))
+        if found.key != key:
+            raise UploadNotFound(f"no upload of {key}, or not any more")
+        return found
+
+    async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
+        """Write one part; it counts when all of it is on the disk."""
+        doing = f"put part {checked_number(number)} of {upload.key}"
+        known = await in_thread(self.find, upload.key, upload.upload_id)
+        file = await in_thread(self._begin_part, known, number)
+        digest, done = hashlib.sha256(), 0
+        start = (number - 1) * known.part_bytes
+        try:
+            async for piece in pieces(data):
+                if done + len(piece) > known.part_bytes:
+                    raise ObjectTooLarge(f"{doing}: it has more than {known.part_bytes} bytes")
+                await in_thread(_write_at, file, piece, start + done)
+                digest.update(piece)
+                done += len(piece)
+            part = Part(number, digest.hexdigest(), done)
+            await in_thread(self._note_part, known, part, file)
+        finally:
+            os.close(file)
+        return part
+
+    def _begin_part(self, upload: Upload, number: int) -> int:
+        """The file, with a shared lock on it; an earlier part of this number does not count any more."""
+        with self._opened(upload) as folder:
+            file = os.open("data", WRITE, dir_fd=folder)
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                os.stat("data", dir_fd=folder)  # not completed in between
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(_part_name(number), dir_fd=folder)
+            except BlockingIOError:
+                os.close(file)
+                raise UploadBusy(f"the upload of {upload.key} is being completed") from None
+            except BaseException:
+                os.close(file)
+                raise
+        return file
+
+    def _note_part(self, upload: Upload, part: Part, file: int) -> None:
+        with self._opened(upload) as folder:
+            os.fdatasync(file)
+            _write_note(folder, _part_name(part.number), part._asdict())
+
+    def parts(self, upload: Upload) -> list[Part]:
+        """Those that are whole, in order."""
+        with self._opened(upload) as folder:
+            names = sorted(name for name in names_in(folder) if name.startswith("part-"))
+            return [Part(**_read_note(folder, name)) for name in names]
+
+    @contextlib.contextmanager
+    def whole(self, upload: Upload, asked: Sequence[Part] | None) -> Iterator[tuple[Upload, tuple[str, ...]]]:
+        """The upload as it was begun, and the folders of its file while nobody can write to that.
+
+        After the block the rest is removed.
+        """
+        known = self.find(upload.key, upload.upload_id)
+        with self._opened(upload) as folder:
+            file = os.open("data", WRITE, dir_fd=folder)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UploadBusy(f"a part of {upload.key} is still being written") from None
+            here = self.parts(upload)
+            chosen = chosen_parts(known, {part.number: part for part in here}, list(here if asked is None else asked))
+            with known_errors(f"complete {upload.key}"):
+                os.ftruncate(file, sum(part.size_bytes for part in chosen))
+                os.fsync(file)
+            yield known, tuple(_names(upload)[1:])
+        finally:
+            os.close(file)
+        self.drop(upload)
+
+    def drop(self, upload: Upload) -> None:
+        """Remove all of it."""
+        with contextlib.suppress(UploadNotFound), self._opened(upload) as folder:
+            for name in names_in(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+            with self._tree.folder(_names(upload)[:-1]) as above, contextlib.suppress(OSError):
+                os.rmdir(upload.upload_id, dir_fd=above)
+
+    @contextlib.contextmanager
+    def _opened(self, upload: Upload) -> Iterator[int]:
+        if not _ID(upload.upload_id):
+            raise UploadNotFound(f"no upload of {upload.key}, or not any more")
+        try:
+            with known_errors(f"upload {upload.key}", missing=True), self._tree.folder(_names(upload)) as folder:
+                yield folder
+        except (FileNotFoundError, NotADirectoryError):
+            raise UploadNotFound(f"no upload of {upload.key}, or not any more") from None
+
+
+def _names(upload: Upload) -> list[str]:
+    return [OWN, UPLOADS, upload.upload_id]
+
+
+def _part_name(number: int) -> str:
+    return f"part-{number:05}"
+
+
+def _write_at(file: int, piece: bytes, at: int) -> None:
+    rest = memoryview(piece)
+    with known_errors("write"):
+        while rest:
+            done = os.pwrite(file, rest, at)
+            rest, at = rest[done:], at + done
+
+
+def _write_note(folder: int, name: str, note: dict[str, Any]) -> None:
+    temporary = f"new-{secrets.token_hex(8)}"
+    with os.fdopen(os.open(temporary, NEW, 0o666, dir_fd=folder), "wb") as file:
+        file.write(json.dumps(note).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _read_note(folder: int, name: str) -> dict[str, Any]:
+    with os.fdopen(os.open(name, READ, dir_fd=folder), "rb") as file:
+        found: dict[str, Any] = json.loads(file.read(65_536))
+        return found

@@ -1,0 +1,170 @@
+"""Objects in this process's memory, for tests and trials: obstore's, with uploads beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, BinaryIO
+
+import obstore
+from obstore.store import MemoryStore
+
+from .errors import ObjectChanged, ObjectExists, ObjectNotFound, ObjectTooLarge, UploadNotFound
+from .face import Data
+from .keys import checked, checked_prefix, checked_type
+from .own import OwnObjects, checked_number, chosen_parts
+from .reader import object_reader
+from .records import ObjectInfo, Part, Upload
+from .s3_errors import of_driver
+from .signing import Signer
+from .threads import pieces
+
+PIECE_BYTES = 1024 * 1024
+
+
+class MemoryObjects(OwnObjects):
+    """Gone with the process."""
+
+    def __init__(self, signer: Signer | None = None) -> None:
+        self.place = "memory"
+        self.signer = signer
+        self._store = MemoryStore()
+        self._uploads: dict[str, tuple[Upload, dict[int, tuple[Part, bytes]]]] = {}
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    async def put(
+        self,
+        key: str,
+        data: Data,
+        *,
+        content_type: str | None = None,
+        only_if_absent: bool = False,
+        if_match: str | None = None,
+    ) -> ObjectInfo:
+        """Whole."""
+        kind = checked_type(content_type, checked(key))
+        whole = b"".join([piece async for piece in pieces(data)])
+        mode: Any = "create" if only_if_absent else {"e_tag": if_match} if if_match else "overwrite"
+        try:
+            await self._store.put_async(key, whole, attributes={"Content-Type": kind}, mode=mode)
+        except Exception as error:  # noqa: BLE001 - the driver's errors end here
+            known = of_driver(error, f"put {key}")
+            if isinstance(known, ObjectNotFound):
+                known = ObjectChanged(f"put {key}: it is not there any more")
+            raise known from None
+        return await self.head(key)
+
+    async def head(self, key: str) -> ObjectInfo:
+        """An object without its bytes."""
+        return _info(await self._get(key))
+
+    async def _get(self, key: str, **options: Any) -> Any:
+        try:
+            return await self._store.get_async(checked(key), **options)
+        except Exception as error:  # noqa: BLE001 - likewise
+            raise of_driver(error, f"get {key}") from None
+
+    async def stream(
+        self, key: str, *, start: int = 0, end: int | None = None, if_match: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """In pieces, as from elsewhere."""
+        found = await self._get(key, options={"if_match": if_match} if if_match else None)
+        whole = memoryview(await found.bytes_async())[start:end]
+        for at in range(0, len(whole), PIECE_BYTES):
+            yield bytes(whole[at : at + PIECE_BYTES])
+
+    async def list(self, prefix: str = "", *, after: str = "") -> AsyncGenerator[ObjectInfo, None]:
+        """In order."""
+        found = [meta for page in self._store.list(checked_prefix(prefix) or None) for meta in page]
+        for meta in sorted(found, key=lambda meta: meta["path"].encode()):
+            if meta["path"].encode() > after.encode():
+                yield _of(meta)
+
+    async def copy(self, source: str, target: str, *, only_if_absent: bool = False) -> ObjectInfo:
+        """With its content type."""
+        info = await self.head(source)
+        return await self.put(
+            target, await self.get(source), content_type=info.content_type, only_if_absent=only_if_absent
+        )
+
+    async def delete(self, *keys: str) -> None:
+        """Those that are there."""
+        await self._store.delete_async([checked(key) for key in keys])
+
+    def open_reader(self, key: str) -> BinaryIO:
+        """A file."""
+        try:
+            return object_reader(
+                obstore.open_reader(self._store, checked(key)), lambda error: of_driver(error, f"read {key}")
+            )
+        except Exception as error:  # noqa: BLE001 - likewise
+            raise of_driver(error, f"read {key}") from None
+
+    async def begin_multipart(self, key: str, *, part_bytes: int, content_type: str | None = None) -> Upload:
+        """Kept beside the objects."""
+        kind = checked_type(content_type, checked(key))
+        upload = Upload(key, secrets.token_hex(16), part_bytes, kind)
+        self._uploads[upload.upload_id] = upload, {}
+        return upload
+
+    async def find_upload(self, key: str, upload_id: str) -> Upload:
+        """As it was begun."""
+        found = self._uploads.get(upload_id)
+        if found is None or found[0].key != key:
+            raise UploadNotFound(f"no upload of {key}, or not any more")
+        return found[0]
+
+    async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
+        """Whole."""
+        parts = self._parts(upload)
+        whole, count = [], 0
+        async for piece in pieces(data):
+            whole.append(piece)
+            count += len(piece)
+            if count > upload.part_bytes:
+                raise ObjectTooLarge(f"part {number} of {upload.key} has more than {upload.part_bytes} bytes")
+        content = b"".join(whole)
+        part = Part(checked_number(number), hashlib.sha256(content).hexdigest(), count)
+        parts[number] = part, content
+        return part
+
+    async def list_parts(self, upload: Upload) -> Sequence[Part]:
+        """In order."""
+        return sorted(part for part, _ in self._parts(upload).values())
+
+    async def complete_multipart(
+        self, upload: Upload, parts: Sequence[Part] | None = None, *, only_if_absent: bool = False
+    ) -> ObjectInfo:
+        """Joined."""
+        here = self._parts(upload)
+        asked = list(await self.list_parts(upload) if parts is None else parts)
+        chosen = chosen_parts(upload, {number: part for number, (part, _) in here.items()}, asked)
+        if only_if_absent and await self.exists(upload.key):
+            raise ObjectExists(f"complete {upload.key}: it is there already")
+        whole = b"".join(here[part.number][1] for part in chosen)
+        kind = (await self.find_upload(upload.key, upload.upload_id)).content_type
+        info = await self.put(upload.key, whole, content_type=kind, only_if_absent=only_if_absent)
+        self._uploads.pop(upload.upload_id, None)
+        return info
+
+    async def abort_multipart(self, upload: Upload) -> None:
+        """Forgotten."""
+        self._uploads.pop(upload.upload_id, None)
+
+    def _parts(self, upload: Upload) -> dict[int, tuple[Part, bytes]]:
+        try:
+            return self._uploads[upload.upload_id][1]
+        except KeyError:
+            raise UploadNotFound(f"no upload of {upload.key}, or not any more") from None
+
+
+def _info(found: Any) -> ObjectInfo:
+    return _of(found.meta)._replace(content_type=str(found.attributes.get("Content-Type", "")))
+
+
+def _of(meta: Any) -> ObjectInfo:
+    modified_ms = round(meta["last_modified"].timestamp() * 1000)
+    return ObjectInfo(meta["path"], meta["size"], meta["e_tag"] or "", modified_ms)

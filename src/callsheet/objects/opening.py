@@ -1,0 +1,103 @@
+"""Objects by URL, with the variables that the contracts name for an S3."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from .credentials import Credentials, HeldCredentials
+from .errors import UnknownObjects
+from .face import Objects
+from .folder import FolderObjects
+from .keys import checked_prefix
+from .memory import MemoryObjects
+from .s3 import S3Objects
+from .s3_wire import Bucket
+from .signing import Signer, signer_of
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+
+ACCESS_KEY = ("S3_ACCESS_KEY_ID", "S3_ACCESS_KEY", "AWS_ACCESS_KEY_ID")
+SECRET_KEY = ("S3_SECRET_ACCESS_KEY", "S3_SECRET_KEY", "AWS_SECRET_ACCESS_KEY")
+TOKEN = ("S3_SESSION_TOKEN", "AWS_SESSION_TOKEN")
+ENDPOINT = ("S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+REGION = ("S3_REGION", "AWS_REGION", "AWS_DEFAULT_REGION")
+BUCKET = ("S3_BUCKET",)
+DEFAULT_REGION = "us-east-1"
+KNOWN = "file:///folder, s3://bucket/prefix or memory:"
+
+
+def objects_from_url(
+    url: str,
+    *,
+    credentials: Credentials | HeldCredentials | None = None,
+    signer: Signer | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Objects:
+    """The objects of a URL: `file:///folder`, `s3://bucket/prefix` or `memory:`. Nothing is opened yet.
+
+    An S3's settings come from S3_ENDPOINT, S3_BUCKET, S3_REGION, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY, else from
+    the AWS_ variables. Raises UnknownObjects.
+    """
+    parts = urlsplit(url)
+    if signer is not None and (public_url := parse_qs(parts.query).get("public_url")):
+        signer = signer.at(public_url[0])
+    match parts.scheme:
+        case "memory":
+            return MemoryObjects(signer)
+        case "file":
+            return FolderObjects(_folder(parts.netloc, unquote(parts.path)), signer)
+        case "s3":
+            bucket = _bucket(parts.netloc, unquote(parts.path), environ)
+            return S3Objects(bucket, _held(credentials, environ))
+    raise UnknownObjects(f"an objects URL is {KNOWN}")
+
+
+async def open_objects(url: str, store: Store, *, credentials: Credentials | HeldCredentials | None = None) -> Objects:
+    """The same, with the signing secret of a job store: its processes honour one another's signed URLs."""
+    return objects_from_url(url, credentials=credentials, signer=await signer_of(store))
+
+
+def _folder(host: str, path: str) -> Path:
+    if host not in ("", "localhost") or not path.strip("/"):
+        raise UnknownObjects("a folder of objects is named with three slashes, file:///folder, and is not the root")
+    return Path(path)
+
+
+def _bucket(name: str, path: str, environ: Mapping[str, str]) -> Bucket:
+    if "@" in name:
+        raise UnknownObjects("keys do not belong into a URL: set S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY")
+    chosen = name or _first(BUCKET, environ)
+    if not chosen:
+        raise UnknownObjects("which bucket? Write s3://bucket, or set S3_BUCKET")
+    endpoint = _first(ENDPOINT, environ)
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise UnknownObjects("S3_ENDPOINT begins with https://")
+    region = _first(REGION, environ) or DEFAULT_REGION
+    return Bucket(chosen, endpoint, region, checked_prefix(path.strip("/")))
+
+
+def _held(credentials: Credentials | HeldCredentials | None, environ: Mapping[str, str]) -> HeldCredentials:
+    if isinstance(credentials, HeldCredentials):
+        return credentials
+    if credentials is None:
+        # The three belong together: a secret of one family does not fit a key of another.
+        for family in ("S3_", "AWS_"):
+            key, secret, token = (
+                _first(tuple(name for name in names if name.startswith(family)), environ)
+                for names in (ACCESS_KEY, SECRET_KEY, TOKEN)
+            )
+            if key and secret:
+                credentials = Credentials(key, secret, token)
+                break
+        else:
+            raise UnknownObjects("an S3 needs S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY")
+    return HeldCredentials(credentials)
+
+
+def _first(names: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    return next((environ[name] for name in names if environ.get(name)), "")

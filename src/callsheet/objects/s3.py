@@ -1,0 +1,372 @@
+"""Objects in an S3, by obstore; multipart uploads and signed URLs by requests of our own (`s3_wire.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+
+import obstore
+from obstore.store import S3Store
+
+from .credentials import HeldCredentials
+from .errors import (
+    CredentialsExpired,
+    ObjectChanged,
+    ObjectExists,
+    ObjectNotFound,
+    ObjectsError,
+    ObjectsForbidden,
+    ObjectTooLarge,
+    UploadIncomplete,
+    UploadNotFound,
+)
+from .face import Data, Objects
+from .keys import checked, checked_prefix, checked_type
+from .reader import object_reader
+from .records import MOST_PARTS, ObjectInfo, Part, Signed, Upload
+from .s3_errors import is_range_beyond_the_end, of_driver
+from .s3_wire import Bucket, Call, Wire
+from .signing import disposition, expiry_ms
+from .sigv4 import quoted_path
+from .threads import pieces, regrouped
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
+
+T = TypeVar("T")
+MEBIBYTE = 1024 * 1024
+PART_BYTES = 8 * MEBIBYTE  # of a stream whose size is known
+BLIND_PART_BYTES = 16 * MEBIBYTE  # of one whose size is not: 10,000 of them are 156 GiB
+IN_FLIGHT = 4
+PIECE_BYTES = MEBIBYTE
+COPY_BYTES = 5 * 1024 * MEBIBYTE  # S3 copies no more in one request
+COPY_PART_BYTES = 1024 * MEBIBYTE
+ABORT_S = 10.0
+
+
+class S3Objects(Objects):
+    """Objects in one bucket, below its prefix."""
+
+    def __init__(self, bucket: Bucket, credentials: HeldCredentials) -> None:
+        self.place = f"s3://{bucket.name}/{bucket.prefix}" + (f" at {bucket.endpoint}" if bucket.endpoint else "")
+        self._bucket = bucket
+        self._credentials = credentials
+        self._wire = Wire(bucket, credentials)
+        self._store = S3Store(
+            bucket.name,
+            prefix=bucket.prefix or None,
+            endpoint=bucket.base,
+            region=bucket.region,
+            virtual_hosted_style_request=True,  # `base` has the bucket's name in it already
+            client_options={
+                "allow_http": bucket.base.startswith("http:"),
+                "connect_timeout": "10s",
+                "read_timeout": "60s",
+                "timeout": "7d",  # of a whole answer: its default of 30 s would cut large ones
+            },
+            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
+            credential_provider=self._for_obstore,
+        )
+
+    def _for_obstore(self) -> S3Credential:
+        """Asked for each request, since they never seem to last: a replacement counts from the next request on."""
+        held = self._credentials.current
+        return {
+            "access_key_id": held.access_key_id,
+            "secret_access_key": held.secret_access_key,
+            "token": held.session_token or None,
+            "expires_at": datetime.now(UTC),
+        }
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._wire.close()
+
+    async def put(
+        self,
+        key: str,
+        data: Data,
+        *,
+        content_type: str | None = None,
+        only_if_absent: bool = False,
+        if_match: str | None = None,
+    ) -> ObjectInfo:
+        """At once when it is small, else in parts of which four are on their way."""
+        kind = checked_type(content_type, checked(key))
+        size = len(data) if isinstance(data, bytes) else getattr(data, "size_bytes", None)
+        part_bytes = part_bytes_for(size)
+        parts = regrouped(pieces(data), part_bytes)
+        async with contextlib.aclosing(parts):
+            first = await anext(parts)
+            second = await anext(parts, None) if len(first) == part_bytes else None
+            if second is None:
+                return await self._put_small(key, first, kind, _mode(only_if_absent, if_match))
+            upload = await self.begin_multipart(key, part_bytes=part_bytes, content_type=kind)
+            try:
+                sent = await self._send(upload, _chained([first, second], parts))
+                return await self._complete(upload, sent, _conditions(only_if_absent, if_match))
+            except BaseException:
+                with contextlib.suppress(ObjectsError, TimeoutError):
+                    async with asyncio.timeout(ABORT_S):
+                        await self.abort_multipart(upload)
+                raise
+
+    async def _put_small(self, key: str, data: bytes, kind: str, mode: Any) -> ObjectInfo:
+        try:
+            await self._do(
+                lambda: self._store.put_async(
+                    key, data, attributes={"Content-Type": kind}, mode=mode, use_multipart=False
+                ),
+                f"put {key}",
+            )
+        except ObjectNotFound:  # a condition on one that is not there
+            raise ObjectChanged(f"put {key}: it is not there any more") from None
+        return await self.head(key)
+
+    async def _send(self, upload: Upload, parts: AsyncIterable[bytes]) -> list[Part]:
+        running: set[asyncio.Task[Part]] = set()
+        sent: list[Part] = []
+        number = 0
+        try:
+            async for piece in parts:
+                number += 1
+                if number > MOST_PARTS:
+                    raise ObjectTooLarge(f"put {upload.key}: more than {MOST_PARTS} parts of {upload.part_bytes} bytes")
+                running.add(asyncio.create_task(self.put_part(upload, number, piece)))
+                del piece
+                if len(running) == IN_FLIGHT:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    sent += [task.result() for task in done]
+            sent += await asyncio.gather(*running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return sorted(sent)
+
+    async def head(self, key: str) -> ObjectInfo:
+        """An object without its bytes."""
+        checked(key)
+        doing = f"head {key}"
+        try:
+            found = await self._do(lambda: self._store.get_async(key, options={"head": True}), doing)
+        except ObjectsForbidden as error:
+            if error.provider_code:
+                raise
+            # An answer to HEAD has no body and so no error code: a GET of a byte tells it, and new keys are asked for.
+            await self._do(lambda: self._store.get_range_async(key, start=0, end=1), doing)
+            found = await self._do(lambda: self._store.get_async(key, options={"head": True}), doing)
+        return _info(found.meta, str(found.attributes.get("Content-Type", "")))
+
+    async def stream(
+        self, key: str, *, start: int = 0, end: int | None = None, if_match: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of one request."""
+        checked(key)
+        if end is not None and end <= start:
+            return
+        doing = f"get {key}"
+        options: dict[str, Any] = {"if_match": if_match} if if_match else {}
+        if start or end is not None:
+            options["range"] = (start, end) if end is not None else {"offset": start}
+        try:
+            found = await self._do(lambda: self._store.get_async(key, options=cast("Any", options)), doing)
+        except _BeyondTheEnd:
+            return
+        try:
+            async for piece in found.stream(min_chunk_size=PIECE_BYTES):
+                yield bytes(piece)
+        except Exception as error:  # noqa: BLE001 - the driver's errors end here
+            raise of_driver(error, doing) from None
+
+    async def list(self, prefix: str = "", *, after: str = "") -> AsyncGenerator[ObjectInfo, None]:
+        """Page by page; after new credentials it goes on behind the last key."""
+        below = checked_prefix(prefix)
+        doing, renewed = f"list {below}", False
+        while True:
+            used = await self._credentials.fresh()
+            try:
+                async for page in self._store.list(below or None, offset=after or None, chunk_size=1000):
+                    for meta in page:
+                        after = meta["path"]
+                        yield _info(meta)
+            except Exception as error:  # noqa: BLE001 - likewise
+                known = of_driver(error, doing)
+                if renewed or not await self._may_renew(known, used):
+                    raise known from None
+                renewed = True
+            else:
+                return
+
+    async def copy(self, source: str, target: str, *, only_if_absent: bool = False) -> ObjectInfo:
+        """Within the storage: at once, or in parts when it is large or must not replace anything."""
+        info = await self.head(source)
+        kind = checked_type(info.content_type or None, checked(target))
+        if info.size_bytes and (only_if_absent or info.size_bytes > COPY_BYTES):
+            upload = await self.begin_multipart(target, part_bytes=COPY_PART_BYTES, content_type=kind)
+            try:
+                for number, start in enumerate(range(0, info.size_bytes, COPY_PART_BYTES), 1):
+                    await self._copy_part(upload, number, info, start)
+                return await self.complete_multipart(upload, only_if_absent=only_if_absent)
+            except BaseException:
+                await self.abort_multipart(upload)
+                raise
+        if only_if_absent:
+            return await self.put(target, b"", content_type=kind, only_if_absent=True)
+        await self._do(lambda: self._store.copy_async(source, target), f"copy {source} to {target}")
+        return await self.head(target)
+
+    async def _copy_part(self, upload: Upload, number: int, info: ObjectInfo, start: int) -> None:
+        last = min(start + COPY_PART_BYTES, info.size_bytes) - 1
+        headers = {
+            "x-amz-copy-source": f"/{self._bucket.name}/{quoted_path(self._bucket.whole(info.key))}",
+            "x-amz-copy-source-if-match": info.etag,
+            "x-amz-copy-source-range": f"bytes={start}-{last}",
+        }
+        await self._wire.ask(Call("PUT", upload.key, _part_query(upload, number), headers), f"copy {info.key}")
+
+    async def delete(self, *keys: str) -> None:
+        """By thousands in one request."""
+        for key in keys:
+            checked(key)
+        for start in range(0, len(keys), 1000):
+            some = list(keys[start : start + 1000])
+            with contextlib.suppress(ObjectNotFound):
+                await self._do(lambda some=some: self._store.delete_async(some), f"delete {some[0]}")  # type: ignore[misc]
+
+    def open_reader(self, key: str) -> BinaryIO:
+        """A file that asks for a mebibyte at a time."""
+        checked(key)
+        try:
+            return object_reader(obstore.open_reader(self._store, key), lambda error: of_driver(error, f"read {key}"))
+        except Exception as error:  # noqa: BLE001 - likewise
+            raise of_driver(error, f"read {key}") from None
+
+    async def sign_get(self, key: str, expires_s: int, *, download_name: str | None = None) -> Signed:
+        """A URL of the storage itself."""
+        named = {"response-content-disposition": disposition(download_name)} if download_name else {}
+        return await self._signed(Call("GET", checked(key), named), expires_s)
+
+    async def sign_put(
+        self, key: str, expires_s: int, *, content_type: str | None = None, size_bytes: int | None = None
+    ) -> Signed:
+        """A URL of the storage itself; type and size are headers that it covers."""
+        headers = {"content-type": checked_type(content_type, key)} if content_type else {}
+        if size_bytes is not None:
+            headers["content-length"] = str(size_bytes)
+        return await self._signed(Call("PUT", checked(key), {}, headers), expires_s)
+
+    async def begin_multipart(self, key: str, *, part_bytes: int, content_type: str | None = None) -> Upload:
+        """An upload of the storage."""
+        kind = checked_type(content_type, checked(key))
+        return Upload(key, await self._wire.begin(key, kind, f"begin an upload of {key}"), part_bytes, kind)
+
+    async def sign_part(self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None) -> Signed:
+        """Signed with the credentials that hold now."""
+        headers = {} if size_bytes is None else {"content-length": str(size_bytes)}
+        return await self._signed(Call("PUT", upload.key, _part_query(upload, number), headers), expires_s)
+
+    async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
+        """A part from memory: it is sent again by itself when that helps."""
+        content = data if isinstance(data, bytes) else b"".join([piece async for piece in data])
+        if len(content) > upload.part_bytes:
+            raise ObjectTooLarge(f"part {number} of {upload.key} has more than {upload.part_bytes} bytes")
+        call = Call("PUT", upload.key, _part_query(upload, number), {}, content)
+        answer = await self._wire.ask(call, f"put part {number} of {upload.key}")
+        return Part(number, answer.headers.get("etag", ""), len(content))
+
+    async def list_parts(self, upload: Upload) -> Sequence[Part]:
+        """As the storage has them."""
+        return await self._wire.parts(upload.key, upload.upload_id, f"list the parts of {upload.key}")
+
+    async def complete_multipart(
+        self, upload: Upload, parts: Sequence[Part] | None = None, *, only_if_absent: bool = False
+    ) -> ObjectInfo:
+        """In one step of the storage; on a condition where it must not replace anything."""
+        chosen = await self.list_parts(upload) if parts is None else parts
+        return await self._complete(upload, chosen, _conditions(only_if_absent, None))
+
+    async def _complete(self, upload: Upload, parts: Sequence[Part], conditions: dict[str, str]) -> ObjectInfo:
+        doing = f"complete {upload.key}"
+        if [part.number for part in parts] != list(range(1, len(parts) + 1)) or not parts:
+            raise UploadIncomplete(f"{doing}: parts are missing")
+        try:
+            await self._wire.complete(upload.key, upload.upload_id, parts, conditions, doing)
+        except ObjectChanged:
+            if "if-none-match" in conditions:
+                raise ObjectExists(f"{doing}: it is there already") from None
+            raise
+        return await self.head(upload.key)
+
+    async def abort_multipart(self, upload: Upload) -> None:
+        """Drop it."""
+        with contextlib.suppress(UploadNotFound, ObjectNotFound):
+            call = Call("DELETE", upload.key, {"uploadId": upload.upload_id})
+            await self._wire.ask(call, f"abort the upload of {upload.key}")
+
+    async def _signed(self, call: Call, expires_s: int) -> Signed:
+        url = await self._wire.signed_url(call, expires_s)
+        return Signed(call.method, url, dict(call.headers), expiry_ms(expires_s))
+
+    async def _do(self, work: Callable[[], Awaitable[T]], doing: str) -> T:
+        """One request of obstore's, once more when the credentials had expired and there are new ones."""
+        renewed = False
+        while True:
+            used = await self._credentials.fresh()
+            try:
+                return await work()
+            except Exception as error:  # noqa: BLE001 - all that a driver raises becomes one of ours
+                if is_range_beyond_the_end(error):
+                    raise _BeyondTheEnd(doing) from None
+                known = of_driver(error, doing)
+                if renewed or not await self._may_renew(known, used):
+                    raise known from None
+                renewed = True
+
+    async def _may_renew(self, error: ObjectsError, used: Any) -> bool:
+        worth = isinstance(error, CredentialsExpired) or (
+            self._credentials.on_any_refusal and isinstance(error, ObjectsForbidden)
+        )
+        return worth and await self._credentials.renew(used)
+
+
+class _BeyondTheEnd(ObjectsError):
+    """A range that begins after the last byte."""
+
+
+def part_bytes_for(size_bytes: int | None) -> int:
+    """So large parts that 10,000 of them suffice."""
+    if size_bytes is None:
+        return BLIND_PART_BYTES
+    least = -(-size_bytes // MOST_PARTS)
+    return max(PART_BYTES, -(-least // MEBIBYTE) * MEBIBYTE)
+
+
+def _mode(only_if_absent: bool, if_match: str | None) -> Any:  # noqa: FBT001 - as the face has them
+    return "create" if only_if_absent else {"e_tag": if_match} if if_match else "overwrite"
+
+
+def _conditions(only_if_absent: bool, if_match: str | None) -> dict[str, str]:  # noqa: FBT001 - likewise
+    return {"if-none-match": "*"} if only_if_absent else {"if-match": if_match} if if_match else {}
+
+
+def _part_query(upload: Upload, number: int) -> dict[str, str]:
+    if not 1 <= number <= MOST_PARTS:
+        raise UploadIncomplete(f"parts have the numbers 1 to {MOST_PARTS}")
+    return {"partNumber": str(number), "uploadId": upload.upload_id}
+
+
+def _info(meta: Any, content_type: str = "") -> ObjectInfo:
+    modified_ms = round(meta["last_modified"].timestamp() * 1000)
+    return ObjectInfo(meta["path"], meta["size"], meta["e_tag"] or "", modified_ms, content_type)
+
+
+async def _chained(first: Sequence[bytes], rest: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    held = list(first)
+    while held:
+        yield held.pop(0)
+    async for piece in rest:
+        yield piece

@@ -1,0 +1,89 @@
+"""What a storage and its driver say, as errors of ours: by error code, and without a word of their text."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import obstore.exceptions as theirs
+
+from .errors import (
+    CredentialsExpired,
+    ObjectChanged,
+    ObjectExists,
+    ObjectNotFound,
+    ObjectsError,
+    ObjectsForbidden,
+    ObjectsUnavailable,
+    ObjectTooLarge,
+    UploadIncomplete,
+    UploadNotFound,
+)
+
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"})
+SKEWED = "RequestTimeTooSkewed"
+MISSING_BUCKET = "NoSuchBucket"
+FORBIDDEN = frozenset({400, 401, 403})
+_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+_SAYS_EXPIRED = re.compile(r"<Message>[^<]{0,200}expired", re.IGNORECASE)
+_STATUS = re.compile(r"status code: (\d{3})")
+OF_CODE: dict[str, type[ObjectsError]] = {
+    "NoSuchKey": ObjectNotFound,
+    "NoSuchUpload": UploadNotFound,
+    "InvalidPart": UploadIncomplete,
+    "InvalidPartOrder": UploadIncomplete,
+    "EntityTooSmall": UploadIncomplete,
+    "EntityTooLarge": ObjectTooLarge,
+    "PreconditionFailed": ObjectChanged,
+    "ConditionalRequestConflict": ObjectChanged,
+}
+
+
+def of_answer(status: int, body: str, doing: str) -> ObjectsError:
+    """The error that an answer of the storage is. `doing` is the verb and the key."""
+    found = _CODE.search(body)
+    code = found[1] if found else ""
+    if code in OF_CODE:
+        return OF_CODE[code](f"{doing}: {_told(code, status)}", provider_code=code)
+    if code in EXPIRED or (code == "AccessDenied" and _SAYS_EXPIRED.search(body)):
+        return CredentialsExpired(f"{doing}: the credentials have expired ({code})", provider_code=code)
+    if code == MISSING_BUCKET:
+        return ObjectsError(f"{doing}: there is no such bucket; see the objects URL and S3_BUCKET", provider_code=code)
+    if code == SKEWED:
+        told = "the storage's clock is another; set this machine's"
+        return ObjectsForbidden(f"{doing}: {told}", provider_code=code)
+    if status == httpx.codes.NOT_FOUND:
+        return ObjectNotFound(f"{doing}: there is none", provider_code=code)
+    if status == httpx.codes.PRECONDITION_FAILED:
+        return ObjectChanged(f"{doing}: it is another version", provider_code=code)
+    if status in FORBIDDEN:
+        return ObjectsForbidden(f"{doing}: the storage refuses ({_told(code, status)})", provider_code=code)
+    return ObjectsUnavailable(f"{doing}: the storage cannot serve now ({_told(code, status)})", provider_code=code)
+
+
+def of_driver(error: Exception, doing: str) -> ObjectsError:
+    """The error that one of obstore's or httpx's is."""
+    if isinstance(error, ObjectsError):
+        return error
+    text = str(error)
+    if isinstance(error, theirs.AlreadyExistsError):
+        return ObjectExists(f"{doing}: it is there already")
+    if isinstance(error, theirs.PreconditionError | theirs.NotModifiedError):
+        return ObjectChanged(f"{doing}: it is another version")
+    status = _STATUS.search(text)
+    if status is not None:
+        return of_answer(int(status[1]), text, doing)
+    if isinstance(error, FileNotFoundError):
+        return ObjectNotFound(f"{doing}: there is none")
+    if isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError):
+        return ObjectsForbidden(f"{doing}: the storage refuses")
+    return ObjectsUnavailable(f"{doing}: the storage cannot be reached")
+
+
+def is_range_beyond_the_end(error: Exception) -> bool:
+    """Whether a range begins after the last byte."""
+    return "<Code>InvalidRange</Code>" in str(error) or "status code: 416" in str(error)
+
+
+def _told(code: str, status: int) -> str:
+    return code or f"status {status}"

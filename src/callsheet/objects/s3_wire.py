@@ -1,0 +1,171 @@
+"""Signed requests to an S3 for what obstore has no verb for: multipart uploads, their parts, presigned URLs."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import random
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import httpx
+
+from .credentials import HeldCredentials
+from .errors import CredentialsExpired, ObjectsError, ObjectsForbidden, ObjectsUnavailable
+from .records import Part
+from .s3_errors import of_answer
+from .sigv4 import Request, Scope, presign, quoted_path
+
+OWN_EXPIRY_S = 300
+TRIES = 4
+PATIENCE = httpx.Timeout(60.0, connect=10.0)
+_UPLOAD_ID = re.compile(r"<UploadId>([^<]+)</UploadId>")
+_PART = re.compile(r"<Part>(.*?)</Part>", re.DOTALL)
+_NEXT = re.compile(r"<IsTruncated>true</IsTruncated>")
+_MARKER = re.compile(r"<NextPartNumberMarker>(\d+)</NextPartNumberMarker>")
+_ETAG = re.compile(r"<ETag>([^<]+)</ETag>")
+
+
+class Bucket(NamedTuple):
+    """A bucket at an endpoint, and the folder in it that all keys are below."""
+
+    name: str
+    endpoint: str
+    region: str
+    prefix: str = ""
+
+    @property
+    def base(self) -> str:
+        """The URL before the keys: with an endpoint of its own by path, at Amazon by host."""
+        if self.endpoint:
+            return f"{self.endpoint.rstrip('/')}/{self.name}"
+        if "." in self.name:  # a certificate of *.s3… does not cover it
+            return f"https://s3.{self.region}.amazonaws.com/{self.name}"
+        return f"https://{self.name}.s3.{self.region}.amazonaws.com"
+
+    def whole(self, key: str) -> str:
+        """A key as the bucket knows it."""
+        return f"{self.prefix}/{key}" if self.prefix else key
+
+    def url(self, key: str) -> str:
+        """Where an object is."""
+        return f"{self.base}/{quoted_path(self.whole(key))}"
+
+
+class Call(NamedTuple):
+    """One request about a key."""
+
+    method: str
+    key: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str] = MappingProxyType({})
+    content: bytes = b""
+
+
+class Wire:
+    """Requests signed with the credentials that hold now; once more with new ones when these had expired."""
+
+    def __init__(self, bucket: Bucket, credentials: HeldCredentials) -> None:
+        self.bucket = bucket
+        self.scope = Scope(bucket.region)
+        self._credentials = credentials
+        self._client: httpx.AsyncClient | None = None
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def signed_url(self, call: Call, expires_s: int) -> str:
+        """The URL of a request for anybody."""
+        credentials = await self._credentials.fresh()
+        request = Request(call.method, self.bucket.url(call.key), expires_s, call.query, call.headers)
+        return presign(request, credentials, self.scope)
+
+    async def ask(self, call: Call, doing: str) -> httpx.Response:
+        """Make a request that may be repeated; raises ObjectsError."""
+        renewed = False
+        tries = 0
+        while True:
+            used = await self._credentials.fresh()
+            try:
+                return await self._once(call, doing)
+            except ObjectsForbidden as error:
+                worth = isinstance(error, CredentialsExpired) or self._credentials.on_any_refusal
+                if renewed or not worth or not await self._credentials.renew(used):
+                    raise
+                renewed = True
+            except ObjectsUnavailable:
+                tries += 1
+                if tries == TRIES:
+                    raise
+                await asyncio.sleep(random.uniform(0.05, 0.1) * 2**tries)  # noqa: S311 - not a secret
+
+    async def _once(self, call: Call, doing: str) -> httpx.Response:
+        url = await self.signed_url(call, OWN_EXPIRY_S)
+        if self._client is None:
+            encrypted = self.bucket.base.startswith("https:")  # reading all certificates takes 30 ms
+            self._client = httpx.AsyncClient(timeout=PATIENCE, verify=encrypted)
+        try:
+            answer = await self._client.request(call.method, url, headers=dict(call.headers), content=call.content)
+        except httpx.HTTPError as error:
+            # Its text and its request carry the signed URL.
+            raise ObjectsUnavailable(f"{doing}: the storage cannot be reached ({type(error).__name__})") from None
+        if not answer.is_success or "<Error>" in answer.text[:1000]:  # a completion may fail after its 200
+            status = answer.status_code if not answer.is_success else httpx.codes.INTERNAL_SERVER_ERROR
+            raise of_answer(status, answer.text, doing)
+        return answer
+
+    async def begin(self, key: str, content_type: str, doing: str) -> str:
+        """The id of a new multipart upload."""
+        answer = await self.ask(Call("POST", key, {"uploads": ""}, {"content-type": content_type}), doing)
+        found = _UPLOAD_ID.search(answer.text)
+        if found is None:
+            raise ObjectsError(f"{doing}: the storage gave no upload id")
+        return html.unescape(found[1])
+
+    async def parts(self, key: str, upload_id: str, doing: str) -> list[Part]:
+        """All parts that arrived."""
+        found: dict[int, tuple[str, Part]] = {}
+        marker = "0"
+        while True:
+            query = {"uploadId": upload_id, "part-number-marker": marker, "max-parts": "1000"}
+            text = (await self.ask(Call("GET", key, query), doing)).text
+            for at, part in map(_part, _PART.findall(text)):
+                # SeaweedFS also lists parts that were replaced, in no order: the newest counts, else the largest.
+                if part.number not in found or (at, part.size_bytes) >= _age(*found[part.number]):
+                    found[part.number] = at, part
+            following = _MARKER.search(text)
+            if not _NEXT.search(text) or following is None or following[1] == marker:
+                return sorted(part for _, part in found.values())
+            marker = following[1]
+
+    async def complete(
+        self, key: str, upload_id: str, parts: Sequence[Part], headers: Mapping[str, str], doing: str
+    ) -> str:
+        """Make the object; its etag."""
+        body = "".join(
+            f"<Part><PartNumber>{part.number}</PartNumber><ETag>{html.escape(part.etag)}</ETag></Part>"
+            for part in parts
+        )
+        content = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>".encode()
+        answer = await self.ask(Call("POST", key, {"uploadId": upload_id}, headers, content), doing)
+        found = _ETAG.search(answer.text)
+        return html.unescape(found[1]) if found else ""
+
+
+def _age(at: str, part: Part) -> tuple[str, int]:
+    return at, part.size_bytes
+
+
+def _part(text: str) -> tuple[str, Part]:
+    at = re.search(r"<LastModified>([^<]+)</LastModified>", text)
+    number = re.search(r"<PartNumber>(\d+)</PartNumber>", text)
+    size = re.search(r"<Size>(\d+)</Size>", text)
+    etag = _ETAG.search(text)
+    if number is None or size is None or etag is None:
+        raise ObjectsError("the storage's list of parts cannot be read")
+    return at[1] if at else "", Part(int(number[1]), html.unescape(etag[1]), int(size[1]))

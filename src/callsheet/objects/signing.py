@@ -1,0 +1,129 @@
+"""Signed URLs of our own server, for storages that have none: an HMAC over the method, the key and all of the query."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, urlencode
+
+from callsheet.kernel.errors import DocumentConflict
+from callsheet.store.protocol import Document
+
+from .errors import LinkExpired, LinkRefused, UnknownObjects
+from .records import Signed
+from .sigv4 import quoted_path
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+
+KIND, NAME = "objects", "signing-secret"
+ROUTE = "/objects/"
+SECRET_BYTES = 32
+LONGEST_S = 7 * 24 * 3600  # as at S3
+MOST_NAME = 150
+NAMES = frozenset({"expires", "size", "type", "upload", "part", "name"})
+
+
+class Claims(NamedTuple):
+    """What a signed URL allows, beside its method and key."""
+
+    expires: int
+    size: int | None = None
+    type: str = ""
+    upload: str = ""
+    part: int = 0
+    name: str = ""
+
+    def as_query(self) -> dict[str, str]:
+        """Only what is said."""
+        said = {name: value for name, value in self._asdict().items() if value or (name == "size" and value == 0)}
+        return {name: str(value) for name, value in said.items()}
+
+
+class Signer:
+    """Makes and checks signed URLs. `public_url` stands before their paths; without it they are paths alone."""
+
+    def __init__(self, secret: bytes, public_url: str = "") -> None:
+        if len(secret) < SECRET_BYTES:
+            raise UnknownObjects(f"a signing secret has at least {SECRET_BYTES} bytes")
+        self._secret = secret
+        self._public_url = public_url.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"Signer(public_url={self._public_url!r})"
+
+    def at(self, public_url: str) -> Signer:
+        """The same secret for another address."""
+        return Signer(self._secret, public_url)
+
+    def sign(self, method: str, key: str, claims: Claims) -> Signed:
+        """The request that is allowed."""
+        query = claims.as_query()
+        query["signature"] = self._mac(method, key, query)
+        headers = {"content-type": claims.type} if claims.type else {}
+        url = f"{self._public_url}{ROUTE}{quoted_path(key)}?{urlencode(query, quote_via=quote)}"
+        return Signed(method, url, headers, claims.expires * 1000)
+
+    def check(self, method: str, key: str, query: Sequence[tuple[str, str]], *, now: float | None = None) -> Claims:
+        """What a request may do; raises LinkRefused, LinkExpired."""
+        given = dict(query)
+        signature = given.pop("signature", "")
+        same = hmac.compare_digest(signature.encode(), self._mac(method, key, given).encode())
+        if not same or len(given) + 1 != len(query) or not given.keys() <= NAMES:
+            raise LinkRefused("this URL was not signed here, or was changed")
+        claims = _read(given)
+        if claims.expires < (time.time() if now is None else now):
+            raise LinkExpired("this URL has expired; ask for a new one")
+        return claims
+
+    def _mac(self, method: str, key: str, query: Mapping[str, str]) -> str:
+        text = "\n".join(("callsheet-objects-1", method, quoted_path(key), urlencode(sorted(query.items()))))
+        return hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def _read(given: Mapping[str, str]) -> Claims:
+    size = given.get("size")
+    return Claims(
+        int(given["expires"]),
+        None if size is None else int(size),
+        given.get("type", ""),
+        given.get("upload", ""),
+        int(given.get("part", "0")),
+        given.get("name", ""),
+    )
+
+
+def expires_in(expires_s: int) -> int:
+    """The second at which something ends that is good for so long."""
+    return int(time.time()) + max(1, min(LONGEST_S, expires_s))
+
+
+def expiry_ms(expires_s: int) -> int:
+    """The same in milliseconds."""
+    return expires_in(expires_s) * 1000
+
+
+def disposition(name: str, *, inline: bool = False) -> str:
+    """A Content-Disposition that no name can break out of."""
+    short = name[-MOST_NAME:].encode("utf-8", "replace").decode()
+    plain = re.sub(r"[^A-Za-z0-9 ._-]", "_", short)
+    word = "inline" if inline else "attachment"
+    return f"{word}; filename=\"{plain}\"; filename*=UTF-8''{quote(short, safe='')}"
+
+
+async def signer_of(store: Store, public_url: str = "") -> Signer:
+    """The signer of all processes on a store: its secret is made by the first that asks."""
+    while True:
+        for document in await store.documents(KIND, NAME):
+            return Signer(bytes.fromhex(json.loads(document.body)["secret"]), public_url)
+        body = json.dumps({"secret": secrets.token_hex(SECRET_BYTES)})
+        try:
+            await store.put_document(Document(KIND, NAME, body, 0))
+        except DocumentConflict:
+            continue  # another process was faster: its secret is there now

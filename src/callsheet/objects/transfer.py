@@ -1,0 +1,214 @@
+"""Files to and from objects: streamed, hashed on the way, and after a cut taken up where they broke off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from .errors import ObjectChanged, ObjectsUnavailable, ObjectTooLarge
+from .records import Fetched, ObjectInfo
+from .threads import in_thread
+
+if TYPE_CHECKING:
+    from .face import Objects
+
+PIECE_BYTES = 2 * 1024 * 1024
+TRIES = 6  # in a row without a single byte
+CHANGES = 3
+LONGEST_PAUSE_S = 5.0
+
+
+class Sending(NamedTuple):
+    """How a file is sent."""
+
+    content_type: str | None
+    only_if_absent: bool
+    progress: Callable[[int, int], None] | None
+
+
+class Taking(NamedTuple):
+    """How an object is taken."""
+
+    max_bytes: int | None
+    progress: Callable[[int, int], None] | None
+
+
+class FilePieces:
+    """A file as an iterable of bytes that knows its size; raises ObjectChanged when it is not what it was."""
+
+    def __init__(self, file: BinaryIO, size_bytes: int, progress: Callable[[int, int], None] | None) -> None:
+        self.size_bytes = size_bytes
+        self.sha256 = hashlib.sha256()
+        self._file = file
+        self._progress = progress
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        done = 0
+        while piece := await in_thread(self._next):
+            done += len(piece)
+            if done > self.size_bytes:
+                break
+            yield piece
+            if self._progress is not None:
+                self._progress(done, self.size_bytes)
+        if done != self.size_bytes:
+            raise ObjectChanged("the file changed its size while it was sent")
+
+    def _next(self) -> bytes:
+        piece = self._file.read(PIECE_BYTES)
+        self.sha256.update(piece)
+        return piece
+
+
+async def put_file(objects: Objects, key: str, path: Path, how: Sending) -> Fetched:
+    """A file as an object."""
+    with path.open("rb", buffering=0) as file:
+        pieces = FilePieces(file, os.fstat(file.fileno()).st_size, how.progress)
+        info = await objects.put(key, pieces, content_type=how.content_type, only_if_absent=how.only_if_absent)
+    return Fetched(info, pieces.sha256.hexdigest(), pieces.size_bytes)
+
+
+async def collected(stream: AsyncIterator[bytes], key: str, max_bytes: int | None) -> bytes:
+    """All of a stream, if it is not more than that."""
+    found: list[bytes] = []
+    count = 0
+    async for piece in stream:
+        found.append(piece)
+        count += len(piece)
+        if max_bytes is not None and count > max_bytes:
+            raise ObjectTooLarge(f"{key} has more than {max_bytes} bytes")
+    return b"".join(found)
+
+
+async def get_file(objects: Objects, key: str, path: Path, how: Taking) -> Fetched:
+    """An object as a file. A part file is kept when the storage fails or the caller is cancelled."""
+    moved, changes = 0, 0
+    while True:
+        info = await objects.head(key)
+        _check(info, how.max_bytes)
+        partial = await in_thread(Partial.open, path, info)
+        try:
+            moved += await _follow(objects, info, partial, how)
+        except ObjectChanged:
+            changes += 1
+            if changes == CHANGES:
+                raise
+        except ObjectTooLarge:
+            await in_thread(partial.drop)
+            raise
+        else:
+            return Fetched(info, await in_thread(partial.finish), moved)
+        finally:
+            partial.close()
+
+
+async def _follow(objects: Objects, info: ObjectInfo, partial: Partial, how: Taking) -> int:
+    """Take all that is missing; the bytes that came."""
+    tries, begun = 0, partial.done
+    while True:
+        before = partial.done
+        try:
+            async with contextlib.aclosing(_rest(objects, info, partial)) as rest:
+                async for piece in rest:
+                    await in_thread(partial.add, piece)
+                    _check(info._replace(size_bytes=partial.done), how.max_bytes)
+                    if how.progress is not None:
+                        how.progress(partial.done, info.size_bytes)
+        except ObjectsUnavailable as error:
+            cut = error
+        else:
+            cut = ObjectsUnavailable(f"get {info.key}: it broke off")
+        if partial.done == info.size_bytes:
+            return partial.done - begun
+        tries = 1 if partial.done > before else tries + 1
+        if tries == TRIES:
+            raise cut
+        pause_s = min(LONGEST_PAUSE_S, 0.1 * 2**tries)
+        await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - not a secret
+
+
+async def _rest(objects: Objects, info: ObjectInfo, partial: Partial) -> AsyncGenerator[bytes, None]:
+    if partial.done < info.size_bytes:
+        async for piece in objects.stream(info.key, start=partial.done, if_match=info.etag):
+            yield piece
+
+
+def _check(info: ObjectInfo, max_bytes: int | None) -> None:
+    if max_bytes is not None and info.size_bytes > max_bytes:
+        raise ObjectTooLarge(f"{info.key} has {info.size_bytes} bytes or more, and {max_bytes} are allowed")
+
+
+class Partial:
+    """What has come of an object so far: `path.part`, and beside it the version that it belongs to."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path = path
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self.done = 0
+
+    @classmethod
+    def open(cls, path: Path, info: ObjectInfo) -> Partial:
+        """The file to go on with: what is there of the same version stays."""
+        note = {"key": info.key, "etag": info.etag, "size_bytes": info.size_bytes}
+        same = _read_note(_beside(path)) == note
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if same else os.O_TRUNC)
+        partial = cls(path, os.fdopen(os.open(_part(path), flags, 0o600), "r+b", buffering=0))
+        try:
+            _beside(path).write_text(json.dumps(note), "utf-8")
+            while piece := partial._file.read(PIECE_BYTES):
+                partial._count(piece)
+        except BaseException:
+            partial.close()
+            raise
+        return partial
+
+    def add(self, piece: bytes) -> None:
+        """Append."""
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._count(piece)
+
+    def _count(self, piece: bytes) -> None:
+        self._sha256.update(piece)
+        self.done += len(piece)
+
+    def finish(self) -> str:
+        """Make it the file; its SHA-256."""
+        self.close()
+        _part(self._path).replace(self._path)
+        _beside(self._path).unlink(missing_ok=True)
+        return self._sha256.hexdigest()
+
+    def drop(self) -> None:
+        """Keep nothing."""
+        self.close()
+        _part(self._path).unlink(missing_ok=True)
+        _beside(self._path).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part.json")
+
+
+def _read_note(path: Path) -> object:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None

@@ -1,0 +1,228 @@
+"""A folder that nobody is led out of: every name is opened from the folder above it, and no link is followed.
+
+A path that was looked at can be swapped for a link before it is used; a folder that is held open cannot. Links, pipes
+and devices are not objects: they are not read, not listed, and replaced when something is written in their place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import InvalidKey, KeyConflict, ObjectNotFound, ObjectsError, ObjectsForbidden, ObjectsUnavailable
+from .keys import OWN, checked
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait for its other end
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+LOCKS = 64
+TRIES = 50
+IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP)
+TEMPORARY = "tmp"
+STALE_S = 24 * 3600.0
+
+
+class Entry(NamedTuple):
+    """A file in the tree."""
+
+    key: str
+    stat: os.stat_result
+
+
+class Tree:
+    """A root that is held open, and the files below it, by key."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root
+        self._root: int | None = None
+
+    def root(self) -> int:
+        """The root, made and opened when it is first used."""
+        if self._root is None:
+            with known_errors("open the folder of the objects"):
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._root = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._sweep()
+        return self._root
+
+    def _sweep(self) -> None:
+        """Remove what processes that died were writing a day ago."""
+        with contextlib.suppress(OSError), self.folder([OWN, TEMPORARY]) as folder:
+            for name in names_in(folder):
+                if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < time.time() - STALE_S:
+                    os.unlink(name, dir_fd=folder)
+
+    def close(self) -> None:
+        """Let go of the root."""
+        root, self._root = self._root, None
+        if root is not None:
+            os.close(root)
+
+    @contextlib.contextmanager
+    def folder(self, names: list[str], *, make: bool = False) -> Iterator[int]:
+        """A folder below the root, held open. Raises FileNotFoundError, or OSError where something is in the way."""
+        held = os.dup(self.root())
+        try:
+            for name in names:
+                below = _enter(held, name, make=make)
+                os.close(held)
+                held = below
+            yield held
+        finally:
+            os.close(held)
+
+    @contextlib.contextmanager
+    def above(self, key: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder that a key's file is in, and the file's name."""
+        *folders, name = key.split("/")
+        with self.folder(folders, make=make) as held:
+            yield held, name
+
+    def open(self, key: str) -> int:
+        """A file to read; raises ObjectNotFound for all that is no plain file."""
+        try:
+            with self.above(key) as (folder, name):
+                file = os.open(name, READ, dir_fd=folder)
+        except OSError as error:
+            raise _unreadable(error, key) from None
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise ObjectNotFound(f"get {key}: there is none")
+        return file
+
+    def stat(self, key: str) -> os.stat_result:
+        """A file as it is; raises ObjectNotFound."""
+        try:
+            with self.above(key) as (folder, name):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            raise _unreadable(error, key) from None
+        if not stat.S_ISREG(found.st_mode):
+            raise ObjectNotFound(f"head {key}: there is none")
+        return found
+
+    def create(self, *folders: str) -> tuple[int, str]:
+        """A new file of our own, open for writing, and its name in that folder."""
+        name = secrets.token_hex(16)
+        with known_errors("write"), self.folder([OWN, *folders], make=True) as folder:
+            return os.open(name, NEW, 0o666, dir_fd=folder), name
+
+    def move(self, folders: tuple[str, ...], name: str, key: str) -> None:
+        """Put a file of our own in a key's place, at once; what was there is replaced."""
+        for _ in range(TRIES):
+            with known_errors(f"put {key}"), self.folder([OWN, *folders]) as source:
+                try:
+                    with self.above(key, make=True) as (folder, last):
+                        os.rename(name, last, src_dir_fd=source, dst_dir_fd=folder)
+                        os.fsync(folder)
+                        return
+                except FileNotFoundError:
+                    continue  # its folder was empty, and was removed with a neighbour
+        raise ObjectsUnavailable(f"put {key}: its folder vanishes again and again")
+
+    def remove(self, key: str) -> None:
+        """Remove a file and the folders that it leaves empty. What is not there, or no file, stays as it is."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), known_errors(f"delete {key}", missing=True):
+            with self.above(key) as (folder, name):
+                if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    return
+                os.unlink(name, dir_fd=folder)
+            self._prune(key.split("/")[:-1])
+
+    def _prune(self, names: list[str]) -> None:
+        with contextlib.suppress(OSError):
+            while names:
+                with self.folder(names[:-1]) as folder:
+                    os.rmdir(names.pop(), dir_fd=folder)  # fails where something is left
+
+    def walk(self, names: list[str], after: str = "") -> Iterator[Entry]:
+        """All files below a folder in the order of their keys' bytes."""
+        try:
+            with self.folder(names) as folder:
+                found = sorted(_children(folder, names))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, *IN_THE_WAY):
+                return
+            raise
+        for name, status in found:
+            key = "/".join([*names, name.removesuffix("/")])
+            if name.endswith("/"):
+                if f"{key}/\U0010ffff" > after:  # something below may come after it
+                    yield from self.walk([*names, name[:-1]], after)
+            elif status is not None and key > after:
+                yield Entry(key, status)
+
+    @contextlib.contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """One writer of a key at a time, in all processes: for the moment of a rename, not for the writing before."""
+        number = sum(key.encode()) % LOCKS
+        with known_errors(f"lock {key}"), self.folder([OWN, "locks"], make=True) as folder:
+            file = os.open(f"{number:02}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+            try:
+                pass
+                yield
+            finally:
+                os.close(file)
+
+
+def names_in(folder: int) -> list[str]:
+    """The names in a folder that is held open."""
+    return os.listdir(folder)  # a path could lead elsewhere by now
+
+
+def _enter(folder: int, name: str, *, make: bool) -> int:
+    for _ in range(TRIES):
+        try:
+            return os.open(name, FOLDER, dir_fd=folder)
+        except FileNotFoundError:
+            if not make:
+                raise
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+    raise FileNotFoundError(errno.ENOENT, "a folder vanishes again and again")
+
+
+def _children(folder: int, names: list[str]) -> Iterator[tuple[str, os.stat_result | None]]:
+    """Files with their status, folders with a slash, so that they sort as their keys do; names that are no keys not."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError, InvalidKey):
+                checked("/".join([*names, entry.name]))
+                if entry.is_dir(follow_symlinks=False):
+                    yield f"{entry.name}/", None
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.name, entry.stat(follow_symlinks=False)
+
+
+def _unreadable(error: OSError, key: str) -> ObjectsError:
+    if error.errno in (errno.ENOENT, *IN_THE_WAY, errno.ENXIO):
+        return ObjectNotFound(f"get {key}: there is none")
+    return _known(error, f"get {key}")
+
+
+def _known(error: OSError, doing: str) -> ObjectsError:
+    if error.errno in (*IN_THE_WAY, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
+        return KeyConflict(f"{doing}: a folder or a file of that name is in the way")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ObjectsForbidden(f"{doing}: this account may not", provider_code=errno.errorcode[error.errno])
+    word = errno.errorcode.get(error.errno or 0, "?")
+    return ObjectsUnavailable(f"{doing}: {os.strerror(error.errno or 0)}", provider_code=word)
+
+
+@contextlib.contextmanager
+def known_errors(doing: str, *, missing: bool = False) -> Iterator[None]:
+    """The system's errors as ours; with `missing`, that something is not there stays as it is."""
+    try:
+        yield
+    except OSError as error:
+        if missing and isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise
+        raise _known(error, doing) from None

@@ -1,0 +1,22 @@
+"""Callbacks: signed, guarded, retried deliveries of the events that settlements leave in the outbox."""
+
+from __future__ import annotations
+
+from .deliver import Deliveries
+from .endpoints import Endpoint, Endpoints, Sealer
+from .guard import Rules
+from .options import DeliveryOptions
+from .post import Answer, Limits, Outlet, guarded_post
+
+__all__ = [
+    "Answer",
+    "Deliveries",
+    "DeliveryOptions",
+    "Endpoint",
+    "Endpoints",
+    "Limits",
+    "Outlet",
+    "Rules",
+    "Sealer",
+    "guarded_post",
+]

@@ -1,0 +1,262 @@
+"""The deliverer: takes due events from the store, makes their attempts, and writes what came of them.
+
+Any number of processes may run one. An event is owned by its lease, as a job is; what is written names the claim. An
+attempt whose end was not written is made again, with the same id and the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+from collections import Counter, OrderedDict, deque
+from typing import TYPE_CHECKING, Self
+
+from callsheet.engine.ids import new_id
+from callsheet.kernel.errors import StoreError
+from callsheet.kernel.identity import worker_identity
+from callsheet.kernel.job import Claim, Delivery
+from callsheet.kernel.settlement import OutboxSettlement
+from callsheet.store.protocol import Settled, Sharing
+from callsheet.store.tasks import end, wait
+
+from .attempt import Attempted, Attempts
+from .health import Destination, Health
+from .options import DeliveryOptions
+from .post import Outlet
+from .shares import Shares
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from callsheet.engine import Engine
+    from callsheet.kernel.job import OutboxEvent
+
+    from .endpoints import Endpoints
+
+log = logging.getLogger("callsheet.outbox")
+CALM_S = 0.02  # hints come in crowds: so long after one claim the next may come
+TROUBLE_S = 1.0
+
+
+class Deliveries:
+    """`async with Deliveries(engine, endpoints)` delivers until its end; or `run()`, and `stop()` from elsewhere."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        endpoints: Endpoints,
+        options: DeliveryOptions | None = None,
+        *,
+        outlet: Outlet | None = None,
+    ) -> None:
+        self.options = options or DeliveryOptions()
+        self._store = engine.store
+        self._endpoints = endpoints
+        self._own_outlet = Outlet(endpoints.rules, self.options.limits) if outlet is None else None
+        self._attempts = Attempts(endpoints, outlet or self._own_outlet)  # type: ignore[arg-type] # one of both is there
+        self._health = Health(engine.store, patience_ms=self.options.lease_ms)
+        self._shares = Shares(self.options.concurrency, self.options.per_endpoint, self.options.per_requester)
+        self._name = worker_identity(os.environ, new_id())
+        self._waiting: OrderedDict[Destination, deque[OutboxEvent]] = OrderedDict()
+        self._held: dict[str, Claim] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._settling: list[OutboxSettlement] = []
+        self._wake, self._written, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._more: set[Destination] = set()  # whose last share was taken whole: there may be more
+        self._full = False
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        self.delivered = 0
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._task is not None:
+            await self._task
+
+    def stop(self) -> None:
+        """Take nothing more; what is under way ends within its deadline. May be called twice."""
+        self._stopping.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Deliver until stopped."""
+        chores = [asyncio.create_task(chore()) for chore in (self._listen, self._beat)]
+        writer = asyncio.create_task(self._write())
+        try:
+            while not self._stopping.is_set():
+                await self._turn()
+            await self._drain()
+        finally:
+            await end(*chores, *self._running)
+            self._closed = True
+            self._written.set()
+            await writer
+            if self._own_outlet is not None:
+                self._own_outlet.close()
+
+    async def _turn(self) -> None:
+        """Claim what there is room for, start what may start, and sleep until something changes."""
+        self._wake.clear()
+        pause_s = random.uniform(*self.options.poll_ms) / 1000  # noqa: S311 - not for secrets
+        try:
+            if self._has_room:
+                await self._claim()
+        except StoreError as error:
+            log.warning("deliveries wait for the store: %s", error)
+            pause_s = TROUBLE_S
+        except Exception:
+            log.exception("a claim of events failed; the next one tries again")
+            pause_s = TROUBLE_S
+        self._start()
+        await wait(self._wake, pause_s)
+
+    @property
+    def _has_room(self) -> bool:
+        return self.options.held - self._shares.held >= max(1, self.options.held // 3)
+
+    async def _claim(self) -> None:
+        now = await self._store.now()
+        await self._health.refresh(now)
+        probes = self._health.due(now)
+        room = self._shares.claim_limit(self.options.held)
+        sharing = self._shares.sharing(self._health.shut(), probes, self.options.held)
+        events = await self._store.outbox_claim(self._name, limit=room, lease_ms=self.options.lease_ms, sharing=sharing)
+        for event in events:
+            where = Destination(event.requester_id, event.destination)
+            self._held[event.event_id] = Claim(event.event_id, event.claim_version)
+            if where in probes and not await self._health.begin_probe(where, now):
+                self._hand_back(event)
+                continue
+            self._waiting.setdefault(where, deque()).append(event)
+            self._shares.wait(where)
+        self._note_more(events, sharing, full=len(events) >= room)
+
+    def _note_more(self, events: list[OutboxEvent], sharing: Sharing, *, full: bool) -> None:
+        """Remember of whom there may be more, so that the next free slot asks at once and not at the next poll."""
+        taken = Counter(Destination(event.requester_id, event.destination) for event in events)
+        rooms = {Destination(room.requester_id, room.destination): room.room for room in sharing.rooms}
+        self._more |= {where for where, count in taken.items() if count >= rooms.get(where, sharing.each)}
+        if not full:
+            self._more -= {where for where in self._more if taken[where] < rooms.get(where, sharing.each)}
+        self._full = full
+
+    def _start(self) -> None:
+        """Give the free slots to those that wait, one to each destination in turn."""
+        for _ in range(len(self._waiting)):
+            where, line = next(iter(self._waiting.items()))
+            self._waiting.move_to_end(where)
+            if self._shares.may_start(where):
+                event = line.popleft()
+                self._shares.start(where)
+                task = asyncio.create_task(self._deliver(where, event))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+            if not line:
+                del self._waiting[where]
+
+    async def _deliver(self, where: Destination, event: OutboxEvent) -> None:
+        attempted: Attempted | None = None
+        try:
+            attempted = await self._attempts.make(event)
+            self._settle(attempted.settlement)
+        finally:
+            outcome = attempted.outcome if attempted is not None else None
+            self._shares.end(where, ok=outcome is None or outcome.ok, took_ms=outcome.took_ms if outcome else 0)
+            self._start()
+            if (self._full or self._more) and self._has_room:
+                self._wake.set()
+        if attempted.outcome is not None:
+            await self._judge(where, attempted)
+
+    async def _judge(self, where: Destination, attempted: Attempted) -> None:
+        """What an attempt says of its destination; trouble with the store leaves that for the next one."""
+        outcome, endpoint = attempted.outcome, attempted.endpoint
+        assert outcome is not None  # noqa: S101 - asked by the caller
+        try:
+            now = await self._store.now() if not outcome.ok or self._health.breaker(where).failures else 0
+            breaker = await self._health.record(where, ok=outcome.ok, now=now)
+            hopeless = breaker.is_hopeless(now)
+            if endpoint is not None and (attempted.gone or hopeless):
+                reason = "gone" if attempted.gone else "failing"
+                await self._endpoints.disable(endpoint.endpoint_id, endpoint.requester_id, reason)
+                self._attempts.forget()
+                log.warning("endpoint %s of %r is disabled: %s", endpoint.endpoint_id, endpoint.requester_id, reason)
+        except StoreError as error:
+            log.warning("the health of a destination was not noted: %s", error)
+
+    def _hand_back(self, event: OutboxEvent) -> None:
+        """Another process has the probe; this event waits for what it finds."""
+        self._settle(OutboxSettlement(event.event_id, event.claim_version, Delivery.PENDING, 1_000, counts=False))
+
+    def _settle(self, settlement: OutboxSettlement) -> None:
+        self._settling.append(settlement)
+        self._written.set()
+
+    async def _write(self) -> None:
+        """Write settlements, all that came together in one go; those of a store that is away wait, until the stop."""
+        while not self._closed or self._settling:
+            await self._written.wait()
+            self._written.clear()
+            batch, self._settling = self._settling, []
+            if not batch:
+                continue
+            try:
+                answers = await self._store.outbox_settle(batch)
+            except StoreError as error:
+                log.warning("%d ends of deliveries are not written yet: %s", len(batch), error)
+                if self._stopping.is_set():
+                    return  # their leases will run out, and they go out again
+                self._settling = batch + self._settling
+                await wait(self._stopping, TROUBLE_S)
+                self._written.set()
+                continue
+            for settlement, answer in zip(batch, answers, strict=True):
+                self._held.pop(settlement.event_id, None)
+                self.delivered += answer is Settled.APPLIED and settlement.status is Delivery.DELIVERED
+
+    async def _listen(self) -> None:
+        """Wake up when something has moved; a hint may be lost, so the poll goes on beside it."""
+        async for _ in self._store.hints():
+            self._wake.set()
+            await asyncio.sleep(CALM_S)
+
+    async def _beat(self) -> None:
+        """Keep the leases of what is held; what was lost is not started any more."""
+        while True:
+            await asyncio.sleep(self.options.lease_ms / 3000)
+            claims = list(self._held.values())
+            if not claims:
+                continue
+            with contextlib.suppress(StoreError):
+                beats = await self._store.outbox_heartbeat(claims, lease_ms=self.options.lease_ms)
+                self._drop({claim for claim, beat in zip(claims, beats, strict=True) if not beat.held})
+
+    def _drop(self, lost: set[Claim]) -> None:
+        for where, line in list(self._waiting.items()):
+            for event in [e for e in line if Claim(e.event_id, e.claim_version) in lost]:
+                line.remove(event)
+                self._shares.drop(where)
+                self._held.pop(event.event_id, None)
+            if not line:
+                del self._waiting[where]
+
+    async def _drain(self) -> None:
+        """Hand back what has not begun, wait a moment for what has, and hand back what takes longer."""
+        waiting = [event for line in self._waiting.values() for event in line]
+        self._waiting.clear()
+        if self._running:
+            await asyncio.wait(self._running, timeout=self.options.drain_s)
+        await end(*self._running)
+        settled = {settlement.event_id for settlement in self._settling}
+        cut_off = [claim for claim in self._held.values() if claim.job_id not in settled]
+        for event_id, version in {*cut_off, *(Claim(e.event_id, e.claim_version) for e in waiting)}:
+            self._settle(OutboxSettlement(event_id, version, Delivery.PENDING, counts=False))

@@ -1,0 +1,147 @@
+"""The guard against requests to where they must not go (SSRF). It says to which addresses a URL may lead.
+
+A name is resolved once for each attempt, all its addresses are judged, and the connection is made to one of those: what
+the name means a moment later does not matter. `post.py` makes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from callsheet.kernel.errors import CallsheetError, InvalidInput
+
+from .addresses import Address, Network, may_reach
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+HTTPS_PORTS = frozenset({443, 8443})
+HTTP_PORTS = frozenset({80, 8080})
+MAX_URL = 2_048
+MAX_ADDRESSES = 16
+IS_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})").fullmatch
+IS_VISIBLE = re.compile(r"[!-~]+").fullmatch
+RESOLVERS = 32  # a name server that is silent holds a thread for some ten seconds
+
+
+class InvalidTarget(InvalidInput):
+    """A URL that no callback may go to, whatever its name means."""
+
+    code = "invalid_target"
+
+
+class BlockedTarget(CallsheetError):
+    """A name that leads to where callbacks must not go, or nowhere."""
+
+    code = "blocked_target"
+
+
+class Target(NamedTuple):
+    """A URL, taken apart."""
+
+    url: str
+    tls: bool
+    host: str
+    port: int
+    path: str
+    authority: str
+
+
+class Rules(NamedTuple):
+    """What an operator allows. `networks` are opened beside the public internet; `any_port` is for tests."""
+
+    http: bool = False
+    networks: tuple[Network, ...] = ()
+    ports: frozenset[int] | None = None
+    any_port: bool = False
+
+    def allows_port(self, port: int, *, tls: bool) -> bool:
+        """Whether a port is on the list."""
+        return self.any_port or port in (self.ports or (HTTPS_PORTS if tls else HTTP_PORTS))
+
+
+def networks(texts: Sequence[str]) -> tuple[Network, ...]:
+    """Networks as they are written, `10.0.0.0/8`; raises InvalidInput."""
+    try:
+        return tuple(ipaddress.ip_network(text) for text in texts)
+    except ValueError as error:
+        raise InvalidInput(f"{error}; write 10.0.0.0/8 or fd00::/8") from None
+
+
+def target_of(url: str, rules: Rules) -> Target:
+    """Take a URL apart; raises InvalidTarget, which says what is wrong with it."""
+    if len(url) > MAX_URL or not IS_VISIBLE(url) or "\\" in url:
+        raise InvalidTarget(f"a callback's URL has at most {MAX_URL} visible ASCII characters and no backslash")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InvalidTarget("a callback's URL cannot be read; write https://host/path") from None
+    tls, host = parts.scheme == "https", parts.hostname or ""
+    if not tls and not (rules.http and parts.scheme == "http"):
+        raise InvalidTarget("a callback's URL begins with https://" + (" or http://" if rules.http else ""))
+    if "@" in parts.netloc:
+        raise InvalidTarget("a callback's URL carries no user and no password")
+    literal = _literal(host)
+    if literal is None and ("[" in parts.netloc or not IS_HOST(host)):
+        raise InvalidTarget("a callback's URL names a host, without a zone; an IPv6 address stands in brackets")
+    if literal is not None and not may_reach(literal, rules.networks):
+        raise InvalidTarget("callbacks go to public addresses only")
+    port = port or (443 if tls else 80)
+    if not rules.allows_port(port, tls=tls):
+        raise InvalidTarget(f"callbacks do not go to port {port}; use {443 if tls else 80}")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(url, tls, host, port, path, parts.netloc)
+
+
+async def addresses_of(target: Target, rules: Rules, resolve: Resolve) -> list[str]:
+    """All addresses of a target, each judged; raises BlockedTarget if one of them is not allowed, or there is none."""
+    literal = _literal(target.host)
+    texts = [target.host] if literal is not None else list(await resolve(target.host, target.port))
+    if not texts:
+        raise BlockedTarget("the name has no address")
+    found = list(dict.fromkeys(texts))
+    for text in found:
+        address = _literal(text)
+        if address is None or not may_reach(address, rules.networks):
+            raise BlockedTarget("the name leads to an address that is not public")
+    return found[:MAX_ADDRESSES]
+
+
+def is_same(a: str, b: str) -> bool:
+    """Whether two texts are one address."""
+    return (left := _literal(a)) is not None and left == _literal(b)
+
+
+class SystemResolver:
+    """The system's own resolver, in threads of its own: a slow name must not hold up others, or the store."""
+
+    def __init__(self, threads: int = RESOLVERS) -> None:
+        self._threads = ThreadPoolExecutor(threads, "callsheet-resolve")
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        """All addresses, IPv4 and IPv6; none for a name that does not resolve."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(
+                self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            )
+        except (OSError, UnicodeError):
+            return []
+        return [str(address[0]) for *_, address in found]
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _literal(text: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None

@@ -1,0 +1,119 @@
+"""Who gets the slots of a deliverer. A destination begins with one, earns more by quick answers, and loses them again.
+
+So a slow endpoint holds one slot however many events it has, all slow ones together hold half of them at most, and one
+requester never holds all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable
+
+from callsheet.store.protocol import Room, Sharing
+
+from .health import Destination
+
+SLOW_MS = 1_000
+MOST_KNOWN = 10_000
+
+
+class Shares:
+    """How many events each destination may have: under way, and waiting here for a slot."""
+
+    def __init__(self, slots: int, per_endpoint: int, per_requester: int | None = None) -> None:
+        self.slots = slots
+        self._cap = max(1, per_endpoint)
+        self._requester_cap = per_requester or max(1, slots - 1)
+        self._windows: OrderedDict[Destination, int] = OrderedDict()
+        self._slow: set[Destination] = set()
+        self._running: Counter[Destination] = Counter()
+        self._waiting: Counter[Destination] = Counter()
+
+    @property
+    def running(self) -> int:
+        """Events under way."""
+        return self._running.total()
+
+    @property
+    def held(self) -> int:
+        """Events under way or waiting here."""
+        return self._running.total() + self._waiting.total()
+
+    def sharing(self, shut: Iterable[Destination], probes: Collection[Destination], batch: int) -> Sharing:
+        """What a claim may take."""
+        rooms = {where: self._room(where) for where in self._windows}
+        rooms |= dict.fromkeys(shut, 0)
+        rooms |= dict.fromkeys(probes, 1)
+        here = {where.requester_id for where in (*self._running, *self._waiting)}
+        without = tuple(requester_id for requester_id in here if self._of_requester(requester_id) >= _most(batch))
+        return Sharing(1, tuple(Room(*where, room) for where, room in rooms.items() if room != 1), without)
+
+    def claim_limit(self, batch: int) -> int:
+        """How many may be claimed, so that no requester gets to hold all that is held here."""
+        here = {where.requester_id for where in (*self._running, *self._waiting)}
+        lighter = [held for held in map(self._of_requester, here) if held < _most(batch)]
+        return min(batch - self.held, _most(batch) - max(lighter, default=0))
+
+    def wait(self, where: Destination) -> None:
+        """One more waits here."""
+        self._waiting[where] += 1
+        self._windows.setdefault(where, 1)
+
+    def may_start(self, where: Destination) -> bool:
+        """Whether one of those that wait may take a slot."""
+        if self.running >= self.slots or self._running[where] >= self._windows.get(where, 1):
+            return False
+        under_way = sum(n for other, n in self._running.items() if other.requester_id == where.requester_id)
+        if under_way >= self._requester_cap:
+            return False
+        return where not in self._slow or self._slow_lane_is_free()
+
+    def start(self, where: Destination) -> None:
+        """One that waited is under way."""
+        self.drop(where)
+        self._running[where] += 1
+
+    def drop(self, where: Destination) -> None:
+        """One that waited is not ours any more."""
+        _less(self._waiting, where)
+
+    def end(self, where: Destination, *, ok: bool, took_ms: int | None) -> None:
+        """One has ended; how long it took decides how many may follow."""
+        _less(self._running, where)
+        quick = took_ms is not None and took_ms < SLOW_MS
+        (self._slow.discard if quick else self._slow.add)(where)
+        self._windows[where] = min(self._cap, self._windows.get(where, 1) + 1) if ok and quick else 1
+        self._windows.move_to_end(where)
+        self._forget()
+
+    def _room(self, where: Destination) -> int:
+        """A quick destination may have as many again waiting, so that a slot is not idle during a claim."""
+        window = self._windows.get(where, 1)
+        if where in self._slow and not self._slow_lane_is_free():
+            return 0
+        most = window if where in self._slow or window == 1 else 2 * window
+        return max(0, most - self._running[where] - self._waiting[where])
+
+    def _of_requester(self, requester_id: str) -> int:
+        held = (*self._running.items(), *self._waiting.items())
+        return sum(count for where, count in held if where.requester_id == requester_id)
+
+    def _slow_lane_is_free(self) -> bool:
+        return sum(n for where, n in self._running.items() if where in self._slow) < max(1, self.slots // 2)
+
+    def _forget(self) -> None:
+        """Those that were quiet longest are strangers again."""
+        while len(self._windows) > MOST_KNOWN:
+            where, _ = self._windows.popitem(last=False)
+            self._slow.discard(where)
+
+
+def _most(batch: int) -> int:
+    """How many of those that are held here may be one requester's."""
+    return max(1, batch - max(1, batch // 3))
+
+
+def _less(counter: Counter[Destination], where: Destination) -> None:
+    counter[where] -= 1
+    if counter[where] <= 0:
+        del counter[where]

@@ -1,0 +1,68 @@
+"""The headers of a delivery: the contract's own and, beside them, those of Standard Webhooks.
+
+    x-euterpe-signature   hex of HMAC-SHA256(key, timestamp + "." + nonce + "." + raw body)
+    webhook-signature     v1,base64 of HMAC-SHA256(key, id + "." + timestamp + "." + raw body)
+
+The key is the 32 bytes that a secret `whsec_…` holds in base64. While one secret takes the place of another there are
+two signatures in each header, the newer first: with a comma between them in ours, with a space in the other.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+
+from callsheet.kernel.errors import InvalidInput
+
+HEAD = "whsec_"
+KEY_BYTES = 32
+IS_FIELD = re.compile(r"[A-Za-z0-9_-]{1,128}").fullmatch  # no ".": it stands between the fields that are signed
+
+
+def new_secret() -> str:
+    """The text of a fresh secret of 256 bits."""
+    return HEAD + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def key_of(secret: str) -> bytes:
+    """The key that a secret holds; raises InvalidInput, which does not show it."""
+    try:
+        key = base64.b64decode(secret.removeprefix(HEAD), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not secret.startswith(HEAD) or len(key) < KEY_BYTES:
+        raise InvalidInput(f"a webhook secret is {HEAD} and the base64 of at least {KEY_BYTES} bytes")
+    return key
+
+
+def signature(key: bytes, timestamp: str, nonce: str, body: bytes) -> str:
+    """The contract's signature."""
+    return hmac.new(key, b".".join((timestamp.encode(), nonce.encode(), body)), hashlib.sha256).hexdigest()
+
+
+def standard_signature(key: bytes, event_id: str, timestamp: str, body: bytes) -> str:
+    """The signature of Standard Webhooks, version 1."""
+    made = hmac.new(key, b".".join((event_id.encode(), timestamp.encode(), body)), hashlib.sha256)
+    return f"v1,{base64.b64encode(made.digest()).decode()}"
+
+
+def signed_headers(keys: Sequence[bytes], event_id: str, body: bytes, *, attempt: int, at_s: int) -> dict[str, str]:
+    """All headers of one attempt, with a nonce of its own; raises InvalidInput for an id that could be misread."""
+    if not IS_FIELD(event_id):
+        raise InvalidInput("an event id has 1 to 128 letters, digits, '-' and '_'")
+    timestamp, nonce = str(at_s), secrets.token_hex(16)
+    return {
+        "x-euterpe-signature": ",".join(signature(key, timestamp, nonce, body) for key in keys),
+        "x-euterpe-timestamp": timestamp,
+        "x-euterpe-nonce": nonce,
+        "x-euterpe-event-id": event_id,
+        "webhook-id": event_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": " ".join(standard_signature(key, event_id, timestamp, body) for key in keys),
+        "webhook-attempt": str(attempt),
+    }

@@ -1,0 +1,205 @@
+"""For those who receive callbacks: verify them, and do the work of each event once. Standard library only.
+
+    receiver = Receiver([os.environ["WEBHOOK_SECRET"]])
+    event = receiver.verify(request.headers, request.body)       # raises NotVerified
+    with receiver.once(event.event_id) as first:
+        if first:
+            handle(event.body)
+
+Verified are: the signature, in constant time, by any of the secrets; the timestamp, within five minutes; that the nonce
+was not seen before; and that the event's id in the header is the one in the body. Where several processes receive, let
+them share what was seen: `RedisSeen` or `SqlSeen`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+__all__ = ["MemorySeen", "NotVerified", "Received", "Receiver", "RedisSeen", "Seen", "SqlSeen"]
+
+SKEW_S = 300
+EVENTS_KEPT_S = 7 * 86_400
+PREFIX = "x-euterpe-"
+SQL = "CREATE TABLE webhook_seen (name VARCHAR(255) PRIMARY KEY, expires_at BIGINT NOT NULL)"
+
+
+class NotVerified(Exception):
+    """This request is not to be believed. Answer with 400 or 401, and do nothing."""
+
+
+class Received(NamedTuple):
+    """A verified event. `body` is the parsed JSON, `raw` the bytes that were signed."""
+
+    event_id: str
+    attempt: int
+    body: Any
+    raw: bytes
+
+
+class Seen(Protocol):
+    """Remembers names for a while."""
+
+    def add(self, name: str, ttl_s: int) -> bool:
+        """Remember a name; False when it is known already."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """As if it had not been seen."""
+        ...
+
+
+class Receiver:
+    """Verifies with one secret, or with several while they change."""
+
+    def __init__(
+        self,
+        secrets: Sequence[str],
+        *,
+        seen: Seen | None = None,
+        skew_s: int = SKEW_S,
+        clock: Callable[[], float] = time.time,
+        check_event_id: bool = True,
+    ) -> None:
+        if not secrets:
+            raise ValueError("give the secret that the endpoint showed when it was made")
+        self._keys = [_key(secret) for secret in secrets]
+        self._seen = seen or MemorySeen(clock=clock)
+        self._skew_s = skew_s
+        self._clock = clock
+        self._check_event_id = check_event_id
+
+    def verify(self, headers: Mapping[str, str], raw: bytes) -> Received:
+        """The event of a request; `raw` are the bytes of its body, before anything has parsed them."""
+        found = {name.lower(): value for name, value in headers.items()}
+        timestamp, nonce, event_id = (found.get(PREFIX + name, "") for name in ("timestamp", "nonce", "event-id"))
+        if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 13):  # noqa: PLR2004 - seconds
+            raise NotVerified("there is no timestamp")
+        if not nonce or not event_id:
+            raise NotVerified("a header is missing")
+        if abs(self._clock() - int(timestamp)) > self._skew_s:
+            raise NotVerified("the timestamp is too far from now")
+        signed = b".".join((timestamp.encode(), nonce.encode("utf-8", "replace"), raw))
+        if not self._is_signed(signed, found.get(PREFIX + "signature", "")):
+            raise NotVerified("the signature does not fit")
+        body = self._parse(raw, event_id)
+        if not self._seen.add(f"nonce:{nonce}", 2 * self._skew_s + 60):
+            raise NotVerified("this very request came before")
+        attempt = found.get("webhook-attempt", "")
+        return Received(event_id, int(attempt) if attempt.isdecimal() else 0, body, raw)
+
+    @contextlib.contextmanager
+    def once(self, event_id: str) -> Iterator[bool]:
+        """True the first time an event comes; one whose work raised may come again."""
+        name = f"event:{event_id}"
+        first = self._seen.add(name, EVENTS_KEPT_S)
+        try:
+            yield first
+        except BaseException:
+            if first:
+                self._seen.forget(name)
+            raise
+
+    def _is_signed(self, signed: bytes, told: str) -> bool:
+        given = [text.strip().encode("utf-8", "replace") for text in told.split(",")][:4]
+        expected = [hmac.new(key, signed, hashlib.sha256).hexdigest().encode() for key in self._keys]
+        return any([hmac.compare_digest(a, b) for a in given for b in expected])  # noqa: C419 - all of them, always
+
+    def _parse(self, raw: bytes, event_id: str) -> Any:
+        try:
+            body = json.loads(raw)
+        except (ValueError, RecursionError):
+            raise NotVerified("the body is no JSON") from None
+        if self._check_event_id and (not isinstance(body, dict) or body.get("event_id") != event_id):
+            raise NotVerified("the event's id is another one in the body")
+        return body
+
+
+class MemorySeen:
+    """In this process; the oldest go when there are too many."""
+
+    def __init__(self, most: int = 100_000, *, clock: Callable[[], float] = time.time) -> None:
+        self._known: OrderedDict[str, float] = OrderedDict()
+        self._most = most
+        self._clock = clock
+
+    def add(self, name: str, ttl_s: int) -> bool:
+        """See the protocol."""
+        now = self._clock()
+        if self._known.get(name, 0) > now:
+            return False
+        self._known[name] = now + ttl_s
+        self._known.move_to_end(name)
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return True
+
+    def forget(self, name: str) -> None:
+        """See the protocol."""
+        self._known.pop(name, None)
+
+
+class RedisSeen:
+    """In Redis, by a client of `redis.Redis`; many processes may share it."""
+
+    def __init__(self, client: Any, prefix: str = "webhook-seen:") -> None:
+        self._client = client
+        self._prefix = prefix
+
+    def add(self, name: str, ttl_s: int) -> bool:
+        """See the protocol."""
+        return bool(self._client.set(self._prefix + name, "1", nx=True, ex=ttl_s))
+
+    def forget(self, name: str) -> None:
+        """See the protocol."""
+        self._client.delete(self._prefix + name)
+
+
+class SqlSeen:
+    """In a table, by a DB-API connection; `SQL` makes the table. `mark` is the driver's parameter: `?` or `%s`."""
+
+    def __init__(self, connect: Callable[[], Any], mark: str = "?", *, clock: Callable[[], float] = time.time) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._delete = f"DELETE FROM webhook_seen WHERE expires_at <= {mark}"  # noqa: S608 - the mark is the caller's
+        self._forget = f"DELETE FROM webhook_seen WHERE name = {mark}"  # noqa: S608
+        self._insert = f"INSERT INTO webhook_seen VALUES ({mark}, {mark}) ON CONFLICT DO NOTHING"  # noqa: S608
+
+    def add(self, name: str, ttl_s: int) -> bool:
+        """See the protocol."""
+        now = int(self._clock())
+        return self._run((self._delete, (now,)), (self._insert, (name, now + ttl_s))) == 1
+
+    def forget(self, name: str) -> None:
+        """See the protocol."""
+        self._run((self._forget, (name,)))
+
+    def _run(self, *statements: tuple[str, tuple[object, ...]]) -> int:
+        connection = self._connect()
+        try:
+            cursor = connection.cursor()
+            for sql, values in statements:
+                cursor.execute(sql, values)
+            count = int(cursor.rowcount)
+            connection.commit()
+        finally:
+            connection.close()
+        return count
+
+
+def _key(secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not secret.startswith("whsec_") or not key:
+        raise ValueError("a webhook secret begins with whsec_")
+    return key

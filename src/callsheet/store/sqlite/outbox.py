@@ -1,0 +1,32 @@
+"""Which outbox events a claim takes, inside a SQLite transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callsheet.store.queries import Queries
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Sharing
+
+    from .connection import Db
+
+Q = Queries("callsheet.store.sqlite")
+
+
+def claimable(db: Db, now: int, limit: int, sharing: Sharing) -> list[int]:
+    """The `seq` of each, in order: expired leases, then of each destination its share, the oldest first."""
+    rooms = {(r.requester_id, r.destination): r.room for r in sharing.rooms}
+    without = frozenset(sharing.without)
+
+    def room(requester_id: str, destination: str) -> int:
+        return 0 if requester_id in without else max(0, rooms.get((requester_id, destination), sharing.each))
+
+    lost = [row[2] for row in db.execute(Q.outbox_lost, (now,)).fetchall() if room(row[0], row[1])][:limit]
+    due: list[tuple[int, int]] = []
+    if len(lost) < limit:
+        for requester_id, destination in db.execute(Q.outbox_destinations).fetchall():
+            share = min(room(requester_id, destination), limit - len(lost))
+            if share:
+                due += db.execute(Q.outbox_due, (requester_id, destination, now, share)).fetchall()
+    return sorted(lost + [seq for _, seq in sorted(due)[: limit - len(lost)]])

@@ -1,0 +1,114 @@
+"""A keyring's text: numbered keys of 32 bytes, which of them wraps, and which are retired.
+
+A line for each key, and two lines that may be left out; in a variable `,` serves for a line's end:
+
+    current k3          the key that wraps; the highest number unless given
+    min k2              keys below it are retired: what they wrap is not opened any more
+    k2 3q2+7wAA…        32 bytes as base64
+    k3 mB0cEAAA…
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .errors import InvalidKeyring
+from .keyring import ADVICE
+
+KEY_BYTES = 32
+IS_ID = re.compile(r"k([1-9][0-9]{0,8})").fullmatch
+DIRECTIVES = ("current", "min")
+NOTE = "# Keys of the vault. Who has them and the database has the secrets; without them the secrets are lost.\n"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Keys:
+    """What a keyring's text says. Keys are by number."""
+
+    keys: Mapping[int, bytes]
+    current: int
+    least: int = 1
+
+    def __repr__(self) -> str:
+        return f"Keys({', '.join(map(kek_name, sorted(self.keys)))}; current {kek_name(self.current)})"
+
+    @property
+    def prepared(self) -> int | None:
+        """A key that is newer than the current one, and so not yet in use."""
+        newest = max(self.keys)
+        return newest if newest > self.current else None
+
+    def with_new_key(self, *, in_use: bool) -> Keys:
+        """With one key more."""
+        number = max(self.keys) + 1
+        keys = {**self.keys, number: secrets.token_bytes(KEY_BYTES)}
+        return replace(self, keys=keys, current=number if in_use else self.current)
+
+    def without_below(self, least: int) -> Keys:
+        """Without the keys below a number, which are retired by that."""
+        return Keys({n: key for n, key in self.keys.items() if n >= least}, self.current, least)
+
+    def text(self) -> str:
+        """As a file has it."""
+        lines = [f"current {kek_name(self.current)}", f"min {kek_name(self.least)}"]
+        lines += [f"{kek_name(n)} {base64.b64encode(key).decode()}" for n, key in sorted(self.keys.items())]
+        return NOTE + "".join(f"{line}\n" for line in lines)
+
+
+def kek_name(number: int) -> str:
+    """The id of a KEK by its number."""
+    return f"k{number}"
+
+
+def kek_number(kek_id: str) -> int | None:
+    """The number in a KEK's id, None when it is none of a keyring of ours."""
+    found = IS_ID(kek_id)
+    return int(found[1]) if found else None
+
+
+def first_keys() -> Keys:
+    """A keyring with one new key."""
+    return Keys({1: secrets.token_bytes(KEY_BYTES)}, 1)
+
+
+def read_keys(text: str) -> Keys:
+    """Read a keyring's text; raises InvalidKeyring, which tells the line's number and nothing of what is in it."""
+    keys: dict[int, bytes] = {}
+    said: dict[str, int] = {}
+    for place, line in enumerate(text.splitlines(), 1):
+        for item in line.partition("#")[0].split(","):
+            name, _, value = item.strip().partition(" ")
+            if not name:
+                continue
+            number = kek_number(value.strip() if name in DIRECTIVES else name)
+            if number is None or name in said or (name not in DIRECTIVES and number in keys):
+                raise InvalidKeyring(f"line {place} of the keyring is none of `kN BASE64`, `current kN`, `min kN`")
+            if name in DIRECTIVES:
+                said[name] = number
+            else:
+                keys[number] = _key(value.strip(), place)
+    return _checked(keys, said)
+
+
+def _key(text: str, place: int) -> bytes:
+    try:
+        key = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise InvalidKeyring(f"line {place} of the keyring is not {KEY_BYTES} bytes as base64")
+    return key
+
+
+def _checked(keys: dict[int, bytes], said: Mapping[str, int]) -> Keys:
+    if not keys:
+        raise InvalidKeyring(f"the keyring has no key; {ADVICE}")
+    made = Keys(keys, said.get("current", max(keys)), said.get("min", 1))
+    if made.current not in keys or made.current < made.least:
+        raise InvalidKeyring("the keyring's current key is missing, or below its minimum")
+    return made

@@ -1,0 +1,113 @@
+"""A keyring of our own: KEKs in a file or a variable, wrapping with AES-256-GCM.
+
+A wrapped key is `version | nonce (12) | ciphertext and tag`, bound to the KEK's id as well. Nonces are random, so one
+KEK must not wrap more than 2^32 times; wraps.py counts.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from .errors import RetiredKek, Tampered, UnknownKek
+from .keyfile import read_file
+from .keyring import Wrapped
+from .keys import Keys, kek_name, kek_number, read_keys
+
+if TYPE_CHECKING:
+    from .binding import Binding
+
+NONCE_BYTES = 12
+VERSION = b"\x01"
+
+
+class LocalKeyring:
+    """A keyring in memory."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    @classmethod
+    def from_text(cls, text: str) -> LocalKeyring:
+        """From a keyring's text; raises InvalidKeyring."""
+        return cls(read_keys(text))
+
+    async def current(self) -> str:
+        """See the protocol."""
+        return kek_name(self._keys.current)
+
+    async def wrap(self, dek: bytes, binding: Binding) -> Wrapped:
+        """See the protocol."""
+        kek_id = kek_name(self._keys.current)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        sealed = AESGCM(self._keys.keys[self._keys.current]).encrypt(nonce, dek, binding.aad("dek", kek_id))
+        return Wrapped(kek_id, VERSION + nonce + sealed)
+
+    async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
+        """See the protocol."""
+        key = self._key(kek_id)
+        if wrapped[:1] != VERSION:
+            raise Tampered("this wrapped key has a format that this program does not know")
+        nonce, sealed = wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :]
+        try:
+            return AESGCM(key).decrypt(nonce, sealed, binding.aad("dek", kek_id))
+        except (InvalidTag, ValueError):
+            raise Tampered("this wrapped key was changed, or belongs to another job, requester or version") from None
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _key(self, kek_id: str) -> bytes:
+        number = kek_number(kek_id)
+        if number is not None and number < self._keys.least:
+            least = kek_name(self._keys.least)
+            raise RetiredKek(f"key {kek_id} is retired: the keyring's minimum is {least}; new credentials are needed")
+        if number is None or number not in self._keys.keys:
+            raise UnknownKek(f"the keyring has no key {kek_id}; give this process the keyring that has it")
+        return self._keys.keys[number]
+
+
+class FileKeyring(LocalKeyring):
+    """A keyring in a file that is read again when it has changed: a rotation needs no restart."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._seen = (0, 0, 0)
+        super().__init__(self._read())
+
+    async def current(self) -> str:
+        """See the protocol."""
+        self._look()
+        return await super().current()
+
+    async def wrap(self, dek: bytes, binding: Binding) -> Wrapped:
+        """See the protocol."""
+        self._look()
+        return await super().wrap(dek, binding)
+
+    async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
+        """See the protocol."""
+        self._look()
+        return await super().unwrap(kek_id, wrapped, binding)
+
+    def _look(self) -> None:
+        """Read the file if it is another one than last time; 2 µs when it is not."""
+        if self._stamp() != self._seen:
+            self._keys = self._read()
+
+    def _stamp(self) -> tuple[int, int, int]:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return self._seen  # what was read stays good while the file is being moved or is away
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _read(self) -> Keys:
+        stamp = self._stamp()
+        keys = read_file(self.path)
+        self._seen = stamp
+        return keys

@@ -1,0 +1,146 @@
+"""Takes secrets out of text: those that this process holds, in every usual way to write them, and what looks like one.
+
+Log lines go through `redact`; text that comes in pieces, where a secret may lie across a border, through `Stream`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus
+
+from .secret import HIDDEN, SHORTEST, alive, on_new_secret
+
+LONGEST_LINE = 64 * 1024
+SHORTEST_BASE64 = 8
+_NAMES = (
+    r"(?:aws[_-]?)?secret[_-]?(?:access[_-]?)?key|(?:x-amz-)?(?:session|security|access|refresh|id)[_-]?token|token"
+    r"|client[_-]?secret|secret|passw(?:or)?d|pwd|api[_-]?key|x-amz-(?:signature|credential)|signature|sig|pepper"
+)
+_HEADERS = r"(?:proxy-)?authorization|x-vault-token|x-api-key|set-cookie|cookie"
+SHAPES = [
+    (re.compile(r"(://[^\s\"'<>:@/]*):(?!\d+[/\s])[^\s\"'<>]*@"), rf"\1:{HIDDEN}@"),
+    (re.compile(r"(://)[^\s\"'<>:@/]+@"), rf"\1{HIDDEN}@"),
+    (re.compile(r"(://[^\s?#\"'<>]*)\?[^\s\"'<>]+"), rf"\1?{HIDDEN}"),
+    (re.compile(rf"(?i)(\b(?:{_HEADERS})[\"']?\s*[:=,]\s*b?)([\"'])(?:\\.|(?!\2).)*"), rf"\1\2{HIDDEN}"),
+    (re.compile(rf"(?i)(\b(?:{_HEADERS})\s*[:=]\s*)[^\s\"'][^\r\n\"']*"), rf"\1{HIDDEN}"),
+    (re.compile(rf"(?i)((?<![a-z0-9])(?:{_NAMES})[\"']?\s*[:=]\s*b?)([\"'])(?:\\.|(?!\2).)*"), rf"\1\2{HIDDEN}"),
+    (re.compile(rf"(?i)((?<![a-z0-9])(?:{_NAMES})\s*[:=]\s*)[^\s\"',;&}}]+"), rf"\1{HIDDEN}"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/=-]{8,}"), rf"\1 {HIDDEN}"),
+    (re.compile(r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}\b"), HIDDEN),
+    (re.compile(r"\b(?:hv[sbr]\.[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+)"), HIDDEN),
+]
+
+
+def redact(text: str) -> str:
+    """The text without the secrets that are known and without what looks like one."""
+    known = _known.pattern()
+    if known is not None:
+        text = known.sub(HIDDEN, text)
+    for shape, instead in SHAPES:
+        text = shape.sub(instead, text)
+    return text
+
+
+def forms(part: str) -> Iterator[str]:
+    """The usual ways to write a text: as it is, in JSON, in a repr, in a URL, in hex, in base64 at any offset."""
+    raw = part.encode("utf-8", "surrogatepass")
+    yield part
+    yield json.dumps(part)[1:-1]
+    yield json.dumps(part, ensure_ascii=False)[1:-1]
+    yield repr(part)[1:-1]
+    for quoted in (quote(part, safe="", errors="replace"), quote(part, errors="replace"), quote_plus(part)):
+        yield quoted
+        yield re.sub("%..", lambda found: found[0].lower(), quoted)
+    yield raw.hex()
+    yield raw.hex().upper()
+    yield from _in_base64(raw)
+    lines = part.splitlines()
+    if len(lines) > 1:
+        yield from (form for line in lines if len(line) >= SHORTEST for form in forms(line))
+
+
+def _in_base64(raw: bytes) -> Iterator[str]:
+    """Also as a part of something longer: without the characters that it shares with its neighbours."""
+    for offset in range(3):
+        padded = base64.b64encode(bytes(offset) + raw).decode()
+        inner = padded.rstrip("=")[(0, 2, 3)[offset] :]
+        inner = inner[:-1] if (offset + len(raw)) % 3 else inner
+        if len(inner) >= SHORTEST_BASE64:
+            yield inner
+            yield inner.translate(str.maketrans("+/", "-_"))
+
+
+class _Known:
+    """One pattern of all secrets that are alive, made anew when there are others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stale = True
+        self._count = 0
+        self._pattern: re.Pattern[str] | None = None
+        on_new_secret(self._changed)
+
+    def _changed(self) -> None:
+        self._stale = True
+
+    def pattern(self) -> re.Pattern[str] | None:
+        """What to look for; None while there is nothing."""
+        held = alive()
+        if self._stale or len(held) != self._count:
+            with self._lock:
+                self._stale, self._count = False, len(held)
+                texts = {form for secret in held for part in secret.parts() for form in forms(part)}
+                wanted = sorted((text for text in texts if len(text) >= SHORTEST), key=len, reverse=True)
+                self._pattern = re.compile("|".join(map(re.escape, wanted))) if wanted else None
+        return self._pattern
+
+
+_known = _Known()
+
+
+class Stream:
+    """Text that comes in pieces: whole lines go on, the rest waits. A line that is too long is hidden whole."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._hiding = False
+
+    def feed(self, piece: str) -> str:
+        """What may be shown by now."""
+        lines = re.split(r"(?<=[\r\n])", self._rest + piece)
+        self._rest = lines.pop()
+        shown = "".join(map(self._line, lines))
+        if len(self._rest) > LONGEST_LINE:
+            self._rest, self._hiding = "", True
+        return shown
+
+    def close(self) -> str:
+        """What was left."""
+        rest, self._rest = self._rest, ""
+        return self._line(rest) if rest or self._hiding else ""
+
+    def _line(self, line: str) -> str:
+        if self._hiding or len(line) > LONGEST_LINE:
+            self._hiding = False
+            return HIDDEN + ("\n" if line.endswith(("\r", "\n")) else "")
+        return redact(line)
+
+
+class Filter(logging.Filter):
+    """For handlers of other people's making: leaves nothing in a record that must not be seen."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Always True; the record is changed."""
+        record.msg, record.args = redact(record.getMessage()), None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = redact(record.exc_text)
+        if record.stack_info:
+            record.stack_info = redact(record.stack_info)
+        return True

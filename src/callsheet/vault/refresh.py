@@ -1,0 +1,172 @@
+"""Refreshing credentials while a job runs: what storage said decides, the requester is asked once, the job goes on.
+
+The signed request itself is the caller's (`send`): the outbox has the signature and the guard against forged addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from callsheet.kernel import commands
+from callsheet.kernel.errors import StaleClaim
+from callsheet.kernel.job import Job, Status
+
+from .errors import CredentialRejected, RefreshFailed
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+
+    from .vault import Opened, Vault
+
+
+class Meaning(StrEnum):
+    """What an answer of storage says about the credentials."""
+
+    REFRESH = "refresh"
+    CLOCK = "clock"
+    OTHER = "other"
+
+
+# S3, GCS' and Azure's own words, whatever status comes with them: S3 says 400 for an expired token.
+WORDS = {
+    "ExpiredToken": Meaning.REFRESH,
+    "ExpiredTokenException": Meaning.REFRESH,
+    "TokenRefreshRequired": Meaning.REFRESH,
+    "InvalidToken": Meaning.REFRESH,
+    "RequestExpired": Meaning.REFRESH,
+    "AuthenticationFailed": Meaning.REFRESH,
+    "AuthenticationRequired": Meaning.REFRESH,
+    "InvalidAuthenticationInfo": Meaning.REFRESH,
+    "RequestTimeTooSkewed": Meaning.CLOCK,
+}
+REFUSED = frozenset({401, 403})
+BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+FIRST_SUCCESS, FIRST_REDIRECT = 200, 300
+
+
+def meaning_of(code: str, status: int = 0, message: str = "") -> Meaning:
+    """What storage's error code, status and words say. A wrong clock is not cured by new credentials."""
+    if (known := WORDS.get(code)) is not None:
+        return known
+    if code == "AccessDenied" and "expired" in message.lower():
+        return Meaning.REFRESH
+    return Meaning.REFRESH if status in REFUSED else Meaning.OTHER
+
+
+class RefreshRequest(NamedTuple):
+    """What the requester is asked."""
+
+    refresh_url: str
+    job_id: str
+    requester_id: str
+    credential_version: int
+    refresh_count: int
+
+    def body(self) -> bytes:
+        """The bytes that are signed and sent; they name the version that was refused."""
+        told = self._asdict()
+        del told["refresh_url"]
+        return json.dumps({"event": "credentials.refresh", **told}, separators=(",", ":")).encode()
+
+
+Send = Callable[[RefreshRequest], Awaitable[int]]
+
+
+class Patience(NamedTuple):
+    """How long and how often. Each refresh is counted on the job, apart from its attempts."""
+
+    whole_s: float = 120.0
+    first_look_s: float = 0.1
+    longest_look_s: float = 2.0
+    sends: int = 4
+    between_sends_s: float = 1.0
+
+
+class Refresher:
+    """Asks requesters for newer credentials; of one job at most one request is under way in this process."""
+
+    def __init__(self, engine: Engine, vault: Vault, send: Send, patience: Patience = Patience()) -> None:  # noqa: B008
+        self._engine = engine
+        self._vault = vault
+        self._send = send
+        self._patience = patience
+        self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    async def refresh(self, job: Job, refresh_url: str, refused_version: int) -> Opened:
+        """Credentials newer than those that were refused.
+
+        Raises CredentialRejected when there will be none, RefreshFailed when none came in time, StaleClaim.
+        """
+        if await self._vault.version(job.job_id) <= refused_version:
+            await self._together(job, refresh_url, refused_version)
+        return await self._vault.open(job)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        for task in list(self._under_way.values()):
+            task.cancel()
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    async def _together(self, job: Job, refresh_url: str, refused_version: int) -> None:
+        key = (job.job_id, job.claim_version)
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.create_task(self._ask(job, refresh_url, refused_version), name=f"refresh {job.job_id}")
+            self._under_way[key] = task
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        await asyncio.shield(task)  # one that is canceled leaves the others their answer
+
+    async def _ask(self, job: Job, refresh_url: str, refused_version: int) -> None:
+        if not refresh_url:
+            raise CredentialRejected("storage refuses the credentials, and the job has no refresh_url")
+        if await self._vault.version(job.job_id) > refused_version:
+            return  # they came between the caller's look and now, by a request that has just ended
+        counted = await self._count(job)
+        request = RefreshRequest(refresh_url, job.job_id, counted.requester_id, refused_version, counted.refresh_count)
+        deadline = time.monotonic() + self._patience.whole_s
+        await self._deliver(request, deadline)
+        await self._arrival(request, deadline)
+
+    async def _count(self, job: Job) -> Job:
+        """Count the refresh before it is made, so that a crash cannot make it endless; raises when none is left."""
+        now = await self._engine.get(job.job_id)
+        if now.status is not Status.RUNNING or now.claim_version != job.claim_version:
+            raise StaleClaim(f"claim {job.claim_version} of job {job.job_id} is not held any more; stop its work")
+        most = commands.policy_of(now).max_refreshes
+        if now.refresh_count >= most:
+            raise CredentialRejected(f"storage refuses the credentials after {most} refreshes, as many as there may be")
+        return await self._engine.settle_one(now, commands.refresh(now))
+
+    async def _deliver(self, request: RefreshRequest, deadline: float) -> None:
+        """Send until the requester has it; a plain refusal is final."""
+        why = ""
+        for tried in range(self._patience.sends):
+            pause_s = self._patience.between_sends_s * (2**tried - 1)
+            if time.monotonic() + pause_s > deadline:
+                break
+            await asyncio.sleep(pause_s)
+            try:
+                status = await self._send(request)
+            except (OSError, TimeoutError) as error:
+                why = type(error).__name__
+                continue
+            if FIRST_SUCCESS <= status < FIRST_REDIRECT:
+                return
+            if status not in BUSY:
+                raise CredentialRejected(f"the requester refused to refresh the credentials, with status {status}")
+            why = f"status {status}"
+        raise RefreshFailed(f"the requester's refresh_url could not be reached ({why})") from None
+
+    async def _arrival(self, request: RefreshRequest, deadline: float) -> None:
+        """Wait until the credentials' version is above the one that was refused."""
+        pause_s = self._patience.first_look_s
+        while await self._vault.version(request.job_id) <= request.credential_version:
+            if time.monotonic() > deadline:
+                raise RefreshFailed(f"no newer credentials came within {self._patience.whole_s:g} s")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._patience.longest_look_s)

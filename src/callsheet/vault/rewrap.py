@@ -1,0 +1,100 @@
+"""Wrapping data keys anew under the current KEK, while everything goes on. The content is never opened.
+
+The rows are the state: each is under its old KEK or under the new one, so a walk that was killed is simply begun again.
+A row that a writer replaced meanwhile is left to that writer, whose KEK is the current one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from .errors import RetiredKek, Tampered, UnknownKek
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import Credentials
+
+    from .vault import Vault
+
+BATCH = 200
+AT_ONCE = 16  # a key service is asked for so many at a time
+PASSES = 5
+
+
+class Progress(NamedTuple):
+    """How far a walk has come. `broken` cannot be opened with this keyring, whatever is done."""
+
+    total: int = 0
+    wrapped: int = 0
+    changed: int = 0
+    broken: int = 0
+
+    @property
+    def done(self) -> int:
+        """Rows that have been looked at."""
+        return self.wrapped + self.changed + self.broken
+
+
+async def rewrap(
+    vault: Vault, told: Callable[[Progress], None] = lambda _: None, *, batch: int = BATCH
+) -> tuple[Progress, dict[str, str]]:
+    """Bring all credentials under the current KEK; what was done, and why some could not, by job id.
+
+    Goes round again while rows under other KEKs appear: a process that has not seen the new keyring writes those.
+    """
+    broken: dict[str, str] = {}
+    progress = Progress()
+    for _ in range(PASSES):
+        current = await vault.keyring.current()
+        old = {kek_id: count for kek_id, count in (await vault.store.credential_keks()).items() if kek_id != current}
+        if sum(old.values()) <= len(broken):
+            break
+        progress = progress._replace(total=progress.done + sum(old.values()) - len(broken))
+        told(progress)
+        for kek_id in old:
+            progress = await _walk(vault, kek_id, _Walk(progress, broken, told, batch))
+    return progress, broken
+
+
+class _Walk(NamedTuple):
+    progress: Progress
+    broken: dict[str, str]
+    told: Callable[[Progress], None]
+    batch: int
+
+
+async def _walk(vault: Vault, kek_id: str, walk: _Walk) -> Progress:
+    """All credentials under one KEK, page by page."""
+    progress, after = walk.progress, ""
+    while page := await vault.store.credentials_under(kek_id, after=after, limit=walk.batch):
+        after = page[-1].job_id
+        page = [kept for kept in page if kept.job_id not in walk.broken]
+        changes, faults = await _changes(vault, page)
+        walk.broken.update(faults)
+        replaced = sum(await vault.store.replace_credentials(changes))
+        progress = progress._replace(
+            wrapped=progress.wrapped + replaced,
+            changed=progress.changed + len(changes) - replaced,
+            broken=len(walk.broken),
+        )
+        walk.told(progress)
+    return progress
+
+
+async def _changes(
+    vault: Vault, page: list[Credentials]
+) -> tuple[list[tuple[Credentials, Credentials]], dict[str, str]]:
+    """What a page becomes, and the faults of what cannot be opened."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(kept: Credentials) -> Credentials | str:
+        async with gate:
+            try:
+                return await vault.rewrapped(kept)
+            except (Tampered, UnknownKek, RetiredKek) as error:
+                return str(error)
+
+    answers = list(zip(page, await asyncio.gather(*(one(kept) for kept in page)), strict=True))
+    changes = [(kept, answer) for kept, answer in answers if not isinstance(answer, str)]
+    return changes, {kept.job_id: answer for kept, answer in answers if isinstance(answer, str)}

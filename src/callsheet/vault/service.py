@@ -1,0 +1,58 @@
+"""A POST to a key service: JSON out, JSON in, and errors that have nothing of either in them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import httpx
+
+from .errors import KeyServiceUnavailable
+
+TIMEOUT_S = 10.0
+TRIES = 3
+BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class Answer(NamedTuple):
+    """A status and the JSON object that came with it."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class Service:
+    """One HTTP client for a key service; a request that finds it busy or away is sent again twice."""
+
+    def __init__(self, name: str, *, timeout_s: float = TIMEOUT_S, pause_s: float = 0.2) -> None:
+        self._name = name
+        self._pause_s = pause_s
+        self._client = httpx.AsyncClient(timeout=timeout_s, follow_redirects=False, trust_env=False)
+
+    async def ask(self, method: str, url: str, *, body: bytes = b"", headers: dict[str, str]) -> Answer:
+        """One answer that is not "busy"; raises KeyServiceUnavailable."""
+        why = ""
+        for tried in range(TRIES):
+            if tried:
+                await asyncio.sleep(self._pause_s * 2**tried)
+            try:
+                response = await self._client.request(method, url, content=body, headers=headers)
+            except httpx.HTTPError as error:
+                why = type(error).__name__
+                continue
+            if response.status_code not in BUSY:
+                return Answer(response.status_code, _json(response))
+            why = f"status {response.status_code}"
+        raise KeyServiceUnavailable(f"{self._name} cannot be reached now ({why}); try again later") from None
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+
+def _json(response: httpx.Response) -> dict[str, Any]:
+    try:
+        found = response.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,125 @@
+"""The vault: seals the credentials of jobs, and opens them for the worker that holds the job's claim."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from callsheet.kernel.errors import StaleClaim
+from callsheet.kernel.job import Credentials, Envelope, Job, Status
+
+from . import envelope
+from .binding import Binding
+from .errors import CredentialsConflict, CredentialsGone, Tampered
+from .secret import Secret
+from .wraps import Wraps
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from callsheet.store.protocol import Store
+
+    from .keyring import Keyring
+
+RACES = 10  # how often a replacement may find its credentials wrapped anew before it gives up
+
+
+class Opened(NamedTuple):
+    """Credentials in the clear, and which version of them."""
+
+    secret: Secret
+    credential_version: int
+
+
+class Vault:
+    """Credentials of the jobs of one store, under one keyring. `async with` closes the keyring."""
+
+    def __init__(self, store: Store, keyring: Keyring) -> None:
+        self.store = store
+        self.keyring = keyring
+        self._wraps = Wraps(store)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.keyring.close()
+
+    async def seal(self, secret: Secret, job_id: str, requester_id: str, credential_version: int = 1) -> Envelope:
+        """The secret as `NewJob.credentials` takes it: only for this job, requester and version."""
+        binding = Binding(job_id, requester_id, credential_version)
+        dek = envelope.new_dek()
+        wrapped = await self.keyring.wrap(dek, binding)
+        await self._wraps.count(wrapped.kek_id)
+        return Envelope(
+            credential_version,
+            envelope.encrypt(secret, dek, binding),
+            envelope.to_text(wrapped.wrapped),
+            wrapped.kek_id,
+            envelope.VERSION,
+        )
+
+    async def open(self, job: Job) -> Opened:
+        """The job's credentials, for the worker that runs it; raises StaleClaim, CredentialsGone, Tampered and kin."""
+        (now,) = await self.store.get([job.job_id])
+        if now is None or now.status is not Status.RUNNING or now.claim_version != job.claim_version:
+            raise StaleClaim(f"claim {job.claim_version} of job {job.job_id} is not held; its credentials stay shut")
+        kept = await self._kept(job.job_id, now.requester_id)
+        return Opened(await self._opened(kept), kept.envelope.credential_version)
+
+    async def version(self, job_id: str) -> int:
+        """Which version of its credentials a job has, 0 for none. Opens nothing."""
+        (kept,) = await self.store.credentials([job_id])
+        return kept.envelope.credential_version if kept is not None else 0
+
+    async def replace(
+        self, job_id: str, requester_id: str, secret: Secret, *, expected_version: int | None = None
+    ) -> int:
+        """Put new credentials in place of a job's; their version, one higher.
+
+        `expected_version` is the one that they take the place of; raises CredentialsConflict when there is a newer one.
+        """
+        for _ in range(RACES):
+            was = await self._kept(job_id, requester_id)
+            version = was.envelope.credential_version
+            if expected_version not in (None, version):
+                raise CredentialsConflict(f"the credentials of job {job_id} are at version {version} by now")
+            becomes = was._replace(envelope=await self.seal(secret, job_id, requester_id, version + 1))
+            (done,) = await self.store.replace_credentials([(was, becomes)])
+            if done:
+                return version + 1
+        raise CredentialsConflict(f"the credentials of job {job_id} changed {RACES} times meanwhile; try again")
+
+    async def rewrapped(self, kept: Credentials) -> Credentials:
+        """The same credentials with their data key under the current KEK; the content is not opened."""
+        binding = _binding(kept)
+        was = kept.envelope
+        dek = await self._dek(kept)
+        wrapped = await self.keyring.wrap(dek, binding)
+        await self._wraps.count(wrapped.kek_id)
+        text = envelope.to_text(wrapped.wrapped)
+        return kept._replace(envelope=was._replace(storage_creds_dek_wrapped=text, storage_creds_kek_id=wrapped.kek_id))
+
+    async def _kept(self, job_id: str, requester_id: str) -> Credentials:
+        (kept,) = await self.store.credentials([job_id])
+        if kept is None or kept.requester_id != requester_id:
+            raise CredentialsGone(f"job {job_id} has no credentials, or none any more")
+        return kept
+
+    async def _opened(self, kept: Credentials) -> Secret:
+        was = kept.envelope
+        if was.storage_creds_encryption_version != envelope.VERSION:
+            raise Tampered(
+                f"envelopes of version {was.storage_creds_encryption_version} are not known; upgrade callsheet"
+            )
+        return envelope.decrypt(was.storage_creds_encrypted, await self._dek(kept), _binding(kept))
+
+    async def _dek(self, kept: Credentials) -> bytes:
+        was = kept.envelope
+        raw = envelope.from_text(was.storage_creds_dek_wrapped)
+        return await self.keyring.unwrap(was.storage_creds_kek_id, raw, _binding(kept))
+
+
+def _binding(kept: Credentials) -> Binding:
+    return Binding(kept.job_id, kept.requester_id, kept.envelope.credential_version)

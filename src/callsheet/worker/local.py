@@ -1,0 +1,87 @@
+"""A shift on a store in reach: woken by its hints, and with a hand in its housekeeping."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from callsheet.engine.housekeeping import Housekeeping
+from callsheet.kernel.errors import StoreError
+from callsheet.kernel.job import Status
+from callsheet.store.protocol import Hint
+
+from .heartbeat import Heartbeat
+from .shift import STALE_AFTER_S, Shift
+from .workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from callsheet.engine import Engine
+
+    from .definition import Definition
+    from .options import Options
+
+log = logging.getLogger("callsheet.worker")
+
+
+class LocalShift(Shift):
+    """`heartbeat_url` is where the heartbeats connect to."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        definitions: Mapping[str, Definition],
+        queues: tuple[str, ...],
+        options: Options,
+        heartbeat_url: str,
+    ) -> None:
+        self._local, self._heartbeat_url = engine, heartbeat_url
+        self._housekeeping = Housekeeping(engine)
+        super().__init__(engine, definitions, queues, options)
+
+    async def __aenter__(self) -> Self:
+        if self._options.housekeeping:
+            await self._stack.enter_async_context(self._housekeeping)
+        return await super().__aenter__()
+
+    def _make_heartbeat(self) -> Heartbeat:
+        in_process = self._local.store if ":memory:" in self._heartbeat_url else None
+        return Heartbeat(self._heartbeat_url, in_process, self.runs, self.lease_s)
+
+    def _beside(self) -> Sequence[Coroutine[None, None, None]]:
+        return self._listen(), self._clear_away()
+
+    async def _listen(self) -> None:
+        """Wake up for our queues, and look after jobs of ours that others have touched."""
+        mine = frozenset(self._queues)
+        while True:
+            try:
+                async for hint in self._local.hints():
+                    anything = hint == Hint()
+                    if anything or hint.queues & mine:
+                        self._wake.set()
+                    mine_too = anything or "*" in hint.jobs
+                    self.heartbeat.poke(self._long_held() if mine_too else {i for i in hint.jobs if i in self.runs})
+            except StoreError as error:
+                log.debug("hints are away, the queues are polled: %s", error)
+            await asyncio.sleep(self.poll_s)
+
+    def _long_held(self) -> set[str]:
+        """Jobs whose lease was last extended a while ago; those of a moment will have ended before a beat."""
+        limit = time.monotonic() + self.lease_s - STALE_AFTER_S
+        return {job_id for job_id, run in self.runs.items() if run.expires_at < limit}
+
+    async def _clear_away(self) -> None:
+        """Remove the workspaces of attempts that are over: their worker was killed."""
+        found = await asyncio.to_thread(Workspace.found_in, self._options.workspaces)
+        try:
+            jobs = await self._local.store.get([folder.claim.job_id for folder in found]) if found else []
+        except StoreError:
+            return  # another worker, another time
+        for folder, job in zip(found, jobs, strict=True):
+            if job is not None and (job.status is not Status.RUNNING or job.claim != folder.claim):
+                await asyncio.to_thread(folder.remove)

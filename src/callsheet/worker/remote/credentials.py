@@ -1,0 +1,188 @@
+"""Who a remote worker is: a token that changes while it works, and the id that the server knows it by.
+
+An enrolment token is exchanged for a worker's own, which is rotated at three quarters of its life. In a token file the
+present one is kept for the next start, and for other processes of the same worker: one rotates, the others read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callsheet.kernel.errors import InvalidInput
+
+from .answers import ServerAway, ServerRefused, WorkerRefused
+from .options import VERSION
+
+if TYPE_CHECKING:
+    from .caller import Caller
+    from .options import RemoteOptions
+
+log = logging.getLogger("callsheet.worker")
+ENROLMENT, WORKER = "cs_enroll_", "cs_worker_"
+LOOK_S = 15.0  # how often the file is looked at: another process may have rotated
+LOCK_S = 0.05
+UNSURE = re.compile(r"[^A-Za-z0-9._-]+")
+NAME_LENGTH = 80
+
+
+class Known(NamedTuple):
+    """What a token file holds. Without an id it is the text that a person has put there."""
+
+    token: str
+    worker_id: str = ""
+    rotate_after_s: float | None = None
+
+
+class Credentials:
+    """Read by two threads; only the worker's event loop changes it."""
+
+    def __init__(self, options: RemoteOptions, worker_id: str) -> None:
+        self.worker_id = worker_id
+        self._options = options
+        self._file = options.token_file
+        known = _read(self._file) if self._file is not None else Known(options.token)
+        self.token = known.token
+        if known.worker_id:
+            self.worker_id = known.worker_id
+        self.introduced = False
+        self._rotate_after_s: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.worker_id})"
+
+    async def begin(self, caller: Caller) -> None:
+        """Become a worker that can ask for jobs; raises WorkerRefused, or ServerAway when that may be tried again."""
+        async with self._alone():
+            self._look()
+            if self.token.startswith(ENROLMENT):
+                await self._enrol(caller)
+            elif self.token.startswith(WORKER):
+                await self._rotate(caller)
+        self.introduced = True
+
+    async def keep_fresh(self, caller: Caller) -> None:
+        """Rotate in time, for ever; a plain API key stays as it is."""
+        while self._rotate_after_s is not None:
+            left_s = self._rotate_after_s
+            while left_s > 0:
+                step_s = min(LOOK_S, left_s) if self._file is not None else left_s
+                await asyncio.sleep(step_s)
+                left_s = self._rotate_after_s if await self.changed_since(self.token) else left_s - step_s
+            try:
+                async with self._alone():
+                    if not self._look():
+                        await self._rotate(caller)
+            except ServerAway as away:
+                log.warning("the worker's token could not be rotated, trying again: %s", away)
+                await asyncio.sleep(LOOK_S)
+            except WorkerRefused as refused:
+                log.error("%s", refused)  # noqa: TRY400 - the next claim ends the worker
+                return
+
+    async def changed_since(self, token: str) -> bool:
+        """Whether there is another token by now, here or in the file."""
+        if self._file is not None:
+            self._look()
+        return self.token != token
+
+    async def _enrol(self, caller: Caller) -> None:
+        name = UNSURE.sub("-", self.worker_id).strip("-._")[:NAME_LENGTH] or "worker"
+        token, self.token = self.token, ""
+        body = {"enrolment_token": token, "worker_name": name, "labels": list(self._options.labels)}
+        try:
+            self._take(await caller.call("enroll", {**body, "version": VERSION}))
+        except ServerAway:
+            self.token = token
+            raise
+        except ServerRefused as refused:
+            raise WorkerRefused(f"this worker could not enrol: {refused.detail} ({refused.code})") from refused
+        log.info("enrolled as %s", self.worker_id)
+
+    async def _rotate(self, caller: Caller) -> None:
+        try:
+            self._take(await caller.call("token", {}))
+        except ServerRefused as refused:
+            raise WorkerRefused(f"the server does not take this token: {refused.detail} ({refused.code})") from refused
+        log.debug("the worker's token was rotated")
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        try:
+            self.token, self.worker_id = str(answer["worker_token"]), str(answer["worker_id"])
+            self._rotate_after_s = float(answer["rotate_after_seconds"])
+        except (KeyError, TypeError, ValueError):
+            raise ServerAway("the server's answer holds no token") from None
+        if self._file is not None:
+            _write(self._file, Known(self.token, self.worker_id, self._rotate_after_s))
+
+    def _look(self) -> bool:
+        """Take over what another process has put into the file; whether there was something."""
+        if self._file is None:
+            return False
+        try:
+            known = _read(self._file)
+        except InvalidInput:
+            return False  # it is just being replaced, or was removed: what we have is good
+        if known.token == self.token:
+            return False
+        self.token, self.worker_id = known.token, known.worker_id or self.worker_id
+        self._rotate_after_s = known.rotate_after_s or self._rotate_after_s
+        return True
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """One process at a time changes the file; raises InvalidInput where none can."""
+        if self._file is None:
+            yield
+            return
+        try:
+            lock = self._file.with_name(f"{self._file.name}.lock").open("w")
+        except OSError as error:
+            told = f"no file can be made beside {self._file}: {os.strerror(error.errno or 0)}"
+            raise InvalidInput(f"{told}; the worker keeps its new token there") from None
+        with lock:
+            while not _locked(lock.fileno()):  # noqa: ASYNC110 - another process holds it
+                await asyncio.sleep(LOCK_S)
+            yield
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(path: Path) -> Known:
+    """What a file holds; raises InvalidInput."""
+    try:
+        text = path.read_text("utf-8").strip()
+    except OSError as error:
+        raise InvalidInput(f"the token file {path} cannot be read: {os.strerror(error.errno or 0)}") from None
+    if text.startswith("{"):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            found = json.loads(text)
+            return Known(str(found["token"]), str(found["worker_id"]), float(found["rotate_after_s"]))
+        text = ""
+    if not text or not (text.isascii() and text.isprintable()) or " " in text:
+        raise InvalidInput(f"the token file {path} holds no token; write the token into it, and nothing else")
+    return Known(text)
+
+
+def _write(path: Path, known: Known) -> None:
+    """Whole or not at all, and for this user's eyes only."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
+        json.dump(known._asdict(), new)
+        new.flush()
+        os.fsync(new.fileno())
+    Path(new.name).replace(path)

@@ -1,0 +1,135 @@
+"""Heartbeats over HTTP, from a thread and connections of their own, and a watch over long jobs beside them.
+
+The server answers a watch as soon as something is asked of one of its jobs, so that a cancellation is heard of within
+a second. Jobs come under watch when they have run for a moment; each watch is twice as long as its youngest job is old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from callsheet.kernel.errors import StoreError
+from callsheet.store.protocol import Beat
+from callsheet.store.tasks import end
+from callsheet.worker.heartbeat import Heartbeat
+from callsheet.worker.run import Run
+
+from .answers import ServerAway, ServerRefused
+from .caller import Caller
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import Claim
+    from callsheet.worker.plane import Beats
+
+    from .jobs import Lease
+
+log = logging.getLogger("callsheet.worker")
+LOOK_S = 0.25
+FIRST_WATCH_S, LONGEST_WATCH_S = 1.0, 20.0
+REST_S = 1.0  # after a watch that ended early with no news
+MOST_WATCHES = 20
+MOST_LEASES = 500
+
+
+class RemoteBeats:
+    """Connections for heartbeats. `refused` is told of an answer that is the end of this worker."""
+
+    def __init__(self, caller: Caller, leases: Mapping[Claim, Lease], refused: Callable[[ServerRefused], None]) -> None:
+        self._caller = caller
+        self._leases = leases
+        self._refused = refused
+
+    async def open(self) -> object:
+        """Nothing to do: a connection is made when it is needed."""
+        return self
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._caller.close()
+
+    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int) -> list[Beat]:  # noqa: ARG002 - the server says
+        """Extend leases; raises ServerAway."""
+        return await self.beat(claims)
+
+    async def beat(self, claims: Sequence[Claim], wait_s: float = 0.0) -> list[Beat]:
+        """The same; with `wait_s` the answer comes when something is asked of one of them, or then."""
+        held = {claim: lease for claim in claims if (lease := self._leases.get(claim)) is not None}
+        found: dict[Claim, Beat] = {}
+        for begin in range(0, len(held), MOST_LEASES):
+            part = dict(list(held.items())[begin : begin + MOST_LEASES])
+            proofs = [{"job_id": lease.job_id, "lease_token": lease.lease_token} for lease in part.values()]
+            body = {"leases": proofs, "wait_ms": round(wait_s * 1000)}
+            try:
+                answer = await self._caller.call("heartbeats", body, wait_s=wait_s)
+            except ServerRefused as refused:
+                self._refused(refused)
+                raise ServerAway(f"heartbeats are refused: {refused}") from refused
+            found |= dict(zip(part, _beats(answer, len(part)), strict=True))
+        return [found.get(claim, Beat(False)) for claim in claims]
+
+
+class RemoteHeartbeat(Heartbeat):
+    """Keeps the leases of `runs`; `connect` makes its connections, on its own thread."""
+
+    def __init__(self, connect: Callable[[], RemoteBeats], runs: dict[str, Run], lease_s: float) -> None:
+        super().__init__("", None, runs, lease_s)
+        self._connect = connect
+        self._watched: set[Run] = set()
+        self._begun: dict[Run, float] = {}
+
+    def _connection(self) -> Beats:
+        return self._connect()
+
+    async def _beat_for_ever(self, store: Beats) -> None:
+        assert isinstance(store, RemoteBeats)  # noqa: S101 - made by _connection
+        watches: set[asyncio.Task[None]] = set()
+        look = asyncio.create_task(self._watch_for_ever(store, watches))
+        try:
+            await super()._beat_for_ever(store)
+        finally:
+            await end(look)
+            await end(*watches)
+            self._watched.clear()
+
+    async def _watch_for_ever(self, store: RemoteBeats, watches: set[asyncio.Task[None]]) -> None:
+        """Put jobs under watch that have run for a moment; none is watched twice."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = time.monotonic()
+            runs = [run for run in list(self._runs.values()) if run.stop is None and not run.settled]
+            self._begun = {run: self._begun.get(run, now) for run in runs}
+            ready = [run for run in runs if run not in self._watched and now - self._begun[run] >= LOOK_S]
+            if ready and len(watches) < MOST_WATCHES:
+                age_s = min(now - self._begun[run] for run in ready)
+                self._watched.update(ready)
+                watch = asyncio.create_task(self._watch(store, ready, min(LONGEST_WATCH_S, FIRST_WATCH_S + 2 * age_s)))
+                watches.add(watch)
+                watch.add_done_callback(watches.discard)
+
+    async def _watch(self, store: RemoteBeats, runs: list[Run], wait_s: float) -> None:
+        """Hear what is asked of these jobs. Their leases are kept by the beats: here only news count."""
+        asked_at = time.monotonic()
+        try:
+            news = False
+            for run, beat in zip(runs, await store.beat([run.job.claim for run in runs], wait_s), strict=True):
+                if not beat.held or beat.cancel_requested:
+                    news = True
+                    self._heard(run, beat, asked_at)
+            if not news and time.monotonic() - asked_at < wait_s / 2:
+                await asyncio.sleep(REST_S)
+        except StoreError as error:
+            log.debug("a watch over %d jobs was broken off: %s", len(runs), error)
+            await asyncio.sleep(REST_S)
+        finally:
+            self._watched.difference_update(runs)
+
+
+def _beats(answer: dict[str, Any], count: int) -> list[Beat]:
+    told = answer.get("leases")
+    if not isinstance(told, list) or len(told) != count:
+        raise ServerAway("the server's answer does not tell of each lease")
+    return [Beat(bool(one.get("ok")), bool(one.get("cancel"))) for one in told]

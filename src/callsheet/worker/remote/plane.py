@@ -1,0 +1,219 @@
+"""`RemotePlane`: claims, settlements and steps over HTTP, as the rest of a worker knows them of an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from callsheet.kernel.errors import InvalidInput, JobNotFound, StaleClaim
+from callsheet.kernel.job import Claim, Job
+from callsheet.kernel.settlement import Settlement
+from callsheet.kernel.wire import encode
+from callsheet.store.protocol import ClaimRequest, Settled
+from callsheet.worker.plane import PartlyRefused
+from callsheet.worker.steps import STEP_LIMIT_BYTES
+
+from .answers import MoveRefused, ServerAway, ServerRefused
+from .caller import PROTOCOL, Caller
+from .jobs import Lease, Taken, read_claim
+from .moves import move_of
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import Json
+
+log = logging.getLogger("callsheet.worker")
+BATCH = 200  # jobs of one claim, moves of one request: a fifth of what a server must take
+BATCH_BYTES = 512 * 1024
+SETTLE_S = 8.0
+LOST = frozenset({"lease_lost", "job_not_found", "forbidden", "stale_claim"})
+WRONG_BODY = frozenset({400, 413, 415, 422})  # what was sent is wrong, not who sent it
+TOO_LATE = frozenset({403, 404, 409, 410})
+
+
+class RemotePlane:
+    """One worker's view of a server. `refused` is told of an answer that is the end of this worker."""
+
+    def __init__(self, caller: Caller, labels: Sequence[str], refused: Callable[[ServerRefused], None]) -> None:
+        self.store = RemoteStore(self)
+        self.leases: dict[Claim, Lease] = {}
+        self.wait_s = 0.0
+        self._caller = caller
+        self._labels = list(labels)
+        self._refused = refused
+        self._unanswered: dict[str, Any] | None = None  # a claim whose answer may have been lost
+        self._asking: asyncio.Task[dict[str, Any]] | None = None
+        self._let_go = False
+
+    async def take(self, request: ClaimRequest) -> list[Taken]:
+        """Jobs, at once or within `wait_s`; raises ServerAway. A claim without an answer is repeated by the next call.
+
+        The repeat has the same name and size, so that it answers with the same jobs.
+        """
+        asked = self._unanswered or self._new_claim(request)
+        first, self._unanswered = self._unanswered is None, asked
+        wait_s = 0.0 if self._let_go else self.wait_s
+        body = {**asked, "max_wait_ms": round(wait_s * 1000), **({"first": True} if first else {})}
+        try:
+            answer = await self._ask(body, wait_s)
+        except ServerRefused as refused:
+            self._unanswered = None
+            self._refused(refused)
+            return []
+        found = read_claim(answer, self._caller.credentials.worker_id)
+        self._unanswered = None
+        if found and int(answer.get("protocol") or 1) < PROTOCOL:
+            self._refused(
+                ServerRefused(200, "old_server", f"it does not speak protocol {PROTOCOL} of the control plane")
+            )
+            return []
+        for taken in found:
+            self.leases[taken.job.claim] = taken.lease
+        return found
+
+    async def claim(self, request: ClaimRequest) -> list[Job]:
+        """The same, as jobs alone."""
+        return [taken.job for taken in await self.take(request)]
+
+    def let_go(self) -> None:
+        """Wait for jobs no longer: a request that does is broken off, and what it was given meanwhile is fetched."""
+        self._let_go = True
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
+        """Write moves; raises ServerAway when that may be tried again, and PartlyRefused."""
+        answers: list[Settled | Exception] = []
+        for part in _parts(settlements):
+            answers += await self._settle(part)
+        settled = [answer for answer in answers if not isinstance(answer, Exception)]
+        if len(settled) < len(answers):
+            raise PartlyRefused(answers)
+        return settled
+
+    async def get(self, job_id: str) -> Job:
+        """Raises JobNotFound: a server tells a worker of its own jobs only what their claims told."""
+        raise JobNotFound(f"job {job_id} is not in reach")
+
+    async def checkpoints(self, job_id: str) -> dict[str, Json]:
+        """Completed steps of a job that is held; raises StaleClaim when it is not, and ServerAway."""
+        lease = next((lease for claim, lease in self.leases.items() if claim.job_id == job_id), None)
+        if lease is None:
+            raise StaleClaim(f"job {job_id} is not held any more; stop its work")
+        proof = {"job_id": job_id, "lease_token": lease.lease_token}
+        try:
+            answer = await self._caller.patiently("checkpoints", proof, for_s=SETTLE_S)
+        except ServerRefused as refused:
+            if refused.status in TOO_LATE:
+                raise StaleClaim(f"job {job_id} is not held any more; stop its work") from refused
+            raise
+        kept = answer.get("checkpoints")
+        if not isinstance(kept, dict):
+            raise ServerAway("the server's answer holds no steps")
+        return {name: encode(value, limit_bytes=STEP_LIMIT_BYTES) for name, value in kept.items()}
+
+    def forget(self, claim: Claim) -> None:
+        """A claim is over."""
+        self.leases.pop(claim, None)
+
+    def _new_claim(self, request: ClaimRequest) -> dict[str, Any]:
+        return {
+            "streams": list(request.queues),
+            "max_jobs": min(BATCH, request.limit),
+            "labels": self._labels,
+            "claim_request_id": uuid.uuid4().hex,
+        }
+
+    async def _ask(self, body: dict[str, Any], wait_s: float) -> dict[str, Any]:
+        """The answer to a claim, though `let_go` may break the waiting off."""
+        self._asking = asking = asyncio.create_task(self._caller.call("claim", body, wait_s=wait_s))
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._let_go or (task is not None and task.cancelling()):
+                asking.cancel()
+                raise
+        finally:
+            self._asking = None
+        again = {name: value for name, value in body.items() if name != "first"}
+        try:
+            return await self._caller.call("claim", {**again, "max_wait_ms": 0})
+        except (ServerAway, ServerRefused) as error:
+            log.debug("nothing is known of the last claim; its lease will run out: %s", error)
+            return {"claimed": False}
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> list[Settled | Exception]:
+        answers: list[Settled | Exception] = [Settled.STALE] * len(settlements)
+        moves, places = [], []
+        for place, settlement in enumerate(settlements):
+            lease = self.leases.get(Claim(settlement.job_id, settlement.claim_version))
+            if lease is None:
+                continue
+            try:
+                moves.append({**lease._asdict(), **move_of(settlement)})
+            except (InvalidInput, ValueError) as error:
+                answers[place] = error
+            else:
+                places.append(place)
+        for place, answer in zip(places, await self._send(moves) if moves else [], strict=True):
+            answers[place] = answer
+        return answers
+
+    async def _send(self, moves: list[dict[str, Any]]) -> list[Settled | Exception]:
+        try:
+            answer = await self._caller.patiently("moves", {"moves": moves}, for_s=SETTLE_S)
+        except ServerRefused as refused:
+            if refused.status in WRONG_BODY:
+                raise
+            self._refused(refused)
+            return [Settled.STALE] * len(moves)
+        told = answer.get("answers")
+        if not isinstance(told, list) or len(told) != len(moves):
+            raise ServerAway("the server's answer does not tell what became of each move")
+        return [_settled(one) for one in told]
+
+
+class RemoteStore:
+    """What is read of a server."""
+
+    batch = BATCH
+
+    def __init__(self, plane: RemotePlane) -> None:
+        self._plane = plane
+
+    async def checkpoints(self, job_id: str) -> dict[str, Json]:
+        """Completed steps of a job that is held."""
+        return await self._plane.checkpoints(job_id)
+
+
+def _settled(told: dict[str, Any]) -> Settled | Exception:
+    if told.get("ok"):
+        return Settled.REPEATED if told.get("repeated") else Settled.APPLIED
+    code = str(told.get("code") or "refused")
+    return Settled.STALE if code in LOST else MoveRefused(code, str(told.get("detail") or "the server refused it"))
+
+
+def _parts(settlements: Sequence[Settlement]) -> Iterator[list[Settlement]]:
+    """As few requests as a server's limits allow."""
+    part: list[Settlement] = []
+    size = 0
+    for settlement in settlements:
+        own = _size(settlement)
+        if part and (len(part) >= BATCH or size + own > BATCH_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(settlement)
+        size += own
+    if part:
+        yield part
+
+
+def _size(settlement: Settlement) -> int:
+    """About how many bytes a move takes on the wire."""
+    texts = [settlement.result or "", settlement.error or ""]
+    texts += [settlement.event.data] if settlement.event is not None else []
+    texts += [settlement.checkpoint[1]] if settlement.checkpoint is not None else []
+    return 500 + sum(map(len, texts)) + sum(500 + len(new.payload) for new in settlement.follow_ups)

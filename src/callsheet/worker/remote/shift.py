@@ -1,0 +1,138 @@
+"""A shift on a server far away: it waits there for jobs, and ends when the server says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
+from callsheet.store.protocol import ClaimRequest
+from callsheet.worker.run import Run, Stop
+from callsheet.worker.shift import Shift
+
+from .answers import UPGRADE_REQUIRED, ServerAway, ServerRefused
+from .caller import Caller, pause
+from .heartbeat import RemoteBeats, RemoteHeartbeat
+from .plane import RemotePlane
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from callsheet.kernel.errors import StoreError
+    from callsheet.worker.definition import Definition
+    from callsheet.worker.options import Options
+
+    from .credentials import Credentials
+    from .options import RemoteOptions
+
+log = logging.getLogger("callsheet.worker")
+BURST_WAIT_S = 0.25
+REST_S = 1.0  # after a claim that was answered with nothing sooner than it should
+FINISHING = frozenset({403, UPGRADE_REQUIRED})  # no more jobs, but what runs may end
+
+
+class RemoteShift(Shift):
+    """`refusal` is why the server wants no more of this worker, None while it does."""
+
+    def __init__(
+        self,
+        remote: RemoteOptions,
+        credentials: Credentials,
+        definitions: Mapping[str, Definition],
+        queues: tuple[str, ...],
+        options: Options,
+    ) -> None:
+        self.refusal: ServerRefused | None = None
+        self.drained = False
+        self._remote, self._credentials = remote, credentials
+        self._here = asyncio.get_running_loop()
+        self._caller = Caller(remote.url, credentials, self.drain_soon)
+        self._plane = RemotePlane(self._caller, remote.labels, self._claim_refused)
+        self._polled_s = 0.0
+        super().__init__(self._plane, definitions, queues, options)
+        self.poll_s = self._plane.wait_s = remote.wait_s
+
+    async def __aenter__(self) -> Self:
+        self._stack.push_async_callback(self._caller.close)
+        return await super().__aenter__()
+
+    def _make_heartbeat(self) -> RemoteHeartbeat:
+        return RemoteHeartbeat(self._connect, self.runs, self.lease_s)
+
+    def _connect(self) -> RemoteBeats:
+        """On the heartbeats' own thread."""
+        caller = Caller(self._remote.url, self._credentials, self.drain_soon)
+        return RemoteBeats(caller, self._plane.leases, self._beat_refused)
+
+    def _beside(self) -> Sequence[Coroutine[None, None, None]]:
+        return (self._credentials.keep_fresh(self._caller),)
+
+    async def claim_until_stopped(self, *, burst: bool) -> None:
+        """Ask for jobs whenever there is room for some, and wait for them at the server."""
+        if burst:
+            self._plane.wait_s = BURST_WAIT_S
+        await super().claim_until_stopped(burst=burst)
+
+    def stop(self, *, hard: bool = False) -> None:
+        """Claim no more; a request that waits for jobs is broken off."""
+        super().stop(hard=hard)
+        self._plane.let_go()
+
+    def drain_soon(self) -> None:
+        """The server asks us to finish and to end. From any thread."""
+        self._here.call_soon_threadsafe(self._drain_asked)
+
+    def _drain_asked(self) -> None:
+        if not self.drained:
+            self.drained = True
+            log.info("the server asks this worker to drain")
+            self.stop()
+
+    def _claim_refused(self, refused: ServerRefused) -> None:
+        """No more jobs for us; what runs may end, unless we are nobody to the server."""
+        self._end(refused, lose=refused.status not in FINISHING)
+
+    def _beat_refused(self, refused: ServerRefused) -> None:
+        """From the heartbeats' thread: nothing of what we do would be taken."""
+        self._here.call_soon_threadsafe(lambda: self._end(refused, lose=True))
+
+    def _end(self, refused: ServerRefused, *, lose: bool) -> None:
+        if self.refusal is None:
+            self.refusal = refused
+            log.error("%s; this worker ends", refused)
+            self.stop()
+        if lose:
+            for run in list(self.runs.values()):
+                run.request_stop(Stop.LOST)
+
+    async def _claim(self, limit: int) -> int:
+        asked_at = time.monotonic()
+        try:
+            found = await self._plane.take(ClaimRequest(self._options.worker_id, self._queues, limit))
+        finally:
+            self._polled_s = time.monotonic() - asked_at
+        now = time.monotonic()
+        self._look_ahead(now)
+        if not found:
+            return 0
+        self.lease_s = self.heartbeat.lease_s = found[0].lease_s
+        claimed = self._line_up([taken.job for taken in found], now, now + min(taken.expires_in_s for taken in found))
+        for taken in found:
+            if taken.cancel:
+                self.runs[taken.job.job_id].request_stop(Stop.CANCEL)
+        return claimed
+
+    def _claim_ended(self, run: Run) -> None:
+        super()._claim_ended(run)
+        self._plane.forget(run.job.claim)
+
+    def _pause_s(self, trouble: int, error: StoreError) -> float:
+        return pause(trouble - 1, error if isinstance(error, ServerAway) else ServerAway(""))
+
+    def _rest_s(self, room: int, *, burst: bool) -> float:
+        """Who has waited at the server asks again at once."""
+        if not room:
+            return self.poll_s
+        return 0.0 if burst or self._polled_s >= self._plane.wait_s / 2 else REST_S

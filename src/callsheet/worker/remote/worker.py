@@ -1,0 +1,72 @@
+"""`RemoteWorker`: what a user starts and stops, as a `Worker` is, on a machine that reaches nothing but a server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Unpack
+
+from callsheet.worker.runner import Source, Worker
+
+from .answers import ServerAway, WorkerRefused
+from .caller import Caller, pause
+from .credentials import Credentials
+from .shift import RemoteShift
+
+if TYPE_CHECKING:
+    from callsheet.worker.options import WorkerOptions
+    from callsheet.worker.shift import Shift
+
+    from .options import RemoteOptions
+
+log = logging.getLogger("callsheet.worker")
+
+
+class RemoteWorker(Worker):
+    """Runs an app's tasks with jobs from a server. Housekeeping is the server's; `lease` is what it says."""
+
+    def __init__(self, app: Source, remote: RemoteOptions, **options: Unpack[WorkerOptions]) -> None:
+        options["housekeeping"] = False
+        super().__init__(app, **options)
+        self.remote = remote
+        self._credentials = Credentials(remote, self.options.worker_id.replace("~", "-")[-100:])
+        self._begun: RemoteShift | None = None
+
+    @property
+    def worker_id(self) -> str:
+        """The id that the server knows it by."""
+        return self._credentials.worker_id
+
+    @property
+    def drained(self) -> bool:
+        """True when the server has asked it to drain."""
+        return self._begun is not None and self._begun.drained
+
+    async def run(self, *, burst: bool = False) -> None:
+        """Work until stopped, or until the server says so; raises WorkerRefused when it does not want this worker."""
+        await super().run(burst=burst)
+        if self._begun is not None and self._begun.refusal is not None:
+            refused = self._begun.refusal
+            raise WorkerRefused(f"{self.remote.url} does not want this worker: {refused.detail} ({refused.code})")
+
+    async def introduce(self) -> None:
+        """Enrol, or rotate a worker's token; waits for a server that is away. Raises WorkerRefused."""
+        caller, tried = Caller(self.remote.url, self._credentials, lambda: None), 0
+        try:
+            while True:
+                try:
+                    await self._credentials.begin(caller)
+                except ServerAway as away:
+                    log.warning("the server cannot be reached, trying again: %s", away)
+                    await asyncio.sleep(pause(tried, away))
+                    tried += 1
+                else:
+                    return
+        finally:
+            await caller.close()
+
+    async def _begin(self) -> Shift:
+        if not self._credentials.introduced:
+            await self.introduce()
+        self._begun = RemoteShift(self.remote, self._credentials, self._app.definitions, self.queues, self.options)
+        return self._begun

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from callsheet.engine import Engine
+from callsheet.http.problems import Problem
+from callsheet.http.workers import Token, Workers
+from tests.cli.conftest import Shop
+
+
+def enrolled(shop: Shop, token: str) -> Token:
+    async def enroll(engine: Engine) -> Token:
+        workers = Workers(engine.store)
+        made = await workers.enroll(token, "gpu1", labels=["[bold]"], version="1.0", protocol=2)
+        await workers.seen(made.worker.worker_id, ["[bold]"], "1.1", 4)
+        return made
+
+    return shop.ask(enroll)
+
+
+def listed(shop: Shop) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(shop.cli("workers", "list", "--json").stdout)
+    return found
+
+
+@pytest.mark.parametrize("url", ["sqlite", "postgres", "redis"], indirect=True)
+def test_a_worker_is_enrolled_listed_drained_and_revoked(shop: Shop) -> None:
+    assert shop.cli("workers", "list").stdout.startswith("no workers yet")
+    made = shop.cli("workers", "enroll", "--queues", "media,default", "--tenants", "acme", "--token-life", "10m")
+    assert "it is not shown again" in made.stderr
+    token = enrolled(shop, made.stdout.strip())
+    worker_id = token.worker.worker_id
+    assert (token.worker.queues, token.worker.tenants, token.rotate_after_s) == (("media", "default"), ("acme",), 450)
+    (line,) = shop.cli("workers", "list").stdout.splitlines()[1:]
+    for words in (worker_id, "active", "media, default", "acme", "[bold]", "4", "0s ago", "1.1"):
+        assert words in line
+    assert "is drained" in shop.cli("workers", "drain", worker_id).stdout
+    assert listed(shop)[0]["state"] == "draining"
+    assert "takes jobs again" in shop.cli("workers", "drain", worker_id, "--undo").stdout
+    assert listed(shop)[0]["state"] == "active"
+    assert shop.cli("workers", "revoke", worker_id).stdout == f"worker {worker_id} is revoked\n"
+    assert listed(shop)[0]["state"] == "revoked"
+    with pytest.raises(Problem, match="was revoked"):
+        shop.ask(lambda engine: Workers(engine.store).principal(token.text))
+
+
+def test_an_enrolment_is_for_all_queues_and_one_worker_unless_it_says(shop: Shop) -> None:
+    told = json.loads(shop.cli("workers", "enroll", "--json").stdout)
+    assert (told["queues"], told["tenants"], told["uses_left"]) == (None, None, 1)
+    assert told["expires_at"] - told["created_at"] == 3_600_000
+    enrolled(shop, told["enrolment_token"])
+    with pytest.raises(Problem, match="used up"):
+        enrolled(shop, told["enrolment_token"])
+
+
+@pytest.mark.parametrize("words", [["revoke"], ["drain"]])
+def test_a_worker_that_is_not_there_is_one_line(shop: Shop, words: list[str]) -> None:
+    result = shop.cli("workers", *words, "nobody-0123456789")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "callsheet: no enrolled worker nobody-0123456789; callsheet workers list shows them\n"

@@ -1,0 +1,283 @@
+"""Workers get an identity by a token that is used up, keep it by rotation, and lose it when they are revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import APIRouter
+from starlette.requests import Request
+
+from callsheet.contracts.control_plane import enrolment, versions, workers
+from callsheet.contracts.control_plane.workers import WorkerIdentity, seen, worker_of
+from callsheet.contracts.redis_gateway import routes
+from callsheet.http import workers as known
+from callsheet.http.json_text import JsonAnswer
+from callsheet.http.problems import Problem
+from callsheet.http.site import site_of
+from tests import stores
+from tests.http.conftest import postgres_url
+from tests.http.live import Live, problem, serving
+
+probe = APIRouter()
+
+
+@probe.post("/probe")
+async def _probe(request: Request) -> JsonAnswer:
+    """What a route of the control plane learns of a worker."""
+    who = await worker_of(request)
+    await seen(site_of(request), who.worker_id or "somebody", ("gpu",), "1.2", 3)
+    queues = None if who.queues is None else sorted(who.queues)
+    tenants = None if who.tenants is None else sorted(who.tenants)
+    return JsonAnswer({"worker_id": who.worker_id, "queues": queues, "tenants": tenants, "drain": who.draining})
+
+
+ROUTERS = [enrolment.router, workers.router, routes.router, probe]
+
+
+@pytest.fixture(params=stores.THREE)
+async def live(request: pytest.FixtureRequest) -> AsyncIterator[Live]:
+    url = postgres_url() if request.param == "postgres" else stores.fresh_url(request.param)
+    async with serving(url, routers=ROUTERS) as live:
+        await stores.empty({url: live.engine.store})
+        yield live
+
+
+@pytest.fixture
+async def small() -> AsyncIterator[Live]:
+    async with serving(stores.fresh_url("sqlite"), routers=ROUTERS) as live:
+        yield live
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_believed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "KEPT_S", 0.0)
+
+
+async def invited(live: Live, **body: Any) -> str:
+    answer = await live.client.post("/v1/workers/enrolments", json=body)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["enrolment_token"])
+
+
+async def enroll(live: Live, token: str, **fields: Any) -> httpx.Response:
+    async with live.bare() as anybody:
+        return await anybody.post(
+            "/internal/worker/enroll", json={"enrolment_token": token, "worker_name": "gpu1", **fields}
+        )
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+async def enrolled(live: Live, **body: Any) -> dict[str, Any]:
+    answer = await enroll(live, await invited(live, **body))
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+async def call(live: Live, token: str, path: str = "/probe") -> httpx.Response:
+    async with live.bare() as anybody:
+        return await anybody.post(path, headers=bearer(token))
+
+
+async def test_an_enrolment_becomes_a_worker_of_its_queues_and_tenants(live: Live) -> None:
+    token = await invited(live, queues=["media", "default"], tenants=["acme"])
+    answer = await enroll(live, token, labels=["gpu"], version="1.0", protocol=2)
+    body = answer.json()
+    assert body["worker_id"].startswith("gpu1-")
+    assert (body["expires_in_seconds"], body["rotate_after_seconds"], body["protocol"]) == (3600, 2700, 2)
+    told = (await call(live, body["worker_token"])).json()
+    expected = {"worker_id": body["worker_id"], "queues": ["default", "media"], "tenants": ["acme"], "drain": False}
+    assert told == expected
+    (worker,) = (await live.client.get("/v1/workers")).json()["workers"]
+    assert (worker["name"], worker["state"], worker["enrolled"], worker["labels"]) == ("gpu1", "active", True, ["gpu"])
+    assert (worker["version"], worker["running"], worker["queues"]) == ("1.2", 3, ["media", "default"])
+    assert worker["last_seen_at"] >= worker["created_at"]
+
+
+async def test_an_enrolment_is_used_up(live: Live) -> None:
+    once, thrice = await invited(live), await invited(live, uses=3)
+    for token, uses in ((once, 1), (thrice, 3)):
+        answers = await asyncio.gather(*(enroll(live, token) for _ in range(6)))
+        assert sorted(answer.status_code for answer in answers) == [201] * uses + [401] * (6 - uses)
+        refused = next(answer for answer in answers if answer.status_code == 401)
+        assert "used up" in problem(refused, 401, "unauthorized")["detail"]
+
+
+async def test_an_enrolment_that_is_over_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = await invited(live, ttl_s=60)
+    later(live, monkeypatch, 60_001)
+    problem(await enroll(live, token), 401, "unauthorized")
+
+
+async def test_tokens_stand_nowhere_in_the_store(live: Live) -> None:
+    token = await invited(live, uses=2)
+    worker = (await enroll(live, token)).json()
+    new = (await call(live, worker["worker_token"], "/internal/worker/token")).json()
+    kept = json.dumps([
+        document.body for kind in (known.ENROLMENT, known.WORKER, known.SEEN)
+        for document in await live.engine.store.documents(kind)
+    ])  # fmt: skip
+    for secret in (token, worker["worker_token"], new["worker_token"]):
+        assert secret[20:52] not in kept
+        assert secret not in (await live.client.get("/v1/workers")).text
+
+
+def later(live: Live, monkeypatch: pytest.MonkeyPatch, ms: int) -> None:
+    """Move the store's clock on."""
+    real = live.engine.store.now
+
+    async def now() -> int:
+        return await real() + ms
+
+    monkeypatch.setattr(live.engine.store, "now", now)
+
+
+async def test_a_rotated_token_is_good_for_a_little_while(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await enrolled(live, queues=["q"])
+    second = (await call(live, first["worker_token"], "/internal/worker/token")).json()
+    assert second["worker_id"] == first["worker_id"]
+    assert second["queues"] == ["q"]
+    third = (await call(live, first["worker_token"], "/internal/worker/token")).json()  # its answer was lost
+    tokens = [body["worker_token"] for body in (first, second, third)]
+    assert len(set(tokens)) == 3
+    for token in tokens:
+        assert (await call(live, token)).status_code == 200
+    later(live, monkeypatch, known.OVERLAP_MS + 1)
+    problem(await call(live, tokens[0]), 401, "unauthorized")
+    problem(await call(live, tokens[1]), 401, "unauthorized")
+    assert (await call(live, tokens[2])).status_code == 200
+
+
+async def test_a_token_ends_with_its_life(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = await enrolled(live, token_life_s=10)
+    assert worker["rotate_after_seconds"] == 7.5
+    later(live, monkeypatch, 10_001)
+    problem(await call(live, worker["worker_token"]), 401, "unauthorized")
+    problem(await call(live, worker["worker_token"], "/internal/worker/token"), 401, "unauthorized")
+    (known_one,) = (await live.client.get("/v1/workers")).json()["workers"]
+    assert known_one["state"] == "expired"
+
+
+async def test_a_revoked_worker_is_told_so_at_its_next_call(live: Live) -> None:
+    worker, other = await enrolled(live), await enrolled(live)
+    answer = await live.client.delete(f"/v1/workers/{worker['worker_id']}")
+    assert (answer.status_code, answer.json()["state"]) == (200, "revoked")
+    for path in ("/probe", "/internal/worker/token"):
+        told = problem(await call(live, worker["worker_token"], path), 401, "worker_revoked")
+        assert (told["revoked"], told["drain"]) == (True, True)
+    assert (await call(live, other["worker_token"])).status_code == 200
+    again = await live.client.delete(f"/v1/workers/{worker['worker_id']}")
+    assert again.json()["revoked_at"] == answer.json()["revoked_at"]
+
+
+async def test_a_drained_worker_is_told_so_until_that_is_taken_back(live: Live) -> None:
+    worker = await enrolled(live)
+    path = f"/v1/workers/{worker['worker_id']}/drain"
+    for asked, state in ((None, "draining"), ({"drain": False}, "active"), ({"drain": True}, "draining")):
+        assert (await live.client.post(path, json=asked) if asked else await live.client.post(path)).json()[
+            "state"
+        ] == state
+        assert (await call(live, worker["worker_token"])).json()["drain"] is (state == "draining")
+
+
+async def test_many_changes_of_one_worker_at_once_all_hold(live: Live) -> None:
+    worker = await enrolled(live)
+    rotations = (call(live, worker["worker_token"], "/internal/worker/token") for _ in range(3))
+    drain = live.client.post(f"/v1/workers/{worker['worker_id']}/drain")
+    answers = await asyncio.gather(drain, *rotations)
+    assert [answer.status_code for answer in answers] == [200] * 4
+    last = max(answers[1:], key=lambda answer: answer.json()["expires_at"]).json()["worker_token"]
+    assert (await call(live, last)).json()["drain"] is True
+
+
+async def test_a_worker_may_be_nothing_but_a_worker(small: Live) -> None:
+    worker = await enrolled(small)
+    async with small.bare() as client:
+        client.headers.update(bearer(worker["worker_token"]))
+        for method, path in (
+            ("GET", "/v1/jobs"),
+            ("GET", "/v1/workers"),
+            ("POST", "/v1/workers/enrolments"),
+            ("DELETE", f"/v1/workers/{worker['worker_id']}"),
+            ("POST", f"/v1/workers/{worker['worker_id']}/drain"),
+        ):
+            problem(await client.request(method, path), 403, "forbidden")
+
+
+async def test_only_admins_look_after_workers(small: Live) -> None:
+    async with await small.key("a", scopes=["jobs:read", "jobs:write", "worker"]) as tenant:
+        for method, path in (("GET", ""), ("POST", "/enrolments"), ("DELETE", "/x"), ("POST", "/x/drain")):
+            problem(await tenant.request(method, f"/v1/workers{path}"), 403, "forbidden")
+        told = (await tenant.post("/probe")).json()
+        assert told == {"worker_id": None, "queues": None, "tenants": None, "drain": False}
+        problem(await tenant.post("/internal/worker/token"), 403, "forbidden")
+    (worker,) = (await small.client.get("/v1/workers")).json()["workers"]
+    assert (worker["worker_id"], worker["state"], worker["enrolled"]) == ("somebody", "unenrolled", False)
+    for path in ("somebody", "gpu1-0123456789"):
+        problem(await small.client.delete(f"/v1/workers/{path}"), 404, "not_found")
+
+
+async def test_a_text_that_is_no_token_gets_nowhere(small: Live) -> None:
+    worker, token = await enrolled(small), await invited(small)
+    text = worker["worker_token"]
+    forged = [text[:-1] + ("0" if text[-1] != "0" else "1"), "cs_worker_", "cs_worker_x", token]
+    for wrong in forged:
+        problem(await call(small, wrong), 401, "unauthorized")
+    for wrong in ("x", text, token[:-1], ADMIN_LIKE):
+        problem(await enroll(small, wrong), 401, "unauthorized")
+    assert (await enroll(small, token)).status_code == 201
+
+
+ADMIN_LIKE = "cs_enroll_" + "a" * 48
+
+
+async def test_bad_words_are_told(small: Live) -> None:
+    token = await invited(small)
+    for fields in ({"worker_name": "a b"}, {"worker_name": "a~b"}, {"worker_name": ""}, {"labels": ["a b"]}):
+        problem(await enroll(small, token, **fields), 422, "validation_failed")
+    body: dict[str, Any]
+    for body in ({"queues": []}, {"ttl_s": 0}, {"uses": 0}, {"tenants": [""]}, {"x": 1}, {"token_life_s": 1}):
+        problem(await small.client.post("/v1/workers/enrolments", json=body), 422, "validation_failed")
+    assert (await enroll(small, token)).status_code == 201
+
+
+async def test_a_sign_of_life_is_written_once_in_a_while(small: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def version() -> int:
+        (document,) = await small.engine.store.documents(known.SEEN)
+        return document.version
+
+    for _ in range(20):
+        await seen(small.site, "w", running=1)
+    assert await version() == 1
+    monkeypatch.setattr(known, "SEEN_S", 0.0)
+    await seen(small.site, "w", running=2)
+    assert await version() == 2
+    later(small, monkeypatch, known.FORGOTTEN_MS + 1)
+    assert (await small.client.get("/v1/workers")).json()["workers"] == []
+
+
+async def test_an_old_protocol_is_refused_before_the_enrolment_is_used_up(small: Live) -> None:
+    token = await invited(small)
+    for protocol in (0, versions.CURRENT + 1):
+        told = problem(await enroll(small, token, protocol=protocol), 426, "upgrade_required")
+        assert (told["min_version"], told["max_version"]) == (versions.OLDEST, versions.CURRENT)
+    assert (await enroll(small, token)).json()["protocol"] == 1
+
+
+def test_an_identity_names_its_worker_and_its_queues() -> None:
+    one = WorkerIdentity("gpu1-a", frozenset({"a", "b"}))
+    assert one.named("gpu1-a") == "gpu1-a"
+    assert one.allowed(["b", "a"]) == ("b", "a")
+    for wrong in (lambda: one.named("gpu1-b"), lambda: one.allowed(["a", "c"])):
+        with pytest.raises(Problem) as told:
+            wrong()
+        assert told.value.status == 403
+    anybody = WorkerIdentity()
+    assert (anybody.named("x"), anybody.allowed(["c"])) == ("x", ("c",))

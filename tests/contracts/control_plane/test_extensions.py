@@ -1,0 +1,288 @@
+"""What the control plane can do beyond the contract, as optional fields that an old worker ignores."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from callsheet.contracts.control_plane import claims, files, logs, refusals, routes
+from callsheet.engine.lanes import lane_name
+from callsheet.kernel.job import Outcome, Status
+from callsheet.kernel.wire import decode
+from tests.http.live import Live, serving
+
+from .remote import Remote, add, parked
+
+
+@pytest.fixture
+async def live(url: str) -> AsyncIterator[Live]:
+    async with serving(url, routers=[routes.router, files.router]) as live:
+        yield live
+
+
+@pytest.fixture
+def worker(live: Live) -> Remote:
+    return Remote(live)
+
+
+def fresh() -> str:
+    return uuid.uuid4().hex
+
+
+async def test_a_repeated_claim_answers_with_the_same_lease(live: Live, worker: Remote) -> None:
+    for _ in range(3):
+        await add(live)
+    name = fresh()
+    first = await worker.claim(claim_request_id=name, first=True)
+    again = await worker.claim(claim_request_id=name)
+    assert (again["job_id"], again["lease_token"], again["attempt_id"]) == (
+        first["job_id"],
+        first["lease_token"],
+        first["attempt_id"],
+    )
+    other = await worker.claim(claim_request_id=fresh())
+    assert other["job_id"] != first["job_id"]
+    assert (await Remote(live, "w2").claim(claim_request_id=name))["job_id"] not in (first["job_id"], other["job_id"])
+    assert (await worker.say("complete", again, result=1)).json()["ack"]
+
+
+async def test_a_batch_is_repeated_whole(live: Live, worker: Remote) -> None:
+    ids = [await add(live) for _ in range(5)]
+    name = fresh()
+    first = await worker.claim(claim_request_id=name, max_jobs=3)
+    again = await worker.claim(claim_request_id=name, max_jobs=3)
+    assert [job["job_id"] for job in first["jobs"]] == [job["job_id"] for job in again["jobs"]] == ids[:3]
+    assert first["job_id"] == ids[0]
+    rest = await worker.claim(max_jobs=10)
+    assert [job["job_id"] for job in rest["jobs"]] == ids[3:]
+
+
+async def test_moves_are_answered_one_by_one(live: Live, worker: Remote) -> None:
+    ids = [await add(live) for _ in range(4)]
+    jobs = (await worker.claim(max_jobs=4))["jobs"]
+    answers = await worker.move(
+        (jobs[0], {"do": "stage", "stage": "decoding"}),
+        (jobs[0], {"do": "progress", "percent": 40, "message": "half way"}),
+        (jobs[0], {"do": "complete", "result": {"n": 1}}),
+        (jobs[0], {"do": "progress", "percent": 50}),
+        (jobs[1], {"do": "fail", "error": {"code": "E"}, "retry_in_ms": 60_000}),
+        ({**jobs[2], "lease_token": "wrong"}, {"do": "complete"}),
+        (jobs[2], {"do": "progress"}),
+        (jobs[2], {"do": "release", "delay_ms": 1000}),
+        (jobs[3], {"do": "fail", "error": {"code": "E"}, "bury": True}),
+    )
+    assert [a.get("code") for a in answers] == [
+        None,
+        None,
+        None,
+        "lease_lost",
+        None,
+        "forbidden",
+        "invalid_input",
+        None,
+        None,
+    ]
+    assert (answers[4]["requeued"], answers[8]["dlq"]) == (True, True)
+    found = [await live.engine.get(job_id) for job_id in ids]
+    assert [job.status for job in found] == [Status.SUCCEEDED, Status.QUEUED, Status.QUEUED, Status.DEAD_LETTER]
+    assert [e.type for e in await live.engine.store.events({ids[0]: 0}, 100)] == [
+        "queued",
+        "running",
+        "stage",
+        "progress",
+        "done",
+    ]
+    again = await worker.move((jobs[0], {"do": "complete"}), (jobs[1], {"do": "fail", "error": {"code": "E"}}))
+    assert [(a["ok"], a["repeated"]) for a in again] == [(True, True)] * 2
+
+
+async def test_a_refused_follow_up_harms_no_other_move(live: Live, worker: Remote) -> None:
+    taken = await add(live, queue="other")
+    ids = [await add(live, requester_id="acme") for _ in range(2)]
+    one, two = (await worker.claim(max_jobs=2))["jobs"]
+    answers = await worker.move(
+        (one, {"do": "complete", "follow_ups": [{"task": "next", "job_id": taken}]}),
+        (two, {"do": "complete", "follow_ups": [{"task": "next", "payload": {"a": 1}, "queue": "later"}]}),
+    )
+    assert [a.get("code") for a in answers] == ["duplicate_job", None]
+    assert [(await live.engine.get(job_id)).status for job_id in ids] == [Status.RUNNING, Status.SUCCEEDED]
+    follow_up = await worker.claim("later")
+    assert (follow_up["task"], follow_up["payload"]) == ("next", {"a": 1})
+    assert (await live.engine.get(follow_up["job_id"])).requester_id == "acme"  # its parent's, always
+
+
+async def test_checkpoints_outlive_an_attempt(live: Live, worker: Remote) -> None:
+    await add(live)
+    first = await worker.claim()
+    await worker.move((first, {"do": "checkpoint", "name": "parse", "data": {"rows": 3}}))
+    (reserved,) = await worker.move((first, {"do": "checkpoint", "name": "~log:1", "data": 9}))
+    assert reserved["code"] == "invalid_input"
+    await worker.say("release", first)
+    second = await worker.claim()
+    known = (await worker.send("checkpoints", job_id=second["job_id"], lease_token=second["lease_token"])).json()
+    assert known["checkpoints"] == {"parse": {"rows": 3}}
+    late = await worker.send("checkpoints", job_id=first["job_id"], lease_token=first["lease_token"])
+    assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+
+
+async def test_a_heartbeat_tells_stage_and_progress_and_log(live: Live, worker: Remote) -> None:
+    job_id = await add(live)
+    got = await worker.claim()
+    beat = await worker.say("heartbeat", got, stage="encoding", progress=10, log={"offset": 0, "text": "né\n"})
+    assert (beat.json()["log_offset"], beat.json()["drain"]) == (4, False)
+    job = await live.engine.get(job_id)
+    assert (job.stage, job.progress) == ("encoding", 10.0)
+
+
+async def test_a_waiting_heartbeat_hears_of_a_cancellation_at_once(live: Live, worker: Remote) -> None:
+    await add(live)
+    got = await worker.claim()
+    waiting = asyncio.create_task(worker.say("heartbeat", got, wait_ms=20_000))
+    while not (found := live.site.parts.get(claims.Waiting)) or not found._beats:
+        await asyncio.sleep(0.005)
+    assert not waiting.done()
+    await live.engine.cancel(got["job_id"], "enough")
+    assert (await asyncio.wait_for(waiting, 5)).json()["cancel"]
+    (ended,) = await worker.move((got, {"do": "cancel"}))
+    assert ended["ok"]
+    job = await live.engine.get(got["job_id"])
+    assert (job.status, job.cancel_reason) == (Status.CANCELED, "enough")
+
+
+async def test_many_leases_are_extended_in_one_request(live: Live, worker: Remote) -> None:
+    for _ in range(3):
+        await add(live)
+    jobs = (await worker.claim(max_jobs=3))["jobs"]
+    await worker.say("complete", jobs[1])
+    await live.engine.cancel(jobs[2]["job_id"])
+    proofs = [{"job_id": job["job_id"], "lease_token": job["lease_token"]} for job in jobs]
+    stranger = {"job_id": jobs[0]["job_id"], "lease_token": "guess"}
+    told = (await worker.send("heartbeats", leases=[*proofs, stranger])).json()
+    assert [(le["ok"], le["cancel"], le.get("code")) for le in told["leases"]] == [
+        (True, False, None),
+        (False, False, "lease_lost"),
+        (True, True, None),
+        (False, False, "forbidden"),
+    ]
+
+
+async def test_a_silent_worker_does_not_hold_up_a_cancellation(
+    live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "PROVISIONAL_S", 0.03)
+    await add(live)
+    got = await worker.claim()
+    await asyncio.sleep(0.03)  # two beats of silence
+    assert (await live.engine.cancel(got["job_id"], "now")).status is Status.CANCELED
+    late = await worker.say("complete", got, result=1)
+    assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+
+
+async def test_a_log_arrives_whole_however_its_pieces_travel(live: Live, worker: Remote) -> None:
+    await add(live)
+    got = await worker.claim()
+    text = "".join(f"line {n} ✓\n" for n in range(200))
+    data, sent = text.encode(), 0
+    pieces: list[tuple[int, str]] = []
+    while sent < len(data):
+        piece = data[sent : sent + 97].decode("utf-8", "ignore")
+        pieces.append((sent, piece))
+        sent += len(piece.encode())
+    end = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    early = await worker.say("complete", got, log=end)
+    assert (early.status_code, early.json()["code"], early.json()["log_offset"]) == (409, "log_incomplete", 0)
+    offset = 0
+    while offset < len(data):
+        piece_at = next(n for n, (at, _) in enumerate(pieces) if at == offset)
+        chosen = pieces[piece_at : piece_at + 3]
+        shuffled = [chosen[-1], chosen[0], chosen[0], *chosen[1:]]  # out of order, doubled
+        answers = await worker.move(
+            *((got, {"do": "log", "log": {"offset": at, "text": piece}}) for at, piece in shuffled[:2])
+        )
+        offset = answers[-1]["log_offset"]
+    assert (await worker.say("complete", got, log=end)).json()["ack"]
+    kept = await live.client.get(f"/v1/jobs/{got['job_id']}/log")
+    assert kept.content == data
+    async with await live.key("stranger") as client:
+        assert (await client.get(f"/v1/jobs/{got['job_id']}/log")).status_code == 404
+
+
+async def test_a_log_is_bounded(live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "LIMIT_BYTES", 10)
+    await add(live)
+    got = await worker.claim()
+    (kept,) = await worker.move((got, {"do": "log", "log": {"offset": 0, "text": "12345678"}}))
+    (full,) = await worker.move((got, {"do": "log", "log": {"offset": 8, "text": "12345"}}))
+    assert (kept["log_offset"], kept["log_full"], full["log_offset"], full["log_full"]) == (8, False, 8, True)
+    assert (await worker.say("complete", got, log={"bytes": 13, "sha256": "0" * 64})).json()["ack"]
+
+
+async def test_a_worker_that_refused_a_job_is_not_offered_it_again(
+    live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "SET_ASIDE_MS", (0, 0))
+    job_id = await add(live)
+    got = await worker.claim()
+    assert (await worker.say("release", got, reason="incapable")).json()["ok"]
+    for _ in range(3):
+        assert not (await worker.claim())["claimed"]
+    other = await Remote(live, "w2").claim()
+    assert (other["job_id"], other["attempt"]) == (job_id, 1)
+
+
+async def test_labels_choose_the_jobs_that_a_worker_can_do(live: Live, worker: Remote) -> None:
+    needy = await add(live, queue=lane_name("media", ["gpu", "av1"]))
+    plain = await add(live, queue="media")
+    assert (await worker.claim("media", labels=["gpu"]))["job_id"] == plain
+    assert not (await worker.claim("media", labels=["gpu"]))["claimed"]
+    parked_claim = asyncio.create_task(worker.claim("media", labels=["gpu", "av1", "cpu"], wait_ms=10_000))
+    assert (await asyncio.wait_for(parked_claim, 10))["job_id"] == needy
+
+
+async def test_a_parked_worker_is_woken_by_a_job_in_one_of_its_lanes(live: Live, worker: Remote) -> None:
+    waiting = asyncio.create_task(worker.claim("media", labels=["gpu"], wait_ms=20_000))
+    await parked(live, 1)
+    job_id = await add(live, queue=lane_name("media", ["gpu"]))
+    got = await asyncio.wait_for(waiting, 10)
+    assert (got["job_id"], got["stream"]) == (job_id, "media")
+
+
+async def test_tenants_are_served_in_turn(url: str) -> None:
+    async with serving(url, routers=[routes.router]) as live:
+        live.engine._fair = frozenset({"media"})
+        for _ in range(30):
+            await add(live, queue="media", requester_id="big")
+        worker = Remote(live)
+        for _ in range(5):
+            await worker.claim("media")
+        late = await add(live, queue="media", requester_id="small/tenant@x")
+        got = [(await worker.claim("media"))["job_id"] for _ in range(2)]
+        assert late in got  # thirty jobs of another tenant do not stand before it
+        job = await live.engine.get(late)
+        assert (job.requester_id, job.attempt_count) == ("small/tenant@x", 1)
+
+
+async def test_old_workers_see_nothing_new(live: Live, worker: Remote) -> None:
+    await add(live)
+    got = await worker.claim()
+    assert "protocol" not in got
+    assert "jobs" not in got
+    assert (await worker.claim(protocol=2)) == {"claimed": False, "protocol": 2}
+    refused = await worker.send("claim", streams=["default"], protocol=99)
+    assert (refused.status_code, refused.json()["code"], refused.json()["min_version"]) == (426, "upgrade_required", 1)
+    beat = await worker.say("heartbeat", got, protocol=99)
+    assert beat.json()["ok"]  # whoever has a job may finish it
+    assert decode((await live.engine.get(got["job_id"])).payload) == got["payload"]
+
+
+async def test_the_history_names_the_worker_and_its_outcome(live: Live, worker: Remote) -> None:
+    job_id = await add(live)
+    got: dict[str, Any] = await worker.claim()
+    await worker.move((got, {"do": "release"}))
+    (attempt,) = await live.engine.store.attempts(job_id)
+    assert (attempt.worker_id.partition("~")[0], attempt.outcome) == ("w1", Outcome.RELEASED)

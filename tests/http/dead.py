@@ -1,0 +1,51 @@
+"""Dead letters for tests: a server with their routes, and jobs that died in different ways."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from callsheet.contracts.redis_gateway import routes
+from callsheet.engine.ids import new_id
+from callsheet.http import attempts, dead_letters, operations
+from callsheet.kernel import commands
+from callsheet.kernel.job import NewJob, Status
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import ClaimRequest
+from tests.http.live import Live
+
+ROUTERS = [routes.router, attempts.router, dead_letters.router, operations.router]
+
+
+async def dead(live: Live, code: str = "boom", *, worker: str = "w1~5ec2e7", **fields: Any) -> str:
+    """A new job that has died of an error; its id. `retryable` False: it has failed."""
+    retryable = fields.pop("retryable", None)
+    new = NewJob(new_id(), **{"kind": "resize", "payload": '{"n":1}', "max_attempts": 1, "queue": "q", **fields})
+    await live.engine.enqueue([new])
+    while True:
+        (job,) = await live.engine.claim(ClaimRequest(worker, (new.queue,), lease_ms=600_000))
+        assert job.job_id == new.job_id
+        error = JobError(code, f"it said {code}", retryable)
+        settlement = commands.fail(job, error, rand=0.0)._replace(delay_ms=0)
+        await live.engine.settle([settlement])
+        if settlement.status.terminal:
+            assert settlement.status is (Status.FAILED if retryable is False else Status.DEAD_LETTER)
+            return new.job_id
+
+
+async def ended(client: httpx.AsyncClient, answer: httpx.Response) -> dict[str, Any]:
+    """The operation that an answer began, once it has ended."""
+    assert answer.status_code == 202, answer.text
+    async with asyncio.timeout(20):
+        while True:
+            body: dict[str, Any] = (await client.get(answer.headers["location"])).json()
+            if body["status"] != "running":
+                return body
+            await asyncio.sleep(0.01)
+
+
+async def statuses(live: Live, *job_ids: str) -> list[str]:
+    """How these jobs stand; `gone` for one that is not there."""
+    return [job.status.value if job is not None else "gone" for job in await live.engine.store.get(job_ids)]

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from callsheet.objects import Objects, Signer, objects_from_url
+from tests.seaweed import s3_server
+
+SECRET = b"the signing secret of the tests!"
+KINDS = ("memory", "folder", "s3")
+
+
+def made(kind: str, folder: Path) -> Objects:
+    """Empty objects of a kind."""
+    match kind:
+        case "memory":
+            return objects_from_url("memory:", signer=Signer(SECRET))
+        case "folder":
+            return objects_from_url(f"file://{folder / 'objects'}", signer=Signer(SECRET))
+        case "s3":
+            return s3_server().objects()
+    raise ValueError(kind)
+
+
+@pytest.fixture(params=KINDS)
+async def objects(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Objects]:
+    """The same face over each kind of storage."""
+    async with made(request.param, tmp_path) as objects:
+        yield objects
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[Objects]:
+    async with made("folder", tmp_path) as objects:
+        yield objects
+
+
+@pytest.fixture
+async def s3() -> AsyncIterator[Objects]:
+    async with s3_server().objects() as objects:
+        yield objects

@@ -1,0 +1,55 @@
+"""The views that both SQL stores have: leases, attempts and jobs by the names of contract 003."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from callsheet.kernel import commands
+from callsheet.kernel.retry import JobError
+from callsheet.store.postgres import PostgresStore
+from callsheet.store.protocol import Store
+from callsheet.store.sqlite import SqliteStore
+from tests import stores
+from tests.kit import T0, Kit
+
+
+async def rows(store: Store, sql: str) -> list[tuple[Any, ...]]:
+    found: Sequence[Sequence[Any]]
+    if isinstance(store, PostgresStore):
+        found = await store._db.fetch(sql)
+    else:
+        assert isinstance(store, SqliteStore)
+        found = await store._reader.run(lambda db: db.execute(sql).fetchall())
+    return [tuple(str(value) if value is not None else None for value in row) for row in found]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_leases_and_attempts_have_views(kind: str) -> None:
+    store = await stores.open_store(stores.fresh_url(kind))
+    try:
+        kit = Kit(store)
+        await kit.add(max_attempts=3)
+        failed = await kit.claim_one(worker="w1~5ec2e7")
+        await kit.settle(commands.fail(failed, JobError("x"), rand=0)._replace(delay_ms=0))
+        running = await kit.claim_one(worker="w2~5ec2e7")
+        (lease,) = await rows(store, "SELECT job_id, attempt_id, worker_id FROM job_leases")
+        assert lease == (running.job_id, "2", "w2")
+        (times,) = await rows(store, "SELECT lease_expires_at, heartbeat_at FROM job_leases")
+        assert all(time.startswith("2027-01-15") for time in times)  # T0
+        assert T0 == 1_800_000_000_000
+        attempts = (
+            "SELECT attempt_id, attempt, worker_id, outcome, ended_at IS NULL FROM job_attempts_all ORDER BY attempt_id"
+        )
+        before = await rows(store, attempts)
+        assert [row[:4] for row in before] == [("1", "1", "w1", "retried"), ("2", "2", "w2", None)]
+        await kit.done(running)
+        after = await rows(store, attempts)
+        assert [row[:4] for row in after] == [("1", "1", "w1", "retried"), ("2", "2", "w2", "succeeded")]
+        assert await rows(store, "SELECT 1 FROM job_leases") == []
+        (job,) = await rows(store, "SELECT id, status, job_type, attempts FROM jobs")
+        assert job == (running.job_id, "succeeded", "resize", "2")
+    finally:
+        await store.close()
