@@ -1,4 +1,4 @@
-"""`python -m bench [store flat held_xmin cost http peers report] [--only redis] [--quick]`: measure, then write RESULTS.md.
+"""`python -m bench [store flat held_xmin cost http media peers report] [--only redis] [--quick]`: measure, then write RESULTS.md.
 
 A section that fails is told at once, leaves no figures, and makes the exit code 1; the others still run.
 """
@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 
 import uvloop
 
-from bench import cost, flat, held_xmin, places, report, store
+from bench import cost, flat, held_xmin, media, places, report, store
+from bench.control_plane import run as workers
 from bench.http import run as http
 from bench.measure import forget, say
 
@@ -27,7 +28,7 @@ class Measure(Protocol):
 
 
 class Section(NamedTuple):
-    """A bench and the kinds of store that it is for."""
+    """A bench and what it is for: kinds of store, or a program."""
 
     measure: Measure
     kinds: tuple[str, ...]
@@ -41,6 +42,8 @@ SECTIONS = {
     "cost": Section(cost.measure, KINDS),
     "held_xmin": Section(held_xmin.measure, ("postgres",)),
     "http": Section(http.measure, KINDS),
+    "workers": Section(workers.measure, ("sqlite", "postgres")),
+    "media": Section(media.measure, ("ffmpeg",)),
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import media
 from bench.http import report as http
 from bench.measure import PAYLOAD, kept
 from bench.peers import report as peers
@@ -36,6 +37,7 @@ def write() -> None:
     if beside := peers.sections():
         parts += ["![Jobs a second and idle pick-up beside other queues](peers.png)", beside]
     parts += _http(results)
+    parts += _workers(results)
     parts += ["## The stores alone: how to read the rest", READING.strip()]
     for title, prefix, render in (
         ("Throughput beside hand-written loops", "store-", _store),
@@ -46,6 +48,8 @@ def write() -> None:
         found = {name.removeprefix(prefix): r for name, r in results.items() if name.startswith(prefix)}
         if found:
             parts += [f"## {title}", *render({kind: found[kind] for kind in TITLES if kind in found})]
+    if (boxed := results.get("media-ffmpeg")) is not None:
+        parts += ["## ffmpeg in its box", *media.sections(boxed, _table)]
     TARGET.write_text("\n\n".join(parts) + "\n", "utf-8")
 
 
@@ -195,6 +199,33 @@ def _cost(found: dict[str, Any]) -> list[str]:
 def _http(results: dict[str, Any]) -> list[str]:
     found = {kind: results[f"http-{kind}"] for kind in TITLES if f"http-{kind}" in results}
     return ["## The server over HTTP", *http.sections(found, TITLES, _table)] if found else []
+
+
+WORKERS = """\
+One API process{apart}; eight workers, each with one keep-alive connection and the smallest client there is. A cycle is a
+claim and a completion of a no-op, one by one or {size} at a time (`max_jobs`, `/moves`). Pick-up is from before the
+enqueue (through the engine, in another process) until a worker whose claim was parked has the job's answer. Parked:
+{parked:,} long polls for a queue that stays empty, while another connection reads one job {asked:,} times. Medians of
+{rounds} rounds, lowest and highest beside them.
+"""
+
+
+def _fine(values: Sequence[float]) -> str:
+    median, low, high = (f"{value:,.0f}" if value >= 100 else f"{value:.2f}" for value in values)
+    return f"{median} ({low}–{high})"
+
+
+def _workers(results: dict[str, Any]) -> list[str]:
+    found = {kind: results[f"workers-{kind}"]["measured"] for kind in TITLES if f"workers-{kind}" in results}
+    if not found:
+        return []
+    first = next(iter(found.values()))
+    apart = ", pinned to one core, all else on the others" if first["apart"] else ""
+    rows = [
+        (name, *(_fine(one["found"][name]) for one in found.values())) for name in next(iter(found.values()))["found"]
+    ]
+    reading = WORKERS.strip().format(**first["plan"], apart=apart, size=50)
+    return ["## Workers over HTTP", reading, _table(("", *(TITLES[kind] for kind in found)), rows)]
 
 
 def _settings(settings: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""One server process: `python -m bench.http.serve jobs|empty uvicorn|granian PORT STORE_URL`.
+"""One server process: `python -m bench.http.serve jobs|workers|empty uvicorn|granian PORT STORE_URL`.
 
 It is set up as `callsheet` sets it up; only the limits for one key are out of the way, for one key asks for all.
 """
@@ -12,6 +12,7 @@ import uvloop
 from fastapi import FastAPI
 
 from bench.http import empty
+from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine import Engine
 from callsheet.http.limits import Limits
@@ -30,8 +31,8 @@ def main() -> None:
 
 
 def app_of(kind: str, url: str) -> FastAPI:
-    routers = [empty.router] if kind == "empty" else [routes.router, streams.router]
-    return create_app(Engine.from_url(url), routers, ServerOptions(limits=LIMITS, housekeeping=kind == "jobs"))
+    routers = [empty.router] if kind == "empty" else [routes.router, streams.router, control_plane.router]
+    return create_app(Engine.from_url(url), routers, ServerOptions(limits=LIMITS, housekeeping=kind != "empty"))
 
 
 def granian_app() -> FastAPI:

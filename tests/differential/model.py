@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,8 +11,10 @@ from callsheet.kernel import apply
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
+    FORGETTING,
     Attempt,
     Claim,
+    Credentials,
     Delivery,
     Event,
     Held,
@@ -37,6 +40,7 @@ class State:
     events: dict[str, list[Event]] = field(default_factory=dict)
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     checkpoints: dict[str, dict[str, str]] = field(default_factory=dict)
+    credentials: dict[str, Credentials] = field(default_factory=dict)
     dependents: dict[str, list[str]] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
     keys: dict[tuple[str, str], Remembered] = field(default_factory=dict)
@@ -109,12 +113,26 @@ class Model:
         for row in sorted(orphans, key=lambda r: r.ended_at or 0)[:limit]:
             del s.outbox[row.event_id]
         for job in gone:
-            for table in (s.jobs, s.events, s.attempts, s.checkpoints, s.dependents, s.position):
+            for table in (s.jobs, s.events, s.attempts, s.checkpoints, s.credentials, s.dependents, s.position):
                 table.pop(job.job_id, None)
             for row in [r for r in s.outbox.values() if r.job_id == job.job_id and r.ended_at is not None]:
                 del s.outbox[row.event_id]
         s.keys = {k: v for k, v in s.keys.items() if v.expires_at > now}
         return len(gone)
+
+    def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
+        return [self.state.credentials.get(job_id) for job_id in job_ids]
+
+    def replace_credentials(self, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
+        answers = []
+        for was, becomes in changes:
+            answers.append(self.state.credentials.get(was.job_id) == was)
+            if answers[-1]:
+                self.state.credentials[was.job_id] = becomes
+        return answers
+
+    def credential_keks(self) -> dict[str, int]:
+        return dict(Counter(c.envelope.storage_creds_kek_id for c in self.state.credentials.values()))
 
     def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         return [self.state.jobs.get(job_id) for job_id in job_ids]
@@ -216,6 +234,8 @@ class Model:
                 if new.job_id in self.state.jobs:
                     raise DuplicateJob(new.job_id)
                 self._create(new, now)
+                if new.credentials is not None:
+                    self.state.credentials[new.job_id] = Credentials(new.job_id, new.requester_id, new.credentials)
                 fresh.append(new)
                 answers.append(Enqueued(new.job_id, created=True))
             if new.idempotency is not None:
@@ -331,6 +351,8 @@ class Model:
                 running_attempt(begun)._replace(ended_at=after.updated_at, outcome=s.outcome, error=s.error)
             )
         self._put(after)
+        if s.status in FORGETTING:
+            self.state.credentials.pop(s.job_id, None)
         if s.event is not None:
             self._record(after, s.event)
         if s.checkpoint is not None:

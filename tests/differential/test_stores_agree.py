@@ -21,7 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from callsheet.kernel import commands, intake
 from callsheet.kernel.errors import CallsheetError, IllegalMove
 from callsheet.kernel.job import (
+    Credentials,
     Delivery,
+    Envelope,
     Idempotency,
     Job,
     NewEvent,
@@ -44,6 +46,7 @@ KINDS = tuple(os.environ.get("CALLSHEET_KINDS", ",".join(stores.THREE)).split(",
 
 rare = st.sampled_from([False, False, False, True])
 queues = st.sampled_from(["a", "b"])
+keks = st.sampled_from(["k1", "k2"])
 requesters = st.sampled_from(["", "acme"])
 
 
@@ -69,6 +72,8 @@ def specs(draw: Callable[[Any], Any]) -> dict[str, Any]:
         spec["contract"] = draw(st.sampled_from(["euterpe", "aura", "cortana", "redis_gateway", "control_plane"]))
     if draw(rare):
         spec["same_id_as"] = draw(st.integers(0, 30))
+    if draw(rare):
+        spec["credentials"] = Envelope(1, "YQ==", "Yg==", draw(keks), 1)
     spec["max_attempts"] = draw(st.sampled_from([1, 2, 3, None]))
     spec["ttl_s"] = draw(st.sampled_from([None, None, 3]))
     spec["requester_id"] = draw(requesters)
@@ -116,6 +121,17 @@ class Machine(RuleBasedStateMachine):
     def claim(self, worker: str, wanted: list[str], limit: int, lease_ms: int, start: bool) -> None:  # noqa: FBT001
         got = self.both("claim", ClaimRequest(worker, tuple(wanted), limit, lease_ms, start))
         self.seen += got or []
+
+    @precondition(lambda self: self.model.state.credentials)
+    @rule(choice=st.integers(0, 30), kek_id=keks, newer=st.booleans(), late=rare)
+    def replace_credentials(self, choice: int, kek_id: str, newer: bool, late: bool) -> None:  # noqa: FBT001
+        kept = list(self.model.state.credentials.values())
+        was = kept[choice % len(kept)]
+        wrapped = f"{len(self.seen)}{choice:02}{int(newer)}"
+        version = was.envelope.credential_version + int(newer)
+        becomes = Credentials(was.job_id, was.requester_id, Envelope(version, "Yw==", wrapped, kek_id, 1))
+        stale = was._replace(envelope=was.envelope._replace(credential_version=99))
+        self.both("replace_credentials", [(stale if late else was, becomes)], timed=False)
 
     @rule(ms=st.sampled_from([0, 1, 400, 1_500, 6_000]))
     def wait(self, ms: int) -> None:
@@ -284,6 +300,8 @@ class Machine(RuleBasedStateMachine):
                 lambda s: jobs_of(s, JobQuery(requester_id="acme", limit=500)),
             ),
         }
+        checks["credentials"] = self.model.credentials(self.ids), methodcaller("credentials", self.ids)
+        checks["KEKs"] = self.model.credential_keks(), methodcaller("credential_keks")
         kept = self.model.state.checkpoints
         for job_id in self.ids:
             checks[f"attempts of {job_id}"] = self.model.attempt_list(job_id), methodcaller("attempts", job_id)

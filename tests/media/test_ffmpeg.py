@@ -22,7 +22,7 @@ from callsheet.media.errors import (
     TookTooLong,
 )
 from callsheet.media.ffmpeg import LIMITS, Ffmpeg, Input, Work
-from callsheet.media.process import start_alone
+from callsheet.media.process import Start, start_alone
 from callsheet.media.progress import Progress
 from tests.media.corpus import Corpus
 
@@ -35,12 +35,13 @@ class Started:
     """Starts programs and remembers them."""
 
     def __init__(self) -> None:
+        self.by: Start = start_alone
         self.pids: list[int] = []
         self.lines: list[tuple[str, ...]] = []
         self.environments: list[dict[str, str]] = []
 
-    async def __call__(self, program: str, /, *args: str, **options: Any) -> Process:
-        process = await start_alone(program, *args, **options)
+    async def __call__(self, program: str, *args: str, **options: Any) -> Process:
+        process = await self.by(program, *args, **options)
         self.pids.append(process.pid)
         self.lines.append((program, *args))
         self.environments.append(options["env"])
@@ -48,8 +49,11 @@ class Started:
 
     async def gone(self) -> None:
         """Wait for the end of all groups."""
-        while any(is_alive(pid) for pid in self.pids):
+        while self.are_alive():
             await asyncio.sleep(0.01)
+
+    def are_alive(self) -> bool:
+        return any(is_alive(pid) for pid in self.pids)
 
 
 def is_alive(group: int) -> bool:
@@ -136,7 +140,7 @@ async def test_our_flag_ends_a_run(corpus: Corpus, ours: Ffmpeg, started: Starte
 async def test_our_flag_counts_more_than_an_exit_code_of_zero(corpus: Corpus, ours: Ffmpeg, tmp_path: Path) -> None:
     stopped: list[bool] = []
 
-    async def quit_in_time(program: str, /, *args: str, **options: Any) -> Process:
+    async def quit_in_time(program: str, *args: str, **options: Any) -> Process:
         process = await start_alone(program, *args, **options)
         wait = process.wait
 
@@ -224,7 +228,7 @@ ORPHAN = """
 import asyncio, sys
 from pathlib import Path
 from callsheet.media.ffmpeg import Ffmpeg, Input, Work
-from callsheet.media.process import start_alone
+from callsheet.media.process import Start, start_alone
 
 async def start(program, /, *args, **options):
     process = await start_alone(program, *args, **options)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.media import transcode as transcode_module
+from callsheet.media.arguments import arguments_for
+from callsheet.media.binaries import Binary
 from callsheet.media.errors import MediaError, OutputIncomplete, OutputTooLarge, TruncatedInput
 from callsheet.media.ffmpeg import LIMITS, Ffmpeg, Work
 from callsheet.media.loudness import measure
@@ -109,12 +110,11 @@ async def test_an_output_that_is_too_short_is_no_success(
     corpus: Corpus, how: Ffmpeg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here ffmpeg ends with 0, as it does with a full `-fs` or a quit."""
-    whole = transcode_module.arguments_for
 
-    def cut(spec: OutputSpec, media: Media, *rest: object) -> tuple[str, ...]:
-        return ("-t", "1", *whole(spec, media, *rest))  # type: ignore[arg-type]
+    def cut(spec: OutputSpec, media: Media, binary: Binary, gain_db: float) -> tuple[str, ...]:
+        return ("-t", "1", *arguments_for(spec, media, binary, gain_db))
 
-    monkeypatch.setattr(transcode_module, "arguments_for", cut)
+    monkeypatch.setattr("callsheet.media.transcode.arguments_for", cut)
     with pytest.raises(OutputIncomplete) as caught:
         await transcode(await corpus.media("normal.mp4"), OutputSpec("a.mp4", "mp4"), tmp_path, how)
     assert caught.value.code == "output_incomplete"

@@ -18,11 +18,12 @@ from tests.mutations.of_kernel import KERNEL
 from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
 from tests.mutations.of_sqlite import SQLITE
+from tests.mutations.of_vault import VAULT
 from tests.mutations.of_worker import WORKER
 
 ROOT = Path(__file__).parents[2]
 TESTS_FAILED = 1
-GUARDS = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER]
+GUARDS = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT]
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: f"{guard.store}:{guard.name}".replace(" ", "-"))

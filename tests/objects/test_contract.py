@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ async def keys(objects: Objects, prefix: str = "", after: str = "") -> list[str]
     return [info.key async for info in objects.list(prefix, after=after)]
 
 
-def bytes_or_folders(objects: Objects) -> Callable[[str], object]:
+def bytes_or_folders(objects: Objects) -> Callable[[str], Any]:
     """SeaweedFS lists folder by folder; everything else by the bytes of the keys."""
     return (lambda key: key.split("/")) if isinstance(objects, S3Objects) else str.encode
 

@@ -158,7 +158,7 @@ async def test_a_path_that_is_swapped_for_a_link_again_and_again_never_leads_out
 
     attacker = threading.Thread(target=swap)
     attacker.start()
-    seen = set()
+    seen: set[object] = set()
     try:
         until = time.monotonic() + 2
         while time.monotonic() < until:

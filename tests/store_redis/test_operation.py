@@ -13,11 +13,12 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.errors import IllegalMove, SchemaMismatch, StoreUnavailable, UnknownStore
 from callsheet.kernel.job import Claim, Status
-from callsheet.store.protocol import ClaimRequest, Hint
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import ClaimRequest, Hint, JobQuery
 from callsheet.store.redis import RedisStore
-from callsheet.store.redis.keys import idempotency_name
+from callsheet.store.redis.keys import SCHEMA_NAMES, idempotency_name
 from tests import stores
-from tests.kit import new_job
+from tests.kit import Kit, new_job
 from tests.servers import RedisServer
 
 ONE = ClaimRequest("w1")
@@ -120,9 +121,20 @@ async def test_a_newer_schema_is_refused(store: RedisStore, client: Any) -> None
 
 async def test_migrate_tells_what_ran() -> None:
     store = RedisStore.from_url(stores.fresh_url("redis"))
-    assert await store.migrate() == ["0001_engine"]
+    assert await store.migrate() == list(SCHEMA_NAMES.values())
     assert await store.migrate() == []
     await store.close()
+
+
+async def test_dead_letters_of_an_older_schema_are_listed(store: RedisStore, client: Any) -> None:
+    kit = Kit(store)
+    job = await kit.running(max_attempts=1)
+    await kit.settle(commands.fail(job, JobError("x"), rand=0))
+    await client.delete("jobs:dead")
+    await client.set("callsheet:schema", "2")
+    assert await store.migrate() == ["0003_dead_letters"]
+    (dead,) = (await store.find(JobQuery(statuses=(Status.DEAD_LETTER,)))).jobs
+    assert dead.job_id == job.job_id
 
 
 async def test_settings_that_may_lose_jobs_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:

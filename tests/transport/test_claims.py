@@ -67,6 +67,20 @@ async def test_a_job_whose_message_is_gone_is_still_ended_once(rig: Rig, stream:
     assert stream.stays() == [f"{job.job_id}.1"]
 
 
+async def test_a_claim_that_is_told_after_the_end_of_its_job_makes_no_message(
+    url: str, redis_url: str, stream: Stream
+) -> None:
+    async with rigged(url, redis_url) as slow, rigged(url, redis_url) as fast:
+        await fast.engine.store.enqueue([new_job()])
+        request = ClaimRequest("w")
+        jobs = await slow.engine.store.claim(request)  # committed, and what follows is still on the way
+        await fast.settle(commands.succeed(jobs[0]))
+        slow.transport.claimed(request, jobs)
+        await slow.sent()
+        assert await slow.transport.taken(jobs) == {jobs[0].job_id: None}
+        assert stream.entries() == []
+
+
 @pytest.fixture
 def frozen() -> Iterator[RedisServer]:
     """A server that a test can stop in its tracks; it answers again at the end."""
@@ -80,15 +94,15 @@ async def test_a_redis_that_hangs_delays_neither_commits_nor_claims(frozen: Redi
         await rig.add()
         os.kill(frozen.pid, signal.SIGSTOP)
         begun = time.perf_counter()
-        for _ in range(50):
+        for _ in range(20):
             await rig.engine.enqueue([new_job()])
         jobs = await rig.engine.claim(ClaimRequest("w", limit=60))
         await rig.engine.settle([commands.succeed(job) for job in jobs[1:]])
-        assert time.perf_counter() - begun < 1.0
-        assert len(jobs) == 51
+        assert time.perf_counter() - begun < 2.5  # an answer of this server is waited for 3 s
+        assert len(jobs) == 21
         begun = time.perf_counter()
         assert await rig.transport.taken(jobs[:1]) == {jobs[0].job_id: None}
-        assert time.perf_counter() - begun < 0.5
+        assert time.perf_counter() - begun < 1.0
         os.kill(frozen.pid, signal.SIGCONT)
         await rig.sent()
         assert (await rig.transport.taken(jobs[:1]))[jobs[0].job_id] is not None
@@ -102,4 +116,4 @@ async def test_while_redis_is_away_a_claim_is_told_so_at_once() -> None:
         begun = time.perf_counter()
         for _ in range(20):
             assert await rig.transport.taken([job]) == {job.job_id: None}
-        assert time.perf_counter() - begun < 0.1
+        assert time.perf_counter() - begun < 1.0  # twenty times 0.25 s otherwise

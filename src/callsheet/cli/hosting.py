@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from callsheet import __version__
-from callsheet.contracts.control_plane import enrolment, workers
+from callsheet.contracts.aura import routes as aura
+from callsheet.contracts.control_plane import enrolment, files, workers
 from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.http import attempts, dead_letters, objects, operations, uploads, webhook_endpoints, webhooks
@@ -39,6 +40,9 @@ ROUTERS = (
     routes.router,
     streams.router,
     control_plane.router,
+    files.worker_router,
+    files.router,
+    aura.router,
     enrolment.router,
     workers.router,
     attempts.router,

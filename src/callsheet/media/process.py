@@ -19,12 +19,12 @@ TAIL_BYTES = 32 * 1024
 class Start(Protocol):
     """How a program is started: as the leader of a session. A task passes `ctx.children.start`."""
 
-    def __call__(self, program: str, /, *args: str, **options: Any) -> Awaitable[Process]:
+    def __call__(self, program: str, *args: str, **options: Any) -> Awaitable[Process]:
         """`options` are those of asyncio.create_subprocess_exec."""
         ...
 
 
-async def start_alone(program: str, /, *args: str, **options: Any) -> Process:
+async def start_alone(program: str, *args: str, **options: Any) -> Process:
     """For callers outside of a task."""
     return await asyncio.create_subprocess_exec(program, *args, start_new_session=True, **options)
 

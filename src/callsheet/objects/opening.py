@@ -63,7 +63,7 @@ async def open_objects(url: str, store: Store, *, credentials: Credentials | Hel
 
 
 def _folder(host: str, path: str) -> Path:
-    if host not in ("", "localhost") or not path.strip("/"):
+    if host not in {"", "localhost"} or not path.startswith("/") or not path.strip("/"):
         raise UnknownObjects("a folder of objects is named with three slashes, file:///folder, and is not the root")
     return Path(path)
 

@@ -167,7 +167,7 @@ class Tree:
         with known_errors(f"lock {key}"), self.folder([OWN, "locks"], make=True) as folder:
             file = os.open(f"{number:02}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
             try:
-                pass
+                fcntl.flock(file, fcntl.LOCK_EX)
                 yield
             finally:
                 os.close(file)

@@ -77,12 +77,13 @@ async def replay_many(store: Store, wanted: Selection) -> Replayed:
             after=after,
         )
         page = await store.outbox_find(job_id=wanted.job_id, status=wanted.status, limit=PAGE, where=where)
-        chosen = [event for event in page if fits(event)][: wanted.limit - count]
+        fitting = [event for event in page if fits(event)]
+        chosen = fitting[: wanted.limit - count]
         delays = (round((count + n) * 1000 / wanted.rate_per_s) for n in range(len(chosen)))
         replays = [Replay(event.event_id, delay_ms) for event, delay_ms in zip(chosen, delays, strict=True)]
         count += sum(await store.outbox_replay(replays))
         if len(page) < PAGE:
-            return Replayed(count, more=False)
+            return Replayed(count, more=len(chosen) < len(fitting))
         after = page[-1].event_id
     return Replayed(count, more=True)
 

@@ -76,6 +76,10 @@ class Heartbeat:
             self._poked |= job_ids
             self._set_wake()
 
+    @property
+    def _interval_s(self) -> float:
+        return self.lease_s / BEATS_PER_LEASE
+
     def _set_wake(self) -> None:
         if self._wake is not None:
             loop, event = self._wake
@@ -89,10 +93,9 @@ class Heartbeat:
         """Connect when a lease first needs it, and beat; after an error of any kind, again."""
         wake = asyncio.Event()
         self._wake = (asyncio.get_running_loop(), wake)
-        interval_s = self.lease_s / BEATS_PER_LEASE
-        while not self._stopping and not self._poked and not self._due(interval_s / 2):
+        while not self._stopping and not self._poked and not self._due(self._interval_s / 2):
             self.last_beat = time.monotonic()
-            await wait(wake, min(interval_s / 4, 1.0))
+            await wait(wake, min(self._interval_s / 4, 1.0))
         while not self._stopping:
             store = self._connection()
             try:
@@ -121,9 +124,9 @@ class Heartbeat:
     async def _beat_for_ever(self, store: Beats) -> None:
         wake = asyncio.Event()
         self._wake = (asyncio.get_running_loop(), wake)
-        interval_s = self.lease_s / BEATS_PER_LEASE
         prompt_at = 0.0
         while not self._stopping:
+            interval_s = self._interval_s
             due = self._due(interval_s / 2 if time.monotonic() >= prompt_at else interval_s)
             if due:
                 prompt_at = time.monotonic() + PROMPT_S

@@ -1,79 +1,72 @@
-"""The worker in `examples/`, as a process, against a real server."""
+"""Three workers against the test-kit: those in `examples/`, which know nothing of Callsheet, and our own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from callsheet.contracts.control_plane import routes
-from callsheet.kernel.job import Job, Status
-from tests import stores
-from tests.http.live import ADMIN, Live, serving
-from tests.kit import new_job
+from callsheet.cli.testkit import run_checks
+from callsheet.cli.testkit.of_workers import CHECKS
+from callsheet.cli.testkit.report import Found, Verdict
+from callsheet.cli.testkit.stage import staged
+from tools.check_types import node
 
-PROGRAM = Path(__file__).parents[3] / "examples" / "http_worker.py"
-
-
-@pytest.fixture
-async def live() -> AsyncIterator[Live]:
-    async with serving(stores.fresh_url("sqlite"), routers=[routes.router]) as live:
-        yield live
-
-
-@pytest.fixture
-def worker(live: Live) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "CALLSHEET_URL": live.url, "CALLSHEET_API_KEY": ADMIN}
-    process = subprocess.Popen([sys.executable, str(PROGRAM), "default"], env=environment)
-    yield process
-    process.kill()
-    process.wait()
-
-
-async def add(live: Live, payload: str) -> str:
-    new = new_job("echo", contract="control_plane", payload=payload, retry='{"backoff":{"table_ms":[0]}}')
-    await live.engine.enqueue([new])
-    return new.job_id
-
-
-async def until(live: Live, job_id: str, fact: Callable[[Job], bool]) -> Job:
-    async with asyncio.timeout(30):
-        while not fact(job := await live.engine.get(job_id)):
-            await asyncio.sleep(0.02)
-    return job
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
+WORKERS = {
+    "python": [sys.executable, str(EXAMPLES / "http_worker.py")],
+    "node": [str(node()[0]), str(EXAMPLES / "http_worker.mjs")],
+    "callsheet": [sys.executable, "-m", "callsheet.cli", "worker", "tests.remote.kit_app:app", "--log-level", "error"],
+}
+DEEP = bool(os.environ.get("CALLSHEET_DEEP"))
+SILENT = """
+import json, os, time, urllib.request
+def ask(verb, **body):
+    request = urllib.request.Request(f"{os.environ['CALLSHEET_URL']}/internal/worker/{verb}",
+        json.dumps({"worker_id": "silent", **body}).encode(),
+        {"Authorization": f"Bearer {os.environ['CALLSHEET_TOKEN']}", "Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(request))
+while True:
+    got = ask("claim", streams=[os.environ["CALLSHEET_STREAMS"]], max_wait_ms=5000)
+    if got["claimed"]:
+        names = {name: got[name] for name in ("job_id", "attempt_id", "lease_token", "stream", "message_id")}
+        time.sleep(got["payload"].get("seconds", 0))
+        ask("complete", **names, result=got["payload"])
+"""
 
 
-async def test_it_does_the_work(live: Live, worker: subprocess.Popen[bytes]) -> None:
-    done = await until(live, await add(live, '{"n":7}'), lambda job: job.status.terminal)
-    assert (done.status, done.result) == (Status.SUCCEEDED, '{"task":"echo","echo":{"n":7}}')
+async def checked(command: Sequence[str], only: str = "") -> list[Found]:
+    async with staged(command) as stage:
+        return await run_checks(CHECKS, stage, {"only": only, "slow": DEEP}, stage.begin)
 
 
-async def test_its_failures_are_tried_again_and_told(live: Live, worker: subprocess.Popen[bytes]) -> None:
-    dead = await until(live, await add(live, '{"fail":"no such file"}'), lambda job: job.status.terminal)
-    assert dead.status is Status.DEAD_LETTER
-    assert dead.attempt_count == dead.max_attempts
-    assert "no such file" in (dead.error or "")
+def broken(found: Sequence[Found]) -> dict[str, str]:
+    return {one.claim: one.told for one in found if one.verdict is Verdict.BROKEN}
 
 
-async def test_it_stops_what_is_cancelled(
-    live: Live, worker: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routes, "BEAT_S", 0.1)
-    job_id = await add(live, '{"sleep_s":60}')
-    await until(live, job_id, lambda job: job.status is Status.RUNNING)
-    await live.engine.cancel(job_id, "enough")
-    assert (await until(live, job_id, lambda job: job.status.terminal)).status is Status.CANCELED
+@pytest.fixture(autouse=True)
+def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")
 
 
-async def test_told_to_go_it_hands_its_job_back(live: Live, worker: subprocess.Popen[bytes]) -> None:
-    job_id = await add(live, '{"sleep_s":60}')
-    await until(live, job_id, lambda job: job.status is Status.RUNNING)
-    worker.send_signal(signal.SIGTERM)
-    job = await until(live, job_id, lambda job: job.status is Status.QUEUED)
-    assert job.attempt_count == 0
+async def test_three_workers_keep_the_protocol_under_faults() -> None:
+    """At the same time: they mostly wait."""
+    found = await asyncio.gather(*(checked(command) for command in WORKERS.values()))
+    assert {name: broken(one) for name, one in zip(WORKERS, found, strict=True)} == dict.fromkeys(WORKERS, {})
+    held = [sum(one.verdict is Verdict.HELD for one in each) for each in found]
+    assert held == [len(CHECKS) - (0 if DEEP else 1)] * len(WORKERS)
+
+
+async def test_a_worker_without_heartbeats_or_failures_is_found_out() -> None:
+    silent = [sys.executable, "-c", SILENT]
+    kept, told, final = await asyncio.gather(
+        checked(silent, "for as long as the work takes"), checked(silent, "tried again"), checked(silent, "401")
+    )
+    assert "lost" in "".join(broken(kept).values()) or "dead_letter" in "".join(broken(kept).values())
+    assert len(broken(told)) == 2  # it has no failures at all
+    assert not broken(final)  # it falls over, which is an end too

@@ -1,12 +1,13 @@
-"""`callsheet testkit`: does a control plane, or a worker of one, keep the contract?"""
+"""`callsheet testkit`: whether a control plane, or a worker of one, keeps the contract."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
-from typing import Any
+from collections.abc import Awaitable, Callable
+from json import dumps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,7 +15,13 @@ from callsheet.cli.failures import WrongInput
 from callsheet.cli.options import settings
 from callsheet.settings import TESTKIT_SERVER, TESTKIT_WORKER
 
-WARNED = "callsheet"
+from .report import Check, Found, Verdict, as_json, judge, show, skipped
+
+if TYPE_CHECKING:
+    from .peer import Peer
+    from .stage import Stage
+
+S = TypeVar("S", "Stage", "Peer")
 
 
 @click.group(
@@ -38,27 +45,17 @@ tasks echo, fail and sleep. Ends with 0 when everything held, with 1 when someth
 )
 @click.argument("program", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
 @settings(TESTKIT_WORKER)
-def worker(program: tuple[str, ...], *, only: str | None, slow: bool, json: bool) -> None:
+def worker(program: tuple[str, ...], **given: Any) -> None:
     """Run a worker against a small control plane, with jobs and faults, and tell what held."""
     from .of_workers import CHECKS  # noqa: PLC0415 - a server's checks need none of it
-    from .report import judge, skipped
-    from .stage import staged
+    from .stage import staged  # noqa: PLC0415
 
-    async def run() -> list[Any]:
-        found = []
+    async def run() -> list[Found]:
         async with staged(program) as stage:
-            for check in CHECKS:
-                if only and only.lower() not in f"{check.clause} {check.claim}".lower():
-                    continue
-                if check.slow and not slow:
-                    found.append(skipped(check, "only with --slow"))
-                    continue
-                await stage.begin()
-                found.append(await judge(check, stage))
-        return found
+            return await run_checks(CHECKS, stage, given, stage.begin)
 
-    logging.getLogger(WARNED).setLevel(logging.ERROR)
-    _finish(asyncio.run(run()), f"the worker {program[0]}", as_text=not json)
+    logging.getLogger("callsheet").setLevel(logging.CRITICAL)  # what the faults do to the server is meant
+    _finish(asyncio.run(run()), f"the worker {' '.join(program)}", given)
 
 
 @command.command(
@@ -66,47 +63,47 @@ def worker(program: tuple[str, ...], *, only: str | None, slow: bool, json: bool
     epilog="""\b
 Examples:
   CALLSHEET_TOKEN=… callsheet testkit server --url https://jobs.example.org
-  callsheet testkit server --url http://127.0.0.1:9000 --enqueue './enqueue.sh'
+  callsheet testkit server --url http://127.0.0.1:9000 --enqueue ./enqueue.sh
 
-Jobs for the checks are made by POST /v1/jobs and follow-ups of these, in streams of their own; another server needs
+Jobs for the checks are made by POST /v1/jobs and as follow-ups of these, in streams of their own. Another server needs
 --enqueue, a command that reads {"stream", "task", "payload", "max_attempts"} on its standard input and puts such a job
 in line. The token needs the scopes jobs:write and worker. Ends with 0 when everything held, with 1 when something did
 not.""",
 )
 @settings(TESTKIT_SERVER)
-def server(*, url: str, token: str | None, enqueue: str | None, only: str | None, slow: bool, json: bool) -> None:
+def server(url: str, token: str | None, enqueue: str | None, **given: Any) -> None:
     """Check a control plane: ours, or another one that follows the contract."""
     from .of_servers import CHECKS  # noqa: PLC0415 - a worker's checks need none of it
-    from .peer import Peer
-    from .report import judge, skipped
+    from .peer import Peer  # noqa: PLC0415
 
     if not token:
         raise WrongInput("a token is needed: CALLSHEET_TOKEN=… callsheet testkit server")
 
-    async def run() -> list[Any]:
-        found = []
+    async def run() -> list[Found]:
         async with Peer(url, token, enqueue) as peer:
-            for check in CHECKS:
-                if only and only.lower() not in f"{check.clause} {check.claim}".lower():
-                    continue
-                if check.slow and not slow:
-                    found.append(skipped(check, "only with --slow"))
-                elif check.extension and not peer.extended:
-                    found.append(skipped(check, "the server speaks protocol 1"))
-                else:
-                    found.append(await judge(check, peer))
-        return found
+            return await run_checks(CHECKS, peer, given, peer.begin)
 
-    _finish(asyncio.run(run()), f"the control plane at {url}", as_text=not json)
+    _finish(asyncio.run(run()), f"the control plane at {url}", given)
 
 
-def _finish(found: list[Any], title: str, *, as_text: bool) -> None:
+async def run_checks(
+    checks: list[Check[S]], subject: S, given: dict[str, Any], begin: Callable[[Check[S]], Awaitable[str]]
+) -> list[Found]:
+    """Make the checks that are asked for; `begin` says why one cannot be made."""
+    found, only = [], (given["only"] or "").lower()
+    for check in checks:
+        if only not in f"{check.clause} {check.claim}".lower():
+            continue
+        why_not = "only with --slow" if check.slow and not given["slow"] else await begin(check)
+        found.append(skipped(check, why_not) if why_not else await judge(check, subject))
+    return found
+
+
+def _finish(found: list[Found], title: str, given: dict[str, Any]) -> None:
     """Tell what was found; exit code 1 when something did not hold."""
-    from .report import Verdict, as_json, show
-
-    if as_text:
-        show(found, title)
+    if given["json"]:
+        click.echo(dumps(as_json(found), indent=2))
     else:
-        click.echo(json.dumps(as_json(found), indent=2))
-    if any(one.verdict is Verdict.BROKEN for one in found):
+        show(found, title)
+    if any(one.verdict is Verdict.BROKEN for one in found) or not found:
         sys.exit(1)

@@ -7,6 +7,7 @@ takes the payload's `seconds`, and stops earlier when it is told to.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 
@@ -115,7 +116,7 @@ async def waits_as_it_is_told(stage: Stage) -> None:
     stage.proxy.fate = fate
     job = await stage.ended(await stage.job("echo", {"n": 3}))
     need(job.status is Status.SUCCEEDED, f"the job ended as {job.status}")
-    pauses = [later - sooner for sooner, later in zip(asked, asked[1:], strict=False)]
+    pauses = [later - sooner for sooner, later in itertools.pairwise(asked)]
     need(all(pause > 0.95 for pause in pauses), f"it asked again after {min(pauses, default=0):.2f} s, not after 1 s")  # noqa: PLR2004
 
 

@@ -13,6 +13,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from callsheet.cli.failures import WrongInput
 from callsheet.contracts.control_plane import enrolment, routes
 from callsheet.contracts.control_plane.claims import Terms
 from callsheet.engine import Engine
@@ -43,12 +44,12 @@ class Stage:
         self._command = command
         self._process: Process | None = None
 
-    async def begin(self) -> None:
-        """A network that works, and a worker that runs."""
+    async def begin(self, _: object = None) -> str:
+        """A network that works, and a worker that runs; says why a check cannot be made, which is never."""
         self.proxy.fate = lambda _: Fate()
         self.proxy.passed.clear()
         if self._process is not None and self._process.returncode is None:
-            return
+            return ""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("CALLSHEET_")},
             "CALLSHEET_URL": self.proxy.url,
@@ -58,10 +59,11 @@ class Stage:
         }
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, env=environment, start_new_session=True
+                *self._command, env=environment, start_new_session=True, stdout=sys.stderr
             )
         except OSError as error:
-            raise Broken(f"{self._command[0]} cannot be started: {os.strerror(error.errno or 0)}") from None
+            raise WrongInput(f"{self._command[0]} cannot be started: {os.strerror(error.errno or 0)}") from None
+        return ""
 
     async def job(self, task: str, payload: dict[str, Any], **fields: Any) -> str:
         """A new job's id."""
@@ -140,7 +142,7 @@ async def _serving(engine: Engine, terms: Terms) -> AsyncIterator[str]:
     server = Server(app, [listen("127.0.0.1", 0)])
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # signals are the caller's
     running = asyncio.create_task(server.run_until_stopped())
-    while not server.started:  # noqa: ASYNC110 - uvicorn tells it by this alone
+    while not server.started:
         if running.done():
             running.result()
         await asyncio.sleep(LOOK_S)

@@ -14,7 +14,7 @@ from callsheet.http.problems import Problem, of_error
 from callsheet.kernel import commands
 from callsheet.kernel.apply import applied
 from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
-from callsheet.kernel.job import Job, NewEvent, NewJob, OnDependencyFailure, Outcome
+from callsheet.kernel.job import Job, NewEvent, NewJob, OnDependencyFailure, Outcome, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import clean, encode
@@ -22,6 +22,7 @@ from callsheet.store.protocol import Settled
 
 from . import logs, refusals
 from .artifacts import adopt
+from .claims import waiting_of
 from .leases import Lease, Proof, prove
 from .models import Chunk, ErrorBody, FollowUp, LogEnd, MoveBody
 
@@ -44,6 +45,14 @@ class Decided(NamedTuple):
 
     settlements: tuple[Settlement, ...]
     answer: Answer
+    queue: str = ""
+
+    @property
+    def fills(self) -> set[str]:
+        """The queues in which there are more jobs afterwards, to be claimed at once."""
+        found = {new.queue for s in self.settlements for new in s.follow_ups if not new.delay_ms}
+        last = self.settlements[-1]
+        return found | {self.queue} if last.status is Status.QUEUED and not last.delay_ms else found
 
 
 async def apply(site: Site, worker_id: str, moves: Sequence[MoveBody]) -> list[Answer | Problem]:
@@ -95,7 +104,7 @@ async def _decide(site: Site, worker_id: str, lease: Lease, move: MoveBody) -> D
     except Problem as problem:
         return problem
     outcome = settlements[-1].outcome
-    return Decided(settlements, _ended(outcome) if outcome is not None else {"ok": True})
+    return Decided(settlements, _ended(outcome) if outcome is not None else {"ok": True}, lease.job.queue)
 
 
 def _ended(outcome: Outcome | None) -> Answer:
@@ -192,6 +201,8 @@ async def _write(site: Site, decided: Sequence[Decided | Problem]) -> list[Answe
         for d in todo:
             (answers[id(d)],) = await _write(site, [d])
         return [answers.get(id(d), _told(d)) for d in decided]
+    if filled := frozenset[str]().union(*(d.fills for d in todo)):
+        waiting_of(site).wake(filled)
     position = 0
     for d in todo:
         mine = settled[position : position + len(d.settlements)]

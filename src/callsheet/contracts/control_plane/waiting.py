@@ -64,6 +64,10 @@ class Waiting:
         """Return when one of these jobs may have changed, or after the time."""
         await self._park(self._beats, job_ids, asyncio.get_running_loop().time() + wait_s)
 
+    def wake(self, queues: frozenset[str]) -> None:
+        """There are jobs in these queues of which no hint tells: what was handed back, what follows a success."""
+        self._wake(self._engine.lanes.heard(queues))
+
     def let_go(self) -> None:
         """The process goes down: all ask again, elsewhere. May be called twice."""
         for waiting in (*self._tasks, *self._claims, *self._beats):

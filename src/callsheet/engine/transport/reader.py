@@ -1,7 +1,7 @@
 """Wake-ups: one blocking read a process, of the streams that somebody here waits for.
 
 A message goes to one process of the group. So that it goes to one that has use for it, only those queues are read for
-which a claim has lately come back with less than it asked for.
+which the last claim came back with less than it asked for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.transport")
 COUNT = 200
-HUNGER_S = 10.0
+HUNGER_S = 60.0  # the longest that a worker waits for an answer
 MOST_QUEUES = 256
 KNOWN_S = 1.0
 
@@ -52,6 +52,11 @@ class Reader:
             if queue in self._wanted or len(self._wanted) < MOST_QUEUES:
                 self._wanted[queue] = until
         self._hungry.set()
+
+    def leave(self, queues: Iterable[str]) -> None:
+        """Somebody got all that it asked for. Who still waits here will ask again, and come back with less."""
+        for queue in queues:
+            self._wanted.pop(queue, None)
 
     async def run(self) -> None:
         """Read until cancelled."""

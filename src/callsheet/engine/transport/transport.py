@@ -84,6 +84,8 @@ class Transport:
         """Jobs are claimed: their messages become pending for this process."""
         if len(jobs) < request.limit:
             self._reader.want(request.queues)
+        else:
+            self._reader.leave(request.queues)
         if jobs:
             self._sender.put(_takes(jobs))
 

@@ -77,6 +77,7 @@ class RemoteHeartbeat(Heartbeat):
 
     def __init__(self, connect: Callable[[], RemoteBeats], runs: dict[str, Run], lease_s: float) -> None:
         super().__init__("", None, runs, lease_s)
+        self.beating = False
         self._connect = connect
         self._watched: set[Run] = set()
         self._begun: dict[Run, float] = {}
@@ -86,6 +87,7 @@ class RemoteHeartbeat(Heartbeat):
 
     async def _beat_for_ever(self, store: Beats) -> None:
         assert isinstance(store, RemoteBeats)  # noqa: S101 - made by _connection
+        self.beating = True
         watches: set[asyncio.Task[None]] = set()
         look = asyncio.create_task(self._watch_for_ever(store, watches))
         try:
@@ -94,6 +96,7 @@ class RemoteHeartbeat(Heartbeat):
             await end(look)
             await end(*watches)
             self._watched.clear()
+            self.beating = False
 
     async def _watch_for_ever(self, store: RemoteBeats, watches: set[asyncio.Task[None]]) -> None:
         """Put jobs under watch that have run for a moment; none is watched twice."""

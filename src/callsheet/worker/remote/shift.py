@@ -59,7 +59,8 @@ class RemoteShift(Shift):
         return await super().__aenter__()
 
     def _make_heartbeat(self) -> RemoteHeartbeat:
-        return RemoteHeartbeat(self._connect, self.runs, self.lease_s)
+        self._beats = RemoteHeartbeat(self._connect, self.runs, self.lease_s)
+        return self._beats
 
     def _connect(self) -> RemoteBeats:
         """On the heartbeats' own thread."""
@@ -117,11 +118,14 @@ class RemoteShift(Shift):
         self._look_ahead(now)
         if not found:
             return 0
-        self.lease_s = self.heartbeat.lease_s = found[0].lease_s
+        known_s, self.lease_s = self.lease_s, found[0].lease_s
+        self._beats.lease_s = self.lease_s
         claimed = self._line_up([taken.job for taken in found], now, now + min(taken.expires_in_s for taken in found))
         for taken in found:
             if taken.cancel:
                 self.runs[taken.job.job_id].request_stop(Stop.CANCEL)
+        if not self._beats.beating or self.lease_s < known_s:
+            self._beats.poke({taken.job.job_id for taken in found})
         return claimed
 
     def _claim_ended(self, run: Run) -> None:

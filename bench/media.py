@@ -1,0 +1,129 @@
+"""What the box and its checks cost beside a bare ffmpeg with the same arguments, on a source of 60 seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.measure import keep, say
+from callsheet.media.arguments import arguments_for, input_for
+from callsheet.media.box import environment
+from callsheet.media.ffmpeg import LIMITS, Ffmpeg, Work
+from callsheet.media.probe import Media, probe
+from callsheet.media.spec import OutputSpec
+from callsheet.media.transcode import transcode
+
+SECONDS = 60
+ROUNDS = 5
+SOURCE = (
+    f"-f lavfi -i testsrc2=d={SECONDS}:s=1920x1080:r=30 -f lavfi -i sine=d={SECONDS} -c:v libx264 -preset ultrafast"
+)
+SPECS = (OutputSpec("out.mp4", "mp4", height=720), OutputSpec("out.mp3", "mp3"))
+
+
+class Cost(NamedTuple):
+    """Of one run, children included."""
+
+    wall_s: float
+    cpu_s: float
+
+
+async def measure(kind: str, *, quick: bool) -> None:
+    """`kind` is always ffmpeg: no store has a part in this."""
+    folder = Path(tempfile.mkdtemp(prefix="callsheet-bench-"))
+    try:
+        how = Ffmpeg.found(limits=LIMITS._replace(nice=0))  # as the bare one
+        source = folder / "source.mp4"
+        await _bare(
+            [str(how.binary.path), "-v", "error", *SOURCE.split(), "-pix_fmt", "yuv420p", "-c:a", "aac", str(source)],
+            folder,
+        )
+        media = await probe(source)
+        rows = [await _compare(spec, media, folder, how, 1 if quick else ROUNDS) for spec in SPECS]
+        keep(
+            f"media-{kind}", {"seconds": SECONDS, "rows": rows, "servers": {"ffmpeg": how.binary.version}}, quick=quick
+        )
+    finally:
+        shutil.rmtree(folder)
+
+
+async def _compare(spec: OutputSpec, media: Media, folder: Path, how: Ffmpeg, rounds: int) -> dict[str, Any]:
+    """All three in turns: bare, in the box, and the whole of `transcode` with both probes and the digest."""
+    work = Work((input_for(spec, media),), arguments_for(spec, media, how.binary), media.duration_s)
+    place = folder / "boxed"
+    place.mkdir(exist_ok=True)
+
+    async def whole() -> None:
+        await transcode(media.path, spec, folder, how)
+
+    sides: dict[str, Callable[[], Awaitable[object]]] = {
+        "bare": lambda: _bare(how.command(work), folder),
+        "boxed": lambda: how.run(work, place),
+        "whole": whole,
+    }
+    taken: dict[str, list[Cost]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            taken[name].append(await _cost(side))
+    row: dict[str, Any] = {"output": spec.key}
+    for name, costs in taken.items():
+        row[f"{name}_s"] = statistics.median(cost.wall_s for cost in costs)
+        row[f"{name}_cpu_s"] = statistics.median(cost.cpu_s for cost in costs)
+        row[f"{name}_ratio"] = statistics.median(
+            cost.wall_s / bare.wall_s for cost, bare in zip(costs, taken["bare"], strict=True)
+        )
+        row[f"{name}_cpu_ratio"] = statistics.median(
+            cost.cpu_s / bare.cpu_s for cost, bare in zip(costs, taken["bare"], strict=True)
+        )
+    say(f"media {spec.key}: " + ", ".join(f"{k} {v:.3f}" for k, v in row.items() if k != "output"))
+    return row
+
+
+async def _cost(side: Callable[[], Awaitable[object]]) -> Cost:
+    before, began = os.times(), time.perf_counter()
+    await side()
+    wall_s, after = time.perf_counter() - began, os.times()
+    return Cost(wall_s, sum(after[:4]) - sum(before[:4]))
+
+
+async def _bare(command: list[str], folder: Path) -> None:
+    await asyncio.to_thread(
+        subprocess.run,
+        command,
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+
+
+def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
+    """For RESULTS.md."""
+    measured = record["measured"]
+    text = (
+        f"A source of {measured['seconds']} s (1080p, 30 frames a second, with sound), ffmpeg {measured['servers']['ffmpeg']}. Bare is "
+        "ffmpeg with the same arguments; boxed adds the launcher, the walls and the watch; whole is `transcode`: a probe of "
+        "the source, the run, a probe and the digest of the output. Medians, factors of each round's own bare run, by the "
+        "clock and by CPU time."
+    )
+    rows = [
+        (
+            row["output"],
+            f"{row['bare_s']:.2f} s",
+            f"{row['boxed_ratio']:.3f}",
+            f"{row['boxed_cpu_ratio']:.3f}",
+            f"{row['whole_ratio']:.3f}",
+            f"{row['whole_cpu_ratio']:.3f}",
+        )
+        for row in measured["rows"]
+    ]
+    return [text, table(("output", "bare", "boxed", "boxed, CPU", "whole", "whole, CPU"), rows)]

@@ -1,0 +1,305 @@
+"""What a control plane must answer. Checks of extensions are made where the server says that it speaks protocol 2."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+import httpx
+
+from .peer import NAMES, Peer
+from .report import Check, Skipped, need
+
+GIVEN = (*NAMES, "payload", "lease_ttl_seconds", "heartbeat_interval_seconds")
+FEWEST_CHARACTERS = 22  # of a token of 128 bits
+NOT_FOUND, CONFLICT = 404, 409
+REFUSED = range(400, 500)
+UNKNOWN = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"
+
+
+async def _claimed(peer: Peer, **more: Any) -> tuple[Any, dict[str, Any], str]:
+    stream = peer.stream()
+    await peer.add(stream, **more)
+    hand = peer.hand()
+    return hand, await hand.job(stream), stream
+
+
+async def nothing_is_claimed_of_nothing(peer: Peer) -> None:
+    """A stream without jobs."""
+    begun = time.monotonic()
+    need(not (await peer.hand().claim(peer.stream(), wait_ms=1_000))["claimed"], "something was claimed")
+    took_s = time.monotonic() - begun
+    need(0.9 < took_s < 3, f"a wait of 1 s took {took_s:.1f} s")  # noqa: PLR2004
+
+
+async def a_claim_gives_all(peer: Peer) -> None:
+    """The fields of a claimed job."""
+    payload = {"a": [1, 2.5, None, "é"]}
+    _, got, stream = await _claimed(peer, payload=payload)
+    missing = [name for name in GIVEN if name not in got]
+    need(not missing, f"the answer has no {', '.join(missing)}")
+    need(got["payload"] == payload, f"the payload came as {got['payload']!r}")
+    need(got["stream"] == stream, f"the stream is told as {got['stream']!r}")
+    need(got["heartbeat_interval_seconds"] < got["lease_ttl_seconds"], "a beat is due after the lease is over")
+    need(_is_uuid(got["job_id"]), f"{got['job_id']!r} is no UUID")
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+async def tokens_cannot_be_guessed(peer: Peer) -> None:
+    """Two tokens are long and differ."""
+    tokens = [(await _claimed(peer))[1]["lease_token"] for _ in range(2)]
+    need(min(map(len, tokens)) >= FEWEST_CHARACTERS, f"a token has {min(map(len, tokens))} characters")
+    need(tokens[0] != tokens[1], "two claims have the same token")
+
+
+async def one_of_many_wins(peer: Peer) -> None:
+    """Claims at the same moment."""
+    stream = peer.stream()
+    await peer.add(stream)
+    answers = await asyncio.gather(*(peer.hand().claim(stream) for _ in range(20)))
+    need(sum(answer["claimed"] for answer in answers) == 1, "one job was claimed more than once, or never")
+
+
+async def streams_have_their_order(peer: Peer) -> None:
+    """The first stream that has a job is served first."""
+    low, high = peer.stream(), peer.stream()
+    await peer.add(low)
+    await peer.add(high)
+    hand = peer.hand()
+    got = [(await hand.job(high, low))["stream"] for _ in range(2)]
+    need(got == [high, low], "streams are not served in the order asked")
+
+
+async def a_parked_claim_is_woken(peer: Peer) -> None:
+    """A claim waits for a job that comes later."""
+    stream = peer.stream()
+    parked = asyncio.create_task(peer.hand().claim(stream, wait_ms=15_000))
+    await asyncio.sleep(0.3)
+    await peer.add(stream)
+    begun = time.monotonic()
+    need((await parked)["claimed"], "a claim that waited was given nothing")
+    need(time.monotonic() - begun < 5, f"it heard of the job after {time.monotonic() - begun:.1f} s")  # noqa: PLR2004
+
+
+async def a_heartbeat_extends(peer: Peer) -> None:
+    """The answer to a heartbeat."""
+    hand, got, _ = await _claimed(peer)
+    said = await hand.say("heartbeat", got)
+    need(said.status == httpx.codes.OK and said.body.get("ok") is True, f"a heartbeat was answered with {said}")
+    need("lease_expires_at" in said.body, "the answer has no lease_expires_at")
+
+
+async def tokens_prove(peer: Peer) -> None:
+    """A wrong token, or another worker's, changes nothing."""
+    hand, got, _ = await _claimed(peer)
+    for who, claim in ((hand, {**got, "lease_token": "x" * 43}), (peer.hand(), got)):
+        for verb, more in (("heartbeat", {}), ("complete", {"result": 1}), ("fail", {"error": {"code": "x"}})):
+            said = await who.say(verb, claim, **more)
+            need(said.status in REFUSED, f"{verb} with a lease that is not its own was answered with {said.status}")
+    need((await hand.say("complete", got, result=1)).status == httpx.codes.OK, "the rightful worker was refused, then")
+
+
+async def unknown_jobs_are_not_found(peer: Peer) -> None:
+    """A job that does not exist."""
+    hand, got, _ = await _claimed(peer)
+    said = await hand.say("complete", {**got, "job_id": UNKNOWN}, result=1)
+    need(said.status == NOT_FOUND, f"the completion of an unknown job was answered with {said.status}")
+
+
+async def a_completion_may_be_said_twice(peer: Peer) -> None:
+    """Ends are idempotent, and an end is an end."""
+    hand, got, _ = await _claimed(peer)
+    for _ in range(2):
+        said = await hand.say("complete", got, result={"frames": 7})
+        need(said.status == httpx.codes.OK, f"a completion was answered with {said.status}")
+        need(said.body.get("ok") is True and said.body.get("ack") is True, f"it was answered with {said.body}")
+    other = await hand.say("fail", got, error={"code": "x"})
+    need(other.status == CONFLICT, f"another outcome of an ended attempt was answered with {other.status}")
+
+
+async def a_failure_is_tried_again(peer: Peer) -> None:
+    """A failure with attempts left."""
+    hand, got, _ = await _claimed(peer)
+    said = await hand.say("fail", got, error={"code": "OOM", "message": "m", "stack": "s", "retryable": True})
+    need(said.status == httpx.codes.OK and said.body.get("ack") is True, f"a failure was answered with {said}")
+    need(said.body.get("requeued") is True and said.body.get("dlq") is False, f"it was answered with {said.body}")
+
+
+async def the_last_failure_is_a_dead_letter(peer: Peer) -> None:
+    """A failure with none left."""
+    hand, got, _ = await _claimed(peer, max_attempts=1)
+    said = await hand.say("fail", got, error={"code": "OOM", "message": "m", "stack": "s", "retryable": True})
+    need(said.body.get("requeued") is False and said.body.get("dlq") is True, f"it was answered with {said.body}")
+
+
+async def a_final_failure_is_not_tried_again(peer: Peer) -> None:
+    """A failure that is not retryable."""
+    hand, got, _ = await _claimed(peer)
+    said = await hand.say("fail", got, error={"code": "bad", "message": "", "stack": "", "retryable": False})
+    need(said.body.get("requeued") is False, f"it was answered with {said.body}")
+
+
+async def an_expired_lease_is_lost(peer: Peer) -> None:
+    """A worker that is never heard of again."""
+    hand, got, stream = await _claimed(peer)
+    within_s = got["lease_ttl_seconds"] + 30
+    again = await peer.hand().job(stream, within_s=within_s)
+    need(again["job_id"] == got["job_id"], "another job came")
+    said = await hand.say("complete", got, result=1)
+    need(said.status == CONFLICT, f"the completion of a lost attempt was answered with {said.status}")
+    need((await hand.say("heartbeat", got)).status == CONFLICT, "so was its heartbeat")
+
+
+async def nonsense_is_told(peer: Peer) -> None:
+    """Wrong requests are 4xx with a code."""
+    hand = peer.hand()
+    for verb, body in (("claim", {}), ("claim", {"streams": "x"}), ("heartbeat", {}), ("complete", {"job_id": 7})):
+        said = await hand.send(verb, **body)
+        need(said.status in REFUSED, f"{verb} with {body} was answered with {said.status}")
+
+
+async def strangers_are_refused(peer: Peer) -> None:
+    """A token that is none."""
+    async with peer.bare("nobody") as client:
+        answer = await client.post("/internal/worker/claim", json={"worker_id": "x", "streams": ["x"]})
+    need(answer.status_code in (401, 403), f"a stranger was answered with {answer.status_code}")
+
+
+async def a_claim_may_be_repeated(peer: Peer) -> None:
+    """A claim of the same name, twice."""
+    stream, hand, name = peer.stream(), peer.hand(), uuid.uuid4().hex
+    for _ in range(2):
+        await peer.add(stream)
+    first = await hand.job(stream, claim_request_id=name, protocol=2)
+    again = await hand.claim(stream, claim_request_id=name, protocol=2)
+    need(again.get("job_id") == first["job_id"], "a repeat was given another job")
+    need(again.get("lease_token") == first["lease_token"], "a repeat was given another lease")
+
+
+async def a_release_costs_nothing(peer: Peer) -> None:
+    """A job that is handed back."""
+    hand, got, stream = await _claimed(peer, max_attempts=1)
+    need((await hand.say("release", got)).status == httpx.codes.OK, "a release was refused")
+    again = await hand.job(stream)
+    need(again["job_id"] == got["job_id"] and again["attempt"] == 1, f"it came back as attempt {again['attempt']}")
+
+
+async def many_beats_are_one(peer: Peer) -> None:
+    """A good and a bad lease in one request."""
+    hand, got, _ = await _claimed(peer)
+    leases = [{"job_id": got["job_id"], "lease_token": token} for token in (got["lease_token"], "wrong")]
+    said = await hand.send("heartbeats", leases=leases, protocol=2)
+    told = [one.get("ok") for one in said.body.get("leases", [])]
+    need(told == [True, False], f"a good and a bad lease were answered with {said}")
+
+
+async def many_moves_are_one(peer: Peer) -> None:
+    """Reports and an end in one request."""
+    hand, got, _ = await _claimed(peer)
+    lease = {name: got[name] for name in ("job_id", "attempt_id", "lease_token")}
+    moves = [
+        {**lease, "do": "progress", "percent": 40, "message": "so far"},
+        {**lease, "do": "checkpoint", "name": "one", "data": {"x": 1}},
+        {**lease, "do": "complete", "result": {"done": True}},
+    ]
+    said = await hand.send("moves", moves=moves, protocol=2)
+    need([a.get("ok") for a in said.body.get("answers", [])] == [True] * 3, f"moves were answered with {said}")
+    again = await hand.send("moves", moves=moves[-1:], protocol=2)
+    need(again.body["answers"][0].get("repeated") is True, "a repeated end is not told as one")
+
+
+async def steps_are_remembered(peer: Peer) -> None:
+    """A step that was kept."""
+    hand, got, _ = await _claimed(peer)
+    lease = {name: got[name] for name in ("job_id", "attempt_id", "lease_token")}
+    await hand.send("moves", moves=[{**lease, "do": "checkpoint", "name": "one", "data": {"x": 1}}], protocol=2)
+    said = await hand.say("checkpoints", got)
+    need(said.body.get("checkpoints") == {"one": {"x": 1}}, f"the steps are told as {said.body}")
+
+
+async def a_waiting_beat_hears_of_a_cancel(peer: Peer) -> None:
+    """A heartbeat that waits while its job is cancelled."""
+    hand, got, _ = await _claimed(peer)
+    waiting = asyncio.create_task(hand.say("heartbeat", got, wait_ms=10_000, protocol=2))
+    await asyncio.sleep(0.3)
+    begun = time.monotonic()
+    if not await peer.cancel(got["job_id"]):
+        waiting.cancel()
+        raise Skipped("POST /v1/jobs/{job_id}/cancel does not cancel it")
+    said = await waiting
+    need(said.body.get("cancel") is True, f"the heartbeat was answered with {said.body}")
+    need(time.monotonic() - begun < 1, f"it heard of it after {time.monotonic() - begun:.1f} s")
+
+
+async def other_protocols_are_told(peer: Peer) -> None:
+    """A protocol that nobody speaks."""
+    said = await peer.hand().send("claim", streams=[peer.stream()], max_wait_ms=0, protocol=99)
+    need(said.status == 426, f"protocol 99 was answered with {said.status}")  # noqa: PLR2004
+    need("min_version" in said.body, "the answer has no min_version")
+
+
+CHECKS: list[Check[Peer]] = [
+    Check("C5", "A claim of nothing waits as long as it is asked to, then says so.", nothing_is_claimed_of_nothing),
+    Check("C3 C12", "A claim answers with all its fields; a job_id is a UUID.", a_claim_gives_all),
+    Check("C2", "A lease token has 128 bits or more, and is new for each claim.", tokens_cannot_be_guessed),
+    Check("C2", "Of 20 claims of one job one wins.", one_of_many_wins),
+    Check("C4", "Streams are served in their order.", streams_have_their_order),
+    Check("C1", "A claim that waits is woken by a new job.", a_parked_claim_is_woken),
+    Check("C6", "A heartbeat extends the lease.", a_heartbeat_extends),
+    Check("C9", "A token proves its own claim, to its own worker, and nothing else.", tokens_prove),
+    Check("C9", "An unknown job is 404.", unknown_jobs_are_not_found),
+    Check(
+        "C7 C9",
+        "A completion is acknowledged, also when said twice; another outcome is 409.",
+        a_completion_may_be_said_twice,
+    ),
+    Check("C8", "A failure is requeued while attempts are left.", a_failure_is_tried_again),
+    Check("C8", "The last failure is a dead letter.", the_last_failure_is_a_dead_letter),
+    Check("C8", "A failure that is not retryable is not requeued.", a_final_failure_is_not_tried_again),
+    Check(
+        "C10",
+        "An expired lease is lost: the job comes again, and its old worker gets 409.",
+        an_expired_lease_is_lost,
+        slow=True,
+    ),
+    Check("answers", "A wrong request is 4xx.", nonsense_is_told),
+    Check("answers", "A wrong token is 401 or 403.", strangers_are_refused),
+    Check(
+        "claim_request_id",
+        "A repeated claim answers with the same job and lease.",
+        a_claim_may_be_repeated,
+        extension=True,
+    ),
+    Check(
+        "release", "A job handed back comes again, and no attempt is counted.", a_release_costs_nothing, extension=True
+    ),
+    Check("heartbeats", "Many leases in one request, each with its answer.", many_beats_are_one, extension=True),
+    Check(
+        "moves",
+        "Many moves in one request, each with its answer; ends may be repeated.",
+        many_moves_are_one,
+        extension=True,
+    ),
+    Check("checkpoints", "The results of steps are remembered.", steps_are_remembered, extension=True),
+    Check(
+        "wait_ms",
+        "A heartbeat that waits hears of a cancellation within a second.",
+        a_waiting_beat_hears_of_a_cancel,
+        extension=True,
+    ),
+    Check(
+        "protocol",
+        "A protocol that is not spoken is 426, with those that are.",
+        other_protocols_are_told,
+        extension=True,
+    ),
+]

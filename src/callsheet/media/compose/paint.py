@@ -1,0 +1,81 @@
+"""All frames of a video, in order, into a pipe that an encoder reads. For the child alone.
+
+Measured for 30 s of 720p with 25 sentences, in CPU seconds: 6.9 this way (0.6 of it here, the rest x264), 28.7 as one
+graph of ffmpeg's loop, fade, overlay and xfade. A photograph over the whole screen: 20 here, 23 with zoompan on a source
+of four times the size (with less its steps can be seen), 32 with perspective.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Any
+
+from .orders import drawn_of
+from .planes import Planes, blend
+from .shots import ShotFrames, ease
+
+PIPE_BYTES = 1 << 20
+LAST_S = 0.6
+
+
+def paint_all(order: dict[str, Any]) -> int:
+    """Paint as ordered; how many frames were written."""
+    film = Film(order)
+    poster = order["poster"]
+    film.shots[0].poster(poster["frame"]).save(poster["path"], quality=92, optimize=True)
+    pipe = os.open(order["pipe"], os.O_WRONLY)
+    try:
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        last, data = None, b""
+        for number in range(film.frames):
+            planes = film.frame(number)
+            if planes is not last:
+                last, data = planes, planes.data()
+            _write(pipe, data)
+    finally:
+        os.close(pipe)
+    return film.frames
+
+
+class Film:
+    """The scenes in a row, each dissolving into the next."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._order = order
+        self._cross: int = order["cross"]
+        self._made: dict[int, ShotFrames] = {}
+        self._starts = [times["start"] for times in order["shots"]]
+        self._last = round(LAST_S * order["fps"])
+        self.frames: int = order["shots"][-1]["end"]
+        self.shots = [self._shot(0)]
+
+    def frame(self, number: int) -> Planes:
+        """One frame."""
+        at = max(place for place, start in enumerate(self._starts) if start <= number)
+        shot = self._shot(at)
+        planes = shot.frame(number)
+        since = number - shot.start
+        if since < self._cross:
+            before = self._shot(at - 1).frame(number) if at else shot.ground()
+            planes = blend(before, planes, ease((since + 1) / (self._cross + 1)))
+        left = self.frames - 1 - number
+        if left < self._last:
+            planes = blend(shot.ground(), planes, ease(left / self._last))
+        return planes
+
+    def _shot(self, at: int) -> ShotFrames:
+        if at not in self._made:
+            self._made.pop(at - 2, None)  # all of it is over
+            self._made[at] = ShotFrames(
+                at, drawn_of(self._order["drawn"][at]), self._order["shots"][at], self._order
+            )
+        return self._made[at]
+
+
+def _write(pipe: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(pipe, view) :]
+

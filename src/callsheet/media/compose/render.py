@@ -1,0 +1,186 @@
+"""The Compose and Rendering stages: the plan on paper, then frames and sound into one MP4, whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from callsheet.media.arguments import PLAIN
+from callsheet.media.box import Sight
+from callsheet.media.errors import OutputIncomplete
+from callsheet.media.ffmpeg import Ffmpeg, Input, Work, unconcerned
+from callsheet.media.probe import Media, probe
+from callsheet.media.progress import Progress
+from callsheet.media.spec import OutputSpec, audio_encoder, video_encoder
+
+from .captions import web_vtt
+from .draw import Drawn
+from .languages import language_of
+from .running import Means, Order, run_child
+from .script import Script
+from .sound import Part, join
+from .timeline import APPEAR_S, CROSS_S, Timeline, arrange
+from .voice import Narration
+
+VIDEO, POSTER, CAPTIONS, MANIFEST, SOUND = "video.mp4", "poster.jpg", "captions.vtt", "manifest.json", "sound.wav"
+PART = "render.part"
+SLACK_S = 0.2
+QUALITY = ("-preset", "veryfast", "-crf", "20", "-profile:v", "high")
+COLOURS = ("-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709", "-color_range", "tv")
+KEY_S = 4
+
+
+class Plan(NamedTuple):
+    """All that a video is rendered from. `layers` is the folder of what was drawn."""
+
+    script: Script
+    narration: Narration
+    drawn: tuple[Drawn, ...]
+    timeline: Timeline
+    layers: Path
+    sound: Path
+    captions: str
+
+
+class Video(NamedTuple):
+    """What was made. `scenes` are headings with their seconds; `is_speech` is False when tones stand for the voice."""
+
+    video: Path
+    poster: Path
+    captions: Path
+    manifest: Path
+    duration_s: float
+    is_speech: bool
+    warnings: tuple[str, ...]
+    scenes: tuple[dict[str, Any], ...]
+
+
+async def plan(
+    script: Script, narration: Narration, drawn: tuple[Drawn, ...], voices: Path, layers: Path
+) -> Plan:
+    """Arrange everything in time, and join the sound, in the folder of the voices."""
+    timeline = arrange(script, narration, drawn)
+    shots = zip(narration.scenes, timeline.shots, strict=True)
+    parts = [Part(voices / voiced.file, shot.voice_ms / 1000) for voiced, shot in shots]
+    sound = voices / SOUND
+    speech = any(voiced.is_speech for voiced in narration.scenes)
+    await asyncio.to_thread(join, parts, timeline.duration_s, sound, even=speech)
+    language = language_of(" ".join(script.texts), script.settings.language)
+    return Plan(script, narration, drawn, timeline, layers, sound, web_vtt(timeline.cues, language))
+
+
+async def render(
+    plan: Plan, folder: Path, how: Ffmpeg, on_progress: Callable[[Progress], object] = unconcerned
+) -> Video:
+    """Make the video, its poster, its captions and its manifest in a folder; raises MediaError.
+
+    Until all of it is made and checked, nothing of it has its name; when it fails, nothing of it is left.
+    """
+    spec = OutputSpec(VIDEO, "mp4")
+    encoders = video_encoder(spec, how.binary), audio_encoder(spec, how.binary)
+    part = folder / PART
+    part.mkdir(mode=0o700)
+    try:
+        pipe = part / "frames"
+        os.mkfifo(pipe, 0o600)
+        await _both(plan, part, how, (encoders, on_progress))
+        pipe.unlink()
+        made = await _checked(plan, part / VIDEO, how)
+        video = _described(plan, folder, made.duration_s)
+        await asyncio.to_thread(_publish, plan, video, part)
+        return video
+    finally:
+        await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
+
+
+async def _both(
+    plan: Plan, part: Path, how: Ffmpeg, wish: tuple[tuple[str, str], Callable[[Progress], object]]
+) -> None:
+    """The painter and the encoder, side by side; when one fails, the other ends too."""
+    encoders, on_progress = wish
+    work = _work(plan, part, encoders)
+    painter = asyncio.create_task(_paint(plan, part, Means(how.start, how.is_stopped)))
+    encoder = asyncio.create_task(how.run(work, part, on_progress))
+    try:
+        done, _ = await asyncio.wait({painter, encoder}, return_when=asyncio.FIRST_EXCEPTION)
+        failed = [task for task in (painter, encoder) if task in done and task.exception() is not None]
+        # a painter whose pipe broke only tells that the encoder failed
+        for task in sorted(failed, key=lambda one: one is painter):
+            task.result()
+    finally:
+        for task in (painter, encoder):
+            task.cancel()
+        await asyncio.gather(painter, encoder, return_exceptions=True)
+
+
+async def _paint(plan: Plan, part: Path, means: Means) -> None:
+    settings, timeline = plan.script.settings, plan.timeline
+    facts = {
+        "width": settings.width,
+        "height": settings.height,
+        "fps": settings.fps,
+        "accent": settings.accent,
+        "folder": str(plan.layers),
+        "drawn": plan.drawn,
+        "shots": [{"start": shot.start, "end": shot.end, "states": shot.states} for shot in timeline.shots],
+        "cross": round(CROSS_S * settings.fps),
+        "appear": round(APPEAR_S * settings.fps),
+        "pipe": str(part / "frames"),
+        "poster": {"frame": timeline.poster_frame, "path": str(part / POSTER)},
+    }
+    await run_child(Order("paint", facts, Sight((plan.layers,), (part,))), means, lambda _: None)
+
+
+def _work(plan: Plan, part: Path, encoders: tuple[str, str]) -> Work:
+    settings = plan.script.settings
+    raw = ("-video_size", f"{settings.width}x{settings.height}", "-pixel_format", "yuv420p")
+    raw += ("-framerate", str(settings.fps))
+    words = ["-map", "0:v", "-map", "1:a", "-c:v", encoders[0], *QUALITY, "-pix_fmt", "yuv420p", *COLOURS]
+    words += ["-g", str(KEY_S * settings.fps), "-c:a", encoders[1], "-b:a", "128k", "-ar", "48000", "-ac", "2"]
+    words += [*PLAIN, "-movflags", "+faststart", "-f", "mp4", VIDEO]
+    inputs = (Input(part / "frames", "rawvideo", raw), Input(plan.sound, "wav"))
+    return Work(inputs, tuple(words), plan.timeline.duration_s)
+
+
+async def _checked(plan: Plan, path: Path, how: Ffmpeg) -> Media:
+    """The video as a fact; raises OutputIncomplete."""
+    made = await probe(path, start=how.start)
+    wanted_s = plan.timeline.duration_s
+    if made.video is None or made.audio is None or abs(made.duration_s - wanted_s) > SLACK_S:
+        raise OutputIncomplete(f"{made.duration_s:.3f} s were written where {wanted_s:.3f} s were expected")
+    return made
+
+
+def _described(plan: Plan, folder: Path, duration_s: float) -> Video:
+    fps = plan.timeline.fps
+    scenes = tuple(
+        {"heading": scene.heading, "start_s": round(shot.start / fps, 3), "end_s": round(shot.end / fps, 3)}
+        for scene, shot in zip(plan.script.scenes, plan.timeline.shots, strict=True)
+    )
+    speech = all(voiced.is_speech for voiced in plan.narration.scenes)
+    paths = (folder / name for name in (VIDEO, POSTER, CAPTIONS, MANIFEST))
+    return Video(*paths, duration_s, speech, plan.narration.warnings, scenes)
+
+
+def _publish(plan: Plan, video: Video, part: Path) -> None:
+    """Give everything its name; the video last, because who sees it expects the rest."""
+    settings = plan.script.settings
+    manifest = {
+        "title": plan.script.title,
+        "duration_s": round(video.duration_s, 3),
+        "width": settings.width,
+        "height": settings.height,
+        "fps": settings.fps,
+        "voice": "speech" if video.is_speech else "tone",
+        "warnings": video.warnings,
+        "scenes": video.scenes,
+    }
+    (part / CAPTIONS).write_text(plan.captions, "utf-8")
+    (part / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), "utf-8")
+    for place in (video.poster, video.captions, video.manifest, video.video):
+        (part / place.name).replace(place)

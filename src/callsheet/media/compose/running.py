@@ -1,0 +1,142 @@
+"""Running our child: in the box, watched, its answers line by line. However it ends, no process of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from callsheet.media.box import GB, MB, Limits, Sight, boxed, environment
+from callsheet.media.errors import MediaStopped, TookTooLong
+from callsheet.media.ffmpeg import never
+from callsheet.media.process import Start, end, start_alone, tail_of
+
+from . import errors
+from .errors import ChildFailed, ComposeError
+
+CHILD = Path(__file__).with_name("child.py")
+LIMITS = Limits(
+    wall_s=3600.0, cpu_s=3600, memory_bytes=4 * GB, file_bytes=2 * GB, open_files=128, free_bytes=64 * MB, nice=5
+)
+LOOK_S = 0.2
+LINE_BYTES = 16 * MB
+PACKAGES = ("PIL", "espeakng_loader")
+KINDS = {kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ComposeError)}
+
+
+class Means(NamedTuple):
+    """How programs are started, and who may say stop. In a task: `Means(ctx.children.start, lambda: ctx.cancelled)`."""
+
+    start: Start = start_alone
+    is_stopped: Callable[[], bool] = never
+
+    def check(self) -> None:
+        """Raise MediaStopped when the work is to stop."""
+        if self.is_stopped():
+            raise MediaStopped("the work was told to stop")
+
+
+class Order(NamedTuple):
+    """What a child is to do, and the files that it may see."""
+
+    verb: str
+    facts: dict[str, Any]
+    sight: Sight
+
+
+async def run_child(order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]) -> None:
+    """Run it to its end; raises the ComposeError that it met, ChildFailed when it died, MediaStopped."""
+    means.check()
+    process = await started(order, means)
+    try:
+        async with asyncio.timeout(LIMITS.wall_s):
+            await _watched(process, order, means, on_answer)
+    except TimeoutError:
+        raise TookTooLong(f"the work took longer than {LIMITS.wall_s:g} s") from None
+    finally:
+        await end(process)
+
+
+async def started(order: Order, means: Means) -> Process:
+    """A child that waits for its order on stdin."""
+    command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages())), order.verb]
+    sight = order.sight._replace(read=(*order.sight.read, *_of_python(), *_packages()))
+    line = boxed(command, sight, LIMITS)
+    home = order.sight.write[0] if order.sight.write else Path("/")
+    return await means.start(
+        line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home), limit=LINE_BYTES
+    )
+
+
+async def _watched(
+    process: Process, order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]
+) -> None:
+    assert process.stderr is not None  # noqa: S101 - all three are pipes
+    reads = asyncio.gather(_answers(process, order, on_answer), tail_of(process.stderr))
+    stops = asyncio.create_task(until_stopped(means))
+    either: set[asyncio.Future[Any]] = {reads, stops}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if stops.done():
+            stops.result()
+        _, said = await reads
+        code = await process.wait()
+    finally:
+        for one in either:
+            one.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*either, return_exceptions=True)
+    if code != 0:
+        raise ChildFailed(f"the process for `{order.verb}` ended with {code}: {_last(said)}")
+
+
+async def until_stopped(means: Means) -> None:
+    """Raise MediaStopped as soon as the work is to stop."""
+    while True:
+        means.check()
+        await asyncio.sleep(LOOK_S)
+
+
+async def _answers(process: Process, order: Order, on_answer: Callable[[dict[str, Any]], object]) -> None:
+    assert process.stdin is not None  # noqa: S101 - all three are pipes
+    assert process.stdout is not None  # noqa: S101
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died; its exit code says so
+        process.stdin.write(json.dumps(order.facts).encode())
+        await process.stdin.drain()
+        process.stdin.close()
+    while line := await process.stdout.readline():
+        answer = json.loads(line)
+        if "error" in answer:
+            raise KINDS.get(answer["error"], ChildFailed)(answer["text"])
+        on_answer(answer)
+
+
+def _last(said: str) -> str:
+    lines = [line for line in said.strip().splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+@cache
+def _packages() -> tuple[Path, ...]:
+    """Folders of what the child imports: ours, Pillow, and the voice."""
+    found = [Path(__file__).parents[3]]
+    for name in PACKAGES:
+        spec = find_spec(name)
+        if spec is not None and spec.origin:
+            found.append(Path(spec.origin).parents[1])
+    return tuple(dict.fromkeys(found))
+
+
+@cache
+def _of_python() -> tuple[Path, ...]:
+    """What the interpreter reads; the links of an environment and what they lead to."""
+    places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable)]
+    return tuple({*places, *(place.resolve() for place in places)})

@@ -1,0 +1,83 @@
+"""Where the pictures of a script come from. A script may come from a stranger: it names, and the caller fetches."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, Protocol
+
+from callsheet.media.box import Sight
+
+from .errors import PictureRefused
+from .pictures import MAX_BYTES
+from .running import Means, Order, run_child
+from .script import Picture, Script
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+class Fetch(Protocol):
+    """Puts the picture of a reference at a path; raises PictureRefused when it may not or cannot be had."""
+
+    def __call__(self, reference: str, path: Path, /) -> Awaitable[None]:
+        """`reference` is as it stands in the script, such as `object:pictures/harbour.jpg`."""
+        ...
+
+
+async def no_pictures(reference: str, path: Path) -> None:
+    """For callers that have none to give."""
+    raise PictureRefused("pictures are not taken here")
+
+
+def from_folder(folder: Path) -> Fetch:
+    """Pictures by their path inside a folder, and nothing outside of it."""
+    root = folder.resolve()
+
+    async def fetch(reference: str, path: Path) -> None:
+        if scheme := _SCHEME.match(reference):
+            raise PictureRefused(f"{scheme[1]}: addresses are not fetched here; put the file beside the script")
+        found = (root / reference).resolve()
+        if not found.is_relative_to(root) or not found.is_file():
+            raise PictureRefused("there is no such file in the folder of the script")
+        if found.stat().st_size > MAX_BYTES:
+            raise PictureRefused(f"has more than {MAX_BYTES} bytes")
+        await asyncio.to_thread(shutil.copyfile, found, path)
+
+    return fetch
+
+
+async def collect(script: Script, folder: Path, fetch: Fetch, means: Means) -> dict[str, str]:
+    """Fetch all pictures into a folder and look at each; their files by reference. Raises PictureRefused."""
+    files: dict[str, str] = {}
+    for number, picture in enumerate(script.pictures):
+        means.check()
+        files[picture.reference] = f"picture{number:03}"
+        try:
+            await fetch(picture.reference, folder / files[picture.reference])
+        except PictureRefused as error:
+            raise PictureRefused(_complaint(picture, str(error))) from None
+    if files:
+        await _looked_at(script, folder, files, means)
+    return files
+
+
+async def _looked_at(script: Script, folder: Path, files: dict[str, str], means: Means) -> None:
+    refused: dict[str, str] = {}
+
+    def take(answer: dict[str, Any]) -> None:
+        if "refused" in answer:
+            refused[answer["picture"]] = answer["refused"]
+
+    paths = {reference: str(folder / name) for reference, name in files.items()}
+    sight = Sight(read=tuple(folder / name for name in files.values()))
+    await run_child(Order("look", {"pictures": paths}, sight), means, take)
+    for picture in script.pictures:
+        if picture.reference in refused:
+            raise PictureRefused(_complaint(picture, refused[picture.reference]))
+
+
+def _complaint(picture: Picture, why: str) -> str:
+    return f"line {picture.line}: the picture {picture.reference[:200]!r} {why}"

@@ -1,0 +1,53 @@
+"""The Visuals stage: the layers of every scene, drawn by the child."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from callsheet.media.box import Sight
+
+from .draw import Drawn
+from .fonts import Faces, choose
+from .orders import drawn_of
+from .running import Means, Order, run_child
+from .script import Script
+
+
+async def faces_for(script: Script) -> Faces:
+    """The fonts of this machine for a script; raises MissingGlyphs or ShapingMissing."""
+    return await asyncio.to_thread(choose, script.texts)
+
+
+async def draw(
+    script: Script,
+    pictures: dict[str, Path],
+    folder: Path,
+    means: Means,
+    on_scene: Callable[[int], object] = lambda _: None,
+) -> tuple[Drawn, ...]:
+    """Draw every scene into a folder; `pictures` are files by reference. Raises ComposeError or MediaStopped."""
+    faces = await faces_for(script)
+    found: dict[int, Drawn] = {}
+
+    def take(answer: dict[str, Any]) -> None:
+        found[answer["scene"]] = drawn_of(answer["drawn"])
+        on_scene(len(found))
+
+    scenes = [
+        {"number": number, "scene": scene, "picture": str(pictures[scene.picture.reference]) if scene.picture else ""}
+        for number, scene in enumerate(script.scenes)
+    ]
+    facts = {"settings": script.settings._asdict(), "faces": faces, "folder": str(folder), "scenes": scenes}
+    sight = Sight((*faces.files, *pictures.values()), (folder,))
+    await run_child(Order("draw", facts, sight), means, take)
+    return tuple(found[number] for number in range(len(script.scenes)))
+
+
+def files_of(drawn: tuple[Drawn, ...]) -> tuple[str, ...]:
+    """All files that were drawn."""
+    return tuple(
+        name for one in drawn for name in (*(still.file for still in one.stills), *([one.photo] if one.photo else []))
+    )

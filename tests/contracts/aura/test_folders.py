@@ -1,0 +1,113 @@
+"""The folders of live jobs: named by ids only, removed without following anything."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from callsheet.contracts.aura.folders import Folders
+from callsheet.kernel.errors import InvalidInput, StoreError
+
+JOB = "01900000-0000-7000-8000-0000000000aa"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path / "root")
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/b", "", "/etc", "x" * 300, JOB.upper(), f"{JOB}/.."])
+def test_only_ids_name_folders(folders: Folders, name: str) -> None:
+    for attempt in (lambda: folders.make("temp", name), lambda: folders.remove(name)):
+        with pytest.raises(InvalidInput):
+            attempt()
+    with pytest.raises(InvalidInput):
+        folders.make("../temp", JOB)
+
+
+def test_a_folder_is_for_this_user_only(folders: Folders) -> None:
+    path = folders.make("temp", JOB)
+    assert path == folders.root / "temp" / JOB
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert folders.make("temp", JOB) == path  # a later attempt finds it
+
+
+def test_removal_follows_no_link(folders: Folders, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "canary").write_text("alive")
+    path = folders.make("temp", JOB)
+    (path / "link").symlink_to(outside)
+    os.link(outside / "canary", path / "hard")
+    assert folders.remove(JOB)
+    assert (outside / "canary").read_text() == "alive"
+    assert not path.exists()
+    (folders.root / "temp" / JOB).symlink_to(outside)
+    assert folders.remove(JOB)
+    assert (outside / "canary").read_text() == "alive"
+    assert not (folders.root / "temp" / JOB).is_symlink()
+
+
+def test_a_swapped_parent_is_not_entered(folders: Folders, tmp_path: Path) -> None:
+    outside = tmp_path / "outside" / JOB
+    outside.mkdir(parents=True)
+    (outside / "canary").write_text("alive")
+    folders.make("temp", JOB)
+    (folders.root / "temp" / JOB).rmdir()
+    (folders.root / "temp").rmdir()
+    (folders.root / "temp").symlink_to(tmp_path / "outside")
+    assert not folders.remove(JOB)
+    assert (outside / "canary").read_text() == "alive"
+    with pytest.raises(StoreError):
+        folders.make("temp", JOB)
+
+
+def test_a_swapper_at_work_gains_nothing(folders: Folders, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "canary").write_text("alive")
+    stop = threading.Event()
+    path = folders.make("temp", JOB)
+
+    def swap() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                (path / "d").symlink_to(outside)
+            with contextlib.suppress(OSError):
+                (path / "d").unlink()
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        for _ in range(100):
+            path.mkdir(exist_ok=True)
+            (path / "e").mkdir(exist_ok=True)
+            folders.remove(JOB)
+    finally:
+        stop.set()
+        swapper.join()
+    assert (outside / "canary").read_text() == "alive"
+
+
+def test_what_cannot_be_removed_is_told_of_and_harms_nothing(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders.make("temp", JOB)
+    proxy = folders.make("proxy", JOB)
+
+    def refused(name: str, *, dir_fd: int) -> None:
+        if name == JOB and not (folders.root / "gone").exists():
+            (folders.root / "gone").touch()
+            raise PermissionError("not today")
+        os.rmdir(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr("shutil.rmtree", refused)
+    with caplog.at_level(logging.WARNING):
+        assert not folders.remove(JOB)
+    assert "not today" in caplog.text
+    assert not proxy.exists()  # the other one went
