@@ -19,6 +19,7 @@ from bench import cost, flat, held_xmin, media, places, report, store
 from bench.control_plane import run as workers
 from bench.http import run as http
 from bench.measure import forget, say
+from bench.outbox import run as outbox
 
 
 class Measure(Protocol):
@@ -44,6 +45,7 @@ SECTIONS = {
     "http": Section(http.measure, KINDS),
     "workers": Section(workers.measure, ("sqlite", "postgres")),
     "media": Section(media.measure, ("ffmpeg",)),
+    "outbox": Section(outbox.measure, KINDS),
 }
 
 

@@ -2,6 +2,9 @@
 import { createInterface } from "node:readline";
 import { CallsheetClient, CallsheetError, EventParser } from "../../src/callsheet/studio/static/client.js";
 
+import { backoffMs, followLive, merged, newState } from "../../src/callsheet/studio/static/live.js";
+
+console.debug = () => undefined; // it would stand among the answers
 const say = (told) => process.stdout.write(`${JSON.stringify(told)}\n`);
 const { url, apiKey, patience } = JSON.parse(process.argv[2]);
 const client = new CallsheetClient({ url, apiKey, patience });
@@ -28,6 +31,18 @@ const verbs = {
     };
     return client.watchMany(jobs, onEvent, { signal: leave.signal });
   },
+  live: async ({ job, lastEventId }) => {
+    let state = newState();
+    const paused = [];
+    const pause = async (ms) => void paused.push(ms);
+    for await (const event of followLive(job, { url, apiKey, lastEventId, pause })) {
+      say({ event });
+      state = merged(state, event);
+    }
+    return { state, paused };
+  },
+  merge: ({ events }) => events.reduce(merged, newState()),
+  backoff: ({ attempts }) => attempts.map(backoffMs),
   parse: ({ chunks }) => {
     const parser = new EventParser();
     const frames = chunks.flatMap((chunk) => [...parser.feed(Buffer.from(chunk, "base64"))]);

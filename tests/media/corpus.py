@@ -36,6 +36,7 @@ RECIPES = {
     "odd.mkv": f"{picture(1)} -vf scale=321:181,setsar=1 -c:v libx264 -preset ultrafast -pix_fmt yuv444p",
     "silent.mp4": f"{picture(1)} {X264}",
     "sound.mp3": f"{sound()} -b:a 64k",
+    "cover.mp3": "-i @sound.mp3 -i @picture.jpg -map 0:a -map 1:v -c copy -disposition:v attached_pic",
     "sound.wav": f"{sound()} -af volume=-12dB",
     "sound.flac": f"{sound(1)}",
     "sound.ogg": f"{sound(1)} -c:a libopus",

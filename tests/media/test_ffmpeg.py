@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from asyncio.subprocess import Process
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,11 @@ def is_alive(group: int) -> bool:
         return False
 
 
+def kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
 def endless(corpus: Corpus) -> Work:
     return Work((Input(corpus("normal.mp4"), "mov", ENDLESS),), ENCODE, 1000.0)
 
@@ -76,8 +83,11 @@ def short(corpus: Corpus) -> Work:
 
 
 @pytest.fixture
-def started() -> Started:
-    return Started()
+def started() -> Iterator[Started]:
+    started = Started()
+    yield started
+    for pid in started.pids:  # of a test that failed
+        kill(pid)
 
 
 @pytest.fixture
@@ -248,6 +258,9 @@ async def test_ffmpeg_dies_with_a_worker_that_is_killed(corpus: Corpus, tmp_path
         assert worker.stdout.readline() == "running\n"
         assert is_alive(pid)
         worker.kill()
-    async with asyncio.timeout(END_S):
-        while is_alive(pid):
-            await asyncio.sleep(0.01)
+    try:
+        async with asyncio.timeout(END_S):
+            while is_alive(pid):
+                await asyncio.sleep(0.01)
+    finally:
+        kill(pid)

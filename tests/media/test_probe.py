@@ -55,6 +55,13 @@ async def test_one_stream_alone_is_fine(corpus: Corpus) -> None:
     assert silent.audio is None
 
 
+async def test_the_cover_of_a_song_is_no_video(corpus: Corpus) -> None:
+    media = await corpus.media("cover.mp3")
+    assert [stream.kind for stream in media.streams] == ["audio", "video"]
+    assert media.video is None
+    assert media.duration_s == pytest.approx(2, abs=0.1)
+
+
 async def test_a_length_that_no_head_tells_is_measured(corpus: Corpus) -> None:
     whole = corpus("normal.mkv").read_bytes()
     at = whole.index(b"\x44\x89\x88")  # the duration, eight bytes: made padding

@@ -303,7 +303,7 @@ async def test_keys_that_are_refused_again_are_not_asked_for_again() -> None:
             for verb in (partial(objects.get, "a"), partial(objects.begin_multipart, "a", part_bytes=PART)):
                 asked.clear()
                 with pytest.raises(CredentialsExpired) as caught:
-                    await verb()  # type: ignore[operator]
+                    await verb()
                 assert (caught.value.provider_code, caught.value.retryable) == ("ExpiredToken", True)
                 assert len(asked) <= 1
             await objects.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -125,7 +126,7 @@ async def test_many_are_sent_again_at_a_rate_and_asking_twice_is_asking_once(liv
     assert (first.status_code, first.json()) == (202, {"replayed": 20, "more": False})
     assert (await live.client.post("/v1/webhooks/deliveries/replay", json=body)).json()["replayed"] == 0
     waits = [d["next_attempt_at"] for d in (await live.client.get("/v1/webhooks/deliveries")).json()["deliveries"]]
-    steps = {a - b for a, b in zip(waits, waits[1:], strict=False)}
+    steps = {a - b for a, b in itertools.pairwise(waits)}
     assert steps == {20}
     found = endpoints(live)
     await found.new_own_secret("acme")

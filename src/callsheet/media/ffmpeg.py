@@ -158,6 +158,8 @@ class _Watch:
             if looks.done():
                 looks.result()
                 await asyncio.wait({talk}, timeout=PIPES_S)  # it ended; what it said is still on its way
+                if not talk.done():
+                    raise FfmpegFailed("ffmpeg ended, and something that it started still holds its output")
             return (await talk)[1]
         finally:
             looks.cancel()

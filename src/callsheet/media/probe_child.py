@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 LOOK_PACKETS = 600
+ATTACHED_PICTURE = 0x400
 UNEVEN = 0.2  # of the usual distance between frames
 
 
@@ -75,7 +76,7 @@ def _video(stream: Any, context: Any, known: dict[str, Any]) -> dict[str, Any]:
         "is_variable": known.get("is_variable", False),
         "pix_fmt": context.pix_fmt or "",
         "transfer": int(context.color_trc),
-        "is_cover": "attached_pic" in str(stream.disposition).lower(),
+        "is_cover": bool(int(stream.disposition) & ATTACHED_PICTURE),
     }
 
 

@@ -6,7 +6,7 @@ import asyncio
 import html
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from .sigv4 import Request, Scope, presign, quoted_path
 
 OWN_EXPIRY_S = 300
 TRIES = 4
+SLICE_BYTES = 256 * 1024
 PATIENCE = httpx.Timeout(60.0, connect=10.0)
 _UPLOAD_ID = re.compile(r"<UploadId>([^<]+)</UploadId>")
 _PART = re.compile(r"<Part>(.*?)</Part>", re.DOTALL)
@@ -110,7 +111,8 @@ class Wire:
             encrypted = self.bucket.base.startswith("https:")  # reading all certificates takes 30 ms
             self._client = httpx.AsyncClient(timeout=PATIENCE, verify=encrypted)
         try:
-            answer = await self._client.request(call.method, url, headers=dict(call.headers), content=call.content)
+            headers = {"content-length": str(len(call.content)), **call.headers}
+            answer = await self._client.request(call.method, url, headers=headers, content=_slices(call.content))
         except httpx.HTTPError as error:
             # Its text and its request carry the signed URL.
             raise ObjectsUnavailable(f"{doing}: the storage cannot be reached ({type(error).__name__})") from None
@@ -155,6 +157,12 @@ class Wire:
         answer = await self.ask(Call("POST", key, {"uploadId": upload_id}, headers, content), doing)
         found = _ETAG.search(answer.text)
         return html.unescape(found[1]) if found else ""
+
+
+async def _slices(content: bytes) -> AsyncIterator[bytes]:
+    """Piece by piece: given at once, each layer below would make a copy of all of it."""
+    for start in range(0, len(content), SLICE_BYTES):
+        yield content[start : start + SLICE_BYTES]
 
 
 def _age(at: str, part: Part) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .fonts import Faces
 from .script import Scene, Settings
 from .sentences import is_wide, pieces
-from .text import Style, balanced, is_right_to_left, wrapped
+from .text import Style, balanced, even, is_right_to_left
 
 MARGIN = 88
 GUTTER = 56
@@ -164,7 +164,7 @@ def _pages(scene: Scene, style: Style, box: Box, head_height: int, unit: float) 
     for number, line in enumerate(scene.lines):
         width = box.width - (round(ITEM_INDENT * unit) if line.is_item else 0)
         for offset, piece in pieces(line.text, most_chars):
-            rows = tuple(wrapped(piece, style, width))
+            rows = tuple(even(piece, style, width))
             gap = PARAGRAPH_GAP if line.starts_paragraph and not line.is_item else BLOCK_GAP
             start = top + round(style.size * gap) if pages[-1] else 0
             height = len(rows) * style.line_height

@@ -55,15 +55,28 @@ class Film:
         """One frame."""
         at = max(place for place, start in enumerate(self._starts) if start <= number)
         shot = self._shot(at)
-        planes = shot.frame(number)
         since = number - shot.start
         if since < self._cross:
-            before = self._shot(at - 1).frame(number) if at else shot.ground()
-            planes = blend(before, planes, ease((since + 1) / (self._cross + 1)))
+            planes = self._crossing(at, number, ease((since + 1) / (self._cross + 1)))
+        else:
+            planes = shot.frame(number)
         left = self.frames - 1 - number
         if left < self._last:
-            planes = blend(shot.ground(), planes, ease(left / self._last))
+            planes = blend(shot.bare(number), planes, ease(left / self._last))
         return planes
+
+    def _crossing(self, at: int, number: int, share: float) -> Planes:
+        """From one scene to the next: its text goes, then the pictures dissolve, then the next text comes.
+
+        Two texts that dissolve into each other cannot be read, and look like a mistake.
+        """
+        shot = self._shot(at)
+        after = blend(shot.bare(number), shot.frame(number), max(0.0, 2 * share - 1))
+        if at == 0:
+            return after
+        before = self._shot(at - 1)
+        gone = blend(before.bare(number), before.frame(number), max(0.0, 1 - 2 * share))
+        return blend(gone, after, share)
 
     def _shot(self, at: int) -> ShotFrames:
         if at not in self._made:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 # ends of sentences; after those of Chinese and Japanese no space is needed
@@ -33,6 +34,8 @@ def sentences(text: str) -> list[str]:
 def pieces(text: str, most_chars: int) -> list[tuple[int, str]]:
     """A sentence in pieces of about at most so many characters, each with its place in the sentence."""
     most = max(8, most_chars // 2 if is_wide(text) else most_chars)
+    if len(text) > most:  # of about the same length, so that the last is no stub
+        most = min(most, round(len(text) / math.ceil(len(text) / most) * 1.15) + 1)
     found: list[tuple[int, str]] = []
     start = 0
     while len(text) - start > most:

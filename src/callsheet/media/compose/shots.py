@@ -43,7 +43,7 @@ class ShotFrames:
         self._photo = _Photo(self, drawn, self._folder) if drawn.photo else None
         self._still = lru_cache(maxsize=3)(self._make_still)
         self._cover = lru_cache(maxsize=3)(self._make_cover)
-        self.ground = lru_cache(maxsize=1)(self._make_ground)
+        self._empty = lru_cache(maxsize=1)(self._make_empty)
 
     def frame(self, number: int) -> Planes:
         """One frame; after the end, as the last."""
@@ -54,13 +54,13 @@ class ShotFrames:
             now = put(moving, *self._cover(state))
             return now if share >= 1 else blend(put(moving, *self._cover(state - 1)), now, share)
         text = self._still(state) if share >= 1 else blend(self._still(state - 1), self._still(state), share)
-        if self._photo is None or self._drawn.box is None:
-            return text
-        return put(text, self._photo.at(number), self._photo.mask, (self._drawn.box.x, self._drawn.box.y))
+        return self._with_photo(text, number)
 
-    def _make_ground(self) -> Planes:
-        """What is behind everything."""
-        return planes_of(ground(self._theme, self._size))
+    def bare(self, number: int) -> Planes:
+        """A frame without text."""
+        if self._photo is not None and self._drawn.is_full:
+            return self._photo.at(number)
+        return self._with_photo(self._empty(), number)
 
     def poster(self, number: int) -> Image.Image:
         """One frame in full colour."""
@@ -70,6 +70,14 @@ class ShotFrames:
             photo = Image.open(self._folder / self._drawn.photo).resize(self._drawn.box[2:], Image.Resampling.LANCZOS)
             picture.paste(photo, self._drawn.box[:2], self._photo.mask.y)
         return self._with_layer(picture, state)
+
+    def _with_photo(self, planes: Planes, number: int) -> Planes:
+        if self._photo is None or self._drawn.box is None:
+            return planes
+        return put(planes, self._photo.at(number), self._photo.mask, (self._drawn.box.x, self._drawn.box.y))
+
+    def _make_empty(self) -> Planes:
+        return planes_of(self._back())
 
     def _back(self) -> Image.Image:
         """The ground, with the shadow of the photograph."""

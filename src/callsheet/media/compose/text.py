@@ -12,6 +12,7 @@ from .fonts import SIMPLER, Faces, is_emoji, is_selector, needs_glyph
 from .sfnt import FontFile
 
 BITMAP_SIZES = (109, 136, 128, 160, 96, 64, 32)  # what colour fonts made of bitmaps come in
+STUB = 0.3  # of the width: a last line shorter than this looks lost
 SHAPING = features.check("raqm")
 # signs that may not begin a line, or end one, where lines break between any two characters
 NOT_FIRST = "、。，．！？；：）］｝」』】〉》〕ー…‥・,.!?;:)]}%"
@@ -94,6 +95,13 @@ def wrapped(text: str, style: Style, width: float) -> list[str]:
             lines.append(line[:cut])
             line = line[cut:]
     return [*lines, line.strip()] if line.strip() else lines
+
+
+def even(text: str, style: Style, width: float) -> list[str]:
+    """As `wrapped`, but no word stands alone in the last line."""
+    lines = wrapped(text, style, width)
+    stub = len(lines) > 1 and width_of(lines[-1], style) < width * STUB
+    return balanced(text, style, width) if stub else lines
 
 
 def balanced(text: str, style: Style, width: float) -> list[str]:

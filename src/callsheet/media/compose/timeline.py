@@ -14,10 +14,10 @@ from .script import Scene, Script
 from .sentences import pieces
 from .voice import Narration, Said, Voiced
 
-LEAD_S = 0.5
+LEAD_S = 0.6
 TAIL_S = 0.6
 LAST_S = 1.2
-CROSS_S = 0.5
+CROSS_S = 0.7
 APPEAR_S = 0.3
 LEAST_S = 2.5
 MAX_VIDEO_S = 2 * 3600.0
