@@ -10,6 +10,7 @@ from typing import Any
 from bench import media
 from bench.http import report as http
 from bench.measure import PAYLOAD, kept
+from bench.outbox import report as outbox
 from bench.peers import report as peers
 from bench.places import POSTGRES_SETTINGS, REDIS_SETTINGS
 
@@ -38,6 +39,7 @@ def write() -> None:
         parts += ["![Jobs a second and idle pick-up beside other queues](peers.png)", beside]
     parts += _http(results)
     parts += _workers(results)
+    parts += _outbox(results)
     parts += ["## The stores alone: how to read the rest", READING.strip()]
     for title, prefix, render in (
         ("Throughput beside hand-written loops", "store-", _store),
@@ -226,6 +228,11 @@ def _workers(results: dict[str, Any]) -> list[str]:
     ]
     reading = WORKERS.strip().format(**first["plan"], apart=apart, size=50)
     return ["## Workers over HTTP", reading, _table(("", *(TITLES[kind] for kind in found)), rows)]
+
+
+def _outbox(results: dict[str, Any]) -> list[str]:
+    found = {kind: results[f"outbox-{kind}"] for kind in TITLES if f"outbox-{kind}" in results}
+    return ["## Webhooks", *outbox.sections(found, TITLES, _table)] if found else []
 
 
 def _settings(settings: dict[str, str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.http.processes import APART, LINE_BYTES, OTHER_CORES, ROOT, SERVER_CORES, Helper, database_apart
 from bench.measure import Spread, keep, new_ids, percentile, say
-from bench.places import fresh
+from bench.places import fresh, server_versions
 from callsheet.app.sealing import VaultSealer
 from callsheet.engine import Engine
 from callsheet.kernel import commands
@@ -46,7 +46,7 @@ async def measure(kind: str, *, quick: bool) -> None:
                 for name, options in (("5 slots", CONTRACTS_OWN), ("16 slots", WIDE))
             }
             fair = [await _fairness(kind, sink, ports, seconds) for _ in range(rounds)]
-    measured = {
+    measured: dict[str, Any] = {
         "apart": APART,
         "plan": {"events": events, "healthy": HEALTHY, "backlog": BACKLOG, "rate": RATE, "seconds": seconds},
         "rates": {
@@ -62,6 +62,7 @@ async def measure(kind: str, *, quick: bool) -> None:
             "ratios": [f["p99_slow_ms"] / f["p99_ms"] for f in fair],
         },
     }
+    measured["servers"] = await server_versions()
     keep(f"outbox-{kind}", measured, quick=quick)
 
 

@@ -22,8 +22,7 @@ class Receiver(asyncio.Protocol):
         self._got = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment] # uvloop's have their own classes
 
     def data_received(self, data: bytes) -> None:
         self._got += data

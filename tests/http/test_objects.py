@@ -154,6 +154,10 @@ async def test_a_part_of_another_size_does_not_arrive(either: Live) -> None:
                 answer = await send(either, b"x" * 99_999_99, {**todo, "offset": 0, "size": size})
                 assert answer.status_code in {400, 403, 413}, answer.text
         assert (await acme.get(f"/v1/uploads/{upload['upload_id']}")).json()["received"] == 0
+        kept = uploads.Kept(**await document(either, upload["upload_id"]))
+        await objects_of(either).put_part(kept.upload, 1, b"too short")  # by nobody's signed URL
+        again = (await acme.get(f"/v1/uploads/{upload['upload_id']}")).json()
+        assert [part["number"] for part in again["todo"]] == [1, 2]
         small = await begun(acme, 10)
         assert (await send(either, b"x" * 11, {**small["todo"][0], "size": 11})).status_code in {403, 413}
         problem(await acme.post(f"/v1/uploads/{small['upload_id']}/complete"), 409, "upload_incomplete")

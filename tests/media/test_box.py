@@ -78,6 +78,7 @@ def harmful(canary: Path, port: int) -> dict[str, bytes]:
     hls = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXT-X-MEDIA-SEQUENCE:0\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n"
     return {
         "ffconcat": f"ffconcat version 1.0\nfile '{canary}'\n".encode(),
+        "ffconcat_sibling": f"ffconcat version 1.0\nfile {canary.name}\n".encode(),
         "ffconcat_web": f"ffconcat version 1.0\nfile '{web}'\n".encode(),
         "hls_file": hls.format(canary).encode(),
         "hls_web": hls.format(web).encode(),
@@ -109,6 +110,7 @@ async def test_a_harmful_file_ends_in_a_typed_error(
     source, out = tmp_path / "in" / "video.mp4", tmp_path / "out"
     source.parent.mkdir()
     out.mkdir()
+    shutil.copy(canary, source.parent)
     source.write_bytes(harmful(canary, listener.port)[name])
     began = time.monotonic()
     with pytest.raises(MediaError) as caught:
@@ -119,12 +121,15 @@ async def test_a_harmful_file_ends_in_a_typed_error(
     assert listener.saw() == 0
 
 
-@pytest.mark.parametrize("name", ["ffconcat", "ffconcat_web", "hls_file", "hls_web", "hls_concat", "hls_subfile"])
+@pytest.mark.parametrize(
+    "name", ["ffconcat", "ffconcat_sibling", "ffconcat_web", "hls_file", "hls_web", "hls_concat", "hls_subfile"]
+)
 async def test_the_forced_demuxer_alone_follows_no_list(
     tmp_path: Path, how: Ffmpeg, canary: Path, listener: Listener, name: str
 ) -> None:
     source, out = tmp_path / "video.mp4", tmp_path / "out"
     out.mkdir()
+    shutil.copy(canary, tmp_path)
     source.write_bytes(harmful(canary, listener.port)[name])
     for demuxer in ("mov", "wav"):
         work = Work((Input(source, demuxer),), ("-f", "wav", "a.wav"))

@@ -202,6 +202,16 @@ async def test_an_output_that_grows_too_large_is_ended_early(
     assert sum(file.stat().st_size for file in (tmp_path / "many").iterdir()) < 10_000_000
 
 
+async def test_a_run_that_ends_before_anybody_looks_is_measured_too(
+    corpus: Corpus, ours: Ffmpeg, tmp_path: Path
+) -> None:
+    three = ("-map", "0", "-c", "copy", "-f", "tee", "a.ts|b.ts|c.ts")  # each below the limit, and all in an instant
+    work = Work((Input(corpus("normal.ts"), "mpegts"),), three)
+    size_bytes = corpus("normal.ts").stat().st_size
+    with pytest.raises(OutputTooLarge):
+        await ours._replace(limits=LIMITS._replace(output_bytes=2 * size_bytes)).run(work, tmp_path)
+
+
 async def test_a_disk_without_room_is_told_before_the_start(
     corpus: Corpus, ours: Ffmpeg, started: Started, tmp_path: Path
 ) -> None:

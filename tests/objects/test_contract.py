@@ -18,6 +18,7 @@ from callsheet.objects import (
     ObjectInfo,
     ObjectNotFound,
     Objects,
+    ObjectsUnavailable,
     ObjectTooLarge,
     Part,
     UploadIncomplete,
@@ -312,6 +313,26 @@ async def test_a_half_taken_file_begins_again_when_the_object_is_another(objects
     got = await objects.get_file("a", out)
     assert got.bytes_moved == LARGE
     assert out.read_bytes() == large(2)
+
+
+async def test_an_object_that_changes_while_a_broken_download_rests_is_taken_anew(
+    objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await objects.put("a", large(1))
+    whole, calls = objects.stream, 0
+
+    async def breaking(key: str, **options: Any) -> AsyncIterator[bytes]:
+        nonlocal calls
+        calls += 1
+        async for piece in whole(key, **options):
+            yield piece
+            if calls == 1:
+                await objects.put("a", large(2))
+                raise ObjectsUnavailable("the connection broke")
+
+    monkeypatch.setattr(objects, "stream", breaking)
+    await objects.get_file("a", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == large(2)
 
 
 async def test_lists_are_by_folder_and_go_on_behind_a_key(objects: Objects) -> None:

@@ -328,6 +328,21 @@ async def test_a_refusal_for_another_reason_asks_for_new_keys_only_where_that_is
     assert asked == 1
 
 
+async def test_of_many_who_are_refused_one_asks_for_new_keys() -> None:
+    asked: list[Credentials] = []
+
+    async def refresh(refused: Credentials) -> Credentials:
+        asked.append(refused)
+        await asyncio.sleep(0)
+        return ADMIN
+
+    old = Credentials("old", "s", "t")
+    held = HeldCredentials(old, refresh)
+    assert await asyncio.gather(*(held.renew(old) for _ in range(100))) == [True] * 100
+    assert asked == [old]
+    assert held.current is ADMIN
+
+
 async def test_keys_are_renewed_before_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)

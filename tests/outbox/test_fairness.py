@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -11,10 +12,33 @@ from callsheet.store.protocol import Room, Sharing
 from tests import stores
 from tests.outbox.kit import add_events, delivering, until
 from tests.outbox.kit import endpoints as endpoints_of
-from tests.outbox.sink import QUICK, Got, Sink, answer
+from tests.outbox.sink import QUICK, Got, Sink, answer, silent
 
 A, B, C = (Destination("t", name) for name in "abc")
 OTHER = Destination("u", "a")
+
+
+async def test_many_that_hang_do_not_keep_out_those_that_answer(engine: Engine) -> None:
+    """Eight strangers that never answer, each with a backlog, of two requesters; two that are known to be quick."""
+    found = endpoints_of(engine.store)
+    for name in ("acme", "other"):
+        await found.new_own_secret(name)
+    async with AsyncExitStack() as stack:
+        hanging = [await stack.enter_async_context(Sink(silent)) for _ in range(8)]
+        well = [await stack.enter_async_context(Sink()) for _ in range(2)]
+        async with delivering(engine, found, limits=QUICK._replace(deadline_s=60), drain_s=0.1):
+            for sink, name in zip(well, ("acme", "other"), strict=True):
+                await until(engine, await add_events(engine, sink.url, requester_id=name), "delivered")
+            for sink, name in zip(hanging, ("acme", "other") * 4, strict=True):
+                await add_events(engine, *[sink.url] * 10, requester_id=name)
+            async with asyncio.timeout(10):
+                while sum(sink.open for sink in hanging) < 3:
+                    await asyncio.sleep(0.01)
+            for _ in range(5):
+                first = await add_events(engine, *[well[0].url] * 4)
+                second = await add_events(engine, *[well[1].url] * 4, requester_id="other")
+                await until(engine, [*first, *second], "delivered", 5)
+            assert sum(sink.open for sink in hanging) == 3
 
 
 @pytest.mark.parametrize("kind", stores.THREE)
@@ -62,22 +86,63 @@ def test_a_destination_earns_its_slots_by_quick_answers() -> None:
     assert (shares._windows[A], shares.may_start(A)) == (1, False)
 
 
-def test_slow_destinations_share_half_of_the_slots() -> None:
+def quick(shares: Shares, where: Destination) -> None:
+    shares.wait(where)
+    shares.start(where)
+    shares.end(where, ok=True, took_ms=5)
+
+
+def test_strangers_leave_slots_to_those_that_are_known_to_be_quick() -> None:
+    shares = Shares(5, 4, per_requester=5)
+    quick(shares, OTHER)
+    strangers = [Destination("t", str(n)) for n in range(5)]
+    for where in strangers:
+        shares.wait(where)
+    for where in strangers[:3]:
+        assert shares.may_start(where)
+        shares.start(where)
+    assert shares.jammed
+    assert [shares.may_start(where) for where in strangers] == [False] * 5
+    assert [shares.is_held_up(where) for where in (strangers[4], OTHER)] == [True, False]
+    assert (shares.sharing([], [], 10).each, Room(*OTHER, 4) in shares.sharing([], [], 10).rooms) == (0, True)
+    shares.wait(OTHER)
+    assert shares.may_start(OTHER)
+    quick_one = strangers[0]
+    shares.end(quick_one, ok=True, took_ms=5)
+    assert not shares.jammed
+    assert shares.may_start(strangers[3])
+
+
+def test_slow_destinations_wait_for_one_another_and_take_turns() -> None:
     shares = Shares(5, 4, per_requester=5)
     for where in (A, B, C):
         shares.wait(where)
         shares.start(where)
         shares.end(where, ok=False, took_ms=15_000)
-        shares.wait(where)
-    for where in (A, B):
-        assert shares.may_start(where)
-        shares.start(where)
-    assert not shares.may_start(C)
-    assert Room("t", "c", 0) in shares.sharing([], [], 10).rooms
+    assert [room.destination for room in shares.sharing([], [], 10).rooms] == ["b", "c"]  # `a` may have one
+    shares.wait(A)
+    assert shares.may_start(A)
+    shares.start(A)
+    assert {room.destination: room.room for room in shares.sharing([], [], 10).rooms} == {"a": 0, "b": 0, "c": 0}
+    assert shares.is_held_up(B)
+    shares.end(A, ok=False, took_ms=15_000)
+    assert [room.destination for room in shares.sharing([], [], 10).rooms] == ["c", "a"]
+
+
+def test_one_that_takes_long_is_slow_before_it_ends() -> None:
+    shares = Shares(5, 4, per_requester=5)
+    quick(shares, A)
+    shares.wait(A)
+    shares.start(A)
+    shares.mark_slow(A)
+    shares.wait(A)
+    assert (shares.may_start(A), shares.is_held_up(A)) == (False, True)
 
 
 def test_one_requester_never_holds_all_slots_nor_all_that_is_held() -> None:
     shares = Shares(3, 4)
+    for where in (A, B, C, OTHER):
+        quick(shares, where)
     for where in (A, B, C):
         shares.wait(where)
     shares.start(A)

@@ -16,7 +16,7 @@ import pytest
 from callsheet import Callsheet, Context, Fatal, Retry, Snooze
 from callsheet.cli.testkit.proxy import Asked, Fate, FaultProxy, problem
 from callsheet.kernel import commands
-from callsheet.kernel.job import Outcome, Status
+from callsheet.kernel.job import NewJob, Outcome, Status
 from callsheet.worker.remote import RemoteOptions, WorkerRefused
 from tests.http.live import Live
 
@@ -40,7 +40,7 @@ async def test_everything_that_a_context_can_do(live: Live, app: Callsheet, work
     async def after(n: int) -> int:
         return n + 1
 
-    @app.task(max_attempts=3, retry={"backoff": {"table_ms": [0]}})
+    @app.task(max_attempts=3, retry=[0])
     async def film(ctx: Context, n: int) -> dict[str, Any]:
         ctx.stage("decoding")
         await ctx.progress(40, "so far")
@@ -131,8 +131,6 @@ async def test_outcomes_are_those_of_a_local_worker(live: Live, app: Callsheet, 
 
 async def _unknown(live: Live) -> str:
     job_id = "01900000-0000-7000-8000-00000000abcd"
-    from callsheet.kernel.job import NewJob  # noqa: PLC0415
-
     await live.engine.enqueue([NewJob(job_id, "nobody_has_this")])
     return job_id
 
@@ -250,9 +248,9 @@ async def test_stopping_finishes_or_hands_back_and_costs_no_attempt(
         for job_id in (short, long):
             await running(live, job_id)
         worker.stop()
-    assert (await live.engine.get(short)).status is Status.SUCCEEDED
-    handed = await live.engine.get(long)
-    assert (handed.status, handed.attempt_count) == (Status.QUEUED, 0)
+        assert (await ended(live, short)).status is Status.SUCCEEDED
+        handed = await until(live, long, lambda job: job.status is Status.QUEUED)
+    assert handed.attempt_count == 0
     assert [a.outcome for a in await live.engine.store.attempts(long)] == [Outcome.RELEASED]
 
 

@@ -98,7 +98,8 @@ async def test_doubles_and_stale_messages_are_acknowledged_away_when_they_are_re
     url: str, redis_url: str, stream: Stream
 ) -> None:
     async with rigged(url, redis_url) as rig:
-        new, ended = await rig.add(queue="q"), await rig.add()
+        new, ended, elsewhere = await rig.add(queue="q"), await rig.add(), new_job(queue="another")
+        await rig.engine.store.enqueue([elsewhere])
         ((real, fields),) = stream.entries("q")
         (job,) = await rig.claim()
         await rig.settle(commands.succeed(job))
@@ -106,6 +107,7 @@ async def test_doubles_and_stale_messages_are_acknowledged_away_when_they_are_re
             stream.redis.xadd(stream.key("q"), fields),
             stream.redis.xadd(stream.key("q"), {"job_id": ended.job_id, "enqueue_id": f"{ended.job_id}.0"}),
             stream.redis.xadd(stream.key("q"), {"job_id": new.job_id, "enqueue_id": f"{new.job_id}.7"}),
+            stream.redis.xadd(stream.key("q"), {"job_id": elsewhere.job_id, "enqueue_id": f"{elsewhere.job_id}.0"}),
         ]
         rig.transport._reader.want(["q"])
         await until_gone(stream, *wrong, queue="q")

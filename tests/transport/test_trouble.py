@@ -108,9 +108,11 @@ def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_what_waits_for_redis_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callsheet.engine.transport.sender.MOST", 100)
     async with rigged(stores.fresh_url("sqlite"), "redis://127.0.0.1:1/0") as rig:
-        for _ in range(10):
-            await rig.engine.enqueue([new_job() for _ in range(50)])
-        assert len(rig.transport._sender._steps) <= 100
+        batch = [new_job() for _ in range(300)]
+        rig.transport.enqueued(batch, await rig.engine.store.enqueue(batch))
+        assert len(rig.transport._sender._steps) == 100
+        await rig.transport.flushed(5)
+        assert rig.transport.wire.away
 
 
 async def test_a_process_that_ends_sends_what_it_has_committed(url: str, redis_url: str, stream: Stream) -> None:

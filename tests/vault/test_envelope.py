@@ -108,6 +108,23 @@ async def test_no_column_serves_in_the_place_of_another() -> None:
     assert not await sealed.opens(mine._replace(envelope=theirs.envelope))
 
 
+OTHERS = [BINDING._replace(job_id=OTHER), BINDING._replace(requester_id="evil"), BINDING._replace(credential_version=2)]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+async def test_each_layer_alone_is_bound(other: Binding) -> None:
+    """With the right key in hand: neither layer leans on the other."""
+    dek, keyring = envelope.new_dek(), LocalKeyring(first_keys())
+    text = envelope.encrypt(Secret("the text"), dek, BINDING)
+    assert envelope.decrypt(text, dek, BINDING).reveal() == "the text"
+    with pytest.raises(Tampered):
+        envelope.decrypt(text, dek, other)
+    kek_id, wrapped = await keyring.wrap(dek, BINDING)
+    assert await keyring.unwrap(kek_id, wrapped, BINDING) == dek
+    with pytest.raises(Tampered):
+        await keyring.unwrap(kek_id, wrapped, other)
+
+
 def test_no_two_bindings_have_the_same_associated_data() -> None:
     parts = ["", "a", "ab", "b", "1", "11"]
     made = [Binding(j, r, v).aad("dek", k) for j, r, v, k in itertools.product(parts, parts, (1, 11), parts)]

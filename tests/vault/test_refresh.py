@@ -152,11 +152,11 @@ def sealed(memory: Engine) -> Vault:
 async def test_each_answer_of_storage_at_any_part(
     memory: Engine, sealed: Vault, row: tuple[str, int, str, Meaning]
 ) -> None:
-    *told, means = row
+    code, status, message, means = row
     for part in range(3):
         job = await running(memory, sealed)
         requester = Requester(sealed)
-        good, bad = Storage(1, RuntimeError), Storage(2, lambda: StorageError(*told))
+        good, bad = Storage(1, RuntimeError), Storage(2, lambda: StorageError(code, status, message))
         access = Access(sealed, Refresher(memory, sealed, requester.send, LONG), job, URL)
         for n in range(3):
             storage = bad if n == part else good

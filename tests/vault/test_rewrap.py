@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from callsheet.vault.rewrap import Progress, rewrap
 from tests.kit import new_job
 
 DEEP = "CALLSHEET_DEEP" in os.environ
-ROWS = 100_000 if DEEP else 600
+ROWS = 100_000 if DEEP else 400
 BATCH = 200 if DEEP else 15
 KILLS = 5 if DEEP else 2
 
@@ -160,7 +161,11 @@ async def test_a_replacement_wins_over_a_walk_in_between(vault: Vault, monkeypat
 async def test_what_cannot_be_opened_is_told_of_and_holds_nothing_up(vault: Vault) -> None:
     texts = await filled(vault, 5)
     broken, foreign, *_ = texts
-    for job_id, change in ((broken, {"storage_creds_dek_wrapped": "AAAA"}), (foreign, {"storage_creds_kek_id": "k9"})):
+    changes: list[tuple[str, dict[str, Any]]] = [
+        (broken, {"storage_creds_dek_wrapped": "AAAA"}),
+        (foreign, {"storage_creds_kek_id": "k9"}),
+    ]
+    for job_id, change in changes:
         (kept,) = await vault.store.credentials([job_id])
         assert kept is not None
         becomes = kept._replace(envelope=kept.envelope._replace(**change))

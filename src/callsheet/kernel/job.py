@@ -31,7 +31,7 @@ class Status(StrEnum):
 
 
 FORGETTING = frozenset({Status.SUCCEEDED, Status.CANCELED})
-"""Ends with which a job's credentials go at once. A failed job keeps them for an operator's retry, until it is pruned."""
+"""Ends with which a job's credentials go at once. A failed job keeps them for a retry by hand, until it is pruned."""
 
 
 class Held(StrEnum):

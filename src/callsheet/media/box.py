@@ -6,7 +6,6 @@ by `callsheet doctor`, while one that is asked for and cannot be had keeps the p
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 LAUNCHER = Path(__file__).with_name("sandbox.py")
 MEASURE_S = 10.0
+START = "import sys; sys.path.append(sys.argv[1]); import sandbox; sandbox.main(sys.argv[2:])"
 MB = 1024 * 1024
 GB = 1024 * MB
 # what a dynamic program needs to start; nothing of a user's
@@ -73,7 +73,7 @@ def walls() -> Walls:
     """Those of this machine."""
     try:
         run = subprocess.run([*_launcher(), "--measure"], capture_output=True, timeout=MEASURE_S, check=True)  # noqa: S603
-        return Walls(**json.loads(run.stdout))
+        return Walls(**dict.fromkeys(run.stdout.decode().split(), True))
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
         return Walls()
 
@@ -81,28 +81,25 @@ def walls() -> Walls:
 def boxed(command: Sequence[str], sight: Sight, limits: Limits, with_walls: Walls | None = None) -> list[str]:
     """A command line that runs `command`, whose first word is an absolute path, inside the box."""
     order = order_for(sight._replace(read=(*sight.read, Path(command[0]))), limits, with_walls)
-    return [*_launcher(), order, *command]
+    return [*_launcher(), *order, "--", *command]
 
 
-def order_for(sight: Sight, limits: Limits, with_walls: Walls | None = None) -> str:
-    """What the launcher is told."""
+def order_for(sight: Sight, limits: Limits, with_walls: Walls | None = None) -> list[str]:
+    """What the launcher is told, as words."""
+    chosen = walls() if with_walls is None else with_walls
     system = [place for place in SYSTEM if os.path.exists(place)]  # noqa: PTH110 - ten looks a start
-    file_bytes = min(limits.file_bytes, limits.output_bytes or limits.file_bytes)
-    order = {
-        **(walls() if with_walls is None else with_walls)._asdict(),
-        "nice": limits.nice,
-        "limits": {
-            "AS": limits.memory_bytes,
-            "CPU": limits.cpu_s,
-            "FSIZE": file_bytes,
-            "NOFILE": limits.open_files,
-            "CORE": 0,
-        },
-        "read": [*system, *map(str, sight.read)],
-        "write": [str(place) for place in sight.write],
-        "parent": os.getpid(),
+    most = {
+        "AS": limits.memory_bytes,
+        "CPU": limits.cpu_s,
+        "FSIZE": min(limits.file_bytes, limits.output_bytes or limits.file_bytes),
+        "NOFILE": limits.open_files,
+        "CORE": 0,
     }
-    return json.dumps(order)
+    order = [f"nice={limits.nice}", f"parent={os.getpid()}"]
+    order += [f"{name}={value}" for name, value in most.items()]
+    order += [f"wall={name}" for name, asked in chosen._asdict().items() if asked]
+    order += [f"read={place}" for place in (*system, *sight.read)]
+    return order + [f"write={place}" for place in sight.write]
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -114,4 +111,5 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def _launcher() -> list[str]:
-    return [sys.executable, "-I", "-S", "-B", str(LAUNCHER)]
+    """As a module, not as a script: so Python takes the compiled file. The folder comes last, so it hides nothing."""
+    return [sys.executable, "-I", "-S", "-c", START, str(LAUNCHER.parent)]

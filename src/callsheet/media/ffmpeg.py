@@ -131,6 +131,7 @@ class Ffmpeg(NamedTuple):
             raise watch.reason() or error_of(code, said)
         if not watch.reader.ended:
             raise FfmpegFailed("ffmpeg left without saying that it had finished")
+        watch.look_at_size(await asyncio.to_thread(folder_state, folder))  # it may have ended between two looks
         return Ran(time.monotonic() - began, watch.reader.out_time_s, said)
 
 
@@ -164,17 +165,16 @@ class _Watch:
         finally:
             looks.cancel()
             talk.cancel()
-            with contextlib.suppress(asyncio.CancelledError, MediaError):
-                await asyncio.gather(looks, talk, return_exceptions=True)
+            await asyncio.gather(looks, talk, return_exceptions=True)
 
     async def _look(self, process: Process) -> None:
         while process.returncode is None:
             if self._how.is_stopped():
                 raise MediaStopped("the work was told to stop")
-            size_bytes, changed = await asyncio.to_thread(folder_state, self._folder)
-            self._look_at_size(size_bytes - self._before_bytes)
+            state = await asyncio.to_thread(folder_state, self._folder)
+            self.look_at_size(state)
             self._cpu_s = max(self._cpu_s, cpu_s_of(process.pid))
-            self._look_for_life((size_bytes, changed, self.reader.moves))
+            self._look_for_life((state, self.reader.moves))
             self.look_at_disk()
             await asyncio.sleep(LOOK_S)
 
@@ -183,7 +183,9 @@ class _Watch:
         most = self._how.limits.cpu_s
         return LimitReached(f"the work needs more than {most} s of CPU time") if self._cpu_s > most - 1 else None
 
-    def _look_at_size(self, size_bytes: int) -> None:
+    def look_at_size(self, state: tuple[int, int]) -> None:
+        """Raise OutputTooLarge when the folder has grown by more than it may."""
+        size_bytes = state[0] - self._before_bytes
         most = self._how.limits.output_bytes
         if most and size_bytes > most:
             raise OutputTooLarge(f"the output has {size_bytes} bytes already, and {most} are the most")

@@ -1,24 +1,30 @@
-"""The launcher: limits itself, then becomes the program. `python -I -S sandbox.py ORDER program args…`.
+"""The launcher: limits itself, then becomes the program. `ORDER… -- program args…`, where ORDER is words `name=value`.
 
-It runs as a script with nothing but the standard library, so that it costs some 20 ms, and in a process of its own,
-because what it does (prctl, unshare) must not happen between fork and exec of a process with threads. ORDER is JSON,
-made by `box.order_for`. A measure that is asked for and cannot be had ends it with REFUSED: nothing runs
-half protected.
+It runs in a process of its own, because what it does (prctl, unshare) must not happen between fork and exec of a
+process with threads. It imports next to nothing (no json, no typing, no signal: each costs as much as Python's own
+start), which leaves some 20 ms. `box.order_for` makes its orders. A measure that is asked for and cannot be had ends it
+with REFUSED: nothing runs half protected.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
 import resource
-import signal
 import struct
 import sys
-from typing import Any
 
+TYPE_CHECKING = False  # as in typing, which is not imported
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Order = dict[str, list[str]]
+
+SIGKILL = 9
 REFUSED = 126
+LIMITS = ("AS", "CPU", "FSIZE", "NOFILE", "CORE")
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 LAST_CAPABILITY = 63
@@ -48,45 +54,57 @@ class CannotRestrict(Exception):
 def main(arguments: list[str]) -> None:
     """Measure what can be had here, or become a program."""
     if arguments == ["--measure"]:
-        sys.stdout.write(json.dumps(measured()))
+        sys.stdout.write(" ".join(name for name, works in measured().items() if works))
         return
+    end = arguments.index("--")
+    program = arguments[end + 1 :]
     try:
-        restrict(json.loads(arguments[0]))
+        restrict(read_order(arguments[:end]))
     except (CannotRestrict, OSError, ValueError) as error:
         sys.stderr.write(f"sandbox: {error}\n")
         sys.exit(REFUSED)
     try:
-        os.execv(arguments[1], arguments[1:])  # noqa: S606 - the program is the caller's choice, and an absolute path
+        os.execv(program[0], program)  # noqa: S606 - the program is the caller's choice, and an absolute path
     except OSError as error:
-        sys.stderr.write(f"sandbox: {arguments[1]} does not start: {error.strerror}\n")
+        sys.stderr.write(f"sandbox: {program[0]} does not start: {error.strerror}\n")
         sys.exit(REFUSED)
 
 
-def restrict(order: dict[str, Any]) -> None:
+def read_order(words: list[str]) -> Order:
+    """All values by name."""
+    order: Order = {"read": [], "write": [], "wall": []}
+    for word in words:
+        name, _, value = word.partition("=")
+        order.setdefault(name, []).append(value)
+    return order
+
+
+def restrict(order: Order) -> None:
     """Everything that an order asks for, in the one sequence that works."""
-    os.nice(order["nice"])
-    _set_limits(order["limits"])
+    walls = order["wall"]
+    os.nice(int(order["nice"][0]))
+    for name in LIMITS:
+        _set_limit(name, int(order[name][0]))
     if sys.platform == "linux":
-        if order["namespace"]:
+        if "namespace" in walls:
             _leave_the_network()
-        if order["drop"]:
+        if "drop" in walls:
             _drop_capabilities()
         _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if order["landlock"]:
+        if "landlock" in walls:
             _see_only(order["read"], order["write"])
-        _call("prctl", PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if order["seccomp"]:
+        _call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+        if "seccomp" in walls:
             _forbid_calls()
-    if os.getppid() != order["parent"]:  # it died before it could take us along
+    if os.getppid() != int(order["parent"][0]):  # it died before it could take us along
         raise CannotRestrict("the process that asked for this is gone")
 
 
-def _set_limits(limits: dict[str, int]) -> None:
-    for name, value in limits.items():
-        kind = getattr(resource, f"RLIMIT_{name}")
-        most = resource.getrlimit(kind)[1]
-        hard = value if most == resource.RLIM_INFINITY else min(value, most)
-        resource.setrlimit(kind, (hard, hard))
+def _set_limit(name: str, value: int) -> None:
+    kind = getattr(resource, f"RLIMIT_{name}")
+    most = resource.getrlimit(kind)[1]
+    hard = value if most == resource.RLIM_INFINITY else min(value, most)
+    resource.setrlimit(kind, (hard, hard))
 
 
 def _leave_the_network() -> None:
@@ -151,7 +169,7 @@ def _forbid_calls() -> None:
     _call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program, 0, 0)
 
 
-def measured() -> dict[str, Any]:
+def measured() -> dict[str, bool]:
     """What can be had here, each tried in a process of its own."""
     here = sys.platform == "linux"
     return {
@@ -167,7 +185,7 @@ def _forbid_alone() -> None:
     _forbid_calls()
 
 
-def _works(measure: Any, expected: int | None) -> bool:
+def _works(measure: Callable[[], None], expected: int | None) -> bool:
     """Take a measure, and see that it keeps a packet for a neighbour (a documentation address) from leaving."""
     import socket  # noqa: PLC0415 - only here
 

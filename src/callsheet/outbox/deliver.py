@@ -26,7 +26,7 @@ from .attempt import Attempted, Attempts
 from .health import Destination, Health
 from .options import DeliveryOptions
 from .post import Outlet
-from .shares import Shares
+from .shares import SLOW_MS, Shares
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.outbox")
 CALM_S = 0.02  # hints come in crowds: so long after one claim the next may come
 TROUBLE_S = 1.0
+BACK_MS = 1_000
 
 
 class Deliveries:
@@ -116,7 +117,6 @@ class Deliveries:
         except Exception:
             log.exception("a claim of events failed; the next one tries again")
             pause_s = TROUBLE_S
-        self._start()
         await wait(self._wake, pause_s)
 
     @property
@@ -138,6 +138,8 @@ class Deliveries:
                 continue
             self._waiting.setdefault(where, deque()).append(event)
             self._shares.wait(where)
+        self._start()
+        self._hand_back_held_up()
         self._note_more(events, sharing, full=len(events) >= room)
 
     def _note_more(self, events: list[OutboxEvent], sharing: Sharing, *, full: bool) -> None:
@@ -165,10 +167,12 @@ class Deliveries:
 
     async def _deliver(self, where: Destination, event: OutboxEvent) -> None:
         attempted: Attempted | None = None
+        slow = asyncio.get_running_loop().call_later(SLOW_MS / 1000, self._takes_long, where)
         try:
             attempted = await self._attempts.make(event)
             self._settle(attempted.settlement)
         finally:
+            slow.cancel()
             outcome = attempted.outcome if attempted is not None else None
             self._shares.end(where, ok=outcome is None or outcome.ok, took_ms=outcome.took_ms if outcome else 0)
             self._start()
@@ -176,6 +180,10 @@ class Deliveries:
                 self._wake.set()
         if attempted.outcome is not None:
             await self._judge(where, attempted)
+
+    def _takes_long(self, where: Destination) -> None:
+        self._shares.mark_slow(where)
+        self._hand_back_held_up()
 
     async def _judge(self, where: Destination, attempted: Attempted) -> None:
         """What an attempt says of its destination; trouble with the store leaves that for the next one."""
@@ -193,9 +201,16 @@ class Deliveries:
         except StoreError as error:
             log.warning("the health of a destination was not noted: %s", error)
 
-    def _hand_back(self, event: OutboxEvent) -> None:
-        """Another process has the probe; this event waits for what it finds."""
-        self._settle(OutboxSettlement(event.event_id, event.claim_version, Delivery.PENDING, 1_000, counts=False))
+    def _hand_back(self, event: OutboxEvent, delay_ms: int = BACK_MS) -> None:
+        """It cannot go out now: another process has the probe, or others are before it. It waits in the store."""
+        self._settle(OutboxSettlement(event.event_id, event.claim_version, Delivery.PENDING, delay_ms, counts=False))
+
+    def _hand_back_held_up(self) -> None:
+        """What waits here for slow ones to end would keep room from those that are quick."""
+        for where in [where for where in self._waiting if self._shares.is_held_up(where)]:
+            for event in self._waiting.pop(where):
+                self._shares.drop(where)
+                self._hand_back(event)
 
     def _settle(self, settlement: OutboxSettlement) -> None:
         self._settling.append(settlement)

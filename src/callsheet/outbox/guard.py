@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -73,6 +74,7 @@ def networks(texts: Sequence[str]) -> tuple[Network, ...]:
         raise InvalidInput(f"{error}; write 10.0.0.0/8 or fd00::/8") from None
 
 
+@lru_cache(maxsize=1024)
 def target_of(url: str, rules: Rules) -> Target:
     """Take a URL apart; raises InvalidTarget, which says what is wrong with it."""
     if len(url) > MAX_URL or not IS_VISIBLE(url) or "\\" in url:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .post import Limits
+from .answers import Limits
 
 MAX_BATCH = 25
 

@@ -6,28 +6,20 @@ Each request has a connection of its own, to an address that the guard has judge
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import h11
+from callsheet.kernel.errors import CallsheetError, InvalidInput
 
-from callsheet.kernel.errors import CallsheetError
-
+from .answers import Limits, NoHttp, Parsed
 from .guard import BlockedTarget, Resolve, Rules, SystemResolver, Target, addresses_of, is_same, target_of
 
 CHUNK_BYTES = 16 * 1024
-AGENT = "callsheet"
-
-
-class Limits(NamedTuple):
-    """What one request may take. `kept_bytes` of the answer's body are given back, the rest is let go."""
-
-    deadline_s: float = 15.0
-    head_bytes: int = 16 * 1024
-    body_bytes: int = 64 * 1024
-    kept_bytes: int = 1024
+FIXED = ("user-agent: callsheet", "accept-encoding: identity", "connection: close")
+IS_LINE = re.compile(r"[ -~]+").fullmatch
 
 
 class Answer(NamedTuple):
@@ -106,7 +98,7 @@ class Outlet:
             if writer is None:
                 raise Unreachable("no connection") from None
             raise NoAnswer(f"no whole answer within {self.limits.deadline_s:g} s") from None
-        except (OSError, h11.RemoteProtocolError):
+        except (OSError, NoHttp):
             raise BadAnswer("the answer is no HTTP, was cut off, or its head is too long") from None
         finally:
             if writer is not None:
@@ -141,27 +133,10 @@ class Outlet:
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, str, bytes]:
         """Status, Retry-After and the beginning of the body, which is left as it came."""
-        parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=self.limits.head_bytes)
-        parser.send(h11.Request(method="POST", target="/", headers=[("host", "-"), ("content-length", "0")]))
-        parser.send(h11.EndOfMessage())
-        status, retry_after, kept, received, body_bytes = 0, "", bytearray(), 0, 0
-        while body_bytes < self.limits.body_bytes:
-            event = parser.next_event()
-            if event is h11.NEED_DATA:
-                chunk = await reader.read(CHUNK_BYTES)
-                received += len(chunk)
-                if not status and received > self.limits.head_bytes:
-                    raise h11.RemoteProtocolError("the head of the answer is too long")
-                parser.receive_data(chunk)
-            elif isinstance(event, h11.Response):
-                status = event.status_code
-                retry_after = next((v.decode("latin-1") for k, v in event.headers if k == b"retry-after"), "")
-            elif isinstance(event, h11.Data):
-                body_bytes += len(event.data)
-                kept += event.data[: max(0, self.limits.kept_bytes - len(kept))]
-            elif not isinstance(event, h11.InformationalResponse):
-                break
-        return status, retry_after, bytes(kept)
+        parsed = Parsed(self.limits)
+        while not parsed.done:
+            parsed.feed(await reader.read(CHUNK_BYTES))
+        return parsed.status, parsed.retry_after, bytes(parsed.kept)
 
 
 async def guarded_post(
@@ -181,11 +156,16 @@ async def guarded_post(
 
 
 def _request(target: Target, body: bytes, headers: Mapping[str, str]) -> bytes:
-    lines = {"host": target.authority, "user-agent": AGENT, "accept-encoding": "identity", "connection": "close"}
-    lines |= {"content-length": str(len(body)), **headers}
-    writer = h11.Connection(h11.CLIENT)
-    head = writer.send(h11.Request(method="POST", target=target.path, headers=list(lines.items())))
-    return (head or b"") + body
+    lines = [
+        f"POST {target.path} HTTP/1.1",
+        f"host: {target.authority}",
+        f"content-length: {len(body)}",
+        *FIXED,
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    if not all(map(IS_LINE, lines)):
+        raise InvalidInput("a header has a character that it must not have")
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def _tls() -> ssl.SSLContext:

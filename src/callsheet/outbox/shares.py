@@ -1,7 +1,8 @@
 """Who gets the slots of a deliverer. A destination begins with one, earns more by quick answers, and loses them again.
 
-So a slow endpoint holds one slot however many events it has, all slow ones together hold half of them at most, and one
-requester never holds all.
+Quick ones may have all slots, each up to its own number. Strangers and slow ones together leave two fifths of the slots
+free, slow ones have a quarter: so an endpoint that hangs holds one slot however many events it has, and many that hang
+hold up each other. One requester never has all. What cannot start soon does not wait here, but in the store.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ class Shares:
         self.slots = slots
         self._cap = max(1, per_endpoint)
         self._requester_cap = per_requester or max(1, slots - 1)
-        self._windows: OrderedDict[Destination, int] = OrderedDict()
+        self._unproven_cap = max(1, slots - max(1, slots * 2 // 5))
+        self._slow_cap = max(1, slots // 4)
+        self._windows: OrderedDict[Destination, int] = OrderedDict()  # the one that was heard of last at the end
+        self._quick: set[Destination] = set()
         self._slow: set[Destination] = set()
         self._running: Counter[Destination] = Counter()
         self._waiting: Counter[Destination] = Counter()
@@ -39,18 +43,30 @@ class Shares:
         """Events under way or waiting here."""
         return self._running.total() + self._waiting.total()
 
+    @property
+    def jammed(self) -> bool:
+        """Whether strangers and slow ones have all that they may have."""
+        return sum(n for where, n in self._running.items() if where not in self._quick) >= self._unproven_cap
+
     def sharing(self, shut: Iterable[Destination], probes: Collection[Destination], batch: int) -> Sharing:
-        """What a claim may take."""
-        rooms = {where: self._room(where) for where in self._windows}
+        """What a claim may take; of strangers one each, and none while those are jammed."""
+        each = 0 if self.jammed else 1
+        slow = self._slow_cap - sum(n for where, n in self._held().items() if where in self._slow)
+        rooms: dict[Destination, int] = {}
+        for where in self._windows:
+            rooms[where] = self._room(where)
+            if where in self._slow and rooms[where]:
+                rooms[where] = int(slow > 0 and not self.jammed)  # those that waited longest come first
+                slow -= rooms[where]
         rooms |= dict.fromkeys(shut, 0)
         rooms |= dict.fromkeys(probes, 1)
-        here = {where.requester_id for where in (*self._running, *self._waiting)}
+        here = {where.requester_id for where in self._held()}
         without = tuple(requester_id for requester_id in here if self._of_requester(requester_id) >= _most(batch))
-        return Sharing(1, tuple(Room(*where, room) for where, room in rooms.items() if room != 1), without)
+        return Sharing(each, tuple(Room(*where, room) for where, room in rooms.items() if room != each), without)
 
     def claim_limit(self, batch: int) -> int:
         """How many may be claimed, so that no requester gets to hold all that is held here."""
-        here = {where.requester_id for where in (*self._running, *self._waiting)}
+        here = {where.requester_id for where in self._held()}
         lighter = [held for held in map(self._of_requester, here) if held < _most(batch)]
         return min(batch - self.held, _most(batch) - max(lighter, default=0))
 
@@ -66,7 +82,14 @@ class Shares:
         under_way = sum(n for other, n in self._running.items() if other.requester_id == where.requester_id)
         if under_way >= self._requester_cap:
             return False
-        return where not in self._slow or self._slow_lane_is_free()
+        return where in self._quick or not self.is_held_up(where)
+
+    def is_held_up(self, where: Destination) -> bool:
+        """Whether it has to wait for others of its kind, and should not do that here."""
+        if where in self._quick:
+            return False
+        slow = sum(n for other, n in self._running.items() if other in self._slow)
+        return self.jammed or (where in self._slow and slow >= self._slow_cap)
 
     def start(self, where: Destination) -> None:
         """One that waited is under way."""
@@ -77,35 +100,44 @@ class Shares:
         """One that waited is not ours any more."""
         _less(self._waiting, where)
 
+    def mark_slow(self, where: Destination) -> None:
+        """One of its attempts takes long already."""
+        self._quick.discard(where)
+        self._slow.add(where)
+        self._windows[where] = 1
+
     def end(self, where: Destination, *, ok: bool, took_ms: int | None) -> None:
         """One has ended; how long it took decides how many may follow."""
         _less(self._running, where)
-        quick = took_ms is not None and took_ms < SLOW_MS
-        (self._slow.discard if quick else self._slow.add)(where)
-        self._windows[where] = min(self._cap, self._windows.get(where, 1) + 1) if ok and quick else 1
+        if took_ms is None or took_ms >= SLOW_MS:
+            self.mark_slow(where)
+        else:
+            self._slow.discard(where)
+            self._quick.add(where)
+            self._windows[where] = min(self._cap, self._windows.get(where, 1) + 1) if ok else 1
         self._windows.move_to_end(where)
         self._forget()
 
     def _room(self, where: Destination) -> int:
         """A quick destination may have as many again waiting, so that a slot is not idle during a claim."""
-        window = self._windows.get(where, 1)
-        if where in self._slow and not self._slow_lane_is_free():
+        if where not in self._quick and self.jammed:
             return 0
-        most = window if where in self._slow or window == 1 else 2 * window
+        window = self._windows.get(where, 1)
+        most = 2 * window if where in self._quick and window > 1 else window
         return max(0, most - self._running[where] - self._waiting[where])
 
-    def _of_requester(self, requester_id: str) -> int:
-        held = (*self._running.items(), *self._waiting.items())
-        return sum(count for where, count in held if where.requester_id == requester_id)
+    def _held(self) -> Counter[Destination]:
+        return self._running + self._waiting
 
-    def _slow_lane_is_free(self) -> bool:
-        return sum(n for where, n in self._running.items() if where in self._slow) < max(1, self.slots // 2)
+    def _of_requester(self, requester_id: str) -> int:
+        return sum(count for where, count in self._held().items() if where.requester_id == requester_id)
 
     def _forget(self) -> None:
         """Those that were quiet longest are strangers again."""
         while len(self._windows) > MOST_KNOWN:
             where, _ = self._windows.popitem(last=False)
             self._slow.discard(where)
+            self._quick.discard(where)
 
 
 def _most(batch: int) -> int:

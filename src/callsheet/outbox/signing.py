@@ -17,6 +17,7 @@ import re
 import secrets
 from collections.abc import Sequence
 
+from callsheet.engine.ids import new_id
 from callsheet.kernel.errors import InvalidInput
 
 HEAD = "whsec_"
@@ -55,7 +56,7 @@ def signed_headers(keys: Sequence[bytes], event_id: str, body: bytes, *, attempt
     """All headers of one attempt, with a nonce of its own; raises InvalidInput for an id that could be misread."""
     if not IS_FIELD(event_id):
         raise InvalidInput("an event id has 1 to 128 letters, digits, '-' and '_'")
-    timestamp, nonce = str(at_s), secrets.token_hex(16)
+    timestamp, nonce = str(at_s), new_id().replace("-", "")
     return {
         "x-euterpe-signature": ",".join(signature(key, timestamp, nonce, body) for key in keys),
         "x-euterpe-timestamp": timestamp,

@@ -1,4 +1,4 @@
-"""The child's end: `python -I -S child.py packages verb`, an order as JSON on stdin, answers as lines of JSON on stdout.
+"""The child's end: `python -I -S child.py packages verb`, an order as JSON on stdin, answers as JSON lines on stdout.
 
 It speaks, draws and paints inside the box: what it opens may be hostile, and what it loads may crash.
 """
@@ -23,7 +23,7 @@ def main(packages: str, verb: str) -> None:
         for answer in VERBS[verb](order):
             tell(answer)
     except ComposeError as error:
-        tell({"error": error.code, "text": str(error), **getattr(error, "facts", {})})
+        tell({"error": error.code, "text": str(error)})
 
 
 def tell(answer: dict[str, Any]) -> None:

@@ -46,9 +46,7 @@ class Drawn(NamedTuple):
     is_full: bool = False
 
 
-def draw_scene(
-    number: int, scene: Scene, settings: Settings, faces: Faces, places: tuple[Path, Path | None]
-) -> Drawn:
+def draw_scene(number: int, scene: Scene, settings: Settings, faces: Faces, places: tuple[Path, Path | None]) -> Drawn:
     """Draw one scene into a folder; `places` are that folder and the picture. Raises PictureRefused."""
     folder, source = places
     photo = None if source is None else ready(source)
@@ -130,9 +128,7 @@ def _heading(picture: Image.Image, layout: Layout, unit: float, theme: Theme) ->
         draw_line(picture, (_left(layout, width_of(row, style)), y), row, style, fill)
 
 
-def _block(
-    picture: Image.Image, layout: Layout, block: Block, unit: float, paint: tuple[Colour, Theme]
-) -> None:
+def _block(picture: Image.Image, layout: Layout, block: Block, unit: float, paint: tuple[Colour, Theme]) -> None:
     fill, theme = paint
     style = layout.body_style
     indent = round(ITEM_INDENT * unit) if block.is_item else 0

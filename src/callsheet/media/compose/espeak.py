@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+from importlib import import_module
 from typing import NamedTuple
 
 SYNCHRONOUS = 2
@@ -124,13 +125,13 @@ class Espeak:
                 place += len(name) + 2
         return {language: identifier for language, (_, identifier) in found.items()}
 
-    def _take(self, samples: "ctypes._Pointer[ctypes.c_short]", count: int, events: "ctypes._Pointer[_Event]") -> int:
+    def _take(self, samples: ctypes._Pointer[ctypes.c_short], count: int, events: ctypes._Pointer[_Event]) -> int:
         at = 0
         while events[at].type != EVENT_END:
             if events[at].type == EVENT_WORD:
                 self._words.append(Word(max(0, events[at].text_position - 1), max(0, events[at].audio_position)))
             at += 1
-        if samples and count > 0:
+        if count > 0:
             self._pcm += ctypes.string_at(samples, count * 2)
         return CONTINUE
 
@@ -141,7 +142,7 @@ def place_of() -> tuple[str, str]:
     if system:
         return system, ""
     try:
-        import espeakng_loader  # noqa: PLC0415 - an optional part
+        wheel = import_module("espeakng_loader")  # an optional part, and without types
     except ImportError:
         raise NoVoice("espeak-ng is not installed; pip install espeakng-loader, or apt install espeak-ng") from None
-    return str(espeakng_loader.get_library_path()), str(espeakng_loader.get_data_path())
+    return str(wheel.get_library_path()), str(wheel.get_data_path())

@@ -43,10 +43,9 @@ ODD = ("mono", "serif", "condensed", "italic", "oblique", "math", "symbol", "dis
 MOST_FILES = 5_000
 SHOWN = 12
 # letters of these are joined or reordered, which is work for libraqm
-SHAPED = ("ARABIC", "SYRIAC", "HEBREW", "DEVANAGARI", "BENGALI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "GUJARATI")
-SHAPED += ("GURMUKHI", "ORIYA", "SINHALA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "THAANA", "NKO", "MONGOLIAN")
-
-
+SHAPED = frozenset({"ARABIC", "BENGALI", "DEVANAGARI", "GUJARATI", "GURMUKHI", "HEBREW", "KANNADA", "KHMER", "LAO"})
+SHAPED |= {"MALAYALAM", "MONGOLIAN", "MYANMAR", "NKO", "ORIYA", "SINHALA", "SYRIAC", "TAMIL", "TELUGU", "THAANA"}
+SHAPED |= {"THAI", "TIBETAN"}
 # what is drawn for a sign that no face has; all of it is in Pillow's own font
 SIMPLER = {"—": "-", "–": "-", "‑": "-", "…": "...", "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "•": "-"}
 SIMPLER |= {"→": "->", "×": "x", "−": "-"}
@@ -135,11 +134,16 @@ def _rank(font: FontFile) -> tuple[int, int, str]:
 @cache
 def embedded() -> FontFile:
     """The font inside Pillow: Latin letters only, but always there."""
-    font = ImageFont.load_default(16)
-    data = getattr(font, "font_bytes", None)
-    if not data:  # a Pillow without FreeType
+    return read_bytes(embedded_bytes())
+
+
+@cache
+def embedded_bytes() -> bytes:
+    """Its file."""
+    data = getattr(ImageFont.load_default(16), "font_bytes", None)
+    if not isinstance(data, bytes):  # a Pillow without FreeType
         raise MissingGlyphs("this Pillow is built without FreeType; pip install --force-reinstall pillow")
-    return read_bytes(data)
+    return data
 
 
 @lru_cache(maxsize=4)
@@ -148,7 +152,7 @@ def _installed(folders: tuple[Path, ...]) -> tuple[FontFile, ...]:
     for path in _files(folders):
         try:
             for font in read_fonts(path):
-                found.setdefault(f"{font.family}/{font.style}/{font.index}", font)
+                found.setdefault(f"{font.family}/{font.style}/{font.number}", font)
         except (NotAFont, OSError):
             continue  # a broken file is not ours to mend
     return tuple(found.values())

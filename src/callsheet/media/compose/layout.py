@@ -14,17 +14,19 @@ from .text import Style, balanced, even, is_right_to_left
 
 MARGIN = 88
 GUTTER = 56
-TITLE_SIZES = (80, 72, 64, 56, 48, 42)
-HEADING_SIZES = (54, 50, 46, 42, 38, 34)
+TITLE_SIZES = (80, 72, 64, 56, 48, 42, 36)
+HEADING_SIZES = (54, 50, 46, 42, 38, 34, 30, 26)
 BODY_SIZES = (42, 39, 36, 33, 30)
 CAPTION_SIZE = 38
 MOST_TITLE_LINES, MOST_HEADING_LINES = 3, 3
+MOST_HEADING_SHARE = 0.45  # of the height of all text
 WIDEST_TEXT = 1010
 CARD_WIDTH, CARD_HEIGHT = 590, 540
 NARROWEST, WIDEST = 0.74, 1.4
 BAR_WIDTH, BAR_HEIGHT, BAR_GAP = 72, 7, 30
 HEADING_GAP = 34
 ITEM_INDENT = 38
+LEAST_CHARS = 16  # a piece of a sentence shorter than this helps nobody
 BLOCK_GAP, PARAGRAPH_GAP = 0.42, 0.75
 
 
@@ -86,21 +88,22 @@ def lay_out(scene: Scene, settings: Settings, faces: Faces, aspect: float = 0.0)
     used = head_height + _height(pages[0], style) if len(pages) == 1 else text.height
     if not scene.lines:
         used = head_height - round(HEADING_GAP * unit)
-    shift = max(0, round((text.height - used) * 0.46))  # a little over the middle looks like the middle
+    over = 0.12 if card is not None and settings.is_stacked else 0.46  # a bit over the middle looks right
+    shift = max(0, round((text.height - used) * over))
     moved = tuple(tuple(block._replace(top=block.top + shift) for block in page) for page in pages)
     return Layout(text, heading, heading_style, text.y + above + shift, style, moved, card, is_full, rtl)
 
 
 def _card(settings: Settings, aspect: float, *, rtl: bool) -> Box:
-    """Beside the text, or above it on an upright screen; as the picture is, within limits."""
+    """Beside the text, or above it on a narrow screen; as the picture is, within limits."""
     unit, margin = settings.unit, round(MARGIN * settings.unit * 0.8)
     aspect = min(WIDEST, max(NARROWEST, aspect))
-    upright = settings.height > settings.width
-    most_width = settings.width - 2 * margin if upright else min(CARD_WIDTH * unit, settings.width * 0.46)
-    most_height = settings.height * 0.4 if upright else min(CARD_HEIGHT * unit, settings.height - 2 * margin)
+    stacked = settings.is_stacked
+    most_width = settings.width - 2 * margin if stacked else min(CARD_WIDTH * unit, settings.width * 0.46)
+    most_height = settings.height * 0.4 if stacked else min(CARD_HEIGHT * unit, settings.height - 2 * margin)
     width = min(most_width, most_height * aspect)
     height = width / aspect
-    if upright:
+    if stacked:
         return _even((settings.width - width) / 2, margin * 1.4, width, height)
     x = margin if rtl else settings.width - margin - width
     return _even(x, (settings.height - height) / 2, width, height)
@@ -108,8 +111,13 @@ def _card(settings: Settings, aspect: float, *, rtl: bool) -> Box:
 
 def _text_box(settings: Settings, card: Box | None, *, rtl: bool) -> Box:
     unit, margin = settings.unit, round(MARGIN * settings.unit)
-    left, top, right, bottom = margin, round(margin * 0.8), settings.width - margin, settings.height - round(margin * 0.8)
-    if card is not None and settings.height > settings.width:
+    left, top, right, bottom = (
+        margin,
+        round(margin * 0.8),
+        settings.width - margin,
+        settings.height - round(margin * 0.8),
+    )
+    if card is not None and settings.is_stacked:
         top = card.edges[3] + round(GUTTER * unit)
     elif card is not None and rtl:
         left = card.edges[2] + round(GUTTER * unit)
@@ -123,16 +131,15 @@ def _even(x: float, y: float, width: float, height: float) -> Box:
     return Box(*(2 * round(value / 2) for value in (x, y, width, height)))
 
 
-def _heading(
-    text: str, faces: Faces, box: Box, sizes: list[float], most_lines: int
-) -> tuple[Style, tuple[str, ...]]:
+def _heading(text: str, faces: Faces, box: Box, sizes: list[float], most_lines: int) -> tuple[Style, tuple[str, ...]]:
     """The largest size in which it takes few lines and no word is cut."""
     style, rows = Style.of(faces, sizes[-1], bold=True), [text]
-    tries = [(size, most_lines - 1) for size in sizes[: len(sizes) // 2]] + [(size, most_lines) for size in sizes]
+    tries = [(size, most_lines - 1) for size in sizes[:3]] + [(size, most_lines) for size in sizes]
     for size, most in tries:
         style = Style.of(faces, size, bold=True)
         rows = balanced(text, style, box.width)
-        if len(rows) <= most and not _cuts_words(text, rows):
+        high = len(rows) * style.line_height > box.height * MOST_HEADING_SHARE
+        if len(rows) <= most and not high and not _cuts_words(text, rows):
             break
     return style, tuple(rows)
 
@@ -145,7 +152,6 @@ def _body(
     scene: Scene, faces: Faces, box: Box, head_height: int, unit: float
 ) -> tuple[Style, tuple[tuple[Block, ...], ...]]:
     """The largest size in which all fits on one page, else pages of a middling size."""
-    style = Style.of(faces, BODY_SIZES[-1] * unit)
     for size in BODY_SIZES:
         style = Style.of(faces, size * unit)
         pages = _pages(scene, style, box, head_height, unit)
@@ -156,24 +162,37 @@ def _body(
 
 
 def _pages(scene: Scene, style: Style, box: Box, head_height: int, unit: float) -> tuple[tuple[Block, ...], ...]:
+    """Blocks on as many pages as they need; a sentence that is too long for one page is parted."""
     room = box.height - head_height
     in_row = box.width / (style.size * 0.56)
     most_chars = max(40, round(in_row * max(2, int(room / style.line_height * 0.7))))
+    while True:
+        blocks = _blocks(scene, style, box, unit, most_chars)
+        if most_chars <= LEAST_CHARS or all(len(block.rows) * style.line_height <= room for block in blocks):
+            break
+        most_chars //= 2
     pages: list[list[Block]] = [[]]
     top = 0
+    for block in blocks:
+        line = scene.lines[block.line]
+        gap = PARAGRAPH_GAP if line.starts_paragraph and not line.is_item else BLOCK_GAP
+        start = top + round(style.size * gap) if pages[-1] else 0
+        height = len(block.rows) * style.line_height
+        if pages[-1] and start + height > room:
+            pages.append([])
+            start = 0
+        pages[-1].append(block._replace(top=box.y + head_height + start))
+        top = start + height
+    return tuple(tuple(page) for page in pages)
+
+
+def _blocks(scene: Scene, style: Style, box: Box, unit: float, most_chars: int) -> list[Block]:
+    found = []
     for number, line in enumerate(scene.lines):
         width = box.width - (round(ITEM_INDENT * unit) if line.is_item else 0)
         for offset, piece in pieces(line.text, most_chars):
-            rows = tuple(even(piece, style, width))
-            gap = PARAGRAPH_GAP if line.starts_paragraph and not line.is_item else BLOCK_GAP
-            start = top + round(style.size * gap) if pages[-1] else 0
-            height = len(rows) * style.line_height
-            if pages[-1] and start + height > room:
-                pages.append([])
-                start = 0
-            pages[-1].append(Block(number, offset, rows, box.y + head_height + start, line.is_item))
-            top = start + height
-    return tuple(tuple(page) for page in pages)
+            found.append(Block(number, offset, tuple(even(piece, style, width)), 0, line.is_item))
+    return found
 
 
 def _captions(scene: Scene, style: Style, box: Box) -> tuple[tuple[Block, ...], ...]:

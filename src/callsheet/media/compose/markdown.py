@@ -110,6 +110,8 @@ class _Reader:
         if line.startswith("|") and line.endswith("|") and len(line) > 1:
             raise InvalidScript(f"line {number}: a table cannot be narrated; use a list, or show it as a picture")
         line = _PICTURE.sub(lambda match: self._picture(number, match), line.lstrip("> ")).strip()
+        if "![" in line and "](" in line:
+            raise InvalidScript(f"line {number}: a picture is written ![text](path), or ![text](<a path with spaces>)")
         if item := _ITEM.fullmatch(line):
             self._close_paragraph()
             self._here(number).lines.append(Line(inline(item[1]), is_item=True, starts_paragraph=True))
@@ -164,11 +166,12 @@ def _front_matter(lines: list[str], settings: Settings) -> tuple[int, Settings]:
     """How many lines it takes, and what it sets."""
     if lines[0].strip() != "---":
         return 0, settings
-    for number, line in enumerate(lines[1:], 2):
-        if line.strip() == "---":
-            return number, settings
+    end = next((at for at, line in enumerate(lines[1:], 1) if line.strip() == "---"), 0)
+    if not end:
+        raise InvalidScript("line 1: the front matter has no end; close it with a line of ---")
+    for number, line in enumerate(lines[1:end], 2):
         settings = change(settings, line, number)
-    raise InvalidScript("line 1: the front matter has no end; close it with a line of ---")
+    return end + 1, settings
 
 
 def _clean(text: str) -> str:

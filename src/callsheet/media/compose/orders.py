@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any
 
 from .draw import Drawn, Still
@@ -31,6 +32,11 @@ def drawn_of(raw: list[Any]) -> Drawn:
     return drawn._replace(stills=stills, box=None if drawn.box is None else Box(*drawn.box))
 
 
+def faces_as_json(faces: Faces) -> list[list[list[Any]]]:
+    """Faces as `faces_of` reads them."""
+    return [[list(astuple(font)) for font in fonts] for fonts in faces]
+
+
 def _font(raw: list[Any]) -> FontFile:
-    font = FontFile(*raw)
-    return font._replace(starts=tuple(font.starts), ends=tuple(font.ends))
+    *names, starts, ends = raw
+    return FontFile(*names, tuple(starts), tuple(ends))

@@ -60,9 +60,7 @@ class Video(NamedTuple):
     scenes: tuple[dict[str, Any], ...]
 
 
-async def plan(
-    script: Script, narration: Narration, drawn: tuple[Drawn, ...], voices: Path, layers: Path
-) -> Plan:
+async def plan(script: Script, narration: Narration, drawn: tuple[Drawn, ...], voices: Path, layers: Path) -> Plan:
     """Arrange everything in time, and join the sound, in the folder of the voices."""
     timeline = arrange(script, narration, drawn)
     shots = zip(narration.scenes, timeline.shots, strict=True)
@@ -104,7 +102,7 @@ async def _both(
     """The painter and the encoder, side by side; when one fails, the other ends too."""
     encoders, on_progress = wish
     work = _work(plan, part, encoders)
-    painter = asyncio.create_task(_paint(plan, part, Means(how.start, how.is_stopped)))
+    painter = asyncio.create_task(_paint(plan, part, Means(how.start, how.is_stopped, how.limits.nice)))
     encoder = asyncio.create_task(how.run(work, part, on_progress))
     try:
         done, _ = await asyncio.wait({painter, encoder}, return_when=asyncio.FIRST_EXCEPTION)
@@ -123,6 +121,7 @@ async def _paint(plan: Plan, part: Path, means: Means) -> None:
     facts = {
         "width": settings.width,
         "height": settings.height,
+        "unit": settings.unit,
         "fps": settings.fps,
         "accent": settings.accent,
         "folder": str(plan.layers),
@@ -138,8 +137,8 @@ async def _paint(plan: Plan, part: Path, means: Means) -> None:
 
 def _work(plan: Plan, part: Path, encoders: tuple[str, str]) -> Work:
     settings = plan.script.settings
-    raw = ("-video_size", f"{settings.width}x{settings.height}", "-pixel_format", "yuv420p")
-    raw += ("-framerate", str(settings.fps))
+    size = f"{settings.width}x{settings.height}"
+    raw = ("-video_size", size, "-pixel_format", "yuv420p", "-framerate", str(settings.fps))
     words = ["-map", "0:v", "-map", "1:a", "-c:v", encoders[0], *QUALITY, "-pix_fmt", "yuv420p", *COLOURS]
     words += ["-g", str(KEY_S * settings.fps), "-c:a", encoders[1], "-b:a", "128k", "-ar", "48000", "-ac", "2"]
     words += [*PLAIN, "-movflags", "+faststart", "-f", "mp4", VIDEO]
@@ -163,8 +162,8 @@ def _described(plan: Plan, folder: Path, duration_s: float) -> Video:
         for scene, shot in zip(plan.script.scenes, plan.timeline.shots, strict=True)
     )
     speech = all(voiced.is_speech for voiced in plan.narration.scenes)
-    paths = (folder / name for name in (VIDEO, POSTER, CAPTIONS, MANIFEST))
-    return Video(*paths, duration_s, speech, plan.narration.warnings, scenes)
+    video, poster, captions, manifest = (folder / name for name in (VIDEO, POSTER, CAPTIONS, MANIFEST))
+    return Video(video, poster, captions, manifest, duration_s, speech, plan.narration.warnings, scenes)
 
 
 def _publish(plan: Plan, video: Video, part: Path) -> None:

@@ -37,6 +37,7 @@ class Means(NamedTuple):
 
     start: Start = start_alone
     is_stopped: Callable[[], bool] = never
+    nice: int = LIMITS.nice
 
     def check(self) -> None:
         """Raise MediaStopped when the work is to stop."""
@@ -69,16 +70,14 @@ async def started(order: Order, means: Means) -> Process:
     """A child that waits for its order on stdin."""
     command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages())), order.verb]
     sight = order.sight._replace(read=(*order.sight.read, *_of_python(), *_packages()))
-    line = boxed(command, sight, LIMITS)
+    line = boxed(command, sight, LIMITS._replace(nice=means.nice))
     home = order.sight.write[0] if order.sight.write else Path("/")
     return await means.start(
         line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home), limit=LINE_BYTES
     )
 
 
-async def _watched(
-    process: Process, order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]
-) -> None:
+async def _watched(process: Process, order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]) -> None:
     assert process.stderr is not None  # noqa: S101 - all three are pipes
     reads = asyncio.gather(_answers(process, order, on_answer), tail_of(process.stderr))
     stops = asyncio.create_task(until_stopped(means))

@@ -11,6 +11,7 @@ MAX_HEADING_CHARS = 120
 MAX_TITLE_CHARS = 160
 MIN_SIDE, MAX_SIDE = 180, 3840
 MAX_PIXELS = 3840 * 2160
+SIDE_BY_SIDE = 1.3
 FRAME_RATES = (24, 25, 30, 50, 60)
 THEMES = ("dark", "light")
 LAYOUTS = ("auto", "split", "full")
@@ -66,8 +67,13 @@ class Settings(NamedTuple):
 
     @property
     def unit(self) -> float:
-        """One pixel of a design that is 720 high, or 720 wide when upright."""
-        return min(self.width, self.height) / 720
+        """One pixel of a design whose shorter side is 720 and whose longer side is at least 1080."""
+        return min(min(self.width, self.height) / 720, max(self.width, self.height) / 1080)
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether pictures stand over the text: the screen is not wide enough for both side by side."""
+        return self.width < SIDE_BY_SIDE * self.height
 
 
 class Script(NamedTuple):

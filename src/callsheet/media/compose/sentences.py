@@ -13,7 +13,7 @@ _ABBREVIATION = re.compile(
 )
 _CLAUSE = re.compile(r"[,;:—–،؛]\s|[，、；：]")
 _WIDE = re.compile(r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
-LEAST_SHARE = 0.45  # of the most characters: a break before that leaves a stub
+LEAST_SHARE = 0.6  # of the wanted length: a break before that leaves a stub
 
 
 def sentences(text: str) -> list[str]:
@@ -34,12 +34,11 @@ def sentences(text: str) -> list[str]:
 def pieces(text: str, most_chars: int) -> list[tuple[int, str]]:
     """A sentence in pieces of about at most so many characters, each with its place in the sentence."""
     most = max(8, most_chars // 2 if is_wide(text) else most_chars)
-    if len(text) > most:  # of about the same length, so that the last is no stub
-        most = min(most, round(len(text) / math.ceil(len(text) / most) * 1.15) + 1)
     found: list[tuple[int, str]] = []
     start = 0
-    while len(text) - start > most:
-        cut = start + _break(text[start : start + most + 1], most)
+    while (left := len(text) - start) > most:
+        wanted = left / math.ceil(left / most)  # of about the same length, so that the last is no stub
+        cut = start + _break(text[start : start + most + 1], wanted)
         found.append((start, text[start:cut].strip()))
         start = cut
         while start < len(text) and text[start].isspace():
@@ -52,11 +51,13 @@ def is_wide(text: str) -> bool:
     return 2 * len(_WIDE.findall(text)) > len(text)
 
 
-def _break(text: str, most: int) -> int:
-    """Where to break: after the last clause, else at the last space, else anywhere."""
-    least = int(most * LEAST_SHARE)
-    clauses = [match.end() for match in _CLAUSE.finditer(text) if least <= match.end() <= most]
-    if clauses:
-        return clauses[-1]
-    space = text.rfind(" ", least, most + 1)
-    return space if space > 0 else most
+def _break(text: str, wanted: float) -> int:
+    """Where to break, near the wanted length: after a clause, else at a space, else in the middle of a word."""
+    most = len(text) - 1
+    clauses = [at.end() for at in _CLAUSE.finditer(text) if wanted * LEAST_SHARE <= at.end() <= most]
+    spaces = [at + 1 for at, one in enumerate(text[:most]) if one == " " and at > 0]
+    spaces += [most] if text[most] == " " else []
+    for places in (clauses, spaces):
+        if places:
+            return min(places, key=lambda place: abs(place - wanted))
+    return min(most, math.ceil(wanted))

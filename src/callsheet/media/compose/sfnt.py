@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 COLLECTION = b"ttcf"
 FORMS = (b"\x00\x01\x00\x00", b"OTTO", b"true")
@@ -24,11 +25,15 @@ class NotAFont(ValueError):
     """The file is no font of these forms, or is damaged."""
 
 
-class FontFile(NamedTuple):
-    """One font. `starts` and `ends` are the ranges of characters that it has, in order."""
+@dataclass(frozen=True, eq=False, slots=True)
+class FontFile:
+    """One font, the `number`th of its file. `starts` and `ends` are the ranges of characters that it has, in order.
+
+    No tuple, because it is a key of caches, and a tuple's hash would go through thousands of ranges each time.
+    """
 
     path: str
-    index: int
+    number: int
     family: str
     style: str
     is_colour: bool
@@ -115,7 +120,11 @@ def _ranges(table: bytes) -> list[tuple[int, int]]:
     for at in range(struct.unpack(">H", table[2:4])[0]):
         platform, encoding, offset = struct.unpack(">HHI", table[4 + 8 * at : 12 + 8 * at])
         form = struct.unpack(">H", table[offset : offset + 2])[0]
-        if form in (4, 12) and form > best_format and (platform == UNICODE or (platform, encoding) in ((3, 1), (3, 10))):
+        if (
+            form in (4, 12)
+            and form > best_format
+            and (platform == UNICODE or (platform, encoding) in ((3, 1), (3, 10)))
+        ):
             best, best_format = (_long(table[offset:]) if form == 12 else _short(table[offset:])), form  # noqa: PLR2004
     return sorted(best)
 

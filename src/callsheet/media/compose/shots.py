@@ -38,7 +38,7 @@ class ShotFrames:
         self._appear: int = whole["appear"]
         self._folder = Path(whole["folder"])
         self._size: tuple[int, int] = (whole["width"], whole["height"])
-        self._unit = min(self._size) / 720
+        self._unit: float = whole["unit"]
         self._theme = theme_of(drawn.theme, whole["accent"])
         self._photo = _Photo(self, drawn, self._folder) if drawn.photo else None
         self._still = lru_cache(maxsize=3)(self._make_still)

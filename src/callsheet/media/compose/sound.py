@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-TARGET_DB = -18.0
+TARGET_DB = -16.0
 MOST_GAIN_DB, LEAST_GAIN_DB = 12.0, -12.0
 SILENCE_DB = -50.0
 GATE_DB = 10.0
@@ -67,7 +67,7 @@ def _rate_of(path: Path) -> int:
 def _read(path: Path) -> Samples:
     with wave.open(str(path), "rb") as file:
         raw = file.readframes(file.getnframes())
-    return np.frombuffer(raw, "<i2").astype(np.float32) / 32768
+    return np.frombuffer(raw, "<i2").astype(np.float32) / np.float32(32768)
 
 
 def _power(samples: Samples, rate_hz: int) -> Samples:
@@ -76,7 +76,8 @@ def _power(samples: Samples, rate_hz: int) -> Samples:
     count = len(samples) // block
     if not count:
         return np.zeros(0, np.float32)
-    power: Samples = np.mean(samples[: count * block].reshape(count, block) ** 2, axis=1)
+    blocks = samples[: count * block].reshape(count, block)
+    power: Samples = np.einsum("ij,ij->i", blocks, blocks) / np.float32(block)
     return power[power > 10 ** (SILENCE_DB / 10)]
 
 

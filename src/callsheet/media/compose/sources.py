@@ -29,7 +29,8 @@ class Fetch(Protocol):
 
 async def no_pictures(reference: str, path: Path) -> None:
     """For callers that have none to give."""
-    raise PictureRefused("pictures are not taken here")
+    del reference, path
+    raise PictureRefused("cannot be had: pictures are not taken here")
 
 
 def from_folder(folder: Path) -> Fetch:

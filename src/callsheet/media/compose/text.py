@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import unicodedata
 from functools import lru_cache
+from io import BytesIO
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, features
 
-from .fonts import SIMPLER, Faces, is_emoji, is_selector, needs_glyph
+from .fonts import SIMPLER, Faces, embedded_bytes, is_emoji, is_selector, needs_glyph
 from .sfnt import FontFile
 
 BITMAP_SIZES = (109, 136, 128, 160, 96, 64, 32)  # what colour fonts made of bitmaps come in
+IDEOGRAPHS = ((0x2E80, 0xA4CF), (0xF900, 0xFAFF), (0xFF00, 0xFFEF), (0x20000, 0x3FFFF))
 STUB = 0.3  # of the width: a last line shorter than this looks lost
 SHAPING = features.check("raqm")
 # signs that may not begin a line, or end one, where lines break between any two characters
@@ -135,13 +137,11 @@ def draw_line(picture: Image.Image, place: tuple[float, float], text: str, style
 def load(face: FontFile, size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
     """A face in a size; of a font of bitmaps, the size that it has."""
     if not face.path:
-        font = ImageFont.load_default(size)
-        assert isinstance(font, ImageFont.FreeTypeFont)  # noqa: S101 - a size was given
-        return font
+        return ImageFont.truetype(BytesIO(embedded_bytes()), size)
     sizes = (size, *BITMAP_SIZES) if face.is_colour else (size,)
     for one in sizes:
         try:
-            font = ImageFont.truetype(face.path, one, index=face.index)
+            font = ImageFont.truetype(face.path, one, index=face.number)
         except OSError:
             if one == sizes[-1]:
                 raise
@@ -232,8 +232,7 @@ def _breaks_between(character: str, follows: str) -> bool:
 
 
 def _is_ideograph(character: str) -> bool:
-    code = ord(character)
-    return 0x2E80 <= code <= 0xA4CF or 0xF900 <= code <= 0xFAFF or 0xFF00 <= code <= 0xFFEF or 0x20000 <= code <= 0x3FFFF  # noqa: PLR2004
+    return any(first <= ord(character) <= last for first, last in IDEOGRAPHS)
 
 
 def _fitting(text: str, style: Style, width: float) -> int:

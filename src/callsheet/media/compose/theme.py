@@ -32,7 +32,7 @@ class Theme(NamedTuple):
 def theme_of(name: str, accent: str = "") -> Theme:
     """A theme with its own accent or the given one, which is moved until it can be seen on the ground."""
     if name == "light":
-        theme = Theme("light", (250, 250, 247), (228, 233, 243), (22, 26, 36), (104, 110, 124), (120, 126, 140),
+        theme = Theme("light", (250, 250, 247), (228, 233, 243), (22, 26, 36), (90, 96, 110), (120, 126, 140),
                       (255, 255, 255), (0, 0, 0))  # fmt: skip
     else:
         theme = Theme("dark", (22, 26, 40), (11, 13, 21), (246, 247, 250), (152, 159, 176), (126, 134, 152),
@@ -54,12 +54,12 @@ def contrast(one: Rgb, other: Rgb) -> float:
 @lru_cache(maxsize=8)
 def ground(theme: Theme, size: tuple[int, int]) -> Image.Image:
     """The background: a gradient, a glow of the accent, and a grain of one level so that no bands are seen."""
-    width, height = size
+    width = size[0]
     ramp = Image.linear_gradient("L").resize(size, Image.Resampling.BICUBIC)
     picture = Image.composite(Image.new("RGB", size, theme.bottom), Image.new("RGB", size, theme.top), ramp)
     glow = Image.radial_gradient("L").resize((width, width), Image.Resampling.BICUBIC)
     share = 0.3 if theme.name == "dark" else 0.2
-    glow = glow.point(lambda level: int(max(0, GLOW_EDGE - level) / GLOW_EDGE * 255 * share))
+    glow = glow.point(lambda level: int((max(0, GLOW_EDGE - level) / GLOW_EDGE) ** 1.6 * 255 * share))
     mask = Image.new("L", size, 0)
     mask.paste(glow, (width - round(width * 0.62), -round(width * 0.55)))
     picture.paste(theme.accent, (0, 0), mask)
@@ -110,8 +110,9 @@ def _luminance(colour: Rgb) -> float:
 
 def _seen(accent: Rgb, theme: Theme) -> Rgb:
     hue, light, full = colorsys.rgb_to_hls(*(level / 255 for level in accent))
-    while contrast(accent, theme.top) < LEAST_CONTRAST and 0 < light < 1:
-        light = min(1.0, max(0.0, light + (0.03 if theme.name == "dark" else -0.03)))
+    step = 0.03 if theme.name == "dark" else -0.03
+    while contrast(accent, theme.top) < LEAST_CONTRAST:  # it ends: white and black are seen
+        light = min(1.0, max(0.0, light + step))
         red, green, blue = colorsys.hls_to_rgb(hue, light, full)
         accent = round(red * 255), round(green * 255), round(blue * 255)
     return accent

@@ -34,7 +34,7 @@ class Cue(NamedTuple):
 
 
 class Shot(NamedTuple):
-    """One scene in the video: from frame `start` to before `end`; `states` are the frames at which its stills appear."""
+    """One scene: from frame `start` to before `end`; `states` are the frames at which its stills appear."""
 
     start: int
     end: int
@@ -78,7 +78,9 @@ def arrange(script: Script, narration: Narration, drawn: tuple[Drawn, ...]) -> T
         shots.append(shot)
         start = shot.end
     if start / fps > MAX_VIDEO_S:
-        raise ScriptTooLarge(f"the video would last {start / fps / 60:.0f} minutes, and {MAX_VIDEO_S / 60:.0f} are the most")
+        raise ScriptTooLarge(
+            f"the video would last {start / fps / 60:.0f} minutes, and {MAX_VIDEO_S / 60:.0f} are the most"
+        )
     return Timeline(fps, tuple(shots), tuple(cues))
 
 

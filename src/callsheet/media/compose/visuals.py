@@ -11,7 +11,7 @@ from callsheet.media.box import Sight
 
 from .draw import Drawn
 from .fonts import Faces, choose
-from .orders import drawn_of
+from .orders import drawn_of, faces_as_json
 from .running import Means, Order, run_child
 from .script import Script
 
@@ -40,14 +40,12 @@ async def draw(
         {"number": number, "scene": scene, "picture": str(pictures[scene.picture.reference]) if scene.picture else ""}
         for number, scene in enumerate(script.scenes)
     ]
-    facts = {"settings": script.settings._asdict(), "faces": faces, "folder": str(folder), "scenes": scenes}
+    facts = {
+        "settings": script.settings._asdict(),
+        "faces": faces_as_json(faces),
+        "folder": str(folder),
+        "scenes": scenes,
+    }
     sight = Sight((*faces.files, *pictures.values()), (folder,))
     await run_child(Order("draw", facts, sight), means, take)
     return tuple(found[number] for number in range(len(script.scenes)))
-
-
-def files_of(drawn: tuple[Drawn, ...]) -> tuple[str, ...]:
-    """All files that were drawn."""
-    return tuple(
-        name for one in drawn for name in (*(still.file for still in one.stills), *([one.photo] if one.photo else []))
-    )

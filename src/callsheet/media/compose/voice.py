@@ -132,9 +132,7 @@ def _order(number: int, scene: Scene, script: Script) -> dict[str, Any]:
     return {"number": number, "texts": scene.spoken, "language": language, "file": f"scene{number:03}.wav"}
 
 
-def _facts(
-    script: Script, scenes: list[dict[str, Any]], folder: Path, library: tuple[str, str]
-) -> dict[str, Any]:
+def _facts(script: Script, scenes: list[dict[str, Any]], folder: Path, library: tuple[str, str]) -> dict[str, Any]:
     return {
         "scenes": scenes,
         "folder": str(folder),

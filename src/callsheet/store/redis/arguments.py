@@ -65,14 +65,22 @@ def _rare_of_job(new: NewJob) -> str:
         rare["concurrency_limit"] = new.concurrency_limit
     if new.correlation_id:
         rare["correlation_id"] = new.correlation_id
-    if new.credentials is not None:
-        rare["credentials"] = [str(value) for value in new.credentials]
-    if (key := new.idempotency) is not None:
-        rare["idem"] = idempotency_name(new.requester_id, key.key)
-        rare["idem_hash"] = key.request_hash
-        rare["idem_response"] = key.response
-        rare["idem_ttl_s"] = key.ttl_s
+    if new.idempotency is not None or new.credentials is not None:
+        rare |= _kept_beside(new)
     return json.dumps(rare, ensure_ascii=False) if rare else ""
+
+
+def _kept_beside(new: NewJob) -> dict[str, object]:
+    """What is written with a job under keys of its own."""
+    kept: dict[str, object] = {}
+    if new.credentials is not None:
+        kept["credentials"] = [str(value) for value in new.credentials]
+    if (key := new.idempotency) is not None:
+        kept["idem"] = idempotency_name(new.requester_id, key.key)
+        kept["idem_hash"] = key.request_hash
+        kept["idem_response"] = key.response
+        kept["idem_ttl_s"] = key.ttl_s
+    return kept
 
 
 def of_settlements(settlements: Sequence[Settlement]) -> list[Argument]:

@@ -66,8 +66,8 @@ its `created_ts`, `updated_ts`). A field at its default is absent or empty. Defa
 running job only and are left as they are when it moves on: `lease_expires_at`, `heartbeat_at`, `attempt_started_at`,
 `msg`; `held` tells of a queued job only. Beside these: `seq` (15 digits; absent until we first touch a foreign job),
 `msg` (the present message), `outcome` (`succeeded`: that of the last attempt, which the hash alone tells of), `dead`
-(`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for this one), `credentials` (`1`: it has some), `rare` (`1`: settle must
-look at the fields that most jobs do not have).
+(`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for this one), `credentials` (`1`: it
+has some), `rare` (`1`: settle must look at the fields that most jobs do not have).
 """
 
 from __future__ import annotations

@@ -128,12 +128,16 @@ def _settle_one(db: Db, s: Settlement, now: int) -> Settled:
         if s.follow_ups:
             enqueue(db, s.follow_ups, now)
         if s.status.terminal:
-            release_dependents(db, s.job_id, s.status, now)
-            if s.status in FORGETTING:
-                forget_credentials(db, [s.job_id])
+            _lay_to_rest(db, s, now)
         if key is not None:
             admit(db, key)
     return Settled.APPLIED
+
+
+def _lay_to_rest(db: Db, s: Settlement, now: int) -> None:
+    release_dependents(db, s.job_id, s.status, now)
+    if s.status in FORGETTING:
+        forget_credentials(db, [s.job_id])
 
 
 def _parameters(db: Db, s: Settlement, now: int) -> tuple[object, ...]:

@@ -1,0 +1,210 @@
+"""The whole task: stages with their shares of the progress, checkpoints for Script, Voice and Visuals, then the render.
+
+A context of `callsheet.worker` fits `Stages` as it is. What a stage made is kept on a shelf, so that another attempt,
+perhaps on another machine, goes on from there; Initialization and Rendering have no checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from callsheet.media.errors import MediaStopped
+from callsheet.media.ffmpeg import Ffmpeg
+from callsheet.media.process import Start
+from callsheet.media.progress import Progress
+
+from .draw import Drawn
+from .errors import InvalidScript
+from .kept import Shelf, fetch_all, keep_all, read_drawn, read_narration, write_drawn, write_narration
+from .markdown import parse
+from .render import Video, plan, render
+from .running import Means
+from .script import Script, Settings
+from .sources import Fetch, collect, no_pictures
+from .visuals import draw, faces_for
+from .voice import Narration, speak
+from .write import Write, write_script
+
+# where each stage begins, in percent; the next one's start is its end
+SHARES = {"Initialization": 0, "Script": 2, "Voice": 15, "Visuals": 35, "Compose": 65, "Rendering": 85}
+OUTPUT = "output"
+
+
+class Children(Protocol):
+    """What starts programs that end with the attempt."""
+
+    @property
+    def start(self) -> Start:
+        """As asyncio.create_subprocess_exec."""
+        ...
+
+
+class Checkpoint(Protocol):
+    """A step: `done` when an earlier attempt completed it; then `result` is what it left."""
+
+    done: bool
+    result: Any
+
+
+class Stages(Protocol):
+    """What a task's context has to have."""
+
+    @property
+    def workspace(self) -> Path:
+        """A folder of this attempt alone."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """True when the work is to stop."""
+        ...
+
+    @property
+    def children(self) -> Children:
+        """For programs."""
+        ...
+
+    def stage(self, name: str) -> Any:
+        """Enter a stage."""
+        ...
+
+    def progress(self, percent: float, message: str = "") -> Any:
+        """Report progress."""
+        ...
+
+    def emit(self, type: str, /, **data: Any) -> Any:
+        """Tell those who watch."""
+        ...
+
+    def step(self, name: str) -> AbstractAsyncContextManager[Checkpoint, Any]:
+        """A checkpoint."""
+        ...
+
+
+class Request(NamedTuple):
+    """What a video is to be made of: a script in Markdown, or a brief for a model to write one."""
+
+    script: str = ""
+    brief: str = ""
+    settings: Settings = Settings()
+
+
+class Parts(NamedTuple):
+    """What the stages need from outside: the shelf, the pictures, and a model that writes."""
+
+    shelf: Shelf
+    fetch: Fetch = no_pictures
+    write: Write | None = None
+
+
+class Composed(NamedTuple):
+    """The video, and which steps ran in this attempt; the others were kept from an earlier one."""
+
+    video: Video
+    ran: tuple[str, ...]
+
+
+async def compose(context: Stages, request: Request, parts: Parts) -> Composed:
+    """Make a video in the workspace; raises MediaError: InvalidScript, PictureRefused, MissingGlyphs and others."""
+    return await _Composing(context, request, parts).run()
+
+
+class _Composing:
+    """One attempt."""
+
+    def __init__(self, context: Stages, request: Request, parts: Parts) -> None:
+        self._context = context
+        self._request = request
+        self._parts = parts
+        self._means = Means(context.children.start, lambda: context.cancelled)
+        self._ran: list[str] = []
+        self._stage = ""
+
+    async def run(self) -> Composed:
+        """All stages in their order."""
+        self._enter("Initialization")
+        how = Ffmpeg.found(start=self._means.start, is_stopped=self._means.is_stopped)
+        folders = {name: self._context.workspace / name for name in ("pictures", "voice", "visuals", OUTPUT)}
+        for folder in folders.values():
+            folder.mkdir(exist_ok=True)
+        self._enter("Script")
+        script, pictures = await self._script(folders["pictures"])
+        self._enter("Voice")
+        narration = await self._voice(script, folders["voice"])
+        self._enter("Visuals")
+        drawn = await self._visuals(script, pictures, folders["visuals"])
+        self._enter("Compose")
+        whole = await plan(script, narration, drawn, folders["voice"], folders["visuals"])
+        self._enter("Rendering")
+        video = await render(whole, folders[OUTPUT], how, self._rendered)
+        self._context.progress(100, f"{video.duration_s:.0f} s of video")
+        return Composed(video, tuple(self._ran))
+
+    async def _script(self, folder: Path) -> tuple[Script, dict[str, Path]]:
+        kept = await self._step("Script", folder, lambda: self._make_script(folder))
+        script = parse(kept["markdown"], self._request.settings)
+        return script, {reference: folder / name for reference, name in kept["pictures"].items()}
+
+    async def _make_script(self, folder: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+        text = self._request.script
+        if not text.strip():
+            if self._parts.write is None:
+                raise InvalidScript("there is no script, and no model is set up that could write one for the brief")
+            text, _ = await write_script(self._request.brief, self._parts.write, self._request.settings)
+        script = parse(text, self._request.settings)
+        await faces_for(script)  # what cannot be drawn is told now, not after the voice was made
+        pictures = await collect(script, folder, self._parts.fetch, self._means)
+        return {"markdown": text, "pictures": pictures}, tuple(pictures.values())
+
+    async def _voice(self, script: Script, folder: Path) -> Narration:
+        async def make() -> tuple[dict[str, Any], tuple[str, ...]]:
+            narration = await speak(script, folder, self._means, self._scene_of(script))
+            for warning in narration.warnings:
+                self._context.emit("warning", message=warning, step="Voice")
+            return {"warnings": narration.warnings}, write_narration(narration, folder)
+
+        await self._step("Voice", folder, make)
+        return read_narration(folder)
+
+    async def _visuals(self, script: Script, pictures: dict[str, Path], folder: Path) -> tuple[Drawn, ...]:
+        async def make() -> tuple[dict[str, Any], tuple[str, ...]]:
+            drawn = await draw(script, pictures, folder, self._means, self._scene_of(script))
+            return {}, write_drawn(drawn, folder)
+
+        await self._step("Visuals", folder, make)
+        return read_drawn(folder)
+
+    async def _step(
+        self, name: str, folder: Path, make: Callable[[], Awaitable[tuple[dict[str, Any], tuple[str, ...]]]]
+    ) -> dict[str, Any]:
+        """The kept result with its files in the folder again, or a new one, which is kept then."""
+        async with self._context.step(name) as step:
+            if not step.done or not await fetch_all(self._parts.shelf, folder, step.result["files"]):
+                self._ran.append(name)
+                result, names = await make()
+                step.result = {**result, "files": await keep_all(self._parts.shelf, folder, names)}
+            found: dict[str, Any] = step.result
+        return found
+
+    def _enter(self, stage: str) -> None:
+        if self._context.cancelled:
+            raise MediaStopped("the work was told to stop")
+        self._stage = stage
+        self._context.stage(stage)
+        self._context.progress(SHARES[stage], stage)
+
+    def _scene_of(self, script: Script) -> Callable[[int], object]:
+        count = len(script.scenes)
+        return lambda done: self._report(done / count, f"{self._stage}: scene {done} of {count}")
+
+    def _rendered(self, progress: Progress) -> None:
+        if progress.percent is not None:
+            self._report(progress.percent / 100, f"Rendering: {progress.out_time_s:.0f} s")
+
+    def _report(self, share: float, message: str) -> None:
+        starts = [*SHARES.values(), 100]
+        at = list(SHARES).index(self._stage)
+        self._context.progress(starts[at] + (starts[at + 1] - starts[at]) * min(1.0, share), message)
