@@ -136,7 +136,7 @@ async def _fairness(kind: str, sink: Helper, ports: Sequence[int], seconds: floa
 
 async def _latencies(kind: str, sink: Helper, ports: Sequence[int], seconds: float, *, backlog: int) -> list[float]:
     async with _open(kind) as (engine, found):
-        await _add(engine, backlog, lambda _: ports[-1])
+        await _add(engine, backlog, lambda _: ports[-1], REQUESTERS[:1])
         async with Deliveries(engine, found, CONTRACTS_OWN._replace(drain_s=0.1)):
             await _steady(engine, ports, 2.0)  # does not count: who is new begins with one slot
             await sink.ask("take")
@@ -163,13 +163,15 @@ async def _steady(engine: Engine, ports: Sequence[int], seconds: float) -> dict[
     return written
 
 
-async def _add(engine: Engine, count: int, port: Callable[[int], int]) -> list[str]:
-    """Events, by jobs that succeed, of four requesters in turn."""
+async def _add(
+    engine: Engine, count: int, port: Callable[[int], int], requesters: Sequence[str] = REQUESTERS
+) -> list[str]:
+    """Events, by jobs that succeed, of requesters in turn."""
     ids: list[str] = []
     for first in range(0, count, MOST):
         size = min(MOST, count - first)
         made = [
-            NewJob(job_id, "t", requester_id=REQUESTERS[(first + n) % len(REQUESTERS)])
+            NewJob(job_id, "t", requester_id=requesters[(first + n) % len(requesters)])
             for n, job_id in enumerate(new_ids(size))
         ]
         await engine.enqueue(made)

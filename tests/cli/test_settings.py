@@ -16,7 +16,23 @@ from tests.cli.conftest import Shop
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
 # These say what one call does or how it prints. Left in an environment they would change calls that did not ask:
 # a forgotten CALLSHEET_YES would answer a question that was never shown.
-OF_ONE_CALL = {"--json", "--yes", "--retry-all", "--after", "--requester", "--scope", "--expires", "--rate", "--only", "--slow", "--enqueue", "--undo", "--prepare", "--all", "--overlap"}
+OF_ONE_CALL = {
+    "--json",
+    "--yes",
+    "--retry-all",
+    "--after",
+    "--requester",
+    "--scope",
+    "--expires",
+    "--rate",
+    "--only",
+    "--slow",
+    "--enqueue",
+    "--undo",
+    "--prepare",
+    "--all",
+    "--overlap",
+}
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ("callsheet",)) -> Iterator[tuple[str, click.Command]]:

@@ -127,7 +127,7 @@ async def test_a_film_is_read_where_it_lies(objects: Objects) -> None:
     await objects.put("film.mp4", memory.getvalue())
 
     def look() -> tuple[int, float]:
-        with objects.open_reader("film.mp4") as file, av.open(file) as film:
+        with objects.open_reader("film.mp4") as file, av.open(file, "r") as film:
             count = film.streams.video[0].frames
             film.seek(4 * av.time_base)
             return count, next(film.decode(video=0)).time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import click
@@ -17,6 +18,8 @@ from .options import settings
 from .passwords import check_url
 from .serving import run_on_fast_loop
 from .stores import beside
+
+log = logging.getLogger("callsheet.cli")
 
 
 @click.command(
@@ -35,7 +38,8 @@ for running jobs, the second hands them back.""",
 def command(target: str | None, concurrency: int, drain: str, **given: Any) -> None:
     """Serve the HTTP API and run jobs, in one process, on one store.
 
-    MODULE:APP brings your own tasks; the tasks of the gateway (chat, plan, code, tool, rag, embed) are always there.
+    MODULE:APP brings your own tasks; the tasks of the gateway (chat, plan, code, tool, rag, embed)
+    and, with the extra media, compose are always there.
     """
     flags = Flags(**given)
     logs.set_up(flags.log_format, flags.log_level)
@@ -51,9 +55,19 @@ def command(target: str | None, concurrency: int, drain: str, **given: Any) -> N
 
 async def _up(app: Callsheet, flags: Flags, concurrency: int, drain: str) -> None:
     add_tasks(app)
+    _add_media_tasks(app)
     await app.migrate()
     async with app:
         engine = await app.engine()
         await ensure_key(engine, flags)
         kept = await app.objects() if app.objects_url else None
         await host(engine, flags, app.worker(concurrency=concurrency, drain=drain), kept)
+
+
+def _add_media_tasks(app: Callsheet) -> None:
+    try:
+        from callsheet.contracts.aura.tasks import add_tasks as add_compose  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        log.info("no media tasks (%s is missing): pip install 'callsheet[media]'", error.name)
+        return
+    add_compose(app)

@@ -14,7 +14,6 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,6 +34,7 @@ from .keys import Principal
 from .objects import objects_of
 from .problems import Problem
 from .site import site_of
+from .upload_bodies import NewUpload, UploadBody
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 KIND = "upload"
 MEBIBYTE = 1024 * 1024
 PART_BYTES = 16 * MEBIBYTE
-MOST_BYTES = 1024**4
 LIFE_S = 7 * 24 * 3600
 SIGNED_S = 3600
 AT_ONCE = 20  # signed URLs in one answer
@@ -51,47 +50,6 @@ PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}").fullmatch
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "not_found", "objects_forbidden")
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
 UploadId = Annotated[str, Path(examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
-
-
-class NewUpload(BaseModel):
-    """A file that a client has."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"name": "holiday.mp4", "size": 5_000_000_000, "content_type": "video/mp4"}]},
-    )
-
-    name: Annotated[str, Field(min_length=1, max_length=255)]
-    size: Annotated[int, Field(ge=0, le=MOST_BYTES, strict=True)]
-    content_type: Annotated[str | None, Field(default=None, max_length=255)]
-
-
-class PartToSend(BaseModel):
-    """A request that sends one part: `size` bytes of the file from `offset` on, with these headers."""
-
-    number: int
-    offset: int
-    size: int
-    method: str
-    url: str
-    headers: dict[str, str]
-    expires_at: int
-
-
-class UploadBody(BaseModel):
-    """An upload as it stands. `todo` are the next parts to send, in any order and several at once."""
-
-    upload_id: str
-    key: str = Field(description="Where the object will be; jobs name it so.")
-    name: str
-    size: int
-    content_type: str
-    status: str = Field(description="`open` or `done`.")
-    received: int = Field(description="Bytes of all parts that arrived whole.")
-    part_size: int
-    part_count: int
-    todo: list[PartToSend]
-    expires_at: int
 
 
 class Kept(NamedTuple):

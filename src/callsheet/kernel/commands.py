@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .apply import begin
+from .callbacks import with_callback
 from .contracts import lifecycle_of
 from .intake import check_batch
 from .job import Json, NewEvent, NewJob, Outcome, Status
@@ -88,14 +89,18 @@ def succeed(
         lifecycle_of(job.contract).check(job, "succeed", Status.SUCCEEDED)
     if follow_ups:
         check_batch(follow_ups)
-    head, tail = shared or ((), ())
+    head, tail, calls_back = shared or ((), (), False)
     settlement = tuple.__new__(Settlement, (job.job_id, job.claim_version, *head, result, *tail))
-    return settlement._replace(outbox=outbox, follow_ups=follow_ups) if outbox or follow_ups else settlement
+    if outbox or follow_ups:
+        settlement = settlement._replace(outbox=outbox, follow_ups=follow_ups)
+    return with_callback(job, settlement) if calls_back else settlement
 
 
 @lru_cache(maxsize=256)
-def _success(contract: str, stage: str) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """What all successes in a stage share, before and after their result; None where the contract allows none.
+def _success(contract: str, stage: str) -> tuple[tuple[Any, ...], tuple[Any, ...], bool] | None:
+    """What all successes in a stage share, before and after their result, and whether they call back.
+
+    None where the contract allows none.
 
     Kept because this is asked for every job that succeeds: 0.8 µs instead of 3.
     """
@@ -105,7 +110,7 @@ def _success(contract: str, stage: str) -> tuple[tuple[Any, ...], tuple[Any, ...
         return None
     event = NewEvent("done", stage)
     shared = Settlement("", 0, Status.RUNNING, Status.SUCCEEDED, event, progress=100.0, outcome=Outcome.SUCCEEDED)
-    return shared[2:_RESULT], shared[_RESULT + 1 :]
+    return shared[2:_RESULT], shared[_RESULT + 1 :], bool(lifecycle.callback)
 
 
 def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
@@ -249,7 +254,7 @@ def _move(
     **more: object,
 ) -> Settlement:
     """A settlement fenced by the job as it was read."""
-    return Settlement(
+    settlement = Settlement(
         job.job_id,
         job.claim_version,
         job.status,
@@ -259,6 +264,7 @@ def _move(
         outcome=outcome,
         **more,  # type: ignore[arg-type]
     )
+    return with_callback(job, settlement) if lifecycle_of(job.contract).callback else settlement
 
 
 def _fail_for_good(

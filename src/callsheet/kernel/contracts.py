@@ -49,6 +49,7 @@ EUTERPE = Lifecycle(
     passes=frozenset({"failed"}),
     requeue_needs_budget=True,
     policy="euterpe",
+    callback="status_webhook_url",
 )
 
 REDIS_GATEWAY = Lifecycle(

@@ -30,6 +30,7 @@ class Lifecycle:
     `stages`: None lets a task name any stage; a tuple lists the only ones, and each is a word of its own.
     `moves` are pairs of words. `passes` are words that a single command may go through on its way.
     `running_once_started`: the word follows the first start, so a retry in between is not seen as a move.
+    `callback`: the member of a payload that names a URL which is told of every move; '' where there is none.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Lifecycle:
     passes: frozenset[str] = frozenset()
     running_once_started: bool = False
     requeue_needs_budget: bool = False
+    callback: str = ""
 
     def word(self, status: Status, stage: str = "", *, started: bool = False) -> str | None:
         """The contract's word for a kernel state, or None where it has none."""

@@ -15,21 +15,19 @@ from .credentials import HeldCredentials
 from .errors import (
     CredentialsExpired,
     ObjectChanged,
-    ObjectExists,
     ObjectNotFound,
     ObjectsError,
     ObjectsForbidden,
     ObjectTooLarge,
-    UploadIncomplete,
-    UploadNotFound,
 )
-from .face import Data, Objects
+from .face import Data
 from .keys import checked, checked_prefix, checked_type
 from .reader import object_reader
 from .records import MOST_PARTS, ObjectInfo, Part, Signed, Upload
 from .s3_errors import is_range_beyond_the_end, of_driver
+from .s3_uploads import S3Uploads, conditions, part_query
 from .s3_wire import Bucket, Call, Wire
-from .signing import disposition, expiry_ms
+from .signing import disposition
 from .sigv4 import quoted_path
 from .threads import pieces, regrouped
 
@@ -47,7 +45,7 @@ COPY_PART_BYTES = 1024 * MEBIBYTE
 ABORT_S = 10.0
 
 
-class S3Objects(Objects):
+class S3Objects(S3Uploads):
     """Objects in one bucket, below its prefix."""
 
     def __init__(self, bucket: Bucket, credentials: HeldCredentials) -> None:
@@ -107,7 +105,7 @@ class S3Objects(Objects):
             upload = await self.begin_multipart(key, part_bytes=part_bytes, content_type=kind)
             try:
                 sent = await self._send(upload, _chained([first, second], parts))
-                return await self._complete(upload, sent, _conditions(only_if_absent, if_match))
+                return await self._complete(upload, sent, conditions(only_if_absent, if_match))
             except BaseException:
                 with contextlib.suppress(ObjectsError, TimeoutError):
                     async with asyncio.timeout(ABORT_S):
@@ -226,7 +224,7 @@ class S3Objects(Objects):
             "x-amz-copy-source-if-match": info.etag,
             "x-amz-copy-source-range": f"bytes={start}-{last}",
         }
-        await self._wire.ask(Call("PUT", upload.key, _part_query(upload, number), headers), f"copy {info.key}")
+        await self._wire.ask(Call("PUT", upload.key, part_query(upload, number), headers), f"copy {info.key}")
 
     async def delete(self, *keys: str) -> None:
         """By thousands in one request."""
@@ -258,58 +256,6 @@ class S3Objects(Objects):
         if size_bytes is not None:
             headers["content-length"] = str(size_bytes)
         return await self._signed(Call("PUT", checked(key), {}, headers), expires_s)
-
-    async def begin_multipart(self, key: str, *, part_bytes: int, content_type: str | None = None) -> Upload:
-        """An upload of the storage."""
-        kind = checked_type(content_type, checked(key))
-        return Upload(key, await self._wire.begin(key, kind, f"begin an upload of {key}"), part_bytes, kind)
-
-    async def sign_part(self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None) -> Signed:
-        """Signed with the credentials that hold now."""
-        headers = {} if size_bytes is None else {"content-length": str(size_bytes)}
-        return await self._signed(Call("PUT", upload.key, _part_query(upload, number), headers), expires_s)
-
-    async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
-        """A part from memory: it is sent again by itself when that helps."""
-        content = data if isinstance(data, bytes) else b"".join([piece async for piece in data])
-        if len(content) > upload.part_bytes:
-            raise ObjectTooLarge(f"part {number} of {upload.key} has more than {upload.part_bytes} bytes")
-        call = Call("PUT", upload.key, _part_query(upload, number), {}, content)
-        answer = await self._wire.ask(call, f"put part {number} of {upload.key}")
-        return Part(number, answer.headers.get("etag", ""), len(content))
-
-    async def list_parts(self, upload: Upload) -> Sequence[Part]:
-        """As the storage has them."""
-        return await self._wire.parts(upload.key, upload.upload_id, f"list the parts of {upload.key}")
-
-    async def complete_multipart(
-        self, upload: Upload, parts: Sequence[Part] | None = None, *, only_if_absent: bool = False
-    ) -> ObjectInfo:
-        """In one step of the storage; on a condition where it must not replace anything."""
-        chosen = await self.list_parts(upload) if parts is None else parts
-        return await self._complete(upload, chosen, _conditions(only_if_absent, None))
-
-    async def _complete(self, upload: Upload, parts: Sequence[Part], conditions: dict[str, str]) -> ObjectInfo:
-        doing = f"complete {upload.key}"
-        if [part.number for part in parts] != list(range(1, len(parts) + 1)) or not parts:
-            raise UploadIncomplete(f"{doing}: parts are missing")
-        try:
-            await self._wire.complete(upload.key, upload.upload_id, parts, conditions, doing)
-        except ObjectChanged:
-            if "if-none-match" in conditions:
-                raise ObjectExists(f"{doing}: it is there already") from None
-            raise
-        return await self.head(upload.key)
-
-    async def abort_multipart(self, upload: Upload) -> None:
-        """Drop it."""
-        with contextlib.suppress(UploadNotFound, ObjectNotFound):
-            call = Call("DELETE", upload.key, {"uploadId": upload.upload_id})
-            await self._wire.ask(call, f"abort the upload of {upload.key}")
-
-    async def _signed(self, call: Call, expires_s: int) -> Signed:
-        url = await self._wire.signed_url(call, expires_s)
-        return Signed(call.method, url, dict(call.headers), expiry_ms(expires_s))
 
     async def _do(self, work: Callable[[], Awaitable[T]], doing: str) -> T:
         """One request of obstore's, once more when the credentials had expired and there are new ones."""
@@ -347,16 +293,6 @@ def part_bytes_for(size_bytes: int | None) -> int:
 
 def _mode(only_if_absent: bool, if_match: str | None) -> Any:  # noqa: FBT001 - as the face has them
     return "create" if only_if_absent else {"e_tag": if_match} if if_match else "overwrite"
-
-
-def _conditions(only_if_absent: bool, if_match: str | None) -> dict[str, str]:  # noqa: FBT001 - likewise
-    return {"if-none-match": "*"} if only_if_absent else {"if-match": if_match} if if_match else {}
-
-
-def _part_query(upload: Upload, number: int) -> dict[str, str]:
-    if not 1 <= number <= MOST_PARTS:
-        raise UploadIncomplete(f"parts have the numbers 1 to {MOST_PARTS}")
-    return {"partNumber": str(number), "uploadId": upload.upload_id}
 
 
 def _info(meta: Any, content_type: str = "") -> ObjectInfo:

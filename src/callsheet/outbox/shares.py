@@ -1,8 +1,8 @@
 """Who gets the slots of a deliverer. A destination begins with one, earns more by quick answers, and loses them again.
 
-Quick ones may have all slots, each up to its own number. Strangers and slow ones together leave two fifths of the slots
-free, slow ones have a quarter: so an endpoint that hangs holds one slot however many events it has, and many that hang
-hold up each other. One requester never has all. What cannot start soon does not wait here, but in the store.
+Quick ones may have all slots, each up to its own number. Strangers and slow ones together leave one slot free, and
+those that are known to be slow have a quarter: so an endpoint that hangs holds one slot however many events it has, and many
+that hang hold up each other. One requester never has all. What cannot start soon waits in the store and not here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Shares:
         self.slots = slots
         self._cap = max(1, per_endpoint)
         self._requester_cap = per_requester or max(1, slots - 1)
-        self._unproven_cap = max(1, slots - max(1, slots * 2 // 5))
+        self._unproven_cap = max(1, slots - 1)
         self._slow_cap = max(1, slots // 4)
         self._windows: OrderedDict[Destination, int] = OrderedDict()  # the one that was heard of last at the end
         self._quick: set[Destination] = set()

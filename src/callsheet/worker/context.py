@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +24,8 @@ from .steps import Step
 from .workspace import Workspace
 
 if TYPE_CHECKING:
+    from callsheet.kernel.settlement import Settlement
+
     from .plane import Plane
 
 log = logging.getLogger("callsheet.task")
@@ -90,6 +93,10 @@ class Context:
             raise InvalidInput(f"{type!r} is no event's name; use up to 40 lower-case letters, digits and _")
         note = encode(data)
         return self._run.report(lambda job: commands.note(job, NewEvent(type, job.stage, note)))
+
+    def write(self, command: Callable[[Job], Settlement]) -> Written:
+        """Write any move that does not end the attempt; for tasks that a contract brings along."""
+        return self._run.report(command)
 
     def step(self, name: str) -> Step:
         """A part of the work whose result is kept, so that a later attempt need not do it again."""

@@ -69,9 +69,9 @@ def after_error(job: Job, error: BaseException) -> Settlement:
         case Snooze():
             return commands.release(job, delay_ms=error.delay_ms)
         case Retry(after_ms=int() as delay_ms):
-            return commands.retry(job, JobError("retry", str(error)), delay_ms=delay_ms)
+            return commands.retry(job, JobError(error.code, str(error)), delay_ms=delay_ms)
         case Retry():
-            return commands.fail(job, JobError("retry", str(error), retryable=True), rand=rand)
+            return commands.fail(job, JobError(error.code, str(error), retryable=True), rand=rand)
         case Fatal():
             return commands.fail(job, JobError(error.code, str(error), retryable=False), rand=rand)
         case InvalidPayload():

@@ -6,10 +6,13 @@ from callsheet.kernel.durations import Duration, milliseconds
 
 
 class Retry(Exception):
-    """Try again later; it counts as an attempt. Without `after` the job's retry policy says when."""
+    """Try again later; it counts as an attempt. Without `after` the job's retry policy says when, by the `code`."""
 
-    def __init__(self, message: str = "asked for another attempt", *, after: Duration | None = None) -> None:
+    def __init__(
+        self, message: str = "asked for another attempt", *, after: Duration | None = None, code: str = "retry"
+    ) -> None:
         super().__init__(message)
+        self.code = code
         self.after_ms = None if after is None else milliseconds(after)
 
 

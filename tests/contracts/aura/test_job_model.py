@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -43,14 +44,15 @@ def test_terminal_is_terminal(end: str) -> None:
     }[end]()
     ended = applied(job, settlement, job.event_ms + 5)
     assert ended.status.terminal
-    for again in (
+    attempts: list[Callable[[], object]] = [
         lambda: commands.start(ended),
         lambda: commands.succeed(ended),
         lambda: commands.fail(ended, JobError("e", "m"), rand=0),
         lambda: commands.cancel(ended),
         lambda: commands.requeue(ended),
         lambda: commands.progress(ended, 50),
-    ):
+    ]
+    for again in attempts:
         with pytest.raises(IllegalMove):
             again()
 

@@ -305,7 +305,8 @@ def test_progress_never_falls_whatever_the_order() -> None:
     reports = list(range(0, 101, 5))
     for seed in range(20):
         random.Random(seed).shuffle(reports)
-        state, shown = LiveState(), []
+        state = LiveState()
+        shown: list[float] = []
         for percent in reports:
             taken = state.merge(_event("step-progress", step="Rendering", phase="render", progressPct=percent))
             assert taken is (percent >= max([0, *shown]))

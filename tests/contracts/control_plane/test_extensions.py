@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from callsheet.contracts.control_plane import claims, files, logs, refusals, routes
+from callsheet.contracts.control_plane.waiting import Waiting
 from callsheet.engine.lanes import lane_name
 from callsheet.kernel.job import Outcome, Status
 from callsheet.kernel.wire import decode
@@ -143,7 +144,7 @@ async def test_a_waiting_heartbeat_hears_of_a_cancellation_at_once(live: Live, w
     await add(live)
     got = await worker.claim()
     waiting = asyncio.create_task(worker.say("heartbeat", got, wait_ms=20_000))
-    while not (found := live.site.parts.get(claims.Waiting)) or not found._beats:
+    while not (found := live.site.parts.get(Waiting)) or not found._beats:
         await asyncio.sleep(0.005)
     assert not waiting.done()
     await live.engine.cancel(got["job_id"], "enough")

@@ -40,7 +40,7 @@ class Stage:
     def __init__(self, engine: Engine, proxy: FaultProxy, token: str, command: Sequence[str]) -> None:
         self.engine = engine
         self.proxy = proxy
-        self._token = token
+        self.token = token
         self._command = command
         self._process: Process | None = None
 
@@ -53,7 +53,7 @@ class Stage:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("CALLSHEET_")},
             "CALLSHEET_URL": self.proxy.url,
-            "CALLSHEET_TOKEN": self._token,
+            "CALLSHEET_TOKEN": self.token,
             "CALLSHEET_STREAMS": STREAM,
             "CALLSHEET_QUEUES": STREAM,
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from callsheet.http.sse import EventStream, frame
 from callsheet.kernel.commands import TERMINAL_EVENTS
@@ -78,7 +78,7 @@ class LiveStream(EventStream):
         if event.type in TERMINAL_EVENTS:
             try:
                 self._job = await self._site.engine.get(self._job.job_id)
-                files = [{**file, "key": None} for file in await adopted(self._site.engine, self._job.job_id)]
+                files = [_shown(file) for file in await adopted(self._site.engine, self._job.job_id)]
             except JobNotFound:
                 pass  # it was pruned a moment ago
             except CallsheetError:
@@ -88,3 +88,7 @@ class LiveStream(EventStream):
         if self._after is not None and event.seq == self._after.seq:
             return found[self._after.told :]
         return found
+
+
+def _shown(file: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in file.items() if name != "key"}

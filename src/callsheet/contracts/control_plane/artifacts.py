@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.http.problems import Problem
 from callsheet.http.uploads import folder_of
+from callsheet.kernel.job import Status
 from callsheet.kernel.wire import decode, encode
 from callsheet.objects import ObjectNotFound
 
@@ -86,7 +87,7 @@ async def _may_read(site: Site, job: Job, key: str) -> bool:
         return True
     head, _, rest = key.partition("/")
     (other,) = await site.engine.store.get([rest.partition("/")[0]]) if head == "jobs" else (None,)
-    if other is None or other.requester_id != job.requester_id:
+    if other is None or other.requester_id != job.requester_id or other.status is not Status.SUCCEEDED:
         return False
     return any(file["key"] == key for file in await adopted(site.engine, other.job_id))
 

@@ -17,6 +17,7 @@ from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.site import site_of
+from callsheet.kernel.job import Status
 from callsheet.objects import Upload
 
 from . import logs
@@ -168,7 +169,8 @@ async def artifacts(request: Request, job_id: str, who: Reader) -> ArtifactList:
     """The files of the attempt that succeeded; none before."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
-    return ArtifactList(artifacts=[ArtifactShown(**_public(file)) for file in await adopted(engine, job.job_id)])
+    found = await adopted(engine, job.job_id) if job.status is Status.SUCCEEDED else []
+    return ArtifactList(artifacts=[ArtifactShown(**_public(file)) for file in found])
 
 
 def _public(file: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +188,7 @@ async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Res
     """A redirect to a signed URL that is good for an hour."""
     site = site_of(request)
     job = await site.engine.get(job_id, requester_id=who.sees)
-    for file in await adopted(site.engine, job.job_id):
+    for file in await adopted(site.engine, job.job_id) if job.status is Status.SUCCEEDED else ():
         if file["name"] == name:
             signed = await objects_of(site).sign_get(file["key"], SIGNED_S, download_name=name.rpartition("/")[2])
             return RedirectResponse(signed.url, headers={"Cache-Control": "no-store"})

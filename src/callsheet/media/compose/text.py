@@ -64,6 +64,9 @@ def is_right_to_left(text: str) -> bool:
 
 def runs(text: str, style: Style) -> list[Run]:
     """A line in stretches of one face each; signs between words stay with the face before them."""
+    main = style.faces[0]
+    if _draws_all(main, text):  # nearly always, and a hundred times as fast
+        return [Run(text, main)] if text else []
     found: list[Run] = []
     for character in _drawable(text, style.faces):
         face = _face_for(character, style.faces, found[-1].face if found else None)
@@ -74,6 +77,7 @@ def runs(text: str, style: Style) -> list[Run]:
     return found
 
 
+@lru_cache(maxsize=50_000)
 def width_of(text: str, style: Style) -> float:
     """How wide a line is, in pixels."""
     rtl = is_right_to_left(text)
@@ -161,6 +165,21 @@ def _make_bold(font: ImageFont.FreeTypeFont) -> None:
                 return
 
 
+def _draws_all(face: FontFile, text: str) -> bool:
+    """Whether one face draws all of it, and none of it is an emoji, which another may draw in colour."""
+    known = _drawn_by(face)
+    new = set(text) - known
+    known |= {one for one in new if face.has(one) and not is_emoji(one)}
+    return not face.is_colour and new <= known
+
+
+@lru_cache(maxsize=64)
+def _drawn_by(face: FontFile) -> set[str]:
+    """Characters that were asked for before, and that it has."""
+    del face
+    return set()
+
+
 def _drawable(text: str, faces: tuple[FontFile, ...]) -> str:
     """The text with simpler signs where no face has the right one."""
     if all(not needs_glyph(one) or any(face.has(one) for face in faces) for one in text):
@@ -210,7 +229,8 @@ def _draw_colour(picture: Image.Image, place: tuple[float, float], run: Run, sty
     picture.alpha_composite(small, (max(0, round(place[0])), max(0, round(place[1] - baseline * scale))))
 
 
-def _parts(text: str) -> list[str]:
+@lru_cache(maxsize=1_000)
+def _parts(text: str) -> tuple[str, ...]:
     """Where lines may break: words with the space after them, and signs of scripts without spaces."""
     found: list[str] = []
     word = ""
@@ -222,7 +242,7 @@ def _parts(text: str) -> list[str]:
         if breaks and follows not in ("", " ") and follows not in NOT_FIRST:
             found.append(word)
             word = ""
-    return [*found, word] if word else found
+    return (*found, word) if word else tuple(found)
 
 
 def _breaks_between(character: str, follows: str) -> bool:

@@ -1,0 +1,201 @@
+"""`compose`: a script, or a brief for a model, becomes a narrated video. The work is in `media.compose`.
+
+Here its folders are the contract's (`temp/{jobId}`, removed before the job's end is written), what a stage made is kept
+among the objects, so that a resumed job finds it, and the video's files become the job's artifacts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, Protocol, Self
+
+from pydantic import Field, JsonValue
+
+from callsheet.http.uploads import folder_of
+from callsheet.kernel import commands
+from callsheet.kernel.retry import Backoff
+from callsheet.kernel.wire import encode
+from callsheet.llm.chat import Question, ask
+from callsheet.llm.settings import chat_endpoint
+from callsheet.media.compose.errors import PictureRefused
+from callsheet.media.compose.kept import FolderShelf, Shelf
+from callsheet.media.compose.pictures import MAX_BYTES
+from callsheet.media.compose.stages import Composed, Parts, Request, compose
+from callsheet.media.errors import MediaError, MediaStopped
+from callsheet.objects import InvalidKey, ObjectNotFound, Objects, ObjectsError, ObjectTooLarge
+from callsheet.worker.context import Context
+from callsheet.worker.signals import Fatal, Retry
+from callsheet.worker.steps import Step
+
+from ..control_plane.artifacts import ADOPTED, REFERENCE, key_of  # noqa: TID252 - the files of a job, whoever made them
+from ..redis_gateway.tasks import told as told_of_models  # noqa: TID252 - errors of models as outcomes
+from .folders import Folders
+
+RETRY = Backoff(base_ms=2_000, cap_ms=60_000)
+ATTEMPTS = 3
+TYPES = {
+    "video.mp4": "video/mp4",
+    "poster.jpg": "image/jpeg",
+    "captions.vtt": "text/vtt",
+    "manifest.json": "application/json",
+}
+Result = dict[str, Any]
+
+
+class TakesTasks(Protocol):
+    """A `Callsheet`, as far as it is needed here: this layer lies below it."""
+
+    @property
+    def task(self) -> Any:
+        """Its decorator."""
+        ...
+
+    @property
+    def objects_url(self) -> str:
+        """Where its objects are, or ''."""
+        ...
+
+    async def objects(self) -> Objects:
+        """Its objects."""
+        ...
+
+
+def add_tasks(app: TakesTasks, folders: Folders | None = None) -> None:
+    """Declare `compose` on an app."""
+
+    async def composing(
+        ctx: Context,
+        script: Annotated[str, Field(max_length=200_000)] = "",
+        *,
+        brief: Annotated[str, Field(max_length=20_000)] = "",
+        resume: dict[str, JsonValue] | None = None,
+    ) -> Result:
+        objects = await app.objects() if app.objects_url else None
+        return await _compose(ctx, Request(script, brief), _steps(resume), objects, folders or Folders())
+
+    app.task(name="compose", timeout="2h", retry=RETRY, max_attempts=ATTEMPTS)(composing)
+
+
+def _steps(resume: dict[str, JsonValue] | None) -> dict[str, Any]:
+    steps = (resume or {}).get("steps")
+    return steps if isinstance(steps, dict) else {}
+
+
+async def _compose(
+    ctx: Context, request: Request, earlier: dict[str, Any], objects: Objects | None, folders: Folders
+) -> Result:
+    try:
+        live = _Live(ctx, earlier, await asyncio.to_thread(folders.make, "temp", ctx.job_id))
+        shelf: Shelf = FolderShelf(await asyncio.to_thread(folders.make, "proxy", ctx.job_id))
+        if objects is not None:
+            shelf = _ObjectShelf(objects, f"jobs/{ctx.job_id}/steps")
+        parts = Parts(shelf, _pictures_of(ctx.job.requester_id, objects), _writer())
+        with told_of_models():
+            made = await compose(live, request, parts)
+        return await _kept(ctx, made, objects)
+    except MediaStopped:
+        raise asyncio.CancelledError from None  # our own flag is the truth, whatever the program said
+    except MediaError as error:
+        if error.retry_after(ctx.attempt):
+            raise Retry(f"{error.code}: {error}") from error
+        raise Fatal(str(error), code=error.code) from error
+    finally:  # before the end is written
+        await asyncio.shield(asyncio.to_thread(folders.remove, ctx.job_id))
+
+
+async def _kept(ctx: Context, made: Composed, objects: Objects | None) -> Result:
+    """The video's files as artifacts, and what is said of them."""
+    video, files = made.video, []
+    told = {
+        "duration_s": round(video.duration_s, 3),
+        "speech": video.is_speech,
+        "warnings": list(video.warnings),
+        "scenes": list(video.scenes),
+        "ran": list(made.ran),
+    }
+    if objects is None:
+        raise Fatal("a video needs a place to stay: set CALLSHEET_OBJECTS_URL", code="no_objects")
+    paths = {"video.mp4": video.video, "poster.jpg": video.poster, "captions.vtt": video.captions}
+    for name, path in {**paths, "manifest.json": video.manifest}.items():
+        key = key_of(ctx.job_id, ctx.job.claim_version, name)
+        kept = await objects.put_file(key, path, content_type=TYPES[name])
+        about = {"name": name, "key": key, "bytes": kept.info.size_bytes, "content_type": TYPES[name]}
+        files.append({**about, "sha256": kept.sha256})
+    await ctx.write(lambda job: commands.checkpoint(job, ADOPTED, encode(files)))
+    return {**told, "artifacts": [{name: file[name] for name in ("name", "bytes", "content_type")} for file in files]}
+
+
+class _Live:
+    """A context whose folder is the contract's, and whose steps may have been completed by an earlier job."""
+
+    def __init__(self, ctx: Context, earlier: dict[str, Any], workspace: Path) -> None:
+        self._ctx, self._earlier, self.workspace = ctx, earlier, workspace
+        self.children, self.stage, self.progress, self.emit = ctx.children, ctx.stage, ctx.progress, ctx.emit
+
+    @property
+    def cancelled(self) -> bool:
+        return self._ctx.cancelled
+
+    def step(self, name: str) -> Step:
+        return _Seeded(self._ctx.step(name), self._earlier[name]) if name in self._earlier else self._ctx.step(name)
+
+
+class _Seeded(Step):
+    """A step whose result is known from an earlier job: it is kept with this one, too."""
+
+    def __init__(self, step: Step, result: Any) -> None:
+        self.__dict__.update(step.__dict__)
+        self._known = result
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        if not self.done:
+            self.result = self._known
+            await self._run.report(self._keep())
+            self.done = True
+        return self
+
+
+class _ObjectShelf:
+    """Files between attempts, and between a job and the one that resumes it."""
+
+    def __init__(self, objects: Objects, prefix: str) -> None:
+        self._objects, self._prefix = objects, prefix
+
+    async def keep(self, name: str, path: Path, /) -> str:
+        key = f"{self._prefix}/{name}"
+        await self._objects.put_file(key, path)
+        return key
+
+    async def fetch(self, key: str, path: Path, /) -> None:
+        try:
+            await self._objects.get_file(key, path)
+        except ObjectNotFound as error:
+            raise FileNotFoundError(key) from error
+
+
+def _pictures_of(requester_id: str, objects: Objects | None) -> Callable[[str, Path], Awaitable[None]]:
+    """Pictures by `object:KEY`, of the tenant's own uploads only."""
+
+    async def fetch(reference: str, path: Path, /) -> None:
+        key = reference.removeprefix(REFERENCE)
+        if objects is None or key == reference or not key.startswith(f"uploads/{folder_of(requester_id)}/"):
+            raise PictureRefused("cannot be had: upload it, and name it as object:KEY")
+        try:
+            await objects.get_file(key, path, max_bytes=MAX_BYTES)
+        except (ObjectNotFound, ObjectTooLarge, InvalidKey) as error:
+            raise PictureRefused(f"cannot be had: {error}") from error
+        except ObjectsError as error:
+            raise Retry(f"{error.code}: {error}") from error
+
+    return fetch
+
+
+def _writer() -> Callable[[str], Awaitable[str]]:
+    async def write(prompt: str) -> str:
+        answer = await ask(chat_endpoint(), Question([{"role": "user", "content": prompt}]), lambda _: None)
+        return answer.text
+
+    return write

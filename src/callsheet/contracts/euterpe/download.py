@@ -1,0 +1,230 @@
+"""A source from a signed URL: only to addresses that the guard has judged, streamed to disk, resumed after a cut.
+
+No redirects, no proxies. The URL is in no error, for it opens what it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import httpcore
+
+from callsheet.kernel.errors import CallsheetError
+from callsheet.objects.errors import ObjectTooLarge
+from callsheet.outbox.guard import Resolve, Rules, SystemResolver, addresses_of, target_of
+from callsheet.vault.refresh import Meaning, meaning_of
+
+OK, PARTIAL = 200, 206
+TRIES = 5  # in a row without a single byte
+PAUSE_S = 0.2
+TIMES = {"connect": 10.0, "read": 60.0, "write": 10.0, "pool": 10.0}
+ERROR_BYTES = 4_096
+_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]{0,200})")
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)").fullmatch
+
+
+class Refused(CallsheetError):
+    """The source's server answered with this status; `stale`: newer credentials may help."""
+
+    code = "source_refused"
+
+    def __init__(self, status: int, *, stale: bool = False) -> None:
+        super().__init__(f"the source's server answered with status {status}")
+        self.status = status
+        self.stale = stale
+
+
+class CutOff(CallsheetError):
+    """The source's server cannot be reached, or breaks off again and again."""
+
+    code = "source_unavailable"
+
+
+class Taken(NamedTuple):
+    """A source that is on the disk."""
+
+    size_bytes: int
+    sha256: str
+
+
+class Guarded(httpcore.AsyncNetworkBackend):
+    """Connects to an address that the guard has judged for this very connection."""
+
+    def __init__(self, rules: Rules, resolve: Resolve) -> None:
+        self._rules, self._resolve = rules, resolve
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """To the first address that answers; raises BlockedTarget."""
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "http" if self._rules.http else "https"
+        target = target_of(f"{scheme}://{shown}", self._rules)._replace(port=port)
+        found = await addresses_of(target, self._rules, self._resolve)
+        failed: Exception = httpcore.ConnectError("no address")
+        for address in found:
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+        raise failed
+
+    async def connect_unix_socket(self, path: str, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+        """Never."""
+        raise httpcore.ConnectError(f"no socket {Path(path).name} is opened for a source")
+
+    async def sleep(self, seconds: float) -> None:
+        """As the loop does."""
+        await asyncio.sleep(seconds)
+
+
+class Downloads:
+    """Takes sources from URLs. `room` is called with the bytes that are still to come, and may raise."""
+
+    def __init__(self, rules: Rules, *, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self._rules = rules
+        self._resolve: Resolve = resolve or SystemResolver(4)
+        self._tls = tls or ssl.create_default_context()
+
+    async def take(
+        self,
+        url: str,
+        path: Path,
+        max_bytes: int,
+        room: Callable[[int], None],
+        progress: Callable[[int, int], None],
+    ) -> Taken:
+        """The whole of a URL in a file. Raises Refused, CutOff, ObjectTooLarge, InvalidTarget, BlockedTarget."""
+        target_of(url, self._rules)
+        with path.open("wb", buffering=0) as file:
+            part = _Part(file, max_bytes, room, progress)
+            backend = Guarded(self._rules, self._resolve)
+            async with httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool:
+                await self._follow(pool, url, part)
+            return Taken(part.done, part.sha256.hexdigest())
+
+    async def _follow(self, pool: httpcore.AsyncConnectionPool, url: str, part: _Part) -> None:
+        tries = 0
+        while tries < TRIES:
+            before = part.done
+            try:
+                async with pool.stream("GET", url, headers=part.headers(), extensions={"timeout": TIMES}) as answer:
+                    if await _take(answer, part):
+                        return
+            except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError) as error:
+                if isinstance(error, OSError) and error.errno is not None and part.disk_failed:
+                    raise
+            tries = 1 if part.done > before else tries + 1
+            await asyncio.sleep(PAUSE_S * 2**tries)
+        raise CutOff("the source's server cannot be reached, or breaks off again and again")
+
+
+class _Part:
+    """What has come so far."""
+
+    def __init__(
+        self, file: BinaryIO, max_bytes: int, room: Callable[[int], None], progress: Callable[[int, int], None]
+    ) -> None:
+        self._file, self._max_bytes, self._room, self._progress = file, max_bytes, room, progress
+        self.sha256 = hashlib.sha256()
+        self.done = 0
+        self.total: int | None = None
+        self.version = b""
+        self.disk_failed = False
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Ask for the rest, if it is still of the same version."""
+        plain = [(b"user-agent", b"callsheet"), (b"accept-encoding", b"identity")]
+        if not self.done:
+            return plain
+        return [*plain, (b"range", b"bytes=%d-" % self.done), (b"if-range", self.version)]
+
+    def begin(self, total: int | None, version: bytes, at: int) -> None:
+        """An answer begins at this byte; raises ObjectTooLarge, and what `room` raises."""
+        if at != self.done:
+            self._file.seek(0)
+            self._file.truncate()
+            self.sha256, self.done = hashlib.sha256(), 0
+        self.total, self.version = total, version
+        self._check(total or 0)
+        if total is not None:
+            self._room(total - self.done)
+
+    def add(self, piece: bytes) -> None:
+        """Append."""
+        self._check(self.done + len(piece))
+        rest = memoryview(piece)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            self.disk_failed = True
+            raise
+        self.sha256.update(piece)
+        self.done += len(piece)
+        self._progress(self.done, self.total or 0)
+
+    def _check(self, size_bytes: int) -> None:
+        if size_bytes > self._max_bytes:
+            raise ObjectTooLarge(f"the source has {size_bytes} bytes or more, and {self._max_bytes} are allowed")
+
+
+async def _take(answer: httpcore.Response, part: _Part) -> bool:
+    """Take what an answer has; whether that is all."""
+    headers = {name.lower(): value for name, value in answer.headers}
+    if answer.status not in (OK, PARTIAL):
+        raise await _refusal(answer)
+    length = headers.get(b"content-length", b"").decode("latin-1")
+    at, total = 0, int(length) if length.isdigit() else None
+    if answer.status == PARTIAL:
+        found = _RANGE(headers.get(b"content-range", b"").decode("latin-1"))
+        if found is None or int(found[1]) != part.done:
+            raise Refused(answer.status)
+        at, total = int(found[1]), int(found[2]) if found[2].isdigit() else None
+    version = headers.get(b"etag", b"")
+    part.begin(total, version if not version.startswith(b"W/") else b"", at)
+    async for piece in answer.aiter_stream():
+        await asyncio.to_thread(part.add, piece)
+    if part.total is None or part.done >= part.total:
+        return True
+    if not part.version:
+        part.done = 0 if part.done else 0  # without a version there is no rest to ask for
+    return False
+
+
+async def _refusal(answer: httpcore.Response) -> Refused:
+    """What a status and the first words of its body say."""
+    body = b""
+    with contextlib.suppress(httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError):
+        async for piece in answer.aiter_stream():
+            body += piece
+            if len(body) >= ERROR_BYTES:
+                break
+    text = body[:ERROR_BYTES].decode("utf-8", "replace")
+    code, message = _CODE.search(text), _MESSAGE.search(text)
+    meaning = meaning_of(code[1] if code else "", answer.status, message[1] if message else "")
+    return Refused(answer.status, stale=meaning is Meaning.REFRESH)
+
+
+def free_bytes(folder: Path) -> int:
+    """What may still be written below a folder."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+__all__: Sequence[str] = ("CutOff", "Downloads", "Refused", "Taken", "free_bytes")

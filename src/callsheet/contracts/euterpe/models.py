@@ -1,0 +1,251 @@
+"""The contract's words: what a request may hold, and a job as its requester reads it. Unknown members are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from callsheet.kernel.intake import MAX_PRIORITY
+from callsheet.media.errors import InvalidOutput
+from callsheet.media.spec import OutputSpec, check_spec
+
+from .places import S3, URL, Place, source_of, target_of
+
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+Format = Literal["mp3", "aac", "opus", "flac", "wav", "mp4", "webm", "hls"]
+Word = Literal["queued", "claimed", "fetching", "processing", "uploading", "succeeded", "failed", "dead_letter"]
+MAX_OUTPUTS = 20
+MAX_ATTEMPTS = 20
+CallbackUrl = Annotated[str, Field(min_length=1, max_length=2_048)]
+KeyText = Annotated[str, Field(min_length=1, max_length=512)]
+SealedText = Annotated[SecretStr, Field(min_length=1, max_length=8_192)]
+EXAMPLE = {
+    "source": "object:uploads/acme/0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1/talk.wav",
+    "output": "object:talks/1",
+    "outputs": [{"key": "talk.mp3", "format": "mp3", "audio_kbps": 128, "loudness_lufs": -16}],
+    "status_webhook_url": "https://hooks.example.org/transcode",
+}
+
+
+class Output(BaseModel):
+    """One output. What is left out is chosen by the source: quality, size and rates."""
+
+    model_config = STRICT
+    key: str = Field(description="Its name below the prefix; for HLS the name of its folder.")
+    format: Format
+    video_codec: Literal["", "h264", "vp9", "av1"] = ""
+    video_kbps: int = Field(default=0, ge=0)
+    audio_kbps: int = Field(default=0, ge=0)
+    sample_rate_hz: int = Field(default=0, ge=0)
+    channels: int = Field(default=0, ge=0)
+    width: int = Field(default=0, ge=0, description="With `height`: a frame that the picture has to fit in.")
+    height: int = Field(default=0, ge=0)
+    upscale: bool = False
+    fps: float = Field(default=0.0, ge=0)
+    loudness_lufs: float | None = Field(default=None, description="EBU R128, such as -16.")
+    start_s: float = Field(default=0.0, ge=0)
+    end_s: float | None = None
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Self:
+        try:
+            check_spec(self.spec)
+        except InvalidOutput as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def spec(self) -> OutputSpec:
+        """As the media part wants it."""
+        return OutputSpec(**self.model_dump())
+
+
+class Storage(BaseModel):
+    """An S3 that is not Amazon's, or not in its first region."""
+
+    model_config = STRICT
+    endpoint: str = Field(default="", max_length=2_048, description="https://…; Amazon's own unless given.")
+    region: str = Field(default="us-east-1", pattern=r"^[a-z0-9-]{1,64}$")
+
+
+class Keys(BaseModel):
+    """Keys of an S3, best short-lived and good for nothing but this job."""
+
+    model_config = STRICT
+    access_key_id: KeyText
+    secret_access_key: SealedText
+    session_token: Annotated[SecretStr, Field(max_length=8_192)] = SecretStr("")
+    expires_at: AwareDatetime | None = None
+
+    def revealed(self) -> dict[str, Any]:
+        """For the vault."""
+        return {
+            "access_key_id": self.access_key_id,
+            "secret_access_key": self.secret_access_key.get_secret_value(),
+            "session_token": self.session_token.get_secret_value(),
+            "expires_at": self.expires_at.isoformat() if self.expires_at is not None else None,
+        }
+
+
+class Credentials(BaseModel):
+    """What opens the storage: for reading the source, for reading and writing below the output's prefix."""
+
+    model_config = STRICT
+    source: Keys | None = None
+    output: Keys | None = None
+
+    def fit(self, source: Place, output: Place) -> None:
+        """Raise ValueError unless there are keys for each S3 and for nothing else."""
+        for name, keys, place in (("source", self.source, source), ("output", self.output, output)):
+            if place.kind == S3 and keys is None:
+                raise ValueError(f"credentials.{name}: an s3:// {name} needs keys")
+            if place.kind != S3 and keys is not None:
+                raise ValueError(f"credentials.{name}: the {name} is not in an S3, so it takes no keys")
+
+
+class TranscodeRequest(BaseModel):
+    """A new job."""
+
+    model_config = ConfigDict(**STRICT, json_schema_extra={"examples": [EXAMPLE]})
+    source: SealedText = Field(description="object:KEY, s3://BUCKET/KEY, or a signed https:// URL.")
+    source_storage: Storage | None = None
+    output: Annotated[str, Field(max_length=1_024)] = Field(
+        default="", description="object:PREFIX or s3://BUCKET/PREFIX; a folder of our own storage unless given."
+    )
+    output_storage: Storage | None = None
+    outputs: Annotated[list[Output], Field(min_length=1, max_length=MAX_OUTPUTS)]
+    credentials: Credentials | None = None
+    refresh_url: CallbackUrl | None = None
+    status_webhook_url: CallbackUrl | None = None
+    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
+    max_attempts: int | None = Field(default=None, ge=1, le=MAX_ATTEMPTS)
+    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=256)]] = Field(
+        default_factory=dict, max_length=16, description="Your own; it comes back with every callback."
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        source, output = self.source_place, self.output_place
+        names = [wanted.key for wanted in self.outputs]
+        if len(set(names)) < len(names):
+            raise ValueError("outputs: two of them have the same key")
+        for name, place, storage in (
+            ("source", source, self.source_storage),
+            ("output", output, self.output_storage),
+        ):
+            if storage is not None and place.kind != S3:
+                raise ValueError(f"{name}_storage: the {name} is not in an S3")
+        (self.credentials or Credentials()).fit(source, output)
+        if self.refresh_url and not self.sealed_parts:
+            raise ValueError("refresh_url: this job has no credentials and no signed URL to refresh")
+        return self
+
+    @property
+    def source_place(self) -> Place:
+        """Where the source is."""
+        return source_of(self.source.get_secret_value())
+
+    @property
+    def output_place(self) -> Place:
+        """Where the outputs go."""
+        return target_of(self.output or "object:")
+
+    @property
+    def sealed_parts(self) -> dict[str, Any]:
+        """What must not be kept in the clear; empty when there is nothing."""
+        keys = self.credentials or Credentials()
+        url = self.source.get_secret_value() if self.source_place.kind == URL else None
+        return sealed_parts(keys, url)
+
+    def payload(self, output: Place) -> dict[str, Any]:
+        """The job's payload, without anything secret."""
+        body = self.model_dump(mode="json", exclude={"credentials", "priority", "max_attempts"}, exclude_none=True)
+        return {**body, "source": str(self.source_place), "output": str(output)}
+
+
+class CredentialsRequest(BaseModel):
+    """Newer credentials for a job. `expected_version` is the one that they take the place of."""
+
+    model_config = STRICT
+    source: Keys | None = None
+    output: Keys | None = None
+    source_url: SealedText | None = None
+    expected_version: int | None = Field(default=None, ge=1)
+
+    def parts(self, source: Place, output: Place) -> dict[str, Any]:
+        """For the vault; raises ValueError when they do not fit the job."""
+        keys = Credentials(source=self.source, output=self.output)
+        keys.fit(source, output)
+        if (self.source_url is not None) != (source.kind == URL):
+            raise ValueError("source_url: goes with a job whose source is a URL, and with no other")
+        url = self.source_url.get_secret_value() if self.source_url is not None else None
+        if url is not None and str(source_of(url)) != source.host:
+            raise ValueError("source_url: the new URL leads to another host than the job's")
+        return sealed_parts(keys, url)
+
+
+class CredentialsReceipt(BaseModel):
+    """The newer credentials are in place."""
+
+    job_id: str
+    credential_version: int
+
+
+class TranscodeReceipt(BaseModel):
+    """A job was taken; it will not be lost."""
+
+    job_id: str
+    status: Word
+    status_url: str
+
+
+class MadeOutput(BaseModel):
+    """An output that was made."""
+
+    key: str
+    location: str = Field(description="object:KEY or s3://BUCKET/KEY; of HLS its index.")
+    format: Format
+    mime: str
+    codec: str
+    bytes: int
+    duration_s: float
+    sha256: str = Field(description="Of the file; of HLS that of its index.")
+    width: int
+    height: int
+    url: str | None = Field(default=None, description="A signed URL, where the object is in our own storage.")
+
+
+class ErrorBody(BaseModel):
+    """Why the last attempt failed."""
+
+    code: str
+    message: str
+    retryable: bool | None = None
+
+
+class TranscodeStatus(BaseModel):
+    """A job as it is now. Times are milliseconds since the epoch."""
+
+    job_id: str
+    status: Word
+    progress: float
+    attempt_count: int
+    max_attempts: int
+    refresh_count: int
+    credential_version: int
+    created_at: int
+    updated_at: int
+    started_at: int | None
+    ended_at: int | None
+    metadata: dict[str, str]
+    outputs: list[MadeOutput]
+    error: ErrorBody | None
+
+
+def sealed_parts(keys: Credentials, url: str | None) -> dict[str, Any]:
+    """Keys and a signed URL as the vault keeps them; empty when there are none."""
+    found: dict[str, Any] = {
+        name: part.revealed() for name, part in (("source", keys.source), ("output", keys.output)) if part is not None
+    }
+    return found if url is None else {**found, "source_url": url}

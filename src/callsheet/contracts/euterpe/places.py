@@ -1,0 +1,105 @@
+"""Where a source is and where outputs go, as requests and jobs name them.
+
+    object:KEY            an object of this server's own storage, in a folder of the tenant's
+    s3://BUCKET/KEY       an object of a storage that the requester has keys for
+    https://HOST/…        a signed URL, for a source only; a job holds the host alone, the URL itself is sealed
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from callsheet.http.uploads import folder_of
+from callsheet.objects.errors import InvalidKey
+from callsheet.objects.keys import checked, checked_prefix
+
+OWN, S3, URL = "object", "s3", "url"
+IS_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch
+MAX_URL = 2_048
+
+
+class Place(NamedTuple):
+    """A place by its kind. `path` is a key, a prefix, or of a URL nothing; `host` is the bucket's or the URL's."""
+
+    kind: str
+    host: str
+    path: str
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "object":
+                return f"object:{self.path}"
+            case "s3":
+                return f"s3://{self.host}/{self.path}"
+        return self.host
+
+    def below(self, name: str) -> Place:
+        """A key under this prefix."""
+        return self._replace(path=f"{self.path}/{name}" if self.path else name)
+
+
+def source_of(text: str) -> Place:
+    """A source; raises ValueError, which does not repeat a URL."""
+    if text.startswith("object:"):
+        return Place(OWN, "", _key(text.removeprefix("object:")))
+    if text.startswith("s3://"):
+        bucket, key = _bucket(text)
+        return Place(S3, bucket, _key(key))
+    if text.startswith(("https://", "http://")):
+        return Place(URL, _host(text), "")
+    raise ValueError("write object:KEY, s3://BUCKET/KEY or a signed https:// URL")
+
+
+def target_of(text: str) -> Place:
+    """Where outputs go; raises ValueError."""
+    if text.startswith("object:"):
+        return Place(OWN, "", _prefix(text.removeprefix("object:")))
+    if text.startswith("s3://"):
+        bucket, prefix = _bucket(text)
+        return Place(S3, bucket, _prefix(prefix))
+    raise ValueError("write object:PREFIX or s3://BUCKET/PREFIX")
+
+
+def is_own(key: str, requester_id: str) -> bool:
+    """Whether a key of our own storage is in one of the tenant's folders."""
+    tenant = folder_of(requester_id)
+    return key.startswith((f"uploads/{tenant}/", f"outputs/{tenant}/"))
+
+
+def own_target(place: Place, requester_id: str) -> Place:
+    """A prefix of our own storage inside the tenant's folder of outputs."""
+    return Place(OWN, "", f"outputs/{folder_of(requester_id)}").below(place.path)
+
+
+def _bucket(text: str) -> tuple[str, str]:
+    bucket, _, path = text.removeprefix("s3://").partition("/")
+    if not IS_BUCKET(bucket):
+        raise ValueError("a bucket has 3 to 63 lower-case letters, digits, '.' and '-'; keys do not belong into a URL")
+    return bucket, path
+
+
+def _key(text: str) -> str:
+    try:
+        return checked(text)
+    except InvalidKey as error:
+        raise ValueError(str(error)) from None
+
+
+def _prefix(text: str) -> str:
+    try:
+        return checked_prefix(text)
+    except InvalidKey as error:
+        raise ValueError(str(error)) from None
+
+
+def _host(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if not host or len(text) > MAX_URL:
+        raise ValueError(f"a source's URL names a host and has at most {MAX_URL} characters")
+    return f"{parts.scheme}://{host}"
