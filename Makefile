@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test conformance faults differential bench format lock clean
+.PHONY: help venv check browser test conformance faults differential bench format lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -34,7 +34,13 @@ check: venv ## Format, lint, types and the import law
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.check_types
 
-test: venv ## Every quick test, on real servers (ARGS="-k name" for some)
+browser: ## Chromium for the tests of pages: installed when it is missing and it can be
+	@command -v chromium >/dev/null || { command -v apt-get >/dev/null \
+		&& { apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 \
+			|| { apt-get update >/dev/null 2>&1 && apt-get install -y --no-install-recommends chromium >/dev/null 2>&1; }; }; } \
+		|| echo "there is no Chromium and it cannot be installed here; tests of pages are left out"
+
+test: venv browser ## Every quick test, on real servers (ARGS="-k name" for some)
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests $(ARGS)
 
 conformance: venv ## The store conformance suite as a table, store by store

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from callsheet import Callsheet, Context
@@ -172,6 +173,8 @@ async def test_a_cancelled_job_leaves_no_process_and_no_file(app: Callsheet, par
         await job.cancel()
         await until(lambda: not places[0].exists())
     assert (await job.get()).status is Status.CANCELED
+    ours = [child.cmdline() for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
+    assert not [line for line in ours if any(str(places[0]) in word for word in line)]
 
 
 async def test_without_a_voice_a_warning_is_sent(app: Callsheet, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:

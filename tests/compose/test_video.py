@@ -39,7 +39,7 @@ def test_a_video_has_the_length_and_the_streams_that_were_planned(made: Made) ->
     with av.open(str(made.video.video)) as container:
         video, audio = container.streams.video[0], container.streams.audio[0]
         assert (video.codec_context.name, video.codec_context.pix_fmt) == ("h264", "yuv420p")
-        assert (video.width, video.height, video.average_rate) == (SMALL.width, SMALL.height, SMALL.fps)
+        assert (video.width, video.height, float(video.average_rate or 0)) == (SMALL.width, SMALL.height, SMALL.fps)
         assert (audio.codec_context.name, audio.codec_context.sample_rate) == ("aac", 48_000)
         assert (container.duration or 0) / 1e6 == pytest.approx(made.timeline.duration_s, abs=0.1)
     assert 6 < made.video.duration_s < 14
@@ -133,7 +133,7 @@ class Started:
         self.pids: list[int] = []
         self.running = asyncio.Event()
 
-    async def __call__(self, program: str, /, *args: str, **options: Any) -> asyncio.subprocess.Process:
+    async def __call__(self, program: str, *args: str, **options: Any) -> asyncio.subprocess.Process:
         process = await start_alone(program, *args, **options)
         self.pids.append(process.pid)
         if len(self.pids) == 2:  # the painter and the encoder

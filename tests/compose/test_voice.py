@@ -79,7 +79,7 @@ async def test_a_voice_that_dies_costs_one_scene(tmp_path: Path) -> None:
     """The first process is killed before it says anything: its first scene gets tones, the second is spoken."""
     count = 0
 
-    async def start(program: str, /, *args: str, **options: object) -> asyncio.subprocess.Process:
+    async def start(program: str, *args: str, **options: object) -> asyncio.subprocess.Process:
         nonlocal count
         count += 1
         process = await start_alone(program, *args, **options)

@@ -369,6 +369,7 @@ async def test_moves_that_are_refused_harm_no_others(live: Live, app: Callsheet,
         results = [(await ended(live, job_id)).result for job_id in ids]
     assert results == ['"good"', '"went on"']
     assert raised == ["MoveRefused"]
+    assert [kind for kind, _, _ in await events(live, ids[0])].count("progress") == 1  # it was not sent again
 
 
 async def test_labels_let_a_worker_have_what_needs_them(live: Live, app: Callsheet, working: Working) -> None:

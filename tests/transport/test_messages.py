@@ -137,7 +137,8 @@ async def test_held_jobs_get_their_message_when_they_come_into_line(rig: Rig, st
     (job, in_slot) = await rig.claim(limit=2)
     await rig.settle(commands.succeed(job), commands.succeed(in_slot))
     async with asyncio.timeout(10):
-        while not await rig.engine.store.promote():
+        while (await rig.engine.get(later.job_id)).held is not None:
+            await rig.engine.store.promote()
             await asyncio.sleep(0.005)
     await relay()
     assert set(stream.stays()) == {f"{new.job_id}.0" for new in (child, later, slots[1])}
@@ -218,6 +219,20 @@ async def test_a_message_that_comes_after_the_end_of_its_job_is_not_kept(
         slow.transport.enqueued([new], answers)
         await slow.sent()
         assert stream.entries() == []
+
+
+async def test_nor_is_one_that_comes_after_a_claim_made_it_and_the_end_took_it_away(
+    url: str, redis_url: str, stream: Stream
+) -> None:
+    async with rigged(url, redis_url) as slow, rigged(url, redis_url) as fast:
+        new = new_job()
+        answers = await slow.engine.store.enqueue([new])
+        (job,) = await fast.claim()
+        assert len(stream.pending()) == 1
+        await fast.settle(commands.succeed(job))
+        slow.transport.enqueued([new], answers)
+        await slow.sent()
+        assert (stream.entries(), stream.known()) == ([], {})
 
 
 async def test_a_worker_may_acknowledge_by_itself(rig: Rig, stream: Stream) -> None:

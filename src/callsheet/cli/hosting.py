@@ -17,6 +17,7 @@ from callsheet import __version__
 from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.control_plane import enrolment, files, workers
 from callsheet.contracts.control_plane import routes as control_plane
+from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.http import attempts, dead_letters, objects, operations, uploads, webhook_endpoints, webhooks
 from callsheet.http.keys import ApiKeys
@@ -24,6 +25,7 @@ from callsheet.http.limits import Limits
 from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.kernel.durations import seconds
 from callsheet.objects import objects_from_url
+from callsheet.studio import mount
 
 from .failures import Told, WrongInput
 from .outgoing import Outgoing, rules_of
@@ -43,6 +45,8 @@ ROUTERS = (
     files.worker_router,
     files.router,
     aura.router,
+    mount.router,
+    euterpe.router,
     enrolment.router,
     workers.router,
     attempts.router,

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from callsheet.app import Callsheet
+from callsheet.app.transcoding import add_transcoding
 from callsheet.contracts.redis_gateway.tasks import add_tasks
 from callsheet.settings import UP
 
@@ -15,6 +16,7 @@ from . import logs
 from .apps import load_app
 from .hosting import Flags, ensure_key, host
 from .options import settings
+from .outgoing import rules_of
 from .passwords import check_url
 from .serving import run_on_fast_loop
 from .stores import beside
@@ -55,6 +57,7 @@ def command(target: str | None, concurrency: int, drain: str, **given: Any) -> N
 
 async def _up(app: Callsheet, flags: Flags, concurrency: int, drain: str) -> None:
     add_tasks(app)
+    add_transcoding(app, rules_of(flags.webhook_networks, flags.webhook_ports, http=flags.webhook_http))
     _add_media_tasks(app)
     await app.migrate()
     async with app:

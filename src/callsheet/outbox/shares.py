@@ -1,8 +1,8 @@
 """Who gets the slots of a deliverer. A destination begins with one, earns more by quick answers, and loses them again.
 
 Quick ones may have all slots, each up to its own number. Strangers and slow ones together leave one slot free, and
-those that are known to be slow have a quarter: so an endpoint that hangs holds one slot however many events it has, and many
-that hang hold up each other. One requester never has all. What cannot start soon waits in the store and not here.
+those that are known to be slow have a quarter: so an endpoint that hangs holds one slot however many events it has, and
+many that hang hold up each other. One requester never has all. What cannot start soon waits in the store, not here.
 """
 
 from __future__ import annotations

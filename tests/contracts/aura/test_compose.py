@@ -79,7 +79,9 @@ async def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 async def test_a_script_becomes_a_video_with_all_its_stages(studio: Studio, tmp_path: Path) -> None:
     job_id = await studio.create(SCRIPT)
-    stages, percents, last = [], [], ("", {})
+    stages: list[str] = []
+    percents: list[float] = []
+    last: tuple[str, dict[str, Any]] = ("", {})
     async for event, data in studio.events(job_id):
         last = (event, data)
         if event == "step-status" and data["status"] == "started":
@@ -97,9 +99,8 @@ async def test_a_script_becomes_a_video_with_all_its_stages(studio: Studio, tmp_
         "manifest.json",
     }
     link = await studio.live.client.get(f"/v1/jobs/{job_id}/artifacts/video.mp4")
-    data = (await studio.live.client.get(link.headers["location"])).content
     path = tmp_path / "got.mp4"
-    path.write_bytes(data)
+    path.write_bytes((await studio.live.client.get(link.headers["location"])).content)
     with av.open(str(path)) as video:
         assert {stream.type for stream in video.streams} >= {"video", "audio"}
         assert abs((video.duration or 0) / av.time_base - last[1]["output"]["duration_s"]) < 0.5

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -19,7 +19,7 @@ import httpcore
 
 from callsheet.kernel.errors import CallsheetError
 from callsheet.objects.errors import ObjectTooLarge
-from callsheet.outbox.guard import Resolve, Rules, SystemResolver, addresses_of, target_of
+from callsheet.outbox.guard import Resolve, Rules, SystemResolver, Target, addresses_of, target_of
 from callsheet.vault.refresh import Meaning, meaning_of
 
 OK, PARTIAL = 200, 206
@@ -67,14 +67,12 @@ class Guarded(httpcore.AsyncNetworkBackend):
         self,
         host: str,
         port: int,
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the protocol's
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """To the first address that answers; raises BlockedTarget."""
-        shown = f"[{host}]" if ":" in host else host
-        scheme = "http" if self._rules.http else "https"
-        target = target_of(f"{scheme}://{shown}", self._rules)._replace(port=port)
+        target = Target("", tls=False, host=host, port=port, path="/", authority=host)
         found = await addresses_of(target, self._rules, self._resolve)
         failed: Exception = httpcore.ConnectError("no address")
         for address in found:
@@ -150,7 +148,7 @@ class _Part:
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Ask for the rest, if it is still of the same version."""
         plain = [(b"user-agent", b"callsheet"), (b"accept-encoding", b"identity")]
-        if not self.done:
+        if not self.done or not self.version:
             return plain
         return [*plain, (b"range", b"bytes=%d-" % self.done), (b"if-range", self.version)]
 
@@ -200,11 +198,7 @@ async def _take(answer: httpcore.Response, part: _Part) -> bool:
     part.begin(total, version if not version.startswith(b"W/") else b"", at)
     async for piece in answer.aiter_stream():
         await asyncio.to_thread(part.add, piece)
-    if part.total is None or part.done >= part.total:
-        return True
-    if not part.version:
-        part.done = 0 if part.done else 0  # without a version there is no rest to ask for
-    return False
+    return part.total is None or part.done >= part.total
 
 
 async def _refusal(answer: httpcore.Response) -> Refused:
@@ -225,6 +219,3 @@ def free_bytes(folder: Path) -> int:
     """What may still be written below a folder."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
-
-
-__all__: Sequence[str] = ("CutOff", "Downloads", "Refused", "Taken", "free_bytes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, SecretStr, model_validator
 
 from callsheet.kernel.intake import MAX_PRIORITY
 from callsheet.media.errors import InvalidOutput
@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 20
 CallbackUrl = Annotated[str, Field(min_length=1, max_length=2_048)]
 KeyText = Annotated[str, Field(min_length=1, max_length=512)]
 SealedText = Annotated[SecretStr, Field(min_length=1, max_length=8_192)]
-EXAMPLE = {
+EXAMPLE: dict[str, JsonValue] = {
     "source": "object:uploads/acme/0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1/talk.wav",
     "output": "object:talks/1",
     "outputs": [{"key": "talk.mp3", "format": "mp3", "audio_kbps": 128, "loudness_lufs": -16}],

@@ -1,8 +1,8 @@
 """Where a source is and where outputs go, as requests and jobs name them.
 
-    object:KEY            an object of this server's own storage, in a folder of the tenant's
-    s3://BUCKET/KEY       an object of a storage that the requester has keys for
-    https://HOST/…        a signed URL, for a source only; a job holds the host alone, the URL itself is sealed
+object:KEY            an object of this server's own storage, in a folder of the tenant's
+s3://BUCKET/KEY       an object of a storage that the requester has keys for
+https://HOST/…        a signed URL, for a source only; a job holds the host alone, the URL itself is sealed
 """
 
 from __future__ import annotations

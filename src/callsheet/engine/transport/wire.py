@@ -4,7 +4,8 @@ Each key is preceded by the prefix (`?prefix=`, default `callsheet:`; a cluster 
 
     stream:{queue}     STREAM  messages of a queue: `job_id`, `enqueue_id`; group `workers`, a consumer a process
     messages           HASH    enqueue_id to `message_id queue`, of every message that is in a stream
-    over               ZSET    stays that were over before their message came, by time; a minute, at most 20,000
+    over               ZSET    stays that a claim or an end was faster with than the publisher, by time; a minute,
+                               at most 20,000
     queues             SET     queues that have a stream
     processes          ZSET    consumers by the time they were last alive
     turn:{chore}       STRING  the process whose turn a chore is, until the next

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 CJK = "fonts-noto-cjk (Noto Sans CJK)"
-EMOJI = "fonts-noto-color-emoji (Noto Color Emoji)"
+EMOJI = "fonts-noto-color-emoji (NotoColorEmoji.ttf with bitmaps; COLRv1 fonts cannot be drawn)"
 OTHER = "fonts-noto-core and fonts-noto-extra (Noto Sans for all scripts)"
 CORE = "fonts-noto-core (Noto Sans)"
 # first character of each stretch, in order

@@ -38,5 +38,5 @@ def faces_as_json(faces: Faces) -> list[list[list[Any]]]:
 
 
 def _font(raw: list[Any]) -> FontFile:
-    *names, starts, ends = raw
-    return FontFile(*names, tuple(starts), tuple(ends))
+    path, number, family, style, is_colour, is_variable, starts, ends = raw
+    return FontFile(path, number, family, style, is_colour, is_variable, tuple(starts), tuple(ends))

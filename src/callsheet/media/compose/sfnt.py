@@ -16,7 +16,8 @@ COLLECTION = b"ttcf"
 FORMS = (b"\x00\x01\x00\x00", b"OTTO", b"true")
 UNICODE, MACINTOSH, WINDOWS = 0, 1, 3
 FAMILY, STYLE, TYPO_FAMILY, TYPO_STYLE = 1, 2, 16, 17
-COLOUR_TABLES = frozenset({b"CBDT", b"sbix", b"COLR"})
+BITMAP_TABLES = frozenset({b"CBDT", b"sbix"})
+COLOUR_TABLES = BITMAP_TABLES | {b"COLR"}
 MOST_BYTES = 4 << 20
 MOST_FONTS = 64
 
@@ -81,6 +82,8 @@ def _font(file: BinaryIO, path: str, index: int, place: int) -> FontFile:
     for _ in range(count):
         tag, _sum, offset, length = struct.unpack(">4sIII", file.read(16))
         tables[tag] = (offset, min(length, MOST_BYTES))
+    if not _is_drawable(file, tables):
+        raise NotAFont("its glyphs are paintings (COLR version 1 or SVG), which FreeType leaves blank here")
     names = _names(_table(file, tables[b"name"]))
     ranges = _ranges(_table(file, tables[b"cmap"]))
     return FontFile(
@@ -93,6 +96,16 @@ def _font(file: BinaryIO, path: str, index: int, place: int) -> FontFile:
         tuple(start for start, _ in ranges),
         tuple(end for _, end in ranges),
     )
+
+
+def _is_drawable(file: BinaryIO, tables: dict[bytes, tuple[int, int]]) -> bool:
+    """False for colour fonts whose plain glyphs are empty: their text would be blank."""
+    if BITMAP_TABLES & tables.keys():
+        return True
+    if b"COLR" in tables:
+        version, plain_layers = struct.unpack(">HH", _table(file, tables[b"COLR"])[:4])
+        return bool(version == 0 or plain_layers > 0)
+    return b"SVG " not in tables
 
 
 def _table(file: BinaryIO, place: tuple[int, int]) -> bytes:

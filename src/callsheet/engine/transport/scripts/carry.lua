@@ -1,8 +1,8 @@
 -- needs: lib
 -- ARGV: consumer, then steps of four: kind, enqueue_id, job_id, queue. Answers with a message id for each, or ''.
 -- publish: a message, unless there is one. take: the message becomes pending for this process; where it has not come
--- yet it is made. ack: the stay is over, and its message goes; one that has not come yet is remembered for a while as
--- over, so that it does not come afterwards.
+-- yet it is made. ack: the stay is over, and its message goes. A stay whose message was made or was over before it was
+-- published is remembered for a while, so that the one that is still on its way does not come afterwards.
 
 local REMEMBER_MS, REMEMBER = 60000, 20000
 
@@ -15,14 +15,18 @@ local function add(enqueue_id, job_id, queue)
 end
 
 local function publish(enqueue_id, job_id, queue)
-  if message_of(enqueue_id) or call('ZREM', OVER, enqueue_id) == 1 then return '' end
+  local late = call('ZREM', OVER, enqueue_id) == 1
+  if late or message_of(enqueue_id) then return '' end
   return add(enqueue_id, job_id, queue)
 end
 
 local function take(enqueue_id, job_id, queue)
   local id = message_of(enqueue_id)
-  if not id and call('ZSCORE', OVER, enqueue_id) then return '' end
-  id = id or add(enqueue_id, job_id, queue)
+  if not id then
+    if call('ZSCORE', OVER, enqueue_id) then return '' end
+    id = add(enqueue_id, job_id, queue)
+    call('ZADD', OVER, now, enqueue_id)
+  end
   local stream = stream_of(queue)
   local taken = redis.pcall('XCLAIM', stream, GROUP, ME, 0, id, 'FORCE', 'JUSTID')
   if taken.err then

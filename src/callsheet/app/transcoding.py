@@ -1,0 +1,53 @@
+"""Transcoding for an app: the contract's task, with the app's own store, objects, vault and way out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from typing import TYPE_CHECKING
+
+from callsheet.contracts.euterpe.access import sender
+from callsheet.contracts.euterpe.download import Downloads
+from callsheet.contracts.euterpe.tasks import MAX_SOURCE_BYTES, Parts, add_task
+from callsheet.outbox import Endpoints, Outlet, Rules
+from callsheet.vault import Vault, keyring_from
+from callsheet.vault.refresh import Refresher
+
+from .sealing import sealer_from
+
+if TYPE_CHECKING:
+    from .application import Callsheet
+
+
+def add_transcoding(app: Callsheet, rules: Rules | None = None, *, max_source_bytes: int = MAX_SOURCE_BYTES) -> None:
+    """Declare the task `transcode`. `rules` say where downloads, storage endpoints and refresh URLs may lead."""
+    made: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Parts] = weakref.WeakKeyDictionary()
+
+    async def parts() -> Parts:
+        loop = asyncio.get_running_loop()
+        if loop not in made:
+            found = await _parts(app, rules or Rules())
+            made.setdefault(loop, found._replace(max_source_bytes=max_source_bytes))
+        return made[loop]
+
+    add_task(app, parts)
+
+
+async def _parts(app: Callsheet, rules: Rules) -> Parts:
+    engine = await app.engine()
+    vaults: list[Vault] = []
+    refreshers: list[Refresher] = []
+
+    def vault() -> Vault:
+        if not vaults:
+            vaults.append(Vault(engine.store, keyring_from(os.environ)))
+        return vaults[0]
+
+    def refresher() -> Refresher:
+        if not refreshers:
+            endpoints = Endpoints(engine.store, sealer_from(os.environ), rules)
+            refreshers.append(Refresher(engine, vault(), sender(endpoints, Outlet(rules))))
+        return refreshers[0]
+
+    return Parts(engine, app.objects, vault, refresher, Downloads(rules), rules)

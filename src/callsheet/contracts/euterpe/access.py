@@ -1,0 +1,132 @@
+"""A running job's way to storage: keys and URLs from the vault, refreshed in place when storage refuses them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from callsheet.kernel.wire import encode
+from callsheet.objects import Credentials, HeldCredentials, Objects
+from callsheet.objects.s3 import S3Objects
+from callsheet.objects.s3_wire import Bucket
+from callsheet.outbox.endpoints import EndpointNotFound
+from callsheet.outbox.guard import BlockedTarget, InvalidTarget, Rules, SystemResolver, addresses_of, target_of
+from callsheet.outbox.post import PostFailed
+from callsheet.outbox.signing import key_of, signed_headers
+from callsheet.vault.errors import CredentialRejected
+
+from .download import Refused
+from .places import Place
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import Job
+    from callsheet.outbox import Endpoints, Outlet
+    from callsheet.vault import Opened, Vault
+    from callsheet.vault.refresh import Refresher, RefreshRequest, Send
+
+    from .models import Storage
+
+T = TypeVar("T")
+ASKS = "credentials.refresh"
+
+
+class Access:
+    """The credentials of one attempt. They are opened when they are first needed."""
+
+    def __init__(self, vault: Callable[[], Vault], refresher: Callable[[], Refresher], job: Job, url: str) -> None:
+        self._vault, self._refresher, self._job, self._url = vault, refresher, job, url
+        self._opened: Opened | None = None
+        self._lock = asyncio.Lock()
+
+    async def held(self, part: str) -> HeldCredentials:
+        """The keys for `source` or `output`; refused ones are replaced while transfers run."""
+        opened = await self._current()
+        version = opened.credential_version
+
+        async def newer(_: Credentials) -> Credentials:
+            nonlocal version
+            found = await self._newer_than(version)
+            version = found.credential_version
+            return _keys(found, part)
+
+        return HeldCredentials(_keys(opened, part), newer, on_any_refusal=True)
+
+    async def with_url(self, work: Callable[[str], Awaitable[T]]) -> T:
+        """Work on the signed URL of the source; once more when it was refused and a newer one is to be had."""
+        opened = await self._current()
+        try:
+            return await work(_url(opened))
+        except Refused as error:
+            if not error.stale:
+                raise
+        newer = await self._newer_than(opened.credential_version)
+        try:
+            return await work(_url(newer))
+        except Refused as error:
+            if not error.stale:
+                raise
+        raise CredentialRejected(f"the source refuses version {newer.credential_version} of its URL as well")
+
+    async def _current(self) -> Opened:
+        async with self._lock:
+            if self._opened is None:
+                self._opened = await self._vault().open(self._job)
+            return self._opened
+
+    async def _newer_than(self, refused: int) -> Opened:
+        async with self._lock:
+            if self._opened is None or self._opened.credential_version <= refused:
+                self._opened = await self._refresher().refresh(self._job, self._url, refused)
+            return self._opened
+
+
+async def s3_objects(place: Place, storage: Storage, held: HeldCredentials, rules: Rules) -> Objects:
+    """The bucket of a place; raises InvalidTarget and BlockedTarget for an endpoint where we must not go."""
+    if storage.endpoint:
+        resolve = SystemResolver(1)
+        try:
+            await addresses_of(target_of(storage.endpoint, rules), rules, resolve)
+        finally:
+            resolve.close()
+    return S3Objects(Bucket(place.host, storage.endpoint, storage.region), held)
+
+
+def sender(endpoints: Endpoints, outlet: Outlet) -> Send:
+    """How a requester is asked for newer credentials: a guarded POST, signed with its own secret as callbacks are."""
+
+    async def send(request: RefreshRequest) -> int:
+        job = request.job_id.replace("-", "")
+        event_id = f"ref_{job}_{request.credential_version}_{request.refresh_count}"
+        told = request._asdict()
+        del told["refresh_url"]
+        body = encode({"event_id": event_id, "type": ASKS, **told}).encode()
+        try:
+            own = await endpoints.own(request.requester_id)
+            keys = [key_of(text) for text in await endpoints.open(own, time.time_ns() // 1_000_000)]
+            headers = signed_headers(keys, event_id, body, attempt=request.refresh_count, at_s=int(time.time()))
+            answer = await outlet.post(request.refresh_url, body, {"content-type": "application/json", **headers})
+        except EndpointNotFound:
+            raise CredentialRejected("there is no secret to sign the request to refresh_url with") from None
+        except (InvalidTarget, BlockedTarget):
+            raise CredentialRejected("refresh_url leads where no callback may go") from None
+        except PostFailed as error:
+            raise ConnectionError(error.code) from None
+        return answer.status
+
+    return send
+
+
+def _keys(opened: Opened, part: str) -> Credentials:
+    found: Any = opened.secret.reveal_json().get(part)
+    if found is None:
+        raise CredentialRejected(f"version {opened.credential_version} of the credentials has no keys for the {part}")
+    ends = found.get("expires_at")
+    expires_at_ms = round(datetime.fromisoformat(ends).timestamp() * 1000) if ends else None
+    return Credentials(found["access_key_id"], found["secret_access_key"], found["session_token"], expires_at_ms)
+
+
+def _url(opened: Opened) -> str:
+    return str(opened.secret.reveal_json()["source_url"])

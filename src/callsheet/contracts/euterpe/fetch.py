@@ -1,0 +1,80 @@
+"""The stage `fetching`: a source of any kind as a file in the attempt's own folder, counted and hashed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from callsheet.media.errors import DiskFull
+from callsheet.objects import Objects
+from callsheet.objects.errors import ObjectTooLarge
+
+from .access import s3_objects
+from .download import free_bytes
+from .places import OWN, URL, Place
+
+if TYPE_CHECKING:
+    from callsheet.worker.context import Context
+
+    from .access import Access
+    from .models import Storage
+    from .tasks import Parts
+
+SPARE_BYTES = 256 * 1024 * 1024
+SHARE = 20.0  # percent of the job
+
+
+class Source(NamedTuple):
+    """What is to be transcoded."""
+
+    path: Path
+    size_bytes: int
+    sha256: str
+
+
+async def fetched(ctx: Context, parts: Parts, access: Access, place: Place, storage: Storage) -> Source:
+    """The source on disk; raises ObjectsError, Refused, VaultError, DiskFull and their kin."""
+    path = ctx.workspace / "source"
+    telling = _telling(ctx)
+    if place.kind == URL:
+        taken = await access.with_url(
+            lambda url: parts.downloads.take(url, path, parts.max_source_bytes, lambda n: check_room(path, n), telling)
+        )
+        return Source(path, taken.size_bytes, taken.sha256)
+    if place.kind == OWN:
+        return await _from_objects(await parts.objects(), place.path, path, parts.max_source_bytes, telling)
+    async with await s3_objects(place, storage, await access.held("source"), parts.rules) as objects:
+        return await _from_objects(objects, place.path, path, parts.max_source_bytes, telling)
+
+
+async def _from_objects(
+    objects: Objects, key: str, path: Path, max_bytes: int, progress: Callable[[int, int], None]
+) -> Source:
+    info = await objects.head(key)
+    if info.size_bytes > max_bytes:
+        raise ObjectTooLarge(f"the source has {info.size_bytes} bytes, and {max_bytes} are allowed")
+    await asyncio.to_thread(check_room, path, info.size_bytes)
+    found = await objects.get_file(key, path, max_bytes=max_bytes, progress=progress)
+    return Source(path, found.info.size_bytes, found.sha256)
+
+
+def check_room(path: Path, size_bytes: int) -> None:
+    """Raise DiskFull unless so many bytes fit on the disk, and some more."""
+    free = free_bytes(path.parent)
+    if free < size_bytes + SPARE_BYTES:
+        raise DiskFull(f"the source needs {size_bytes} bytes and the disk has {free}; make room for it")
+
+
+def _telling(ctx: Context) -> Callable[[int, int], None]:
+    last = 0.0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        percent = SHARE * done / total if total else 0.0
+        if percent - last >= 1.0 and not ctx.cancelled:
+            last = percent
+            _ = ctx.progress(percent)
+
+    return tell

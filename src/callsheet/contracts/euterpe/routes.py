@@ -1,0 +1,230 @@
+"""`/transcode`: take a job, tell how it stands, take newer credentials for it. The work is in `tasks`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.engine.ids import new_id
+from callsheet.http import idempotency, problems
+from callsheet.http.auth import allowed, check
+from callsheet.http.bodies import documented, read
+from callsheet.http.direct import Direct
+from callsheet.http.json_text import JsonAnswer
+from callsheet.http.keys import Principal
+from callsheet.http.problems import Problem
+from callsheet.http.site import Site, site_of
+from callsheet.kernel.callbacks import normalised
+from callsheet.kernel.contracts import EUTERPE
+from callsheet.kernel.errors import JobNotFound
+from callsheet.kernel.job import Idempotency, Job, NewJob, Status
+from callsheet.kernel.wire import decode, encode
+from callsheet.outbox import Endpoints
+from callsheet.outbox.endpoints import EndpointNotFound
+from callsheet.outbox.guard import target_of as guarded
+from callsheet.vault import Secret, Vault, keyring_from
+
+from .models import CredentialsReceipt, CredentialsRequest, TranscodeReceipt, TranscodeRequest, TranscodeStatus
+from .places import OWN, URL, is_own, own_target, source_of, target_of
+from .tasks import NAME, QUEUE
+
+if TYPE_CHECKING:
+    from callsheet.objects import Objects
+
+SIGNED_S = 3_600
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
+BODY = ("unsupported_media_type", "validation_failed", "body_too_large")
+SEALS = ("no_keyring", "key_service_unavailable")
+Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
+Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
+JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
+KEY_HEADER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    "description": "The same request with the same key answers with the first job; credentials do not count.",
+}
+router = APIRouter(tags=["transcode"])
+direct = APIRouter(tags=["transcode"], route_class=Direct)
+
+
+@direct.post(
+    "/transcode",
+    status_code=202,
+    summary="Transcode a source",
+    response_model=TranscodeReceipt,
+    openapi_extra={**documented(TranscodeRequest), "parameters": [KEY_HEADER]},
+    responses=problems.responses(
+        *ALWAYS,
+        *BODY,
+        *SEALS,
+        "bad_request",
+        "idempotency_conflict",
+        "webhook_secret_missing",
+        "webhooks_off",
+        "invalid_target",
+        "queue_full",
+    ),
+)
+async def create(request: Request) -> Response:
+    """Answers when the job is safe, with its credentials sealed beside it."""
+    site, who = site_of(request), await check(request, "jobs:write")
+    asked = await read(request, TranscodeRequest)
+    _check_own(asked, who)
+    await _check_urls(site, asked, who.requester_id)
+    job_id = new_id()
+    output = asked.output_place
+    target = (
+        own_target(output if asked.output else output.below(job_id), who.requester_id) if output.kind == OWN else output
+    )
+    new = NewJob(
+        job_id,
+        NAME,
+        encode(asked.payload(target)),
+        QUEUE,
+        asked.priority,
+        requester_id=who.requester_id,
+        contract=EUTERPE.name,
+        max_attempts=asked.max_attempts,
+        correlation_id=request.scope["callsheet.request_id"],
+    )
+    answer = json.dumps({"job_id": job_id, "status": "queued", "status_url": _status_url(job_id)})
+    if (key := idempotency.key_of(request)) is not None:
+        new = new._replace(idempotency=Idempotency(key, _same(request, asked), answer))
+    if sealed := asked.sealed_parts:
+        secret = Secret(json.dumps(sealed))
+        new = new._replace(credentials=await _vault(site).seal(secret, job_id, who.requester_id))
+    found = await site.intake.enqueue(new)
+    headers = {"Location": _status_url(found.job_id)}
+    if not found.created:
+        headers["Idempotency-Replayed"] = "true"
+    return Response(found.response or answer, 202, headers, media_type="application/json")
+
+
+@router.get(
+    "/transcode/status",
+    summary="How a transcoding job stands",
+    response_model=TranscodeStatus,
+    responses=problems.responses(*ALWAYS, "job_not_found", "validation_failed"),
+)
+async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max_length=64)]) -> Response:
+    """The job in the contract's words, with its outputs or its error."""
+    site = site_of(request)
+    job = await _job(site, job_id, who)
+    (kept,) = await site.engine.store.credentials([job.job_id])
+    return JsonAnswer(
+        {
+            "job_id": job.job_id,
+            "status": EUTERPE.word_of(job),
+            "progress": job.progress,
+            "attempt_count": job.attempt_count,
+            "max_attempts": job.max_attempts,
+            "refresh_count": job.refresh_count,
+            "credential_version": kept.envelope.credential_version if kept is not None else 0,
+            "created_at": job.created_at,
+            "updated_at": job.updated_at,
+            "started_at": job.started_at,
+            "ended_at": job.ended_at,
+            "metadata": decode(job.payload).get("metadata", {}),
+            "outputs": await _outputs(site.objects, job),
+            "error": normalised(job.error) if job.error else None,
+        }
+    )
+
+
+@router.put(
+    "/transcode/{job_id}/credentials",
+    summary="Give a job newer credentials",
+    response_model=CredentialsReceipt,
+    openapi_extra=documented(CredentialsRequest),
+    responses=problems.responses(*ALWAYS, *BODY, *SEALS, "job_not_found", "credentials_gone", "credentials_conflict"),
+)
+async def replace_credentials(request: Request, job_id: JobId, who: Writer) -> Response:
+    """They take the place of the old ones at once, also while the job runs; their version is one higher."""
+    site = site_of(request)
+    asked = await read(request, CredentialsRequest)
+    job = await _job(site, job_id, who)
+    payload = decode(job.payload)
+    try:
+        parts = asked.parts(source_of(payload["source"]), target_of(payload["output"]))
+    except ValueError as error:
+        raise Problem("validation_failed", str(error)) from None
+    version = await _vault(site).replace(
+        job.job_id, job.requester_id, Secret(json.dumps(parts)), expected_version=asked.expected_version
+    )
+    return JsonAnswer({"job_id": job.job_id, "credential_version": version})
+
+
+async def _job(site: Site, job_id: str, who: Principal) -> Job:
+    """A job of this contract; raises JobNotFound."""
+    job = await site.engine.get(job_id, requester_id=who.sees)
+    if job.contract != EUTERPE.name or job.kind != NAME:
+        raise JobNotFound(f"no transcoding job {job_id}")
+    return job
+
+
+async def _outputs(objects: Objects | None, job: Job) -> list[dict[str, Any]]:
+    """The outputs of a success; those in our own storage with URLs that open them for an hour."""
+    if job.status is not Status.SUCCEEDED or not job.result:
+        return []
+    found: list[dict[str, Any]] = decode(job.result)["outputs"]
+    for output in found:
+        place = target_of(output["location"])
+        own = place.kind == OWN and objects is not None
+        output["url"] = (await objects.sign_get(place.path, SIGNED_S)).url if own and objects else None
+    return found
+
+
+def _check_own(asked: TranscodeRequest, who: Principal) -> None:
+    """A tenant reads its own objects only; what is not its own is answered as what is not there."""
+    place = asked.source_place
+    if place.kind == OWN and not who.admin and not is_own(place.path, who.requester_id):
+        raise Problem("validation_failed", "source: no such object of yours; use the `key` that an upload answers with")
+
+
+async def _check_urls(site: Site, asked: TranscodeRequest, requester_id: str) -> None:
+    """Raise for a URL that we would never ask, or that could not be signed for, before the job is taken."""
+    callbacks = [url for url in (asked.refresh_url, asked.status_webhook_url) if url]
+    storages = [s.endpoint for s in (asked.source_storage, asked.output_storage) if s is not None and s.endpoint]
+    source = [asked.source.get_secret_value()] if asked.source_place.kind == URL else []
+    if not (callbacks or storages or source):
+        return
+    endpoints: Endpoints | None = site.parts.get(Endpoints)
+    if endpoints is None:
+        raise Problem("webhooks_off", "this server calls nobody; leave out all URLs, or ask its operator for webhooks")
+    for url in (*callbacks, *storages, *source):
+        guarded(url, endpoints.rules)
+    if callbacks:
+        try:
+            await endpoints.own(requester_id)
+        except EndpointNotFound:
+            told = "make the secret that signs your callbacks first: POST /v1/webhooks/secret"
+            raise Problem("webhook_secret_missing", told) from None
+
+
+def _same(request: Request, asked: TranscodeRequest) -> str:
+    """What makes two requests the same: all but their credentials, which are newer each time, and a URL's query."""
+    body = asked.model_dump(mode="json", exclude={"credentials", "source"})
+    url = asked.source.get_secret_value().partition("?")[0]
+    return idempotency.request_hash(request, {**body, "source": url})
+
+
+def _vault(site: Site) -> Vault:
+    """The process's vault, made when it is first needed; raises NoKeyring."""
+    found: Vault | None = site.parts.get(Vault)
+    if found is None:
+        found = site.parts[Vault] = Vault(site.engine.store, keyring_from(os.environ))
+    return found
+
+
+def _status_url(job_id: str) -> str:
+    return f"/transcode/status?job_id={job_id}"
+
+
+router.include_router(direct)

@@ -1,0 +1,175 @@
+"""The task of the contract: fetch a source, transcode it, upload the outputs. Its stages are the contract's.
+
+Each stage is written with its callback in one settlement; what goes wrong becomes an error with a code of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from callsheet.kernel.errors import CallsheetError, StaleClaim, StoreUnavailable
+from callsheet.media.errors import MediaError
+from callsheet.media.ffmpeg import Ffmpeg
+from callsheet.media.probe import Caps, probe
+from callsheet.media.transcode import transcode as make
+from callsheet.objects.errors import ObjectsError, ObjectsForbidden, ObjectTooLarge
+from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek, VaultError
+from callsheet.worker.context import Context
+from callsheet.worker.signals import Fatal, Retry, Snooze
+
+from .access import Access
+from .download import CutOff, Downloads, Refused
+from .fetch import fetched
+from .models import Output, Storage
+from .places import source_of, target_of
+from .upload import uploaded
+
+if TYPE_CHECKING:
+    from callsheet.engine import Engine
+    from callsheet.media.progress import Progress
+    from callsheet.objects import Objects
+    from callsheet.outbox import Rules
+    from callsheet.vault import Vault
+    from callsheet.vault.refresh import Refresher
+
+log = logging.getLogger("callsheet.transcode")
+NAME, QUEUE = "transcode", "transcode"
+MAX_SOURCE_BYTES = 100 * 1024**3
+FETCHED, PROCESSED = 20.0, 90.0  # percent
+RETRIED = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
+SLOW_DOWN = frozenset({"SlowDown", "TooManyRequests", "RequestLimitExceeded"})
+AGAIN = (RefreshFailed, NoKeyring, UnknownKek, StoreUnavailable, CutOff)
+
+
+class Parts(NamedTuple):
+    """What the task stands on. `vault` and `refresher` are asked only by jobs that have credentials."""
+
+    engine: Engine
+    objects: Callable[[], Awaitable[Objects]]
+    vault: Callable[[], Vault]
+    refresher: Callable[[], Refresher]
+    downloads: Downloads
+    rules: Rules
+    max_source_bytes: int = MAX_SOURCE_BYTES
+
+
+class TakesTasks(Protocol):
+    """A `Callsheet`, as far as it is needed here: this layer lies below it."""
+
+    @property
+    def task(self) -> Any:
+        """Its decorator."""
+        ...
+
+
+class Asked(NamedTuple):
+    """One job's payload."""
+
+    source: str
+    output: str
+    outputs: list[Output]
+    source_storage: Storage
+    output_storage: Storage
+
+
+def add_task(app: TakesTasks, parts: Callable[[], Awaitable[Parts]]) -> None:
+    """Declare `transcode` on an app; `parts` are asked for by each attempt."""
+
+    async def transcode(  # noqa: PLR0913 - the payload, key by key
+        ctx: Context,
+        source: str,
+        output: str,
+        outputs: list[Output],
+        *,
+        source_storage: Storage | None = None,
+        output_storage: Storage | None = None,
+        refresh_url: str = "",
+        status_webhook_url: str = "",  # noqa: ARG001 - the kernel reads it at every move
+        metadata: dict[str, str] | None = None,  # noqa: ARG001 - likewise
+    ) -> dict[str, Any]:
+        asked = Asked(source, output, outputs, source_storage or Storage(), output_storage or Storage())
+        with told(ctx):
+            return await _transcode(ctx, await parts(), asked, refresh_url)
+
+    app.task(name=NAME, queue=QUEUE, retry="euterpe", timeout="24h")(transcode)
+
+
+async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str) -> dict[str, Any]:
+    access = Access(parts.vault, parts.refresher, ctx.job, refresh_url)
+    await ctx.stage("fetching")
+    taken = await fetched(ctx, parts, access, source_of(asked.source), asked.source_storage)
+    _ = ctx.progress(FETCHED)
+    await ctx.stage("processing")
+    how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
+    media = await probe(taken.path, start=ctx.children.start, caps=Caps(size_bytes=parts.max_source_bytes))
+    folder = ctx.workspace / "outputs"
+    folder.mkdir(mode=0o700)
+    made = []
+    for number, wanted in enumerate(asked.outputs):
+        made.append(await make(media, wanted.spec, folder, how, _telling(ctx, number, len(asked.outputs))))
+    taken.path.unlink()
+    _ = ctx.progress(PROCESSED)
+    await ctx.stage("uploading")
+    outputs = await uploaded(ctx, parts, access, target_of(asked.output), asked.output_storage, made)
+    named = [{**out, "format": wanted.format} for out, wanted in zip(outputs, asked.outputs, strict=True)]
+    source = {"bytes": taken.size_bytes, "sha256": taken.sha256, "duration_s": media.duration_s}
+    return {"outputs": named, "source": source}
+
+
+def _telling(ctx: Context, number: int, count: int) -> Callable[[Progress], None]:
+    """Progress of one of several outputs as progress of the job, not more often than by whole percents."""
+    share, last = (PROCESSED - FETCHED) / count, 0.0
+
+    def tell(progress: Progress) -> None:
+        nonlocal last
+        percent = FETCHED + share * (number + (progress.percent or 0.0) / 100)
+        if percent - last >= 1.0 and not ctx.cancelled:
+            last = percent
+            _ = ctx.progress(percent)
+
+    return tell
+
+
+@contextlib.contextmanager
+def told(ctx: Context) -> Iterator[None]:
+    """Whatever goes wrong as an outcome of the attempt, with a code, and without a word of what is secret."""
+    try:
+        yield
+    except (Fatal, Retry, Snooze, StaleClaim):
+        raise
+    except Exception as error:
+        if ctx.cancelled:
+            raise  # the reason to stop says what becomes of the job
+        raise outcome_of(error, ctx.attempt) from None
+
+
+def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
+    """What an error means: another attempt, or the end."""
+    match error:
+        case MediaError():
+            again = error.retry_after(attempt)
+            return Retry(str(error), code=error.code) if again else Fatal(str(error), code=error.code)
+        case ObjectTooLarge():
+            return Fatal(str(error), code="source_too_large")
+        case ObjectsForbidden():
+            return Fatal(str(error), code=CredentialRejected.code)
+        case ObjectsError():
+            if error.provider_code in SLOW_DOWN:
+                return Retry(str(error), code="429")
+            return Retry(str(error), code=error.code) if error.retryable else Fatal(str(error), code=error.code)
+        case Refused():
+            code = str(error.status) if error.status in RETRIED else error.code
+            return Retry(str(error), code=code) if error.status in RETRIED else Fatal(str(error), code=code)
+        case VaultError() | CutOff() | StoreUnavailable():
+            again = isinstance(error, AGAIN)
+            return Retry(str(error), code=error.code) if again else Fatal(str(error), code=error.code)
+        case CallsheetError():
+            return Fatal(str(error), code=error.code)
+        case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return Retry("the worker's disk is full", code="disk_full")
+    log.error("a transcoding attempt broke", exc_info=error)
+    return Retry("something broke on our side; it was logged", code="internal")

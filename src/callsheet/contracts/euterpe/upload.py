@@ -1,0 +1,99 @@
+"""The stage `uploading`: outputs go under keys of this attempt alone, and get their names when all of them are there.
+
+So a half of a set is never seen, and an attempt that has lost its claim does not touch what its successor made: the
+claim is proved by a write between the two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callsheet.media.hls import INDEX, MIME
+from callsheet.objects.errors import ObjectsError
+
+from .access import s3_objects
+from .places import OWN, Place
+
+if TYPE_CHECKING:
+    from callsheet.media.transcode import Output
+    from callsheet.objects import Objects
+    from callsheet.worker.context import Context
+
+    from .access import Access
+    from .models import Storage
+    from .tasks import Parts
+
+log = logging.getLogger("callsheet.transcode")
+ATTEMPTS = ".attempts"
+SENT = 97.0  # percent of the job
+
+
+class File(NamedTuple):
+    """One file of an output: where it lies, its name below the prefix, its type."""
+
+    path: Path
+    name: str
+    mime: str
+
+
+async def uploaded(  # noqa: PLR0913, PLR0917 - a stage of the task, split off for its length
+    ctx: Context, parts: Parts, access: Access, place: Place, storage: Storage, made: Sequence[Output]
+) -> list[dict[str, Any]]:
+    """The outputs in their storage, as the job's result names them."""
+    files = [file for output in made for file in files_of(output)]
+    if place.kind == OWN:
+        await _send(ctx, await parts.objects(), place, files)
+    else:
+        async with await s3_objects(place, storage, await access.held("output"), parts.rules) as objects:
+            await _send(ctx, objects, place, files)
+    return [_named(output, place) for output in made]
+
+
+async def _send(ctx: Context, objects: Objects, place: Place, files: Sequence[File]) -> None:
+    own = [staged(place, ctx, ctx.job.claim_version, file) for file in files]
+    try:
+        for number, (key, file) in enumerate(zip(own, files, strict=True), 1):
+            await objects.put_file(key, file.path, content_type=file.mime)
+            _ = ctx.progress(90 + (SENT - 90) * number / len(files))
+        await ctx.progress(SENT)  # committed: the claim is still ours
+        for key, file in zip(own, files, strict=True):
+            await objects.copy(key, place.below(file.name).path)
+    finally:
+        earlier = [staged(place, ctx, version, file) for version in range(1, ctx.job.claim_version) for file in files]
+        with contextlib.suppress(ObjectsError):
+            await objects.delete(*own, *earlier)
+
+
+def staged(place: Place, ctx: Context, claim_version: int, file: File) -> str:
+    """Where an attempt keeps a file until all are there."""
+    return place.below(f"{ATTEMPTS}/{ctx.job_id}/{claim_version}/{file.name}").path
+
+
+def files_of(output: Output) -> Iterator[File]:
+    """The files of an output in the order in which they may be seen: the index of HLS comes last."""
+    if output.path.is_file():
+        yield File(output.path, output.key, output.mime)
+        return
+    names = sorted(path.name for path in output.path.iterdir() if path.suffix in MIME)
+    for name in sorted(names, key=lambda name: (name == INDEX, name.endswith(".m3u8"), name)):
+        path = output.path / name
+        yield File(path, f"{output.key}/{name}", MIME[path.suffix])
+
+
+def _named(output: Output, place: Place) -> dict[str, Any]:
+    name = output.key if output.path.is_file() else f"{output.key}/{INDEX}"
+    return {
+        "key": output.key,
+        "location": str(place.below(name)),
+        "mime": output.mime,
+        "codec": output.codec,
+        "bytes": output.size_bytes,
+        "duration_s": round(output.duration_s, 3),
+        "sha256": output.sha256,
+        "width": output.width,
+        "height": output.height,
+    }

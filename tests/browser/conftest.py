@@ -1,0 +1,51 @@
+"""Pages in the system's Chromium. `make test` installs it where it can; where it cannot, these tests cannot run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no Chromium here, and make could not install it")
+    async with async_playwright() as playwright:
+        found = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield found
+        await found.close()
+
+
+@contextlib.asynccontextmanager
+async def opened(browser: Browser, *, dark: bool = False, width: int = 1280) -> AsyncIterator[Page]:
+    """A page; whatever it says wrong on its console fails the test."""
+    context = await browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+    )
+    page = await context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    await context.close()
+    assert errors == []
+
+
+async def picture(page: Page, name: str) -> None:
+    """Keep a screenshot where CALLSHEET_SCREENSHOTS says, to be looked at."""
+    if folder := os.environ.get("CALLSHEET_SCREENSHOTS"):
+        await page.screenshot(path=Path(folder, f"{name}.png"), full_page=True)

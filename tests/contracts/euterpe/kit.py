@@ -1,0 +1,153 @@
+"""Everything that a transcoding job needs, running: a server, a worker, a deliverer, a requester with its receiver."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from callsheet.app import Callsheet
+from callsheet.app.sealing import sealer_from
+from callsheet.app.transcoding import add_transcoding
+from callsheet.contracts.euterpe import routes
+from callsheet.objects import Credentials, Objects
+from callsheet.outbox import Deliveries, Endpoints
+from callsheet.receiver import Receiver
+from callsheet.vault.keys import first_keys
+from tests.http.live import Live, serving
+from tests.outbox.kit import FAST
+from tests.outbox.sink import RULES, Got, Sink, answer
+
+TENANT = "acme"
+KEYS = first_keys().text()
+MP3 = {"key": "sound.mp3", "format": "mp3"}
+
+
+@dataclass
+class Stack:
+    """`client` has a key of the tenant; `events` are the callbacks that came, verified, in their order."""
+
+    live: Live
+    client: httpx.AsyncClient
+    sink: Sink
+    endpoints: Endpoints
+    receiver: Receiver
+    workspaces: Path
+    app: Callsheet
+    refreshes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def objects(self) -> Objects:
+        assert self.live.site.objects is not None
+        return self.live.site.objects
+
+    @property
+    def hook(self) -> str:
+        return f"http://127.0.0.1:{self.sink.port}/hook"
+
+    @property
+    def refresh_url(self) -> str:
+        return f"http://127.0.0.1:{self.sink.port}/refresh"
+
+    def events(self) -> list[dict[str, Any]]:
+        """Callbacks as a receiver believes them, each once, by their sequence."""
+        found: dict[str, dict[str, Any]] = {}
+        for got in self.sink.got:
+            if got.path == "/hook":
+                found.setdefault(got.event_id, json.loads(got.body))
+        return sorted(found.values(), key=lambda event: event["sequence"])
+
+    async def own_source(self, path: Path) -> str:
+        """A file of the tenant in our own storage."""
+        key = f"uploads/{TENANT}/0/{path.name}"
+        await self.objects.put_file(key, path)
+        return f"object:{key}"
+
+    async def post(self, body: dict[str, Any], **headers: str) -> str:
+        """A new job's id."""
+        answered = await self.client.post("/transcode", json=body, headers=headers)
+        assert answered.status_code == 202, answered.text
+        return str(answered.json()["job_id"])
+
+    async def status(self, job_id: str) -> dict[str, Any]:
+        answered = await self.client.get("/transcode/status", params={"job_id": job_id})
+        assert answered.status_code == 200, answered.text
+        found: dict[str, Any] = answered.json()
+        return found
+
+    async def ended(self, job_id: str, patience_s: float = 40) -> dict[str, Any]:
+        """The job when it has ended."""
+        async with asyncio.timeout(patience_s):
+            async for _ in self.live.engine.watch(job_id):
+                pass
+        return await self.status(job_id)
+
+    async def told(self, status: str, patience_s: float = 15) -> dict[str, Any]:
+        """The callback that tells of a status."""
+        async with asyncio.timeout(patience_s):
+            while not (found := [event for event in self.events() if event["status"] == status]):
+                await self.sink.until(len(self.sink.got) + 1, patience_s)
+        return found[0]
+
+    def on_refresh(self, newer: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
+        """What the requester does when it is asked for newer credentials: it verifies, and puts them in place."""
+
+        async def behave(sink: Sink, got: Got, writer: asyncio.StreamWriter) -> None:
+            asked = self.receiver.verify(got.headers, got.body).body
+            self.refreshes.append(asked)
+            body = {**await newer(asked), "expected_version": asked["credential_version"]}
+            put = await self.client.put(f"/transcode/{asked['job_id']}/credentials", json=body)
+            assert put.status_code == 200, put.text
+            await answer("202 Accepted")(sink, got, writer)
+
+        self.sink.by_path["/refresh"] = behave
+
+
+def keys_of(credentials: Credentials) -> dict[str, str]:
+    """Keys as a request has them."""
+    found = {"access_key_id": credentials.access_key_id, "secret_access_key": credentials.secret_access_key}
+    return {**found, **({"session_token": credentials.session_token} if credentials.session_token else {})}
+
+
+@contextlib.asynccontextmanager
+async def running(
+    url: str, folder: Path, *, worker: bool = True, max_source_bytes: int = 10**9
+) -> AsyncIterator[Stack]:
+    """A whole stack on a store. The environment has the vault's keys (CALLSHEET_KEYS)."""
+    objects_url = f"file://{folder / 'objects'}"
+    app = Callsheet(url)
+    app.objects_url = objects_url
+    add_transcoding(app, RULES, max_source_bytes=max_source_bytes)
+    async with (
+        Sink() as sink,
+        serving(url, routers=[routes.router], objects_url=objects_url, housekeeping=True) as live,
+        app,
+    ):
+        endpoints = Endpoints(live.engine.store, sealer_from(os.environ), RULES)
+        live.site.parts[Endpoints] = endpoints
+        _, secret = await endpoints.new_own_secret(TENANT)
+        client = await live.key(TENANT)
+        stack = Stack(live, client, sink, endpoints, Receiver([secret]), folder / "work", app)
+        async with client, Deliveries(live.engine, endpoints, FAST), _working(stack, on=worker):
+            yield stack
+
+
+@contextlib.asynccontextmanager
+async def _working(stack: Stack, *, on: bool) -> AsyncIterator[None]:
+    if not on:
+        yield
+        return
+    worker = stack.app.worker(workspaces=stack.workspaces, poll=0.05, concurrency=2)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        worker.stop(hard=True)
+        await task

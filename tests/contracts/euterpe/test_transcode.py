@@ -1,0 +1,340 @@
+"""Jobs from POST to the last callback, with a real ffmpeg, a real S3 and both databases."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsheet.contracts.euterpe import fetch
+from callsheet.media import spec
+from callsheet.media.probe import probe
+from callsheet.objects import Objects
+from tests import stores
+from tests.contracts.euterpe.kit import MP3, TENANT, keys_of, running
+from tests.media.corpus import Corpus
+from tests.objects.front import Verdict, fronting
+from tests.outbox.sink import Got, Sink, answer
+from tests.seaweed import ADMIN, BUCKET, s3_server
+
+BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+STAGES = ["fetching", "processing", "uploading", "succeeded"]
+
+
+def sha256(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def left_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
+
+
+async def keys_in(objects: Objects) -> set[str]:
+    return {info.key async for info in objects.list()}
+
+
+@BOTH
+async def test_a_job_goes_through_all_stages_and_each_is_told_by_a_signed_callback(
+    kind: str, tmp_path: Path, corpus: Corpus
+) -> None:
+    source = corpus("sound.wav")
+    async with running(stores.fresh_url(kind), tmp_path) as stack:
+        wanted = [{**MP3, "audio_kbps": 64}, {"key": "sound.flac", "format": "flac", "start_s": 0.5, "end_s": 1.5}]
+        job_id = await stack.post(
+            {
+                "source": await stack.own_source(source),
+                "output": "object:talks/1",
+                "outputs": wanted,
+                "status_webhook_url": stack.hook,
+                "metadata": {"talk": "1"},
+            }
+        )
+        status = await stack.ended(job_id)
+        assert (status["status"], status["error"], status["attempt_count"]) == ("succeeded", None, 1)
+        mp3, flac = status["outputs"]
+        assert (mp3["key"], mp3["codec"], mp3["mime"]) == ("sound.mp3", "mp3", "audio/mpeg")
+        assert mp3["duration_s"] == pytest.approx(2, abs=0.1)
+        assert flac["duration_s"] == pytest.approx(1, abs=0.1)
+        raw = await stack.objects.get(f"outputs/{TENANT}/talks/1/sound.mp3")
+        assert (len(raw), sha256(raw)) == (mp3["bytes"], mp3["sha256"])
+        assert mp3["location"] == f"object:outputs/{TENANT}/talks/1/sound.mp3"
+        assert mp3["url"].startswith(f"/objects/outputs/{TENANT}/talks/1/sound.mp3?")
+        await stack.told("succeeded")
+        events = stack.events()
+        assert [event["status"] for event in events] == STAGES
+        assert [event["previous_status"] for event in events] == ["claimed", *STAGES[:-1]]
+        assert {event["job_id"] for event in events} == {job_id}
+        assert all(event["metadata"] == {"talk": "1"} for event in events)
+        assert ["outputs" in event for event in events] == [False, False, False, True]
+        assert [out["sha256"] for out in events[-1]["outputs"]] == [mp3["sha256"], flac["sha256"]]
+        for got in stack.sink.got:
+            assert stack.receiver.verify(got.headers, got.body).event_id == got.event_id
+        progress = [e.progress for e in await stack.live.engine.store.events({job_id: 0}, 100)]
+        assert progress == sorted(progress)
+        assert left_in(stack.workspaces) == []
+        own = await keys_in(stack.objects)
+        assert own == {f"uploads/{TENANT}/0/sound.wav", *(f"outputs/{TENANT}/talks/1/{n['key']}" for n in wanted)}
+
+
+async def test_video_is_made_as_mp4_and_as_hls_whose_index_comes_last(tmp_path: Path, corpus: Corpus) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        job_id = await stack.post(
+            {
+                "source": await stack.own_source(corpus("normal.mp4")),
+                "output": "object:film",
+                "outputs": [
+                    {"key": "small.mp4", "format": "mp4", "width": 160, "height": 90},
+                    {"key": "stream", "format": "hls", "height": 180},
+                ],
+            }
+        )
+        status = await stack.ended(job_id)
+        assert status["status"] == "succeeded", status
+        mp4, hls = status["outputs"]
+        assert (mp4["width"], mp4["height"], mp4["codec"]) == (160, 90, "h264")
+        assert hls["location"].endswith("/film/stream/index.m3u8")
+        index = (await stack.objects.get(f"outputs/{TENANT}/film/stream/index.m3u8")).decode()
+        segments = [line for line in index.splitlines() if line and not line.startswith("#")]
+        assert segments
+        infos = {info.key: info async for info in stack.objects.list(f"outputs/{TENANT}/film/stream")}
+        written = [infos[f"outputs/{TENANT}/film/stream/{name}"].modified_ms for name in (*segments, "index.m3u8")]
+        assert written == sorted(written)
+        assert stack.sink.got == []  # nobody asked for callbacks
+
+
+class Storage:
+    """An S3 behind a front that refuses the keys of the first version, from a stage on."""
+
+    def __init__(self, stage: str, refusal: tuple[int, str]) -> None:
+        self.prefix = f"job-{uuid.uuid4().hex[:12]}"
+        self.refusal = refusal
+        self.verbs = {"fetching": ("GET", "HEAD"), "uploading": ("PUT", "POST")}[stage]
+        self.old = ""
+
+    def judge(self, method: str, target: str, head: str) -> Verdict:
+        return self.refusal if self.old and method in self.verbs and self.old in target + head else None
+
+    async def credentials(self) -> dict[str, Any]:
+        keys = await s3_server().temporary(["s3:*"], f"{self.prefix}/*")
+        return {"source": keys_of(keys), "output": keys_of(keys)}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("stage", "refusal"), [("fetching", (403, "AccessDenied")), ("uploading", (400, "ExpiredToken"))]
+)
+async def test_refused_credentials_are_refreshed_in_place_and_the_attempt_goes_on(
+    kind: str, stage: str, refusal: tuple[int, str], tmp_path: Path, corpus: Corpus
+) -> None:
+    storage = Storage(stage, refusal)
+    own = s3_server().objects(ADMIN, prefix=storage.prefix)
+    await own.put_file("in/sound.wav", corpus("sound.wav"))
+    async with (
+        fronting(s3_server().endpoint, storage.judge) as front,
+        running(stores.fresh_url(kind), tmp_path) as stack,
+    ):
+        first = await storage.credentials()
+        storage.old = first["output"]["access_key_id"]
+
+        async def newer(_: dict[str, Any]) -> dict[str, Any]:
+            return await storage.credentials()
+
+        stack.on_refresh(newer)
+        job_id = await stack.post(
+            {
+                "source": f"s3://{BUCKET}/{storage.prefix}/in/sound.wav",
+                "source_storage": {"endpoint": front.url},
+                "output": f"s3://{BUCKET}/{storage.prefix}/out",
+                "output_storage": {"endpoint": front.url},
+                "outputs": [MP3],
+                "credentials": first,
+                "refresh_url": stack.refresh_url,
+                "status_webhook_url": stack.hook,
+            }
+        )
+        status = await stack.ended(job_id)
+        assert (status["status"], status["error"]) == ("succeeded", None)
+        assert (status["attempt_count"], status["refresh_count"]) == (1, 1)
+        (made,) = status["outputs"]
+        assert made["location"] == f"s3://{BUCKET}/{storage.prefix}/out/sound.mp3"
+        assert sha256(await own.get("out/sound.mp3")) == made["sha256"]
+        assert await keys_in(own) == {"in/sound.wav", "out/sound.mp3"}
+        (asked,) = stack.refreshes
+        assert (asked["job_id"], asked["credential_version"], asked["refresh_count"]) == (job_id, 1, 1)
+        await stack.told("succeeded")
+        assert [event["status"] for event in stack.events()] == STAGES
+        assert front.refused
+    await own.close()
+
+
+async def test_nothing_secret_is_in_the_store_the_callbacks_the_log_or_the_answers(
+    tmp_path: Path, corpus: Corpus, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    prefix = f"job-{uuid.uuid4().hex[:12]}"
+    own = s3_server().objects(ADMIN, prefix=prefix)
+    await own.put_file("sound.wav", corpus("sound.wav"))
+    signed = (await own.sign_get("sound.wav", 600)).url
+    keys = await s3_server().temporary(["s3:*"], f"{prefix}/*")
+    url = stores.fresh_url("sqlite")
+    async with running(url, tmp_path) as stack:
+        body = {
+            "source": signed,
+            "output": f"s3://{BUCKET}/{prefix}/out",
+            "output_storage": {"endpoint": s3_server().endpoint},
+            "outputs": [MP3, {"key": "film.mp4", "format": "mp4"}],  # there is no picture: it fails
+            "credentials": {"output": keys_of(keys)},
+            "refresh_url": stack.refresh_url,
+            "status_webhook_url": stack.hook,
+        }
+        job_id = await stack.post(body)
+        status = await stack.ended(job_id)
+        assert (status["status"], status["error"]["code"]) == ("failed", "no_such_stream")
+        assert (await stack.told("failed"))["error"] == status["error"]
+        shown = json.dumps(
+            [status, stack.events(), (await stack.client.get(f"/transcode/status?job_id={job_id}")).text]
+        )
+        job = await stack.live.engine.get(job_id)
+        kept = f"{job.payload}{await stack.live.engine.store.events({job_id: 0}, 100)}{job.error}"
+    await own.close()
+    database = Path(url.removeprefix("sqlite:///"))
+    files = b"".join(path.read_bytes() for path in database.parent.glob(f"{database.name}*"))
+    secrets = [keys.secret_access_key, keys.session_token, signed.partition("?")[2], "X-Amz-Signature"]
+    for secret in secrets:
+        assert secret not in shown + kept
+        assert secret.encode() not in files
+        assert secret not in "\n".join(record.getMessage() for record in caplog.records if "callsheet" in record.name)
+
+
+async def test_a_signed_url_that_is_refused_is_replaced_by_a_newer_one(tmp_path: Path, corpus: Corpus) -> None:
+    raw = corpus("sound.wav").read_bytes()
+
+    async def serve(_: Sink, got: Got, writer: Any) -> None:
+        if "token=new" in got.path:
+            await answer("200 OK", raw)(_, got, writer)
+        else:
+            await answer("403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>")(_, got, writer)
+
+    async with Sink(serve) as site, running(stores.fresh_url("sqlite"), tmp_path) as stack:
+
+        async def newer(_: dict[str, Any]) -> dict[str, Any]:
+            return {"source_url": f"http://127.0.0.1:{site.port}/a?token=new"}
+
+        stack.on_refresh(newer)
+        job_id = await stack.post(
+            {
+                "source": f"http://127.0.0.1:{site.port}/a?token=old",
+                "outputs": [MP3],
+                "refresh_url": stack.refresh_url,
+            }
+        )
+        status = await stack.ended(job_id)
+        assert (status["status"], status["refresh_count"]) == ("succeeded", 1)
+        assert json.loads((await stack.live.engine.get(job_id)).result or "")["source"]["sha256"] == sha256(raw)
+
+
+async def test_without_a_refresh_url_refused_credentials_are_the_end(tmp_path: Path) -> None:
+    async with Sink(answer("401 Unauthorized")) as site, running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        job_id = await stack.post({"source": f"http://127.0.0.1:{site.port}/a?s=1", "outputs": [MP3]})
+        status = await stack.ended(job_id)
+        assert (status["status"], status["error"]["code"]) == ("failed", "credential_rejected")
+        assert (status["attempt_count"], status["refresh_count"]) == (1, 0)
+
+
+async def test_a_requester_that_refuses_to_refresh_ends_the_job(tmp_path: Path) -> None:
+    async with Sink(answer("403 Forbidden")) as site, running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        stack.sink.by_path["/refresh"] = answer("410 Gone")
+        job_id = await stack.post(
+            {
+                "source": f"http://127.0.0.1:{site.port}/a?s=1",
+                "outputs": [MP3],
+                "refresh_url": stack.refresh_url,
+            }
+        )
+        status = await stack.ended(job_id)
+        assert (status["status"], status["error"]["code"]) == ("failed", "credential_rejected")
+        assert status["refresh_count"] == 1
+
+
+async def test_a_source_over_the_limit_is_refused_and_nothing_is_left(tmp_path: Path, corpus: Corpus) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path, max_source_bytes=10_000) as stack:
+        job_id = await stack.post({"source": await stack.own_source(corpus("sound.wav")), "outputs": [MP3]})
+        status = await stack.ended(job_id)
+        assert (status["status"], status["error"]["code"]) == ("failed", "source_too_large")
+        assert status["attempt_count"] == 1
+        assert left_in(stack.workspaces) == []
+
+
+async def test_an_output_over_twice_a_large_source_is_stopped(
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spec, "GB", 10_000)  # a source of 16 KB is large here
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        wav = {"key": "sound.wav", "format": "wav"}
+        job_id = await stack.post({"source": await stack.own_source(corpus("sound.mp3")), "outputs": [wav]})
+        status = await stack.ended(job_id)
+        assert (status["status"], status["error"]["code"]) == ("failed", "output_too_large")
+        assert left_in(stack.workspaces) == []
+        assert await keys_in(stack.objects) == {f"uploads/{TENANT}/0/sound.mp3"}
+
+
+def test_the_twice_rule_holds_above_a_gigabyte_alone() -> None:
+    assert spec.output_limit(1_000_000_000) == 0
+    assert spec.output_limit(1_000_000_001) == 2_000_000_002
+
+
+async def test_a_full_disk_is_told_before_the_source_is_fetched_and_tried_again(
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "SPARE_BYTES", 1 << 60)
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        body = {
+            "source": await stack.own_source(corpus("sound.wav")),
+            "outputs": [MP3],
+            "max_attempts": 1,
+            "status_webhook_url": stack.hook,
+        }
+        status = await stack.ended(await stack.post(body))
+        assert (status["status"], status["error"]["code"]) == ("dead_letter", "disk_full")
+        event = await stack.told("dead_letter")
+        assert event["error"] == status["error"]
+        assert event["error"]["retryable"] is True
+
+
+@pytest.mark.parametrize("name", ["noise", "playlist"])
+async def test_what_is_no_media_fails_for_good(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"#EXTM3U\n/etc/passwd\n" if name == "playlist" else bytes(range(7, 256)) * 40)
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        status = await stack.ended(await stack.post({"source": await stack.own_source(path), "outputs": [MP3]}))
+        assert status["status"] == "failed"
+        assert status["error"]["code"] in {"not_media", "unsupported_input"}
+        assert set(status["error"]) <= {"code", "message", "retryable"}
+
+
+async def test_a_source_that_is_not_there_fails_for_good(tmp_path: Path) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        job_id = await stack.post({"source": f"object:uploads/{TENANT}/0/none.wav", "outputs": [MP3]})
+        status = await stack.ended(job_id)
+        assert (status["status"], status["error"]["code"]) == ("failed", "object_not_found")
+
+
+async def test_loudness_is_what_was_asked_for(tmp_path: Path, corpus: Corpus) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        quiet = {"key": "a.wav", "format": "wav", "loudness_lufs": -30, "sample_rate_hz": 16000, "channels": 1}
+        status = await stack.ended(
+            await stack.post(
+                {"source": await stack.own_source(corpus("sound.wav")), "output": "object:", "outputs": [quiet]}
+            )
+        )
+        assert status["status"] == "succeeded", status
+        path = tmp_path / "a.wav"
+        await stack.objects.get_file(f"outputs/{TENANT}/a.wav", path)
+        sound = (await probe(path)).audio
+        assert sound is not None
+        assert (sound.sample_rate_hz, sound.channels) == (16000, 1)
