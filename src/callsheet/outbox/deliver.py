@@ -111,6 +111,8 @@ class Deliveries:
         try:
             if self._has_room:
                 await self._claim()
+            else:
+                self._full = True  # what woke us is still to be asked for, at the next free slot
         except StoreError as error:
             log.warning("deliveries wait for the store: %s", error)
             pause_s = TROUBLE_S

@@ -1,7 +1,7 @@
 """Who gets the slots of a deliverer. A destination begins with one, earns more by quick answers, and loses them again.
 
 Quick ones may have all slots, each up to its own number. Strangers and slow ones together leave one slot free, and
-those that are known to be slow have a quarter: so an endpoint that hangs holds one slot however many events it has, and
+those that are known to be slow have two fifths: so an endpoint that hangs holds one slot however many events it has;
 many that hang hold up each other. One requester never has all. What cannot start soon waits in the store, not here.
 """
 
@@ -26,7 +26,7 @@ class Shares:
         self._cap = max(1, per_endpoint)
         self._requester_cap = per_requester or max(1, slots - 1)
         self._unproven_cap = max(1, slots - 1)
-        self._slow_cap = max(1, slots // 4)
+        self._slow_cap = max(1, slots * 2 // 5)
         self._windows: OrderedDict[Destination, int] = OrderedDict()  # the one that was heard of last at the end
         self._quick: set[Destination] = set()
         self._slow: set[Destination] = set()
@@ -101,16 +101,18 @@ class Shares:
         _less(self._waiting, where)
 
     def mark_slow(self, where: Destination) -> None:
-        """One of its attempts takes long already."""
-        self._quick.discard(where)
-        self._slow.add(where)
+        """One of its attempts takes long already. Who was quick until now is a stranger again, others are slow."""
+        if where in self._quick:
+            self._quick.discard(where)
+        else:
+            self._slow.add(where)
         self._windows[where] = 1
 
     def end(self, where: Destination, *, ok: bool, took_ms: int | None) -> None:
         """One has ended; how long it took decides how many may follow."""
         _less(self._running, where)
         if took_ms is None or took_ms >= SLOW_MS:
-            self.mark_slow(where)
+            self._windows[where] = 1  # it was marked when its time was over
         else:
             self._slow.discard(where)
             self._quick.add(where)

@@ -15,7 +15,7 @@ from .theme import ground, rounded, shadow, theme_of
 
 ZOOM = 0.06
 PAN = 0.3
-KEY_PX = 0.67  # how far the edge of a photograph moves from one key to the next; frames between are blends of two
+KEY_PX = 0.8  # how far the edge of a photograph moves from one key to the next; frames between are blends of two
 CORNER = 18
 SHADOW_BLUR, SHADOW_STRENGTH, SHADOW_DROP = 22, 0.5, 10
 
@@ -111,7 +111,7 @@ class ShotFrames:
 class _Photo:
     """A photograph that is zoomed slowly. Keys are cut out exactly; a frame between two keys is a blend of them.
 
-    A key each two thirds of a pixel costs less than half of cutting each frame, and looks the same.
+    A key each 0.8 pixels costs less than half of cutting each frame, and looks the same.
     """
 
     def __init__(self, shot: ShotFrames, drawn: Drawn, folder: Path) -> None:

@@ -1,0 +1,156 @@
+"""Sources from URLs: guarded, bounded, resumed; and an attempt that has no source leaves none of it behind."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsheet.contracts.euterpe import download
+from callsheet.contracts.euterpe.download import CutOff, Downloads, Refused, Taken
+from callsheet.media.errors import DiskFull
+from callsheet.objects.errors import ObjectTooLarge
+from callsheet.outbox import Rules
+from callsheet.outbox.guard import BlockedTarget, InvalidTarget
+from tests.outbox.sink import RULES, Behave, Got, Sink, answer
+
+RAW = bytes(range(256)) * 2_000
+DIGEST = hashlib.sha256(RAW).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "PAUSE_S", 0.001)
+
+
+def part(*, etag: str = '"one"', cut_at: int | None = None, ranges: bool = True) -> Behave:
+    """A server that breaks off after so many bytes of the file, and may take up where it broke off."""
+
+    async def behave(_: Sink, got: Got, writer: asyncio.StreamWriter) -> None:
+        wanted = got.headers.get("range", "")
+        same = got.headers.get("if-range") in {None, etag}
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and same and ranges else 0
+        head = [f"Content-Length: {len(RAW) - start}", f"ETag: {etag}", "Connection: close"]
+        head += [f"Content-Range: bytes {start}-{len(RAW) - 1}/{len(RAW)}"] if start else []
+        writer.write("\r\n".join([f"HTTP/1.1 {206 if start else 200} OK", *head, "", ""]).encode())
+        writer.write(RAW[start:cut_at])
+        await writer.drain()
+
+    return behave
+
+
+async def take(url: str, folder: Path, *, max_bytes: int = 10**9, **more: Any) -> Taken:
+    rules: Rules = more.get("rules", RULES)
+    downloads = Downloads(rules, resolve=more.get("resolve"))
+    room = more.get("room", lambda _: None)
+    return await downloads.take(url, folder / "source", max_bytes, room, lambda _, __: None)
+
+
+async def test_a_source_that_breaks_off_is_taken_up_where_it_broke_off(tmp_path: Path) -> None:
+    async with Sink(part(cut_at=100_000), part(cut_at=300_000), part()) as sink:
+        assert await take(sink.url, tmp_path) == (len(RAW), DIGEST)
+        assert [got.headers.get("range") for got in sink.got] == [None, "bytes=100000-", "bytes=300000-"]
+    assert (tmp_path / "source").read_bytes() == RAW
+
+
+@pytest.mark.parametrize("second", [part(etag='"two"'), part(ranges=False)])
+async def test_a_source_that_changed_or_knows_no_ranges_begins_anew(tmp_path: Path, second: Behave) -> None:
+    async with Sink(part(cut_at=100_000), second) as sink:
+        assert await take(sink.url, tmp_path) == (len(RAW), DIGEST)
+    assert (tmp_path / "source").read_bytes() == RAW
+
+
+async def test_a_source_that_never_comes_is_given_up(tmp_path: Path) -> None:
+    async with Sink(part(cut_at=0)) as sink:
+        with pytest.raises(CutOff):
+            await take(sink.url, tmp_path)
+        assert len(sink.got) == download.TRIES
+
+
+async def test_a_size_over_the_limit_is_refused_by_its_header(tmp_path: Path) -> None:
+    async with Sink(part(cut_at=0)) as sink:
+        with pytest.raises(ObjectTooLarge):
+            await take(sink.url, tmp_path, max_bytes=len(RAW) - 1)
+        assert len(sink.got) == 1
+
+
+async def test_a_size_that_nobody_told_is_counted_while_it_comes(tmp_path: Path) -> None:
+    async def endless(_: Sink, __: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"10000\r\n" + bytes(0x10000) + b"\r\n")
+            await writer.drain()
+
+    async with Sink(endless) as sink:
+        with pytest.raises(ObjectTooLarge):
+            await take(sink.url, tmp_path, max_bytes=1_000_000)
+    assert (tmp_path / "source").stat().st_size <= 1_000_000
+
+
+async def test_a_disk_without_room_is_told_before_the_first_byte(tmp_path: Path) -> None:
+    def none(size_bytes: int) -> None:
+        raise DiskFull(f"{size_bytes} bytes")
+
+    async with Sink(part()) as sink:
+        with pytest.raises(DiskFull):
+            await take(sink.url, tmp_path, room=none)
+    assert (tmp_path / "source").stat().st_size == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "stale"),
+    [
+        ("401 No", b"", True),
+        ("403 No", b"", True),
+        ("400 No", b"<Code>ExpiredToken</Code>", True),
+        ("400 No", b"<Code>AccessDenied</Code><Message>Request has expired</Message>", True),
+        ("403 No", b"<Code>RequestTimeTooSkewed</Code>", False),
+        ("404 No", b"", False),
+        ("302 Found", b"", False),
+        ("503 No", b"", False),
+    ],
+)
+async def test_an_answer_says_whether_a_newer_url_may_help(
+    tmp_path: Path, status: str, body: bytes, stale: bool
+) -> None:
+    async with Sink(answer(status, body, Location="http://127.0.0.1:1/")) as sink:
+        with pytest.raises(Refused) as refused:
+            await take(f"{sink.url}?signature=secret", tmp_path)
+        assert (refused.value.status, refused.value.stale) == (int(status[:3]), stale)
+        assert "secret" not in str(refused.value)
+        assert len(sink.got) == 1  # no redirect is followed
+
+
+async def test_a_name_that_leads_inside_is_not_connected_to(tmp_path: Path) -> None:
+    async def inside(_: str, __: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    async with Sink(part()) as sink:
+        with pytest.raises(BlockedTarget):
+            await take(
+                f"http://cdn.example.org:{sink.port}/a", tmp_path, rules=Rules(http=True, any_port=True), resolve=inside
+            )
+        assert sink.connections == 0
+
+
+async def test_a_name_is_judged_at_every_connection(tmp_path: Path) -> None:
+    """What a name means may change between two connections of one download."""
+    answers = [["127.0.0.1"], ["10.0.0.1"]]
+
+    async def changing(_: str, __: int) -> Sequence[str]:
+        return answers.pop(0)
+
+    async with Sink(part(cut_at=1_000)) as sink:
+        with pytest.raises(BlockedTarget):
+            await take(f"http://cdn.example.org:{sink.port}/a", tmp_path, resolve=changing)
+        assert sink.connections == 1
+
+
+@pytest.mark.parametrize("url", ["http://cdn.example.org/a", "https://10.0.0.1/a", "https://u:p@cdn.example.org/a"])
+async def test_a_url_against_the_rules_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(InvalidTarget):
+        await take(url, tmp_path, rules=Rules())
