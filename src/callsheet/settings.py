@@ -72,6 +72,9 @@ REDIS_URL = Setting(
 OBJECTS_URL = Setting(
     "objects-url", "Where files are kept: file:///folder, or s3://bucket/prefix with the S3_ variables."
 )
+FAIR_QUEUES = Setting(
+    "fair-queues", "Queues in which each requester has a line of its own, served in turn: a,b.", Kind.NAMES
+)
 JSON = Setting("json", "Print JSON.", Kind.SWITCH, from_environment=False)
 YES = Setting("yes", "Do not ask.", Kind.SWITCH, from_environment=False)
 
@@ -98,6 +101,7 @@ WORKER = (
     ),
     Setting("token-file", "With --url: the file that holds the token; new tokens are written to it.", Kind.FILE),
     Setting("labels", "With --url: what this worker can do: gpu,av1.", Kind.NAMES),
+    FAIR_QUEUES,
     Setting("claim-wait", "With --url: how long one request for jobs waits.", Kind.DURATION, "20s"),
     OBJECTS_URL,
     APP_DATABASE_URL,
@@ -132,6 +136,7 @@ SERVE = (
     Setting("webhook-http", "Let webhooks go to http:// too.", Kind.SWITCH),
     Setting("webhook-networks", "Networks that webhooks may reach beside public ones: 10.1.0.0/16.", Kind.NAMES),
     Setting("webhook-ports", "Ports that webhooks may go to instead of 443 and 8443: 443,9443.", Kind.NAMES),
+    FAIR_QUEUES,
     OBJECTS_URL,
     _LOG_FORMAT,
     _LOG_LEVEL,
@@ -142,6 +147,7 @@ UP = (
     *SERVE[:-4],
     Setting("concurrency", "How many jobs run at once.", Kind.COUNT, "10"),
     Setting("drain", "How long a stop waits for running jobs before it hands them back.", Kind.DURATION, "30s"),
+    Setting("max-source", "The largest source of a transcoding job, in megabytes.", Kind.COUNT, "100000"),
     *SERVE[-4:],
 )
 KEYS_CREATE = (

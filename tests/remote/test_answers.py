@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from callsheet.cli.testkit.proxy import Answered, Asked, Fate, FaultProxy, page, problem
 from callsheet.kernel.errors import InvalidInput
 from callsheet.worker.remote import RemoteOptions, ServerAway, ServerRefused
+from callsheet.worker.remote import caller as caller_module
 from callsheet.worker.remote.answers import read, retry_after
 from callsheet.worker.remote.caller import Caller, pause, proxy_of
 from callsheet.worker.remote.credentials import Credentials
@@ -91,6 +93,26 @@ async def test_a_server_that_is_not_there_is_away() -> None:
     with pytest.raises(ServerAway, match="no answer"):
         await asking.call("claim", {})
     await asking.close()
+
+
+async def test_an_answer_that_comes_in_drops_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte is in time, the whole is not."""
+    monkeypatch.setattr(caller_module, "SLACK_S", 0.5)
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        for _ in range(100):
+            writer.write(b" ")
+            await asyncio.sleep(0.1)
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    asking = caller(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    begun = time.monotonic()
+    with pytest.raises(ServerAway, match="within"):
+        await asking.call("claim", {}, wait_s=0.5)
+    assert time.monotonic() - begun < 3
+    await asking.close()
+    server.close()
 
 
 async def test_patience_ends() -> None:

@@ -32,9 +32,7 @@ SPY = """
 
 @app.task
 async def spy() -> list[str]:
-    return [name for name, value in os.environ.items() if value and value in SECRETS]
-
-SECRETS = {"SECRET"}
+    return [name for name, value in os.environ.items() if value == "@token@"]
 """
 
 
@@ -51,7 +49,7 @@ async def live(store_url: str) -> AsyncIterator[Live]:
 
 @pytest.fixture
 def shop(tmp_path: Path, token: str) -> Path:
-    (tmp_path / "shop.py").write_text(SHOP + SPY.replace("SECRET", token, 2))
+    (tmp_path / "shop.py").write_text(SHOP + SPY.replace("@token@", token))
     return tmp_path
 
 

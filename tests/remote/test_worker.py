@@ -204,7 +204,7 @@ async def test_a_server_out_of_reach_ends_the_work_when_its_lease_does(
 
     async with FaultProxy.before(live.url) as proxy, working(proxy.url):
         job_id = await add(live, app, "long")
-        await running(live, job_id)
+        await until(live, job_id, lambda _: proxy.count("heartbeats"))
         proxy.fate = lambda _: Fate(instead=problem(503, "store_unavailable"))
         proxy.cut_all()
         async with asyncio.timeout(10):

@@ -35,8 +35,7 @@ async def restarted(server: RedisServer) -> None:
     await asyncio.to_thread(server.start_again)
 
 
-@pytest.mark.parametrize("trouble", [flushed, restarted])
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize(("kind", "trouble"), [("sqlite", flushed), ("sqlite", restarted), ("postgres", restarted)])
 async def test_in_mid_run_it_loses_no_job_doubles_none_and_delays_none_much(
     kind: str, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,3 +220,21 @@ async def test_context_variables_do_not_leak_from_job_to_job(small: Callsheet) -
     jobs = await tell.enqueue_many([{"name": str(i)} for i in range(20)])
     await small.worker(concurrency=1).run(burst=True)
     assert {await job.result() for job in jobs} == {"nobody"}
+
+
+async def test_a_requester_of_a_fair_queue_is_served_though_another_has_many_jobs(small: Callsheet) -> None:
+    order: list[str] = []
+
+    @small.task(queue="media")
+    async def work(ctx: Context) -> None:
+        order.append(ctx.job.requester_id)
+        await asyncio.sleep(0.005)
+
+    engine = await small.engine()
+    engine.fair_queues = frozenset({"media"})
+    for _ in range(40):
+        await work.options(requester_id="big").enqueue()
+    await work.options(requester_id="small").enqueue()
+    await small.worker(concurrency=1, prefetch=0).run(burst=True)
+    assert len(order) == 41
+    assert "small" in order[:4]

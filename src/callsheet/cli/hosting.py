@@ -76,6 +76,7 @@ class Flags:
     webhook_http: bool
     webhook_networks: tuple[str, ...] | None
     webhook_ports: tuple[str, ...] | None
+    fair_queues: tuple[str, ...] | None
     objects_url: str | None
     log_format: str
     log_level: str
@@ -98,6 +99,7 @@ class Flags:
 
 async def host(engine: Engine, flags: Flags, worker: Worker | None = None, kept: Objects | None = None) -> None:
     """Serve until a signal; then the server goes first, and the worker drains. `kept` are objects that are open."""
+    engine.fair_queues = frozenset(flags.fair_queues or ())
     outgoing = Outgoing.of(engine, flags)
     options = flags.options()._replace(objects=kept, parts=(outgoing.endpoints,))
     app = create_app(engine, ROUTERS, options, version=__version__)

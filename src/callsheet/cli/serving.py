@@ -126,6 +126,8 @@ async def _work(app: Callsheet, worker: Worker, flags: Flags, place: Place | Non
         stops.opened()
         if place is not None:
             stack.push_async_callback(end, asyncio.create_task(await_death(place, stops.once_more)))
+        if flags.fair_queues:
+            (await app.engine()).fair_queues = frozenset(flags.fair_queues)
         await _greet(app, worker)
         await worker.run(burst=flags.burst)
 

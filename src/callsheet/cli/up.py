@@ -37,7 +37,7 @@ for running jobs, the second hands them back.""",
 )
 @click.argument("target", metavar="[MODULE:APP]", required=False)
 @settings(UP)
-def command(target: str | None, concurrency: int, drain: str, **given: Any) -> None:
+def command(target: str | None, concurrency: int, drain: str, max_source: int, **given: Any) -> None:
     """Serve the HTTP API and run jobs, in one process, on one store.
 
     MODULE:APP brings your own tasks; the tasks of the gateway (chat, plan, code, tool, rag, embed)
@@ -51,13 +51,15 @@ def command(target: str | None, concurrency: int, drain: str, **given: Any) -> N
         app = load_app(target, database_url=flags.database_url, redis_url=flags.redis_url)
     else:
         app = Callsheet(flags.database_url, redis_url=flags.redis_url)
+    if "transcode" not in app.definitions:  # else the app has set it up itself
+        rules = rules_of(flags.webhook_networks, flags.webhook_ports, http=flags.webhook_http)
+        add_transcoding(app, rules, max_source_bytes=max_source * 1_000_000)
     app.objects_url = flags.objects_url or app.objects_url or beside(app.database_url)
     run_on_fast_loop(_up(app, flags, concurrency, drain))
 
 
 async def _up(app: Callsheet, flags: Flags, concurrency: int, drain: str) -> None:
     add_tasks(app)
-    add_transcoding(app, rules_of(flags.webhook_networks, flags.webhook_ports, http=flags.webhook_http))
     _add_media_tasks(app)
     await app.migrate()
     async with app:

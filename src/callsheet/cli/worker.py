@@ -44,6 +44,7 @@ class Flags:
     token: str | None = field(repr=False)
     token_file: Path | None
     labels: tuple[str, ...] | None
+    fair_queues: tuple[str, ...] | None
     claim_wait: str
     objects_url: str | None
     database_url: str | None

@@ -52,7 +52,7 @@ class Engine:
         self.lanes = Lanes(self.backlog)
         self.transport: Transport | None = None
         self._redis_url = redis_url
-        self._fair = frozenset(fair_queues)
+        self.fair_queues = frozenset(fair_queues)
         self._payload_limit_bytes = payload_limit_bytes
         self._watch = Watch(store)
 
@@ -84,7 +84,7 @@ class Engine:
         """Create jobs, all or none; raises InvalidJob and its kin before anything is written."""
         with verb("enqueue", len(batch)):
             intake.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
-            if self._fair:
+            if self.fair_queues:
                 batch = [self._in_lane(new) for new in batch]
                 self.lanes.heard(new.queue for new in batch)
             answers = await self.store.enqueue(batch, depth_limit=depth_limit, now=now)
@@ -93,7 +93,7 @@ class Engine:
         return answers
 
     def _in_lane(self, new: NewJob) -> NewJob:
-        fair = new.queue in self._fair and new.requester_id
+        fair = new.queue in self.fair_queues and new.requester_id
         return new._replace(queue=lane_name(new.queue, tenant=new.requester_id)) if fair else new
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:

@@ -51,6 +51,7 @@ class Lanes:
     def __init__(self, backlog: Callable[[], Awaitable[Mapping[str, Backlog]]]) -> None:
         self._backlog = backlog
         self._by_queue: dict[str, dict[str, int]] = {}  # of a queue: its lanes, with the turn in which each was served
+        self._heard_at: dict[str, float] = {}
         self._turn = 0
         self._due_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -62,6 +63,7 @@ class Lanes:
             lane = lane_of(name)
             if lane.queue != name:
                 self._by_queue.setdefault(lane.queue, {}).setdefault(name, 0)
+                self._heard_at[name] = time.monotonic()
                 found.add(lane.queue)
         return frozenset(found)
 
@@ -89,7 +91,7 @@ class Lanes:
                 if name in got:
                     lanes[name] = self._turn
                 elif short:
-                    del lanes[name]
+                    self._forget(name)
 
     async def _refresh(self) -> None:
         if time.monotonic() < self._due_at:
@@ -97,5 +99,12 @@ class Lanes:
         async with self._asking:
             if (asked_at := time.monotonic()) >= self._due_at:
                 self.heard((await self._backlog()).keys())
+                for name in [name for name, at in self._heard_at.items() if at < asked_at]:
+                    self._forget(name)
                 now = time.monotonic()
                 self._due_at = now + max(REFRESH_S, SHARE * (now - asked_at))
+
+    def _forget(self, name: str) -> None:
+        """It has no jobs any more; whoever puts one in is heard of."""
+        self._by_queue.get(lane_of(name).queue, {}).pop(name, None)
+        self._heard_at.pop(name, None)

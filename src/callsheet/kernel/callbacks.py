@@ -1,7 +1,9 @@
 """Callbacks that a job's contract promises: one for each move that its words tell, in the move's own settlement.
 
-So whoever moves a job, a worker, housekeeping or an operator, tells of it in the same write. The ids are made of the
-job's own numbers: the same move has the same id, however often it is written.
+So whoever moves a job, a worker, housekeeping or an operator, tells of it in the same write. A claim comes to each word
+at most once, so claim and word are the event's id: the same move has the same id, however often it is written. They
+also give its place among the job's callbacks. A worker's own count of events would not do: reports of progress that
+were overtaken by later ones are in it and never written.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from .wire import decode, encode
 
 if TYPE_CHECKING:
     from .job import Job
+    from .lifecycle import Lifecycle
     from .settlement import Settlement
 
 
@@ -28,12 +31,12 @@ def with_callback(job: Job, settlement: Settlement) -> Settlement:
     url = asked.get(lifecycle.callback) if isinstance(asked, dict) else None
     if before == after or not isinstance(url, str) or not url:
         return settlement
-    event_id = f"evt_{job.job_id.replace('-', '')}_{job.claim_version}_{job.event_seq + 1}"
+    event_id = f"evt_{job.job_id.replace('-', '')}_{job.claim_version}_{after}"
     body = {
         "event_id": event_id,
         "type": f"{job.kind}.{after}",
         "job_id": job.job_id,
-        "sequence": job.event_seq + 1,
+        "sequence": _sequence(lifecycle, job.claim_version, settlement.status, stage),
         "status": after,
         "previous_status": before,
         "attempt_count": job.attempt_count,
@@ -44,6 +47,14 @@ def with_callback(job: Job, settlement: Settlement) -> Settlement:
     }
     callback = NewOutboxEvent(event_id, url, encode(body))
     return settlement._replace(outbox=(*settlement.outbox, callback))
+
+
+def _sequence(lifecycle: Lifecycle, claim_version: int, status: Status, stage: str) -> int:
+    """A number that rises from callback to callback of a job: by claim, then by stage, then its end, then the queue."""
+    stages = lifecycle.stages or ()
+    last = len(stages) + 1
+    rank = 1 + stages.index(stage) if status is Status.RUNNING else last if status.terminal else last + 1
+    return claim_version * (last + 2) + rank
 
 
 def _end_of(settlement: Settlement) -> dict[str, Any]:

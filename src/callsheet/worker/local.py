@@ -52,6 +52,15 @@ class LocalShift(Shift):
         in_process = self._local.store if ":memory:" in self._heartbeat_url else None
         return Heartbeat(self._heartbeat_url, in_process, self.runs, self.lease_s)
 
+    async def _asked_for(self) -> tuple[str, ...]:
+        """The queues, and where requesters have lines of their own, these, the longest unserved first."""
+        if not self._local.fair_queues:
+            return self._queues
+        asked = await self._local.lanes.expand(self._queues)
+        fair = [queue for queue in asked if queue not in self._queues]
+        self._local.lanes.served(asked, fair[:1], short=False)
+        return asked
+
     def _beside(self) -> Sequence[Coroutine[None, None, None]]:
         return self._listen(), self._clear_away()
 
@@ -62,7 +71,7 @@ class LocalShift(Shift):
             try:
                 async for hint in self._local.hints():
                     anything = hint == Hint()
-                    if anything or hint.queues & mine:
+                    if anything or self._local.lanes.heard(hint.queues) & mine:
                         self._wake.set()
                     mine_too = anything or "*" in hint.jobs
                     self.heartbeat.poke(self._long_held() if mine_too else {i for i in hint.jobs if i in self.runs})

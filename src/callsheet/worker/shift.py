@@ -88,6 +88,10 @@ class Shift:
         """What keeps the leases of `runs`."""
         raise NotImplementedError
 
+    async def _asked_for(self) -> tuple[str, ...]:
+        """The queues to claim from now."""
+        return self._queues
+
     def _beside(self) -> Sequence[Coroutine[None, None, None]]:
         """What else goes on during a shift."""
         return ()
@@ -134,7 +138,7 @@ class Shift:
 
     async def _claim(self, limit: int) -> int:
         asked_at = time.monotonic()
-        request = ClaimRequest(self._options.worker_id, self._queues, limit, round(self.lease_s * 1000))
+        request = ClaimRequest(self._options.worker_id, await self._asked_for(), limit, round(self.lease_s * 1000))
         jobs = await self._engine.claim(request)
         self._look_ahead(asked_at)
         return self._line_up(jobs, asked_at, asked_at + self.lease_s)

@@ -255,7 +255,7 @@ async def test_a_parked_worker_is_woken_by_a_job_in_one_of_its_lanes(live: Live,
 
 async def test_tenants_are_served_in_turn(url: str) -> None:
     async with serving(url, routers=[routes.router]) as live:
-        live.engine._fair = frozenset({"media"})
+        live.engine.fair_queues = frozenset({"media"})
         for _ in range(30):
             await add(live, queue="media", requester_id="big")
         worker = Remote(live)

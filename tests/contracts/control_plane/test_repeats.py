@@ -20,7 +20,7 @@ NAME = "a-name-of-a-claim-01"
 
 @pytest.fixture
 async def live() -> AsyncIterator[Live]:
-    async with serving(stores.fresh_url("sqlite"), routers=[routes.router]) as live:
+    async with serving(stores.fresh_url("memory"), routers=[routes.router]) as live:
         yield live
 
 
@@ -40,7 +40,7 @@ async def test_of_two_requests_of_one_claim_only_the_last_is_given_jobs(live: Li
 
 @pytest.mark.parametrize("how", ["release", "follow_up", "retry"])
 async def test_what_comes_back_or_follows_wakes_one_who_waits(live: Live, how: str) -> None:
-    """No hint tells of it, and the next poll is seconds away."""
+    """No hint of a store in memory tells of it, and the next poll is seconds away."""
     busy, waiting = Remote(live), Remote(live, "w2")
     await add(live)
     got = await busy.claim()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from callsheet.engine import Engine
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.kernel import commands
 from callsheet.kernel.callbacks import normalised
-from callsheet.kernel.job import Job, NewEvent, OutboxEvent
+from callsheet.kernel.job import Job, NewEvent, OutboxEvent, Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, OutboxFilter, Settled
 from tests.kit import new_job
@@ -57,8 +58,32 @@ async def test_each_move_is_told_once_with_its_status(engine: Engine) -> None:
     assert len({body["event_id"] for body in bodies}) == 4
     assert bodies[-1]["outputs"] == [{"key": "a.mp3"}]
     assert all("outputs" not in body and body["metadata"] == {"talk": "1"} for body in bodies[:-1])
-    events = await engine.store.events({job.job_id: 0}, 100)
-    assert [body["sequence"] for body in bodies] == [e.seq for e in events if e.type in {"stage", "done"}]
+
+
+async def test_sequences_rise_through_attempts_failures_and_requeues(engine: Engine) -> None:
+    job = await advanced(engine, await claimed(engine), "fetching", "processing", "uploading")
+    moves = [commands.advance(job._replace(stage=""), "fetching")]
+    moves += [commands.advance(job._replace(stage=a), b) for a, b in pairwise(("fetching", "processing", "uploading"))]
+    failed = commands.fail(job, JobError("x", retryable=False), rand=0.5)
+    ended = job._replace(status=Status.FAILED, attempt_started_at=None)
+    moves += [failed, commands.requeue(ended)]
+    following = job._replace(claim_version=2, stage="")
+    moves += [commands.advance(following, "fetching"), commands.retry(following, BUSY, delay_ms=0)]
+    bodies = [json.loads(move.outbox[0].body) for move in moves]
+    words = ["fetching", "processing", "uploading", "failed", "queued", "fetching", "queued"]
+    assert [body["status"] for body in bodies] == words
+    assert all(one["sequence"] < other["sequence"] for one, other in pairwise(bodies))
+    assert len({body["event_id"] for body in bodies}) == len(bodies)
+
+
+async def test_progress_that_was_overtaken_costs_no_callback_its_id(engine: Engine) -> None:
+    """A worker counts events that were never written, for a later report took their place."""
+    job = await advanced(engine, await claimed(engine), "fetching")
+    ahead = job._replace(event_seq=job.event_seq + 1)
+    await engine.settle_one(ahead, commands.advance(ahead, "processing"))
+    later = await engine.store.now() + LEASE_MS + 1
+    assert await Housekeeping(engine).reap(now=later) == 1
+    assert [body["status"] for body in await told(engine, job)] == ["fetching", "processing", "queued"]
 
 
 async def test_what_is_no_move_is_not_told(engine: Engine) -> None:
@@ -108,7 +133,9 @@ async def test_a_move_that_is_fenced_off_tells_nobody(engine: Engine) -> None:
     await engine.settle([commands.retry(stale, BUSY, delay_ms=0)])
     await again(engine)
     before = await told(engine, stale)
-    late = [commands.advance(stale, "processing"), commands.fail(stale, BUSY, rand=0.5)]
+    fails = commands.fail(stale, JobError("not_media", retryable=False), rand=0.5)
+    late = [commands.advance(stale, "processing"), fails]
+    assert all(len(move.outbox) == 1 for move in late)
     assert await engine.settle(late) == [Settled.STALE, Settled.STALE]
     assert await told(engine, stale) == before
 

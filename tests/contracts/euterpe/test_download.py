@@ -115,7 +115,7 @@ async def test_a_disk_without_room_is_told_before_the_first_byte(tmp_path: Path)
     ],
 )
 async def test_an_answer_says_whether_a_newer_url_may_help(
-    tmp_path: Path, status: str, body: bytes, stale: bool
+    tmp_path: Path, status: str, body: bytes, *, stale: bool
 ) -> None:
     async with Sink(answer(status, body, Location="http://127.0.0.1:1/")) as sink:
         with pytest.raises(Refused) as refused:

@@ -57,7 +57,7 @@ def programs_in(folder: Path) -> list[str]:
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            line, cwd = (place / "cmdline").read_bytes().decode("utf-8", "replace"), os.readlink(place / "cwd")
+            line, cwd = (place / "cmdline").read_bytes().decode("utf-8", "replace"), str((place / "cwd").readlink())
         except OSError:
             continue
         if cwd.startswith(str(folder)) or (f"{folder}/" in line and "ffmpeg" in line):
