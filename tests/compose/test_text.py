@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from callsheet.media.compose.errors import MissingGlyphs, ShapingMissing
 from callsheet.media.compose.layout import lay_out
 from callsheet.media.compose.markdown import parse
 from callsheet.media.compose.script import Scene, Settings
-from callsheet.media.compose.sfnt import NotAFont, read_fonts
+from callsheet.media.compose.sfnt import NotAFont, read_bytes, read_fonts
 from callsheet.media.compose.text import Style, draw_line, is_right_to_left, width_of, wrapped
 from callsheet.media.compose.theme import contrast, ground, rgb_of, theme_of
 
@@ -69,6 +70,26 @@ def test_a_file_that_is_no_font_is_passed_over(tmp_path: Path) -> None:
     with pytest.raises(NotAFont):
         read_fonts(tmp_path / "a.ttf")
     assert fonts.choose(["text"], (tmp_path,)).plain[0].path == ""
+
+
+def with_table(font: bytes, tag: bytes, table: bytes) -> bytes:
+    """The same font with one table more."""
+    (count,) = struct.unpack(">H", font[4:6])
+    rows = [list(struct.unpack(">4sIII", font[12 + 16 * at : 28 + 16 * at])) for at in range(count)]
+    rows = [[name, total, offset + 16, length] for name, total, offset, length in rows]
+    rows.append([tag, 0, len(font) + 16, len(table)])
+    head = font[:4] + struct.pack(">H", count + 1) + font[6:12] + b"".join(struct.pack(">4sIII", *row) for row in rows)
+    return head + font[12 + 16 * count :] + table
+
+
+def test_a_colour_font_that_would_be_drawn_blank_is_passed_over() -> None:
+    """COLR version 1 has paintings and no layers; FreeType draws its empty outlines, which is nothing."""
+    paintings = with_table(fonts.embedded_bytes(), b"COLR", struct.pack(">HHIIHI", 1, 0, 0, 0, 0, 0))
+    with pytest.raises(NotAFont, match="paintings"):
+        read_bytes(paintings)
+    layers = read_bytes(with_table(fonts.embedded_bytes(), b"COLR", struct.pack(">HHIIH", 0, 3, 0, 0, 0)))
+    assert layers.is_colour
+    assert layers.has("a")
 
 
 def test_every_line_fits_its_width_and_nothing_is_lost() -> None:

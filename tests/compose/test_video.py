@@ -22,7 +22,7 @@ from callsheet.media.errors import MediaError, MediaStopped
 from callsheet.media.process import start_alone
 from tests.compose.conftest import SMALL, Made, encoder, planned
 
-LONG = "---\nvoice: tone\nsize: 640x360\nfps: 60\n---\n## A\n<!-- duration: 120 -->\nIt lasts long."
+LONG = "---\nvoice: tone\nsize: 640x360\nfps: 60\n---\n## A\n<!-- duration: 600 -->\nIt lasts long."
 
 
 def frames_of(path: Path) -> list[np.ndarray]:

@@ -80,7 +80,7 @@ class Live(NamedTuple):
 @contextlib.asynccontextmanager
 async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
     """Start a server on a store, and stop it."""
-    engine = Engine.from_url(url)
+    engine = Engine.from_url(url, redis_url=options.pop("redis_url", None))
     routers = options.pop("routers", [routes.router, streams.router])
     chosen = ServerOptions(**{"api_key": ADMIN, "migrate": True, "housekeeping": False, **options})
     app = create_app(engine, routers, chosen)

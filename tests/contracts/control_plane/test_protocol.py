@@ -12,14 +12,21 @@ from callsheet.contracts.control_plane import claims, routes
 from callsheet.kernel import commands
 from callsheet.kernel.job import Outcome, Status
 from callsheet.kernel.retry import JobError
+from tests import stores
 from tests.http.live import Live, serving
 
 from .remote import Answer, Remote, add, parked
 
 
-@pytest.fixture
-async def live(url: str) -> AsyncIterator[Live]:
-    async with serving(url, routers=[routes.router]) as live:
+PLACES = ("sqlite", "postgres", "redis", "sqlite beside redis", "postgres beside redis")
+
+
+@pytest.fixture(params=PLACES)
+async def live(request: pytest.FixtureRequest) -> AsyncIterator[Live]:
+    """The suite runs on each store, and on the SQL ones also with Redis Streams as the transport."""
+    kind, beside, _ = str(request.param).partition(" beside ")
+    redis_url = stores.fresh_url("redis") if beside else None
+    async with serving(stores.fresh_url(kind), routers=[routes.router], redis_url=redis_url) as live:
         yield live
 
 
@@ -32,7 +39,8 @@ async def test_a_claim_gives_all_that_a_worker_needs(live: Live, worker: Remote)
     assert await worker.claim() == {"claimed": False}
     job_id = await add(live, payload='{"a":1}')
     got = await worker.claim()
-    assert (got["claimed"], got["job_id"], got["payload"], got["stream"]) == (True, job_id, {"a": 1}, "default")
+    assert (got["claimed"], got["job_id"], got["payload"]) == (True, job_id, {"a": 1})
+    assert got["stream"] == ("default" if live.engine.transport is None else "callsheet:stream:default")
     assert len(got["lease_token"]) >= 22
     assert got["heartbeat_interval_seconds"] < got["lease_ttl_seconds"]
     assert got["message_id"]
@@ -175,7 +183,7 @@ async def test_many_who_wait_for_one_job_make_few_claims(live: Live, monkeypatch
     await add(live)
     while not any(waiter.done() for waiter in waiters):
         await asyncio.sleep(0.005)
-    assert claims <= 3
+    assert claims <= (3 if live.engine.transport is None else 4)  # a message and a hint tell of the same job
     assert sum(answer["claimed"] for answer in await asyncio.gather(*waiters)) == 1
 
 

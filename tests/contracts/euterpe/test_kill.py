@@ -86,6 +86,8 @@ async def test_a_worker_that_is_killed_in_a_stage_is_replaced_and_the_outputs_ar
         try:
             job_id = await stack.post(body)
             await seen(stack, job_id, in_the_middle_of(stage))
+            if stage == "fetching":
+                await site.until(1, 20)
         finally:
             process.kill()
             process.wait()

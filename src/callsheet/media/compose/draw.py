@@ -15,7 +15,7 @@ from .layout import BAR_GAP, BAR_HEIGHT, BAR_WIDTH, ITEM_INDENT, Block, Box, Lay
 from .pictures import opened
 from .script import Scene, Settings
 from .text import Colour, draw_line, width_of
-from .theme import Theme, theme_of
+from .theme import Theme, rounded, theme_of
 
 ROOM_TO_ZOOM = 1.25
 WHITE: Colour = (255, 255, 255, 255)
@@ -119,9 +119,7 @@ def _heading(picture: Image.Image, layout: Layout, unit: float, theme: Theme) ->
         width, height = round(BAR_WIDTH * unit), max(2, round(BAR_HEIGHT * unit))
         left = layout.text.edges[2] - width if layout.is_rtl else layout.text.x
         bar_top = top - round(BAR_GAP * unit) - height
-        ImageDraw.Draw(picture).rounded_rectangle(
-            (left, bar_top, left + width, bar_top + height), height / 2, (*theme.accent, 255)
-        )
+        picture.paste((*theme.accent, 255), (left, bar_top), rounded((width, height), height / 2))
     style = layout.heading_style
     for at, row in enumerate(layout.heading):
         y = top + at * style.line_height + style.ascent
