@@ -13,8 +13,9 @@ import pytest
 from callsheet.contracts.control_plane import claims, files, logs, refusals, routes
 from callsheet.contracts.control_plane.waiting import Waiting
 from callsheet.engine.lanes import lane_name
-from callsheet.kernel.job import Outcome, Status
+from callsheet.kernel.job import Job, Outcome, Status
 from callsheet.kernel.wire import decode
+from callsheet.store.protocol import ClaimRequest
 from tests.http.live import Live, serving
 
 from .remote import Remote, add, parked
@@ -287,3 +288,28 @@ async def test_the_history_names_the_worker_and_its_outcome(live: Live, worker: 
     await worker.move((got, {"do": "release"}))
     (attempt,) = await live.engine.store.attempts(job_id)
     assert (attempt.worker_id.partition("~")[0], attempt.outcome) == ("w1", Outcome.RELEASED)
+
+
+async def test_a_thousand_who_wait_for_one_job_make_few_claims() -> None:
+    async with serving("sqlite::memory:", routers=[routes.router]) as live:
+        waiting, claims_made = Waiting(live.engine), 0
+
+        async def take() -> list[Job]:
+            nonlocal claims_made
+            claims_made += 1
+            return await live.engine.claim(ClaimRequest("w"))
+
+        async def alive() -> bool:
+            return True
+
+        ones = [asyncio.create_task(waiting.claim(frozenset({"default"}), 3, alive, take)) for _ in range(1_000)]
+        while waiting.parked < 1_000:
+            await asyncio.sleep(0.01)
+        claims_made = 0
+        await add(live)
+        while not any(one.done() for one in ones):
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0.1)
+        assert claims_made <= 3
+        waiting.let_go()
+        assert sum(len(jobs) for jobs in await asyncio.gather(*ones)) == 1

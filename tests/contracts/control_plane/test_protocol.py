@@ -17,7 +17,6 @@ from tests.http.live import Live, serving
 
 from .remote import Answer, Remote, add, parked
 
-
 PLACES = ("sqlite", "postgres", "redis", "sqlite beside redis", "postgres beside redis")
 
 
