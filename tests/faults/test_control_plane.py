@@ -35,6 +35,7 @@ from tests.servers import PostgresServer
 
 DEEP = bool(os.environ.get("CALLSHEET_DEEP"))
 DROPS, JOBS, KILLS = (1_000, 600, 6) if DEEP else (60, 90, 2)
+pytestmark = pytest.mark.timeout(900 if DEEP else 120)
 ROOT = Path(__file__).parents[2]
 KEY = "key-of-the-fault-tests"
 NO_BACKOFF = '{"lost_lease_backoff":{"table_ms":[0]}}'

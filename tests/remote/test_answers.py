@@ -99,7 +99,7 @@ async def test_an_answer_that_comes_in_drops_is_left_in_time(monkeypatch: pytest
     """Each byte is in time, the whole is not."""
     monkeypatch.setattr(caller_module, "SLACK_S", 0.5)
 
-    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
         for _ in range(100):
             writer.write(b" ")

@@ -114,7 +114,7 @@ async def _both(
             task.result()
     finally:
         for task in (painter, encoder):
-            pass
+            task.cancel()
         await asyncio.gather(painter, encoder, return_exceptions=True)
 
 
