@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +22,15 @@ HOOK = "https://hooks.example.org/transcode"
 ASKED = json.dumps({"status_webhook_url": HOOK, "metadata": {"talk": "1"}})
 BUSY = JobError("503", "busy", details='{"traceback": "inside"}')
 LEASE_MS = 30_000
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Engine]:
+    """Where the kind of store does not matter."""
+    store = Engine.from_url("sqlite::memory:")
+    await store.store.migrate()
+    async with store:
+        yield store
 
 
 async def claimed(engine: Engine, payload: str = ASKED, **fields: Any) -> Job:
@@ -60,8 +70,8 @@ async def test_each_move_is_told_once_with_its_status(engine: Engine) -> None:
     assert all("outputs" not in body and body["metadata"] == {"talk": "1"} for body in bodies[:-1])
 
 
-async def test_sequences_rise_through_attempts_failures_and_requeues(engine: Engine) -> None:
-    job = await advanced(engine, await claimed(engine), "fetching", "processing", "uploading")
+async def test_sequences_rise_through_attempts_failures_and_requeues(memory: Engine) -> None:
+    job = await advanced(memory, await claimed(memory), "fetching", "processing", "uploading")
     moves = [commands.advance(job._replace(stage=""), "fetching")]
     moves += [commands.advance(job._replace(stage=a), b) for a, b in pairwise(("fetching", "processing", "uploading"))]
     failed = commands.fail(job, JobError("x", retryable=False), rand=0.5)
@@ -76,46 +86,46 @@ async def test_sequences_rise_through_attempts_failures_and_requeues(engine: Eng
     assert len({body["event_id"] for body in bodies}) == len(bodies)
 
 
-async def test_progress_that_was_overtaken_costs_no_callback_its_id(engine: Engine) -> None:
+async def test_progress_that_was_overtaken_costs_no_callback_its_id(memory: Engine) -> None:
     """A worker counts events that were never written, for a later report took their place."""
-    job = await advanced(engine, await claimed(engine), "fetching")
+    job = await advanced(memory, await claimed(memory), "fetching")
     ahead = job._replace(event_seq=job.event_seq + 1)
-    await engine.settle_one(ahead, commands.advance(ahead, "processing"))
-    later = await engine.store.now() + LEASE_MS + 1
-    assert await Housekeeping(engine).reap(now=later) == 1
-    assert [body["status"] for body in await told(engine, job)] == ["fetching", "processing", "queued"]
+    await memory.settle_one(ahead, commands.advance(ahead, "processing"))
+    later = await memory.store.now() + LEASE_MS + 1
+    assert await Housekeeping(memory).reap(now=later) == 1
+    assert [body["status"] for body in await told(memory, job)] == ["fetching", "processing", "queued"]
 
 
-async def test_what_is_no_move_is_not_told(engine: Engine) -> None:
-    job = await claimed(engine)
-    await engine.settle(
+async def test_what_is_no_move_is_not_told(memory: Engine) -> None:
+    job = await claimed(memory)
+    await memory.settle(
         [commands.progress(job, 5), commands.note(job, NewEvent("log")), commands.checkpoint(job, "a", "1")]
     )
-    await engine.settle([commands.refresh(job)])
-    assert await told(engine, job) == []
+    await memory.settle([commands.refresh(job)])
+    assert await told(memory, job) == []
 
 
 @pytest.mark.parametrize(
     "stages", [(), ("fetching",), ("fetching", "processing"), ("fetching", "processing", "uploading")]
 )
 async def test_a_retry_and_a_dead_letter_are_told_with_the_normalised_error(
-    engine: Engine, stages: tuple[str, ...]
+    memory: Engine, stages: tuple[str, ...]
 ) -> None:
-    job = await advanced(engine, await claimed(engine, max_attempts=2), *stages)
-    await engine.settle([commands.retry(job, BUSY, delay_ms=0)])
-    job = await advanced(engine, await again(engine), *stages)
-    await engine.settle([commands.retry(job, BUSY, delay_ms=0)])
-    bodies = await told(engine, job)
+    job = await advanced(memory, await claimed(memory, max_attempts=2), *stages)
+    await memory.settle([commands.retry(job, BUSY, delay_ms=0)])
+    job = await advanced(memory, await again(memory), *stages)
+    await memory.settle([commands.retry(job, BUSY, delay_ms=0)])
+    bodies = await told(memory, job)
     assert [body["status"] for body in bodies] == [*stages, "queued", *stages, "dead_letter"]
     ends = [body for body in bodies if body["status"] in {"queued", "dead_letter"}]
     assert [body["error"] for body in ends] == [{"code": "503", "message": "busy"}] * 2
     assert [body["attempt_count"] for body in ends] == [1, 2]
 
 
-async def test_a_failure_for_good_is_told(engine: Engine) -> None:
-    job = await advanced(engine, await claimed(engine), "fetching")
-    await engine.settle([commands.fail(job, JobError("not_media", "no", retryable=False), rand=0.5)])
-    body = (await told(engine, job))[-1]
+async def test_a_failure_for_good_is_told(memory: Engine) -> None:
+    job = await advanced(memory, await claimed(memory), "fetching")
+    await memory.settle([commands.fail(job, JobError("not_media", "no", retryable=False), rand=0.5)])
+    body = (await told(memory, job))[-1]
     assert (body["status"], body["previous_status"]) == ("failed", "fetching")
     assert body["error"] == {"code": "not_media", "message": "no", "retryable": False}
 
@@ -157,17 +167,17 @@ async def test_a_move_that_is_repeated_is_told_once(engine: Engine) -> None:
         (ASKED, "callsheet"),
     ],
 )
-async def test_who_asked_for_no_callbacks_gets_none(engine: Engine, payload: str, contract: str) -> None:
-    job = await claimed(engine, payload, contract=contract)
-    job = await advanced(engine, job, "fetching")
-    await engine.settle([commands.fail(job, JobError("x", retryable=False), rand=0.5)])
-    assert await engine.store.outbox_find(job_id=job.job_id) == []
+async def test_who_asked_for_no_callbacks_gets_none(memory: Engine, payload: str, contract: str) -> None:
+    job = await claimed(memory, payload, contract=contract)
+    job = await advanced(memory, job, "fetching")
+    await memory.settle([commands.fail(job, JobError("x", retryable=False), rand=0.5)])
+    assert await memory.store.outbox_find(job_id=job.job_id) == []
 
 
-async def test_a_callback_is_found_by_its_id_and_waits_for_delivery(engine: Engine) -> None:
-    job = await advanced(engine, await claimed(engine, requester_id="acme"), "fetching")
-    (body,) = await told(engine, job)
-    (event,) = await engine.store.outbox_find(where=OutboxFilter(event_id=body["event_id"]))
+async def test_a_callback_is_found_by_its_id_and_waits_for_delivery(memory: Engine) -> None:
+    job = await advanced(memory, await claimed(memory, requester_id="acme"), "fetching")
+    (body,) = await told(memory, job)
+    (event,) = await memory.store.outbox_find(where=OutboxFilter(event_id=body["event_id"]))
     assert (event.status, event.requester_id, event.attempt_count) == ("pending", "acme", 0)
 
 

@@ -20,9 +20,9 @@ from tests.contracts.euterpe.kit import MP3, TENANT, Stack, running
 from tests.http.live import serving
 from tests.kit import new_job
 
-OWN = {"source": f"object:uploads/{TENANT}/0/a.wav", "outputs": [MP3]}
+OWN: dict[str, Any] = {"source": f"object:uploads/{TENANT}/0/a.wav", "outputs": [MP3]}
 KEYS = {"access_key_id": "AK", "secret_access_key": "a-secret-of-the-tests"}
-FROM_S3 = {"source": "s3://media/a.wav", "outputs": [MP3], "credentials": {"source": KEYS}}
+FROM_S3: dict[str, Any] = {"source": "s3://media/a.wav", "outputs": [MP3], "credentials": {"source": KEYS}}
 UNKNOWN = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"
 
 

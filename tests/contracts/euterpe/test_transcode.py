@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from callsheet.contracts.euterpe import fetch
+from callsheet.engine.housekeeping import Housekeeping
 from callsheet.media import spec
 from callsheet.objects import Objects
+from callsheet.objects.folder import FolderObjects
 from tests import stores
 from tests.contracts.euterpe.kit import MP3, TENANT, keys_of, running
 from tests.media.corpus import Corpus
@@ -263,7 +265,12 @@ async def test_a_requester_that_refuses_to_refresh_ends_the_job(tmp_path: Path) 
         assert status["refresh_count"] == 1
 
 
-async def test_a_source_over_the_limit_is_refused_and_nothing_is_left(tmp_path: Path, corpus: Corpus) -> None:
+async def test_a_source_over_the_limit_is_refused_and_nothing_is_left(
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        fetch, "SPARE_BYTES", 1 << 60
+    )  # its size is looked at before the disk, which may have room later
     async with running(stores.fresh_url("sqlite"), tmp_path, max_source_bytes=10_000) as stack:
         job_id = await stack.post({"source": await stack.own_source(corpus("sound.wav")), "outputs": [MP3]})
         status = await stack.ended(job_id)
@@ -337,3 +344,32 @@ async def test_loudness_rate_and_channels_are_what_was_asked_for(tmp_path: Path,
         assert (sound.getframerate(), sound.getnchannels()) == (16000, 1)
         samples = np.frombuffer(sound.readframes(sound.getnframes()), "<i2") / 32768
     assert 20 * np.log10(np.sqrt(np.mean(samples**2))) == pytest.approx(-30, abs=1.5)  # a tone: RMS is near its LUFS
+
+
+async def test_an_attempt_that_has_lost_its_claim_gives_no_output_its_name(
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, copy = FolderObjects.put_file, FolderObjects.copy
+    named: list[str] = []
+    lost: list[int] = []
+
+    async def put_and_lose(self: FolderObjects, key: str, *args: Any, **options: Any) -> Any:
+        done = await put(self, key, *args, **options)
+        if ".attempts" in key and not lost:
+            later = await stack.live.engine.store.now() + 3_600_000
+            lost.append(await Housekeeping(stack.live.engine).reap(now=later))
+        return done
+
+    async def noted(self: FolderObjects, source: str, target: str, **options: Any) -> Any:
+        named.append(source.split("/")[-2])
+        return await copy(self, source, target, **options)
+
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        source = await stack.own_source(corpus("sound.wav"))
+        monkeypatch.setattr(FolderObjects, "put_file", put_and_lose)
+        monkeypatch.setattr(FolderObjects, "copy", noted)
+        status = await stack.ended(await stack.post({"source": source, "output": "object:a", "outputs": [MP3]}))
+        assert (status["status"], status["attempt_count"]) == ("succeeded", 2)
+        assert lost == [1]
+        assert named == ["2"]  # of the second claim alone
+        assert await keys_in(stack.objects) == {f"uploads/{TENANT}/0/sound.wav", f"outputs/{TENANT}/a/sound.mp3"}

@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
     def below(self, name: str) -> Place:
         """A key under this prefix."""
-        return self._replace(path=f"{self.path}/{name}" if self.path else name)
+        return self._replace(path=f"{self.path}/{name}" if self.path and name else self.path or name)
 
 
 def source_of(text: str) -> Place:

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from callsheet.kernel.errors import CallsheetError, StaleClaim, StoreUnavailable
-from callsheet.media.errors import MediaError
+from callsheet.kernel.errors import CallsheetError, StaleClaim, StoreError
+from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, probe
 from callsheet.media.transcode import transcode as make
-from callsheet.objects.errors import ObjectsError, ObjectsForbidden, ObjectTooLarge
-from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek, VaultError
+from callsheet.objects.errors import ObjectsError, ObjectsForbidden, ObjectTooLarge, UnknownObjects
+from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry, Snooze
 
@@ -42,7 +42,8 @@ MAX_SOURCE_BYTES = 100 * 1024**3
 FETCHED, PROCESSED = 20.0, 90.0  # percent
 RETRIED = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
 SLOW_DOWN = frozenset({"SlowDown", "TooManyRequests", "RequestLimitExceeded"})
-AGAIN = (RefreshFailed, NoKeyring, UnknownKek, StoreUnavailable, CutOff)
+# what another worker may do better, or the same one later
+AGAIN = (RefreshFailed, NoKeyring, UnknownKek, StoreError, CutOff, FfmpegMissing, UnknownObjects)
 
 
 class Parts(NamedTuple):
@@ -150,6 +151,8 @@ def told(ctx: Context) -> Iterator[None]:
 def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
     """What an error means: another attempt, or the end."""
     match error:
+        case CallsheetError() if isinstance(error, AGAIN):
+            return Retry(str(error), code=error.code)
         case MediaError():
             again = error.retry_after(attempt)
             return Retry(str(error), code=error.code) if again else Fatal(str(error), code=error.code)
@@ -164,9 +167,6 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
         case Refused():
             code = str(error.status) if error.status in RETRIED else error.code
             return Retry(str(error), code=code) if error.status in RETRIED else Fatal(str(error), code=code)
-        case VaultError() | CutOff() | StoreUnavailable():
-            again = isinstance(error, AGAIN)
-            return Retry(str(error), code=error.code) if again else Fatal(str(error), code=error.code)
         case CallsheetError():
             return Fatal(str(error), code=error.code)
         case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
