@@ -13,6 +13,7 @@ from callsheet.kernel.durations import Duration
 from .background import Background
 from .chat import Messages
 from .client import DEFAULT_PATIENCE, Client
+from .live import LiveEvent
 from .patience import Patience
 from .records import JobEvent, Receipt, RemoteJob
 
@@ -91,6 +92,10 @@ class SyncClient:
     def events_of(self, *job_ids: str) -> Iterator[JobEvent]:
         """The events of several jobs; see `Client.events_of`."""
         return self._open.background.iterate(self._open.client.events_of(*job_ids))
+
+    def live(self, job_id: str, last_event_id: str = "") -> Iterator[LiveEvent]:
+        """A live job's events in the words of contract 004; see `Client.live`."""
+        return self._open.background.iterate(self._open.client.live(job_id, last_event_id))
 
     def wait(self, job_id: str, timeout: Duration | None = None) -> Any:
         """A job's result; raises JobFailed, JobCanceled or ResultTimeout."""

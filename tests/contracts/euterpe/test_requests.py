@@ -159,7 +159,7 @@ async def test_the_same_key_and_request_is_the_same_job_and_another_request_a_co
 async def test_newer_credentials_do_not_make_another_request_of_it(stack: Stack) -> None:
     header = {"Idempotency-Key": "talk-2"}
     first = await stack.client.post("/transcode", json=FROM_S3, headers=header)
-    newer = {**FROM_S3, "credentials": {"source": {**KEYS, "secret_access_key": "another-secret"}}}
+    newer = {**FROM_S3, "credentials": {"source": {"access_key_id": "AK2", "secret_access_key": "another-secret"}}}
     again = await stack.client.post("/transcode", json=newer, headers=header)
     assert again.content == first.content
     one = {**OWN, "source": "http://127.0.0.1:9/a.wav?X-Amz-Signature=1"}

@@ -16,9 +16,12 @@ import pytest
 
 from callsheet.contracts.euterpe import fetch
 from callsheet.engine.housekeeping import Housekeeping
+from callsheet.kernel import commands
+from callsheet.kernel.retry import JobError
 from callsheet.media import spec
 from callsheet.objects import Objects
 from callsheet.objects.folder import FolderObjects
+from callsheet.store.protocol import ClaimRequest
 from tests import stores
 from tests.contracts.euterpe.kit import MP3, TENANT, keys_of, running
 from tests.media.corpus import Corpus
@@ -372,4 +375,16 @@ async def test_an_attempt_that_has_lost_its_claim_gives_no_output_its_name(
         assert (status["status"], status["attempt_count"]) == ("succeeded", 2)
         assert lost == [1]
         assert named == ["2"]  # of the second claim alone
+        assert await keys_in(stack.objects) == {f"uploads/{TENANT}/0/sound.wav", f"outputs/{TENANT}/a/sound.mp3"}
+
+
+async def test_what_a_killed_attempt_has_staged_is_removed_by_the_next(tmp_path: Path, corpus: Corpus) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
+        source = await stack.own_source(corpus("sound.wav"))
+        job_id = await stack.post({"source": source, "output": "object:a", "outputs": [MP3]})
+        (job,) = await stack.live.engine.claim(ClaimRequest("killed", ("transcode",), 1))
+        await stack.objects.put(f"outputs/{TENANT}/a/.attempts/{job_id}/1/sound.mp3", b"half of it")
+        await stack.live.engine.settle([commands.retry(job, JobError("503"), delay_ms=0)])
+        await stack.app.worker(workspaces=stack.workspaces).run(burst=True)
+        assert (await stack.status(job_id))["status"] == "succeeded"
         assert await keys_in(stack.objects) == {f"uploads/{TENANT}/0/sound.wav", f"outputs/{TENANT}/a/sound.mp3"}
