@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,6 +28,7 @@ from tests.outbox.sink import RULES, Got, Sink, answer
 
 TENANT = "acme"
 KEYS = first_keys().text()
+STAGES = ["fetching", "processing", "uploading", "succeeded"]
 MP3 = {"key": "sound.mp3", "format": "mp3"}
 
 
@@ -108,6 +110,14 @@ class Stack:
             await answer("202 Accepted")(sink, got, writer)
 
         self.sink.by_path["/refresh"] = behave
+
+
+def sha256(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+async def keys_in(objects: Objects) -> set[str]:
+    return {info.key async for info in objects.list()}
 
 
 def keys_of(credentials: Credentials) -> dict[str, str]:
