@@ -137,7 +137,7 @@ class Engine:
     async def cancel(
         self, job_id: str, reason: str = "", *, requester_id: str | None = None, now: int | None = None
     ) -> Job:
-        """Ask for the end of a job: at once when it waits or its worker is silent, else by a flag that the worker sees."""
+        """Ask for the end of a job: at once when it waits or its worker is silent, else by a flag for it."""
         at = await self.store.now() if now is None else now
 
         def decide(job: Job) -> Settlement:
