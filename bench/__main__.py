@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import uvloop
 
-from bench import cost, flat, held_xmin, media, places, report, store
+from bench import compose, cost, flat, held_xmin, live, media, places, report, store
 from bench.control_plane import run as workers
 from bench.http import run as http
 from bench.measure import forget, say
@@ -43,6 +43,8 @@ SECTIONS = {
     "cost": Section(cost.measure, KINDS),
     "held_xmin": Section(held_xmin.measure, ("postgres",)),
     "http": Section(http.measure, KINDS),
+    "live": Section(live.measure, KINDS),
+    "compose": Section(compose.measure, ("ffmpeg",)),
     "workers": Section(workers.measure, ("sqlite", "postgres")),
     "media": Section(media.measure, ("ffmpeg",)),
     "outbox": Section(outbox.measure, KINDS),

@@ -39,6 +39,8 @@ def write() -> None:
         parts += ["![Jobs a second and idle pick-up beside other queues](peers.png)", beside]
     parts += _http(results)
     parts += _workers(results)
+    parts += _live(results)
+    parts += _compose(results)
     parts += _outbox(results)
     parts += ["## The stores alone: how to read the rest", READING.strip()]
     for title, prefix, render in (
@@ -218,16 +220,50 @@ def _fine(values: Sequence[float]) -> str:
 
 
 def _workers(results: dict[str, Any]) -> list[str]:
-    found = {kind: results[f"workers-{kind}"]["measured"] for kind in TITLES if f"workers-{kind}" in results}
+    found = _measured(results, "workers")
     if not found:
         return []
     first = next(iter(found.values()))
     apart = ", pinned to one core, all else on the others" if first["apart"] else ""
+    return ["## Workers over HTTP", WORKERS.strip().format(**first["plan"], apart=apart, size=50), _by_store(found)]
+
+
+LIVE = """\
+{jobs} jobs in progress, each with one watcher of contract 004 on one server process, and {events_per_s} events a second
+written by another process through the engine, for {seconds:g} s. Latencies run from before the writer asked for the
+commit until the watcher's process has the frame. Medians of {rounds} rounds, lowest and highest beside them.
+"""
+
+
+def _live(results: dict[str, Any]) -> list[str]:
+    found = _measured(results, "live")
+    if not found:
+        return []
+    return ["## Live jobs", LIVE.strip().format(**next(iter(found.values()))["plan"]), _by_store(found)]
+
+
+COMPOSE = "A script of a title and three scenes becomes a video of 720p, all stages, medians of three rounds."
+
+
+def _compose(results: dict[str, Any]) -> list[str]:
+    if "compose-ffmpeg" not in results:
+        return []
     rows = [
-        (name, *(_fine(one["found"][name]) for one in found.values())) for name in next(iter(found.values()))["found"]
+        (row["script"], f"{row['duration_s']:.1f}", f"{row['speed']:.2f} ×", f"{row['cpu_s']:.1f}")
+        for row in results["compose-ffmpeg"]["measured"]["rows"]
     ]
-    reading = WORKERS.strip().format(**first["plan"], apart=apart, size=50)
-    return ["## Workers over HTTP", reading, _table(("", *(TITLES[kind] for kind in found)), rows)]
+    header = ("script", "seconds of video", "of real time", "CPU seconds")
+    return ["## From a script to a video", COMPOSE, _table(header, rows)]
+
+
+def _measured(results: dict[str, Any], name: str) -> dict[str, Any]:
+    return {kind: results[f"{name}-{kind}"]["measured"] for kind in TITLES if f"{name}-{kind}" in results}
+
+
+def _by_store(found: dict[str, Any]) -> str:
+    names = next(iter(found.values()))["found"]
+    rows = [(name, *(_fine(one["found"][name]) for one in found.values())) for name in names]
+    return _table(("", *(TITLES[kind] for kind in found)), rows)
 
 
 def _outbox(results: dict[str, Any]) -> list[str]:

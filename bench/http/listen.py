@@ -13,7 +13,8 @@ from bench.http.talk import answer, ranks
 
 AT_ONCE = 64
 PATIENCE_S = 60.0
-NUMBER = re.compile(rb'"n":(\d+)')
+NUMBER = re.compile(rb'(?:"n":|"message":"#)(\d+)')
+FIRST = (b"event: hello", b"event: job-status")
 
 
 class _Stream(asyncio.Protocol):
@@ -38,7 +39,7 @@ class _Stream(asyncio.Protocol):
             self.pieces.append(data)
         elif not self._opened.done():
             self._head += data
-            if b"event: hello" in self._head:
+            if any(first in self._head for first in FIRST):
                 self._opened.set_result(None)
                 self._head = b""
             elif not self._head.startswith(b"HTTP/1.1 200"):
@@ -66,7 +67,9 @@ class Readers:
     def __init__(self) -> None:
         self._streams: list[_Stream] = []
 
-    async def open(self, port: int, key: str, jobs: Sequence[str], *, keeps: bool) -> dict[str, Any]:
+    async def open(
+        self, port: int, key: str, jobs: Sequence[str], *, keeps: bool, under: str = "/v1/jobs"
+    ) -> dict[str, Any]:
         """One stream for each of the jobs, which may stand there several times."""
         begun = time.monotonic()
         room = asyncio.Semaphore(AT_ONCE)
@@ -74,7 +77,7 @@ class Readers:
 
         async def connect(job_id: str) -> _Stream:
             request = (
-                f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
+                f"GET {under}/{job_id}/events HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
                 f"accept: text/event-stream\r\nauthorization: Bearer {key}\r\n\r\n"
             ).encode()
             opened: asyncio.Future[None] = loop.create_future()

@@ -12,6 +12,7 @@ import uvloop
 from fastapi import FastAPI
 
 from bench.http import empty
+from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine import Engine
@@ -31,7 +32,7 @@ def main() -> None:
 
 
 def app_of(kind: str, url: str) -> FastAPI:
-    routers = [empty.router] if kind == "empty" else [routes.router, streams.router, control_plane.router]
+    routers = [empty.router] if kind == "empty" else [routes.router, streams.router, control_plane.router, aura.router]
     return create_app(Engine.from_url(url), routers, ServerOptions(limits=LIMITS, housekeeping=kind != "empty"))
 
 

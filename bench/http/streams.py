@@ -52,7 +52,7 @@ async def measure(kind: str, programs: Sequence[str], *, quick: bool) -> dict[st
     taken: dict[str, list[dict[str, Any]]] = {program: [] for program in programs}
     for n in range(plan.rounds):
         for program in programs if n % 2 == 0 else reversed(programs):
-            async with _stage(kind, program, plan.jobs if n else plan.idle_streams) as stage:
+            async with staged(kind, program, plan.jobs if n else plan.idle_streams) as stage:
                 if n == 0:
                     idle[program] = await _idle(stage, plan)
                 taken[program].append(await _busy(stage, plan))
@@ -67,7 +67,8 @@ async def measure(kind: str, programs: Sequence[str], *, quick: bool) -> dict[st
 
 
 @contextlib.asynccontextmanager
-async def _stage(kind: str, program: str, jobs: int) -> AsyncIterator[Stage]:
+async def staged(kind: str, program: str, jobs: int) -> AsyncIterator[Stage]:
+    """A server, and jobs that run."""
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(fresh(kind))
         key = await new_key(url)

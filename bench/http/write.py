@@ -39,22 +39,24 @@ class Writer:
             self._jobs += await self._engine.claim(asked)
         return [job.job_id for job in self._jobs]
 
-    async def write(self, jobs: int, rate: float, seconds: float) -> list[tuple[int, int, int, int]]:
+    async def write(
+        self, jobs: int, rate: float, seconds: float, type: str = "token"
+    ) -> list[tuple[int, int, int, int]]:
         """`rate` events in a second for the first jobs in turn; (first number, how many, asked, acknowledged) of each write."""
         begun, written, writes = time.monotonic(), 0, []
         while (since := time.monotonic() - begun) < seconds:
             due = min(MOST, int(since * rate) - written)
             if due > 0:
                 written += due
-                writes.append(await self._settle(jobs, due))
+                writes.append(await self._settle(jobs, due, type))
             await asyncio.sleep(TICK_S)
         return writes
 
-    async def _settle(self, jobs: int, count: int) -> tuple[int, int, int, int]:
+    async def _settle(self, jobs: int, count: int, type: str) -> tuple[int, int, int, int]:
         first, asked = self._number, time.monotonic_ns()
         self._number += count
         notes = [
-            commands.note(self._jobs[n % jobs], NewEvent("token", "", f'{{"n":{n},"text":"hello"}}'))
+            commands.note(self._jobs[n % jobs], NewEvent(type, "", f'{{"n":{n},"message":"#{n}"}}'))
             for n in range(first, first + count)
         ]
         answers = await self._engine.settle(notes)

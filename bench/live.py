@@ -1,0 +1,54 @@
+"""Live jobs (contract 004): as many watchers as jobs in progress, and when each event reaches its watcher."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from bench.http.processes import database_apart
+from bench.http.streams import LAST_S, staged
+from bench.measure import Spread, keep, say
+from bench.places import server_versions
+
+
+class Plan(NamedTuple):
+    """How many and how long; each job has a watcher and, on average, an event a second."""
+
+    jobs: int
+    events_per_s: int
+    warm_s: float
+    seconds: float
+    rounds: int
+
+
+FULL = Plan(jobs=500, events_per_s=500, warm_s=1.0, seconds=8.0, rounds=3)
+QUICK = Plan(jobs=50, events_per_s=50, warm_s=0.2, seconds=1.0, rounds=1)
+
+
+async def measure(kind: str, *, quick: bool) -> None:
+    plan = QUICK if quick else FULL
+    with database_apart(kind):
+        rounds = [await _round(kind, plan) for _ in range(plan.rounds)]
+    found = {name: Spread.of([one[name] for one in rounds]) for name in rounds[0]}
+    say(f"{kind}: " + ", ".join(f"{name} {spread.median:,.2f}" for name, spread in found.items()))
+    keep(f"live-{kind}", {"plan": plan._asdict(), "found": found, "servers": await server_versions()}, quick=quick)
+
+
+async def _round(kind: str, plan: Plan) -> dict[str, Any]:
+    async with staged(kind, "uvicorn", plan.jobs) as stage:
+        asked = {"port": stage.server.port, "key": stage.key, "jobs": stage.jobs}
+        await stage.readers.ask("open", **asked, keeps=True, under="/api/jobs")
+        pace = {"jobs": plan.jobs, "rate": plan.events_per_s, "type": "warning"}
+        await stage.writer.ask("write", **pace, seconds=plan.warm_s)
+        before = stage.server.usage()
+        writes = await stage.writer.ask("write", **pace, seconds=plan.seconds)
+        after = stage.server.usage()
+        found = await stage.readers.ask("collect", writes=writes, wait_s=max(LAST_S, plan.seconds / 4))
+        closed = await stage.readers.ask("close")
+    return {
+        "p50 ms": found["asked_ms"]["p50"],
+        "p99 ms": found["asked_ms"]["p99"],
+        "events/s": found["rate"],
+        "core": after.share_since(before),
+        "MB": after.rss_mb,
+        "missing": float(sum(count for _, count, _, _ in writes) - found["deliveries"] + closed["lost"]),
+    }
