@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check browser test conformance faults differential bench format lock clean
+.PHONY: help venv check browser test conformance faults mutations differential bench format lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -48,6 +48,9 @@ conformance: venv ## The store conformance suite as a table, store by store
 
 faults: venv ## Crashes, kills and restarts, for longer than `make test` does
 	CALLSHEET_DEEP=1 $(BIN)/python -m pytest tests/faults $(ARGS)
+
+mutations: venv ## Every guard of the program, taken out once: its test must go red
+	CALLSHEET_DEEP=1 $(BIN)/python -m pytest -n 2 tests/mutations $(ARGS)
 
 differential: venv ## All stores and the pure model under the same commands, for longer
 	CALLSHEET_DEEP=1 $(BIN)/python -m pytest tests/differential $(ARGS)
