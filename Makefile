@@ -5,6 +5,8 @@ ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+APT := DEBIAN_FRONTEND=noninteractive timeout 180 apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null
+
 .DEFAULT_GOAL := help
 .PHONY: help venv check browser test conformance faults mutations differential bench format lock clean
 
@@ -35,9 +37,7 @@ check: venv ## Format, lint, types and the import law
 	$(BIN)/python -m tools.check_types
 
 browser: ## Chromium for the tests of pages: installed when it is missing and it can be
-	@command -v chromium >/dev/null || { command -v apt-get >/dev/null \
-		&& { apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 \
-			|| { apt-get update >/dev/null 2>&1 && apt-get install -y --no-install-recommends chromium >/dev/null 2>&1; }; }; } \
+	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && { $(APT) || { timeout 60 apt-get update >/dev/null 2>&1; $(APT); }; }; } \
 		|| echo "there is no Chromium and it cannot be installed here; tests of pages are left out"
 
 test: venv browser ## Every quick test, on real servers (ARGS="-k name" for some)

@@ -37,7 +37,7 @@ def test_the_first_code_of_the_readme_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_paths_lead_somewhere(page: Path) -> None:
     text = page.read_text("utf-8")
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+    for target in re.findall(r"\]\((?!https?:|object:)([^)#]+)", text):
         assert (page.parent / target).exists(), target
     for path in re.findall(r"`((?:tests|bench|docs|src)/[\w./]+?)(?:::\w+)?`", text):
         assert (ROOT / path).exists() or list(ROOT.glob(f"{path}*")), path

@@ -23,6 +23,7 @@ log = logging.getLogger("callsheet.client")
 ENDS = {"job-completed": "Done", "job-failed": "Failed", "job-cancelled": "Canceled"}
 PERMANENT = frozenset({401, 403, 404})
 FIRST_S, LONGEST_S, ATTEMPTS = 1.0, 30.0, 5
+KEPT = 99  # warnings beside the newest: a job may run for days
 
 
 class LiveEvent(NamedTuple):
@@ -68,7 +69,7 @@ class LiveState:
         self.phase = str(data.get("phase") or self.phase)
         self.message = str(data.get("message") or self.message)
         if event.type == "warning":
-            self.warnings.append(str(data.get("message", "")))
+            self.warnings = [*self.warnings[-KEPT:], str(data.get("message", ""))]
         if event.type in ENDS:
             self.status, self.ended = ENDS[event.type], True
             self.errors = list(data.get("errors") or ())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import json
 import random
 import re
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,6 +26,7 @@ from callsheet.kernel.job import Event, Job, NewEvent
 from callsheet.kernel.progress import phase_of
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
+from tests import stores
 from tests.client.proxy import anywhere, before
 from tests.http.live import ADMIN, Frame, Live, frames, serving
 from tests.kernel.jobs import a_job
@@ -386,3 +389,31 @@ async def test_the_client_follows_a_live_job(live: Live) -> None:
         async for event in client.live(job.job_id):
             state.merge(event)
     assert (state.status, state.percent, state.output) == ("Done", 100, {"video": "v.mp4"})
+
+
+async def test_a_watcher_holds_no_more_after_ten_thousand_events() -> None:
+    async with serving(stores.fresh_url("sqlite"), routers=[routes.router]) as live:
+        job, state, seen, sizes = await running(live), LiveState(), 0, []
+        writing = asyncio.create_task(_write(live, job, 10_000))
+        tracemalloc.start()
+        try:
+            async with Client(live.url, ADMIN) as client:
+                async for event in client.live(job.job_id):
+                    state.merge(event)
+                    seen += 1
+                    if seen in (3_000, 9_900):
+                        gc.collect()
+                        sizes.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+        await writing
+    assert seen > 10_000
+    assert len(state.warnings) == 100
+    assert sizes[1] - sizes[0] < 2_000_000, sizes
+
+
+async def _write(live: Live, job: Job, count: int) -> None:
+    for n in range(0, count, 100):
+        notes = [NewEvent("warning", "Voice", json.dumps({"message": str(m)})) for m in range(n, n + 100)]
+        await live.engine.settle([commands.note(job, note) for note in notes])
+    await live.engine.settle([commands.succeed(job)])

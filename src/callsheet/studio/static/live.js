@@ -67,7 +67,7 @@ export function merged(state, { type, data }) {
   next.stage = data.step || data.stage || state.stage;
   next.phase = data.phase || state.phase;
   next.message = data.message || state.message;
-  if (type === "warning") next.warnings = [...state.warnings, String(data.message ?? "")];
+  if (type === "warning") next.warnings = [...state.warnings.slice(-99), String(data.message ?? "")];
   const end = ENDS[type];
   if (end !== undefined) {
     next.status = end;
