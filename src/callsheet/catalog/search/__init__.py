@@ -1,0 +1,1 @@
+"""Search over the text of videos: the same answers on SQLite and PostgreSQL, typing and reading errors forgiven."""

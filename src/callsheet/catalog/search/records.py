@@ -1,0 +1,70 @@
+"""What is asked of the search, and what it answers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from callsheet.catalog.records import Box
+
+
+class Query(NamedTuple):
+    """Words, "phrases in quotes", -excluded ones; all must be met. `text` may be empty if another filter is set.
+
+    `mode`: `fuzzy` forgives one wrong letter and what OCR confuses, `exact` nothing, `substring` finds parts of words.
+    """
+
+    text: str = ""
+    mode: str = "fuzzy"
+    video_ids: tuple[str, ...] = ()
+    from_ms: int | None = None  # within the video
+    to_ms: int | None = None
+    entity_type: str | None = None
+    entity_value: str | None = None
+    language: str | None = None
+    min_confidence: float = 0.0
+    limit: int = 20
+    cursor: str | None = None
+
+
+class Mark(NamedTuple):
+    """A part of a hit's text that met the query: characters from `start` to before `end`."""
+
+    start: int
+    end: int
+    matched_as: str  # exact, folded, fuzzy, prefix, substring
+
+
+class Hit(NamedTuple):
+    """One segment that fits."""
+
+    segment_id: str
+    video_id: str
+    title: str
+    t_start: int
+    t_end: int
+    text: str
+    marks: tuple[Mark, ...]
+    box: Box
+    confidence: float
+    language: str | None
+    score: float
+    duration_ms: int | None
+    s3_thumb_path: str | None
+
+
+class Found(NamedTuple):
+    """A page of hits. `total` counts up to `total_limit`; `per_video` has the same for the videos of this page."""
+
+    hits: tuple[Hit, ...]
+    cursor: str | None
+    total: int
+    total_is_exact: bool
+    per_video: dict[str, int]
+    expanded: dict[str, tuple[str, ...]]  # each word and what it was taken for, for "did you mean"
+
+
+class Suggestion(NamedTuple):
+    """A word and how many segments have it."""
+
+    word: str
+    segments: int
