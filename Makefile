@@ -40,8 +40,13 @@ browser: ## Chromium for the tests of pages: installed when it is missing and it
 	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && { $(APT) || { timeout 60 apt-get update >/dev/null 2>&1; $(APT); }; }; } \
 		|| echo "there is no Chromium and it cannot be installed here; tests of pages are left out"
 
+# One failure in 7,000 tests may be the machine's: it is tried again and told of at the end. The sixth in one run is not,
+# nor is any where there is no clock and no neighbour, or where a second try could hide what a rare input found.
+SECOND_TRY := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks \
+	$(addprefix --rerun-exclude-path tests/,architecture differential docs kernel mutations)
+
 test: venv browser ## Every quick test, on real servers (ARGS="-k name" for some)
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(SECOND_TRY) tests $(ARGS)
 
 conformance: venv ## The store conformance suite as a table, store by store
 	$(BIN)/python -m tests.conformance $(ARGS)

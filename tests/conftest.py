@@ -2,10 +2,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
+import hypothesis
 import pytest
 
 from callsheet.engine import Engine
 from tests import stores
+from tests.second_try import pytest_runtest_setup, pytest_terminal_summary
+
+__all__ = ["pytest_runtest_setup", "pytest_terminal_summary"]
+
+# How long an example takes says more of the machine, and of what runs beside, than of the program.
+hypothesis.settings.register_profile(
+    "callsheet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("callsheet")
 
 
 @pytest.fixture(scope="session", autouse=True)

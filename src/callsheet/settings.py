@@ -161,6 +161,7 @@ KEYS_CREATE = (
     ),
     Setting("expires", "How long it is good: 90d. For ever unless given.", Kind.DURATION, from_environment=False),
     Setting("rate", "Requests in a second, instead of the server's number.", Kind.COUNT, from_environment=False),
+    Setting("team", "A team whose videos it sees too. May be given again.", Kind.EACH, from_environment=False),
     JSON,
     DATABASE_URL,
 )

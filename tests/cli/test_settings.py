@@ -8,7 +8,7 @@ import click
 import pytest
 
 from callsheet import settings
-from callsheet.cli import cli
+from callsheet.cli import SECTIONS, cli
 from callsheet.kernel.durations import seconds
 from callsheet.worker.options import Options
 from tests.cli.conftest import Shop
@@ -59,6 +59,13 @@ def section(name: str) -> str:
     found = re.search(rf"^##+ {name}\n(.*?)(?=^##|\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert found, f"{PAGE.name} has no section {name}"
     return found[1]
+
+
+@pytest.mark.parametrize(("name", "sentence"), [told for told_of in SECTIONS.values() for told in told_of.items()])
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str, sentence: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.get_short_help_str(120) == sentence
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -20,7 +20,7 @@ class Catalog(Protocol):
     """Videos, their segments and entities, and the search over them."""
 
     async def open(self) -> None:
-        """Connect; raises StoreUnavailable, and SchemaMismatch when `migrate` was not run."""
+        """Connect; raises StoreUnavailable, and SchemaMismatch when `migrate` was not run. SQLite files migrate now."""
         ...
 
     async def close(self) -> None:
@@ -47,10 +47,11 @@ class Catalog(Protocol):
         """Which of these are in the catalogue already."""
         ...
 
-    async def begin(self, video_id: str, writer: Writer) -> Video | None:
+    async def begin(self, video_id: str, writer: Writer, stage: str) -> Video | None:
         """Make this attempt the video's writer and the video `processing`; None when there is no such video.
 
-        A `ready` one stays `ready` until its text is replaced. Raises StaleClaim for an earlier writer.
+        Its job is entered in `jobs` under the stage. A `ready` video stays `ready` until its text is replaced.
+        Raises StaleClaim for an earlier writer.
         """
         ...
 
@@ -78,10 +79,24 @@ class Catalog(Protocol):
         """All segments by time: merged ones, or raw detections while there are no others."""
         ...
 
+    async def detections_of(self, video_id: str) -> list[Segment]:
+        """What `segment_index` merges: raw detections by time, or the merged ones once those are gone."""
+        ...
+
     async def replace_segments(
         self, video_id: str, writer: Writer, segments: Sequence[NewSegment], entities: Sequence[NewEntity]
     ) -> None:
-        """In one transaction: these are the video's segments and entities, they can be searched, it is `ready`."""
+        """In one transaction: these are the video's segments and entities, they can be searched, it is `ready`.
+
+        Raw detections are replaced, too.
+        """
+        ...
+
+    async def refresh_search(self) -> int:
+        """Bring the search up to date with videos that somebody marked `search_stale`; how many.
+
+        `replace_segments` has done it for its own.
+        """
         ...
 
     async def entities_of(self, video_id: str, reader: Reader) -> list[Entity]:
@@ -93,7 +108,7 @@ class Catalog(Protocol):
         ...
 
     async def add_clip(self, clip: Clip) -> Clip:
-        """Enter a clip, or the one that has this id already."""
+        """Enter a clip; the one that has this id already, if there is one. Raises InvalidInput without its video."""
         ...
 
     async def clip(self, clip_id: str, reader: Reader) -> Clip | None:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 Json = str
+ENTITY_TYPES = ("mention", "hashtag", "url", "emoji", "number")
 
 
 class VideoStatus(StrEnum):
@@ -30,10 +31,15 @@ SERVICE = Reader(sees_all=True)
 
 
 class Writer(NamedTuple):
-    """The attempt that writes. Job ids grow with time, so of two writers of one video the greater is the later one."""
+    """The attempt that writes. Of two of one job the later claim is the later writer.
+
+    Of two jobs it is the one that the job store took later: `created_at` is that store's clock. Where one has none
+    their ids decide, which grow with the clocks of those that made them.
+    """
 
     job_id: str
     claim_version: int
+    created_at: int = 0
 
 
 class Box(NamedTuple):
@@ -46,7 +52,10 @@ class Box(NamedTuple):
 
 
 class Video(NamedTuple):
-    """A row of `videos`."""
+    """A row of `videos`. `options` are what its owner chose for its stages (languages, target_fps and so on).
+
+    `jobs` has for each stage the id of its latest job, from the moment it began.
+    """
 
     video_id: str
     owner_id: str
@@ -62,6 +71,8 @@ class Video(NamedTuple):
     height: int | None = None
     fps: float | None = None
     coverage: Json = "{}"
+    options: Json = "{}"
+    jobs: Json = "{}"
     error: Json | None = None
     created_at: int = 0
     updated_at: int = 0

@@ -50,6 +50,7 @@ def create(name: str, database_url: str, **given: Any) -> None:
                 scopes=given["scope"] or DEFAULT_SCOPES,
                 ttl_s=seconds(given["expires"]) if given["expires"] else None,
                 rate=given["rate"],
+                teams=given["team"] or (),
             )
             if given["json"]:
                 print_json({"key": text, **key._asdict()})

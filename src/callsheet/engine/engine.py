@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel import commands, intake
 from callsheet.kernel.apply import applied
+from callsheet.kernel.callbacks import CALLING, claim_told
 from callsheet.kernel.errors import JobNotFound, StaleClaim, StoreError
 from callsheet.kernel.job import Job, NewJob, Outcome, Status
 from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
@@ -100,9 +101,16 @@ class Engine:
         """Take jobs for a worker."""
         with verb("claim", request.limit):
             jobs = await self.store.claim(request, now=now)
+            await self.tell_claims(jobs, now=now)
         if self.transport is not None:
             self.transport.claimed(request, jobs)
         return jobs
+
+    async def tell_claims(self, jobs: Sequence[Job], *, now: int | None = None) -> None:
+        """Write the callbacks that tell of these claims, where a contract promises any; one that is there stays."""
+        told = [claim for job in jobs if job.contract in CALLING and (claim := claim_told(job)) is not None]
+        if told:
+            await self.store.settle(told, now=now)
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """Extend leases; the answers say which are lost and which are to be cancelled."""

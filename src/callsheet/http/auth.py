@@ -1,4 +1,4 @@
-"""Who asks: the key of a request, and what it may do. Each route names its scope: `Depends(allowed("jobs:read"))`."""
+"""Who asks: by key or session, and what he may do. Each route names its scope: `Depends(allowed("jobs:read"))`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from .keys import Principal
 from .problems import Problem
+from .sessions import COOKIE, check_proof
 from .site import Site, site_of
 from .workers import WORKER_HEAD
 
@@ -16,6 +17,7 @@ CHALLENGE = {"WWW-Authenticate": 'Bearer realm="callsheet"'}
 SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key; `callsheet keys create` makes one."},
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "`POST /studio/session` gives it."},
 }
 NOBODY = Principal("", "", frozenset({"admin"}))
 
@@ -32,8 +34,8 @@ def allowed(scope: str) -> Callable[[Request], Awaitable[Principal]]:
 
 async def check(request: Request, scope: str) -> Principal:
     """Who asks; raises Problem when the key is missing, wrong, too busy or may not do this."""
-    site = site_of(request)
-    who = await authenticate(site, key_of(request))
+    site, text = site_of(request), key_of(request)
+    who = await (authenticate(site, text) if text or COOKIE not in request.cookies else _signed_in(site, request))
     request.scope["callsheet.key_id"] = who.key_id
     site.rates.check(who)
     if not who.may(scope):
@@ -52,6 +54,17 @@ async def authenticate(site: Site, text: str) -> Principal:
         told = "this key is not known, or not any more" if text else "send an API key: Authorization: Bearer KEY"
         raise Problem("unauthorized", told, headers=CHALLENGE)
     return who
+
+
+async def _signed_in(site: Site, request: Request) -> Principal:
+    """Whose session the cookie of a request is; raises Problem `unauthorized`, or `forbidden` without its proof."""
+    if site.keys is None:
+        return NOBODY
+    session = await site.sessions.find(request.cookies[COOKIE])
+    if session is None:
+        raise Problem("unauthorized", "your session is over, or its key was revoked; sign in again", headers=CHALLENGE)
+    check_proof(request)
+    return session.who
 
 
 def key_of(request: Request) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 KIND = "api_key"
+BOOTSTRAP = "bootstrap"  # the id of the key that lives in the environment
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 HEAD = "cs_live_"
 FIND, SECRET, SUM = 10, 32, 6
@@ -34,7 +35,7 @@ NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
 
 class Principal(NamedTuple):
-    """Who asks. `requester_id` is the tenant; an admin may look at all of them.
+    """Who asks. `requester_id` is the tenant; an admin may look at all of them. `teams` share their videos.
 
     `worker_id` is an enrolled worker's, with the queues and tenants that it may work for; None of these is all.
     """
@@ -47,6 +48,7 @@ class Principal(NamedTuple):
     queues: frozenset[str] | None = None
     tenants: frozenset[str] | None = None
     draining: bool = False
+    teams: tuple[str, ...] = ()
 
     @property
     def admin(self) -> bool:
@@ -74,6 +76,7 @@ class ApiKey(NamedTuple):
     expires_at: int | None
     revoked_at: int | None
     rate: float | None
+    teams: tuple[str, ...] = ()
 
 
 class ApiKeys:
@@ -85,7 +88,7 @@ class ApiKeys:
         self._known: dict[str, tuple[float, Principal | None]] = {}
         self._bootstrap = self._hash(bootstrap) if bootstrap else ""
 
-    async def create(
+    async def create(  # noqa: PLR0913 - what a key has
         self,
         name: str,
         *,
@@ -93,6 +96,7 @@ class ApiKeys:
         scopes: Sequence[str] = DEFAULT_SCOPES,
         ttl_s: float | None = None,
         rate: float | None = None,
+        teams: Sequence[str] = (),
     ) -> tuple[str, ApiKey]:
         """A new key; its text is told once and kept nowhere. Raises InvalidInput."""
         if unknown := set(scopes) - set(SCOPES):
@@ -102,7 +106,7 @@ class ApiKeys:
         now = await self._store.now()
         text = new_key()
         expires_at = None if ttl_s is None else now + round(ttl_s * 1000)
-        key = ApiKey(found_by(text), name, requester_id, tuple(scopes), now, expires_at, None, rate)
+        key = ApiKey(found_by(text), name, requester_id, tuple(scopes), now, expires_at, None, rate, tuple(teams))
         body = {**key._asdict(), "hash": self._hash(text)}
         await self._store.put_document(Document(KIND, key.key_id, json.dumps(body), 0))
         return text, key
@@ -124,7 +128,7 @@ class ApiKeys:
         """Whose key this is; None for an unknown, revoked or expired one, in the same time."""
         digest = self._hash(text)
         if self._bootstrap and hmac.compare_digest(digest, self._bootstrap):
-            return Principal("bootstrap", "", frozenset({"admin"}))
+            return Principal(BOOTSTRAP, "", frozenset({"admin"}))
         kept = self._known.get(digest)
         if kept is not None and time.monotonic() - kept[0] < KEPT_S:
             return kept[1]
@@ -134,9 +138,32 @@ class ApiKeys:
         self._known[digest] = (time.monotonic(), found)
         return found
 
+    async def present(self, text: str) -> ApiKey | None:
+        """The key of this text as the store has it now; None for an unknown, revoked or expired one."""
+        digest = self._hash(text)
+        if self._bootstrap and hmac.compare_digest(digest, self._bootstrap):
+            return await self.current(BOOTSTRAP, digest)
+        return await self.current(found_by(text), digest) if is_well_formed(text) else None
+
+    async def current(self, key_id: str, digest: str) -> ApiKey | None:
+        """A key by its id and hash, from the store and not from memory; None when it is not good any more."""
+        if key_id == BOOTSTRAP:
+            same = bool(self._bootstrap) and hmac.compare_digest(digest, self._bootstrap)
+            return ApiKey(BOOTSTRAP, "the server's own key", "", ("admin",), 0, None, None, None) if same else None
+        documents = await self._store.documents(KIND, key_id)
+        body = json.loads(documents[0].body) if documents else {"hash": NOBODY}
+        if not hmac.compare_digest(digest, body["hash"]) or not documents:
+            return None
+        key = _read(body)
+        return key if await self._good(key) else None
+
+    def digest(self, text: str) -> str:
+        """What may be kept of a key: a keyed hash."""
+        return self._hash(text)
+
     async def holds(self, who: Principal) -> bool:
         """Whether the key behind somebody is still good; what is asked of an open stream now and then."""
-        if who.key_id == "bootstrap":
+        if who.key_id == BOOTSTRAP:
             return True
         documents = await self._store.documents(KIND, who.key_id)
         return bool(documents) and await self._good(_read(json.loads(documents[0].body)))
@@ -145,17 +172,8 @@ class ApiKeys:
         return key.revoked_at is None and (key.expires_at is None or key.expires_at > await self._store.now())
 
     async def _look_up(self, text: str, digest: str) -> Principal | None:
-        if not is_well_formed(text):
-            return None
-        documents = await self._store.documents(KIND, found_by(text))
-        body = json.loads(documents[0].body) if documents else {"hash": NOBODY}
-        same = hmac.compare_digest(digest, body["hash"])
-        if not same or not documents:
-            return None
-        key = _read(body)
-        if not await self._good(key):
-            return None
-        return Principal(key.key_id, key.requester_id, frozenset(key.scopes), key.rate)
+        key = await self.current(found_by(text), digest) if is_well_formed(text) else None
+        return None if key is None else principal_of(key)
 
     def _hash(self, text: str) -> str:
         return keyed_hash(text, self._pepper)
@@ -201,7 +219,13 @@ def keyed_hash(text: str, pepper: str | None = None) -> str:
     return hmac.new(b"callsheet-key\0" + secret, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
+def principal_of(key: ApiKey) -> Principal:
+    """Whoever holds a key."""
+    return Principal(key.key_id, key.requester_id, frozenset(key.scopes), key.rate, teams=key.teams)
+
+
 def _read(body: dict[str, object]) -> ApiKey:
     values = {name: body.get(name) for name in ApiKey._fields}
     values["scopes"] = tuple(body["scopes"])  # type: ignore[arg-type] # our own document
+    values["teams"] = tuple(body.get("teams") or ())  # type: ignore[arg-type]
     return ApiKey(**values)  # type: ignore[arg-type]

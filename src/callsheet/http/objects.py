@@ -62,8 +62,13 @@ class Span(NamedTuple):
 async def read(request: Request, key: Key) -> Response:
     """The bytes, or those of one `Range`. The signature is all that is asked for."""
     objects, claims = _allowed(request, "GET", key)
+    return await sent(request, objects, key, claims.name)
+
+
+async def sent(request: Request, objects: Objects, key: str, download_name: str = "") -> Response:
+    """An object as an answer, or the range of it that is asked for; as a download when it gets a name."""
     info = await objects.head(key)
-    headers = _headers(info, claims)
+    headers = _headers(info, download_name)
     if request.headers.get("if-none-match") in {info.etag, "*"}:
         return Response(status_code=304, headers={"etag": info.etag, "cache-control": headers["cache-control"]})
     span = _span(request, info)
@@ -149,9 +154,9 @@ def objects_of(site: Site) -> Objects:
     return site.objects
 
 
-def _headers(info: ObjectInfo, claims: Claims) -> dict[str, str]:
-    name = claims.name or info.key.rpartition("/")[2]
-    inline = not claims.name and SHOWN(info.content_type.partition(";")[0]) is not None
+def _headers(info: ObjectInfo, download_name: str) -> dict[str, str]:
+    name = download_name or info.key.rpartition("/")[2]
+    inline = not download_name and SHOWN(info.content_type.partition(";")[0]) is not None
     return {
         "content-type": info.content_type,
         "content-disposition": disposition(name, inline=inline),

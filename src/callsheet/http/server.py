@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.http")
 # These ask for no key.
-OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/internal/worker/enroll", "/objects/{key}"})
+OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/internal/worker/enroll", "/objects/{key}", "/studio/session"})
 SHUTDOWN_S = 2
 DEAD_PEER_MS = 20_000
 BACKLOG = 2_048
@@ -122,7 +122,7 @@ def _document_security(app: FastAPI) -> None:
                 for operation in operations.values():
                     operation["responses"].pop("422", None) if _without_422(operation) else None
                     if path not in OPEN:
-                        operation["security"] = [{"bearer": []}, {"apiKey": []}]
+                        operation["security"] = [{"bearer": []}, {"apiKey": []}, {"session": []}]
             app.openapi_schema = _hoisted(schema)
         return app.openapi_schema
 

@@ -10,6 +10,7 @@ from callsheet.engine.depths import Depths
 
 from .intake import Intake
 from .limits import Limits, Rates, Streams
+from .sessions import Sessions
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Site:
     def __init__(self, engine: Engine, keys: ApiKeys | None, limits: Limits, job_ttl_s: int) -> None:
         self.engine = engine
         self.keys = keys
+        self.sessions = Sessions(engine.store, keys)
         self.workers = Workers(engine.store)
         self.objects: Objects | None = None
         self.limits = limits

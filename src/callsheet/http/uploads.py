@@ -33,7 +33,7 @@ from .json_text import JsonAnswer
 from .keys import Principal
 from .objects import objects_of
 from .problems import Problem
-from .site import site_of
+from .site import Site, site_of
 from .upload_bodies import NewUpload, UploadBody
 
 if TYPE_CHECKING:
@@ -93,16 +93,20 @@ async def begin(request: Request) -> JsonAnswer:
     """The answer has the first parts to send."""
     who = await check(request, "jobs:write")
     site = site_of(request)
+    return JsonAnswer(await shown(objects_of(site), await opened(site, who, await read_body(request, NewUpload))), 201)
+
+
+async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") -> Kept:
+    """A new upload of somebody's; without a key, into a folder of its own."""
     objects, store = objects_of(site), site.engine.store
-    asked = await read_body(request, NewUpload)
     now = await store.now()
     if random.random() < SWEEP:  # noqa: S311 - not each time: it reads all of them
         await sweep(store, objects, now)
     upload_id, name = new_id(), safe_name(asked.name)
-    key = f"uploads/{folder_of(who.requester_id)}/{upload_id}/{name}"
+    key = key or f"uploads/{folder_of(who.requester_id)}/{upload_id}/{name}"
     kind, part_bytes = checked_type(asked.content_type, name), part_bytes_of(asked.size)
     multipart = asked.size > part_bytes
-    opened = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
+    begun = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
     kept = Kept(
         upload_id,
         who.requester_id,
@@ -111,11 +115,11 @@ async def begin(request: Request) -> JsonAnswer:
         asked.size,
         kind,
         part_bytes,
-        opened.upload_id if opened else "",
+        begun.upload_id if begun else "",
         now + LIFE_S * 1000,
     )
     await store.put_document(Document(KIND, upload_id, json.dumps(kept._asdict()), 0))
-    return JsonAnswer(await shown(objects, kept), 201)
+    return kept
 
 
 @router.get(
@@ -140,6 +144,11 @@ async def read(request: Request, upload_id: UploadId) -> JsonAnswer:
 )
 async def complete(request: Request, upload_id: UploadId) -> JsonAnswer:
     """Make the object of its parts. A second time gives the same answer."""
+    return JsonAnswer(await shown(objects_of(site_of(request)), await completed(request, upload_id)))
+
+
+async def completed(request: Request, upload_id: str) -> Kept:
+    """An upload whose object is there; raises Problem."""
     kept, version, objects = await _found(request, upload_id)
     if kept.status == "open":
         await _completed(objects, kept)
@@ -148,7 +157,7 @@ async def complete(request: Request, upload_id: UploadId) -> JsonAnswer:
             await site_of(request).engine.store.put_document(
                 Document(KIND, kept.upload_id, json.dumps(kept._asdict()), version)
             )
-    return JsonAnswer(await shown(objects, kept))
+    return kept
 
 
 @router.delete(

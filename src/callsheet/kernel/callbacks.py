@@ -4,33 +4,69 @@ So whoever moves a job, a worker, housekeeping or an operator, tells of it in th
 at most once, so claim and word are the event's id: the same move has the same id, however often it is written. They
 also give its place among the job's callbacks. A worker's own count of events would not do: reports of progress that
 were overtaken by later ones are in it and never written.
+
+A claim itself is no settlement: it takes many jobs of any kind in one statement. The engine tells of it by a write of
+its own before it hands the jobs out (`claim_told`); where a process died between the two, the move that takes the job
+from that claim tells of both. So no claim goes untold, and none is told twice.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .contracts import lifecycle_of
+from .contracts import CONTRACTS, lifecycle_of
 from .job import NewOutboxEvent, Status
+from .settlement import Settlement
 from .wire import decode, encode
 
 if TYPE_CHECKING:
     from .job import Job
     from .lifecycle import Lifecycle
-    from .settlement import Settlement
+
+CALLING = frozenset(name for name, lifecycle in CONTRACTS.items() if lifecycle.callback)
+
+
+def claim_told(job: Job) -> Settlement | None:
+    """What tells of a job's claim and moves nothing; None where nobody asked for that."""
+    lifecycle, asked = lifecycle_of(job.contract), _asked(job)
+    if not asked or job.status is not Status.RUNNING:
+        return None
+    claim = Settlement(job.job_id, job.claim_version, Status.RUNNING, Status.RUNNING, stage="")
+    told = _callback(job, asked, claim, lifecycle.word(Status.QUEUED))
+    return claim._replace(stage=None, outbox=(told,))
 
 
 def with_callback(job: Job, settlement: Settlement) -> Settlement:
     """The settlement with its job's callback, when the job asked for one and the contract has a new word for it."""
-    lifecycle = lifecycle_of(job.contract)
-    if not lifecycle.callback or f'"{lifecycle.callback}"' not in job.payload:
+    asked = _asked(job)
+    if not asked:
         return settlement
+    lifecycle = lifecycle_of(job.contract)
     stage = job.stage if settlement.stage is None else settlement.stage
     before, after = lifecycle.word_of(job), lifecycle.word(settlement.status, stage, started=True)
-    asked = decode(job.payload)
-    url = asked.get(lifecycle.callback) if isinstance(asked, dict) else None
-    if before == after or not isinstance(url, str) or not url:
+    if before == after:
         return settlement
+    told = [_callback(job, asked, settlement, before)]
+    if job.status is Status.RUNNING and not job.stage and settlement.status is not Status.RUNNING:
+        told = [*(claim.outbox if (claim := claim_told(job)) else ()), *told]
+    return settlement._replace(outbox=(*settlement.outbox, *told))
+
+
+def _asked(job: Job) -> dict[str, Any]:
+    """The payload of a job that wants callbacks; empty for all others."""
+    name = lifecycle_of(job.contract).callback
+    if not name or f'"{name}"' not in job.payload:
+        return {}
+    asked = decode(job.payload)
+    url = asked.get(name) if isinstance(asked, dict) else None
+    return asked if isinstance(url, str) and url else {}
+
+
+def _callback(job: Job, asked: dict[str, Any], settlement: Settlement, before: str | None) -> NewOutboxEvent:
+    """What tells of a move from a word of the contract."""
+    lifecycle = lifecycle_of(job.contract)
+    stage = job.stage if settlement.stage is None else settlement.stage
+    after = lifecycle.word(settlement.status, stage, started=True)
     event_id = f"evt_{job.job_id.replace('-', '')}_{job.claim_version}_{after}"
     body = {
         "event_id": event_id,
@@ -45,15 +81,14 @@ def with_callback(job: Job, settlement: Settlement) -> Settlement:
         "metadata": asked.get("metadata") or {},
         **_end_of(settlement),
     }
-    callback = NewOutboxEvent(event_id, url, encode(body))
-    return settlement._replace(outbox=(*settlement.outbox, callback))
+    return NewOutboxEvent(event_id, asked[lifecycle.callback], encode(body))
 
 
 def _sequence(lifecycle: Lifecycle, claim_version: int, status: Status, stage: str) -> int:
     """A number that rises from callback to callback of a job: by claim, then by stage, then its end, then the queue."""
-    stages = lifecycle.stages or ()
-    last = len(stages) + 1
-    rank = 1 + stages.index(stage) if status is Status.RUNNING else last if status.terminal else last + 1
+    stages = ("", *(lifecycle.stages or ()))
+    last = len(stages)
+    rank = stages.index(stage) if status is Status.RUNNING else last if status.terminal else last + 1
     return claim_version * (last + 2) + rank
 
 

@@ -239,7 +239,8 @@ class Store(Protocol):
         S13: events of a job have no gaps and rise in commit order; their time never falls.
         S14: progress never falls; timestamps are in order.
         S15: `expired_only` applies only while the lease is over; a heartbeat in between wins.
-        S16: repeating a settlement that was applied answers REPEATED and changes nothing.
+        S16: repeating a settlement that was applied answers REPEATED and changes nothing. It is known by its attempt's
+        outcome, or by its outbox rows: an event that the job has already is not written again.
         """
         ...
 

@@ -1,15 +1,28 @@
-"""The pages of the studio, as files of this package. They are clients of the public API and hold no data."""
+"""The pages of the studio, as files of this package. They are clients of the public API and hold no data.
+
+`/studio` and every path below it that names no file is the one page of the app: its router (`static/router.js`) reads
+the path. Files are named by their place below `static/`; there are no others to be had.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import mimetypes
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import APIRouter
-from starlette.responses import RedirectResponse, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from callsheet.http.problems import Problem
+
+from . import session
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; "
@@ -19,29 +32,59 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
-router = APIRouter(include_in_schema=False)
+INDEX = "index.html"
+pages = APIRouter(include_in_schema=False)
 
 
-@router.get("/studio")
-async def studio() -> Response:
-    """To its first page."""
-    return RedirectResponse("/studio/live.html")
+class File(NamedTuple):
+    """A file as it is sent."""
+
+    content: bytes
+    media_type: str
+    etag: str
 
 
-@router.get("/studio/{name}")
-async def page(name: str) -> Response:
-    """One file of the package; there are no others to be had."""
-    found = _files().get(name)
-    if found is None:
-        raise Problem("not_found", "the studio has no such page")
-    suffix = name[name.rfind(".") :]
-    kind = TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return Response(found, headers=HEADERS, media_type=f"{kind}; charset=utf-8" if kind.startswith("text/") else kind)
+@pages.get("/studio")
+@pages.get("/studio/{path:path}")
+async def page(request: Request, path: str = "") -> Response:
+    """A file, or the app's one page for a path of its own."""
+    found = _files().get(path)
+    if found is None and "." in path.rpartition("/")[2]:
+        raise Problem("not_found", "the studio has no such file")
+    sent = found or _files()[INDEX]
+    headers = {**HEADERS, "ETag": sent.etag}
+    if request.headers.get("if-none-match") == sent.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(sent.content, headers=headers, media_type=sent.media_type)
 
 
 @cache
-def _files() -> dict[str, bytes]:
-    return {f.name: f.read_bytes() for f in files("callsheet.studio").joinpath("static").iterdir() if f.is_file()}
+def _files() -> dict[str, File]:
+    """All files by their path: nothing that a client sends is ever looked for on a disk."""
+    return dict(_below(files("callsheet.studio").joinpath("static"), ""))
+
+
+def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, File]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _below(entry, f"{prefix}{entry.name}/")
+        else:
+            content = entry.read_bytes()
+            yield (
+                f"{prefix}{entry.name}",
+                File(content, _type_of(entry.name), f'"{hashlib.sha256(content).hexdigest()[:32]}"'),
+            )
+
+
+def _type_of(name: str) -> str:
+    kind = TYPES.get(name[name.rfind(".") :]) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+
+
+router = APIRouter()
+router.include_router(session.router)  # before the pages, which take every path
+router.include_router(pages)

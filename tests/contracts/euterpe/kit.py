@@ -28,7 +28,7 @@ from tests.outbox.sink import RULES, Got, Sink, answer
 
 TENANT = "acme"
 KEYS = first_keys().text()
-STAGES = ["fetching", "processing", "uploading", "succeeded"]
+STAGES = ["claimed", "fetching", "processing", "uploading", "succeeded"]
 MP3 = {"key": "sound.mp3", "format": "mp3"}
 
 

@@ -12,9 +12,10 @@ import pytest
 from callsheet.engine import Engine
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.kernel import commands
-from callsheet.kernel.callbacks import normalised
+from callsheet.kernel.callbacks import claim_told, normalised
 from callsheet.kernel.job import Job, NewEvent, OutboxEvent, Status
 from callsheet.kernel.retry import JobError
+from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import ClaimRequest, OutboxFilter, Settled
 from tests.kit import new_job
 
@@ -63,24 +64,27 @@ async def test_each_move_is_told_once_with_its_status(engine: Engine) -> None:
     result = json.dumps({"outputs": [{"key": "a.mp3"}]})
     await engine.settle([commands.succeed(job, result)])
     bodies = await told(engine, job)
-    assert [body["status"] for body in bodies] == ["fetching", "processing", "uploading", "succeeded"]
+    words = ["claimed", "fetching", "processing", "uploading", "succeeded"]
+    assert [body["status"] for body in bodies] == words
+    assert [body["previous_status"] for body in bodies] == ["queued", *words[:-1]]
     assert [body["type"] for body in bodies] == [f"transcode.{body['status']}" for body in bodies]
-    assert len({body["event_id"] for body in bodies}) == 4
+    assert len({body["event_id"] for body in bodies}) == 5
     assert bodies[-1]["outputs"] == [{"key": "a.mp3"}]
     assert all("outputs" not in body and body["metadata"] == {"talk": "1"} for body in bodies[:-1])
 
 
 async def test_sequences_rise_through_attempts_failures_and_requeues(memory: Engine) -> None:
     job = await advanced(memory, await claimed(memory), "fetching", "processing", "uploading")
-    moves = [commands.advance(job._replace(stage=""), "fetching")]
+    moves: list[Settlement | None] = [commands.advance(job._replace(stage=""), "fetching")]
     moves += [commands.advance(job._replace(stage=a), b) for a, b in pairwise(("fetching", "processing", "uploading"))]
     failed = commands.fail(job, JobError("x", retryable=False), rand=0.5)
     ended = job._replace(status=Status.FAILED, attempt_started_at=None)
     moves += [failed, commands.requeue(ended)]
     following = job._replace(claim_version=2, stage="")
-    moves += [commands.advance(following, "fetching"), commands.retry(following, BUSY, delay_ms=0)]
-    bodies = [json.loads(move.outbox[0].body) for move in moves]
-    words = ["fetching", "processing", "uploading", "failed", "queued", "fetching", "queued"]
+    moves += [claim_told(following), commands.advance(following, "fetching")]
+    moves += [commands.retry(following._replace(stage="fetching"), BUSY, delay_ms=0)]
+    bodies = [json.loads(move.outbox[0].body) for move in moves if move is not None]
+    words = ["fetching", "processing", "uploading", "failed", "queued", "claimed", "fetching", "queued"]
     assert [body["status"] for body in bodies] == words
     assert all(one["sequence"] < other["sequence"] for one, other in pairwise(bodies))
     assert len({body["event_id"] for body in bodies}) == len(bodies)
@@ -93,7 +97,7 @@ async def test_progress_that_was_overtaken_costs_no_callback_its_id(memory: Engi
     await memory.settle_one(ahead, commands.advance(ahead, "processing"))
     later = await memory.store.now() + LEASE_MS + 1
     assert await Housekeeping(memory).reap(now=later) == 1
-    assert [body["status"] for body in await told(memory, job)] == ["fetching", "processing", "queued"]
+    assert [body["status"] for body in await told(memory, job)] == ["claimed", "fetching", "processing", "queued"]
 
 
 async def test_what_is_no_move_is_not_told(memory: Engine) -> None:
@@ -102,7 +106,7 @@ async def test_what_is_no_move_is_not_told(memory: Engine) -> None:
         [commands.progress(job, 5), commands.note(job, NewEvent("log")), commands.checkpoint(job, "a", "1")]
     )
     await memory.settle([commands.refresh(job)])
-    assert await told(memory, job) == []
+    assert [body["status"] for body in await told(memory, job)] == ["claimed"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ async def test_a_retry_and_a_dead_letter_are_told_with_the_normalised_error(
     job = await advanced(memory, await again(memory), *stages)
     await memory.settle([commands.retry(job, BUSY, delay_ms=0)])
     bodies = await told(memory, job)
-    assert [body["status"] for body in bodies] == [*stages, "queued", *stages, "dead_letter"]
+    assert [body["status"] for body in bodies] == ["claimed", *stages, "queued", "claimed", *stages, "dead_letter"]
     ends = [body for body in bodies if body["status"] in {"queued", "dead_letter"}]
     assert [body["error"] for body in ends] == [{"code": "503", "message": "busy"}] * 2
     assert [body["attempt_count"] for body in ends] == [1, 2]
@@ -158,6 +162,53 @@ async def test_a_move_that_is_repeated_is_told_once(engine: Engine) -> None:
     assert [body["status"] for body in await told(engine, job)].count("succeeded") == 1
 
 
+async def test_a_claim_is_told_before_its_job_is_handed_out(engine: Engine) -> None:
+    job = await claimed(engine)
+    (body,) = await told(engine, job)
+    assert (body["status"], body["previous_status"], body["metadata"]) == ("claimed", "queued", {"talk": "1"})
+    assert (body["attempt_count"], body["event_id"]) == (1, f"evt_{job.job_id.replace('-', '')}_1_claimed")
+
+
+@pytest.mark.parametrize("ends", ["lost", "retried", "released", "failed"])
+async def test_a_claim_whose_process_died_before_it_told_is_told_by_the_next_move(engine: Engine, ends: str) -> None:
+    new = new_job("transcode", payload=ASKED, queue="transcode", contract="euterpe")
+    await engine.enqueue([new])
+    (job,) = await engine.store.claim(ClaimRequest("w", ("transcode",), 1, LEASE_MS))
+    assert await told(engine, job) == []
+    match ends:
+        case "lost":
+            assert await Housekeeping(engine).reap(now=await engine.store.now() + LEASE_MS + 1) == 1
+        case "retried":
+            await engine.settle([commands.retry(job, BUSY, delay_ms=0)])
+        case "released":
+            await engine.settle([commands.release(job)])
+        case _:
+            await engine.settle([commands.fail(job, JobError("x", retryable=False), rand=0.5)])
+    last = "failed" if ends == "failed" else "queued"
+    assert [body["status"] for body in await told(engine, job)] == ["claimed", last]
+
+
+async def test_a_claim_that_was_told_is_not_told_again_by_the_next_move(engine: Engine) -> None:
+    job = await claimed(engine)
+    before = await told(engine, job)
+    await engine.tell_claims([job])
+    assert await engine.settle([commands.retry(job, BUSY, delay_ms=0)]) == [Settled.APPLIED]
+    bodies = await told(engine, job)
+    assert [body["status"] for body in bodies] == ["claimed", "queued"]
+    assert bodies[:1] == before
+
+
+async def test_a_stage_whose_answer_was_lost_is_known_when_it_is_written_again(engine: Engine) -> None:
+    job = await claimed(engine)
+    move = commands.advance(job, "fetching")
+    assert await engine.settle([move]) == [Settled.APPLIED]
+    before = (await engine.get(job.job_id), await told(engine, job))
+    assert await engine.settle([move]) == [Settled.REPEATED]
+    assert (await engine.get(job.job_id), await told(engine, job)) == before
+    await engine.settle_one(job, commands.retry(job._replace(stage="fetching"), BUSY, delay_ms=0))
+    assert await engine.settle([move]) == [Settled.STALE]
+
+
 @pytest.mark.parametrize(
     ("payload", "contract"),
     [
@@ -176,7 +227,7 @@ async def test_who_asked_for_no_callbacks_gets_none(memory: Engine, payload: str
 
 async def test_a_callback_is_found_by_its_id_and_waits_for_delivery(memory: Engine) -> None:
     job = await advanced(memory, await claimed(memory, requester_id="acme"), "fetching")
-    (body,) = await told(memory, job)
+    *_, body = await told(memory, job)
     (event,) = await memory.store.outbox_find(where=OutboxFilter(event_id=body["event_id"]))
     assert (event.status, event.requester_id, event.attempt_count) == ("pending", "acme", 0)
 

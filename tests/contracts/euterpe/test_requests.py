@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from callsheet.contracts.euterpe import routes
+from callsheet.contracts.euterpe.ids import ids_of
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.retry import JobError
@@ -201,6 +202,34 @@ async def test_an_unknown_job_is_404_and_so_is_anothers(stack: Stack) -> None:
     assert (await stack.client.get("/transcode/status")).status_code == 422
     (other,) = await stack.live.engine.enqueue([new_job(requester_id=TENANT)])  # of another contract
     assert (await stack.client.get("/transcode/status", params={"job_id": other.job_id})).status_code == 404
+
+
+async def test_a_pruned_job_is_410_for_its_requester_and_404_for_all_others(stack: Stack) -> None:
+    engine = stack.live.engine
+    job_id = await stack.post({**OWN, "priority": 100})
+    (job,) = await engine.claim(ClaimRequest("w", ("transcode",), 1))
+    assert job.job_id == job_id
+    await engine.settle([commands.fail(job, JobError("not_media", retryable=False), rand=0.5)])
+    assert (await stack.status(job_id))["status"] == "failed"
+    assert await engine.store.delete([job.claim]) == 1  # as pruning does, without the wait
+    gone = await stack.client.get("/transcode/status", params={"job_id": job_id})
+    assert (gone.status_code, gone.json()["code"]) == (410, "job_gone")
+    put = await stack.client.put(f"/transcode/{job_id}/credentials", json={"source": KEYS})
+    assert put.status_code == 410
+    flipped = job_id[:-1] + ("0" if job_id[-1] != "0" else "1")
+    for other in (flipped, f"f{job_id[1:]}", UNKNOWN, job_id[:-8]):
+        answered = await stack.client.get("/transcode/status", params={"job_id": other})
+        assert (answered.status_code, answered.json()["code"]) == (404, "job_not_found"), other
+    async with await stack.live.key("other") as stranger:
+        assert (await stranger.get("/transcode/status", params={"job_id": job_id})).status_code == 404
+
+
+async def test_all_processes_on_a_store_know_each_others_ids(stack: Stack) -> None:
+    one, other = await asyncio.gather(*(ids_of(stack.live.engine.store) for _ in range(2)))
+    job_id = one.new(TENANT)
+    assert other.was_given(job_id, TENANT)
+    assert not other.was_given(job_id, "other")
+    assert len({one.new(TENANT) for _ in range(1000)}) == 1000
 
 
 async def test_the_status_is_200_in_every_state_in_the_contracts_words(stack: Stack) -> None:

@@ -61,10 +61,10 @@ async def test_a_job_goes_through_all_stages_and_each_is_told_by_a_signed_callba
         await stack.told("succeeded")
         events = stack.events()
         assert [event["status"] for event in events] == STAGES
-        assert [event["previous_status"] for event in events] == ["claimed", *STAGES[:-1]]
+        assert [event["previous_status"] for event in events] == ["queued", *STAGES[:-1]]
         assert {event["job_id"] for event in events} == {job_id}
         assert all(event["metadata"] == {"talk": "1"} for event in events)
-        assert ["outputs" in event for event in events] == [False, False, False, True]
+        assert ["outputs" in event for event in events] == [False, False, False, False, True]
         assert [out["sha256"] for out in events[-1]["outputs"]] == [mp3["sha256"], flac["sha256"]]
         for got in stack.sink.got:
             assert stack.receiver.verify(got.headers, got.body).event_id == got.event_id

@@ -104,7 +104,9 @@ class Claimer:
         """What an earlier request of the same name was given, if its answer may have been lost."""
         if self._asked.claim_request_id is None or self._asked.first:
             return []
-        return await self._engine.store.held_by(owner, self._asked.max_jobs)
+        found = await self._engine.store.held_by(owner, self._asked.max_jobs)
+        await self._engine.tell_claims(found)  # it may have ended between the claim and that
+        return found
 
     async def _alive(self) -> bool:
         gone = self._turn.last is not self or self._site.stopping.is_set()

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import allowed, check
 from callsheet.http.bodies import documented, read
@@ -29,6 +28,7 @@ from callsheet.outbox.endpoints import EndpointNotFound
 from callsheet.outbox.guard import target_of as guarded
 from callsheet.vault import Secret, Vault, keyring_from
 
+from .ids import JobIds, ids_of
 from .models import CredentialsReceipt, CredentialsRequest, TranscodeReceipt, TranscodeRequest, TranscodeStatus
 from .places import OWN, URL, is_own, own_target, source_of, target_of
 from .tasks import NAME, QUEUE
@@ -78,7 +78,7 @@ async def create(request: Request) -> Response:
     asked = await read(request, TranscodeRequest)
     _check_own(asked, who)
     await _check_urls(site, asked, who.requester_id)
-    job_id = new_id()
+    job_id = (await _ids(site)).new(who.requester_id)
     output = asked.output_place
     target = (
         own_target(output if asked.output else output.below(job_id), who.requester_id) if output.kind == OWN else output
@@ -111,7 +111,7 @@ async def create(request: Request) -> Response:
     "/transcode/status",
     summary="How a transcoding job stands",
     response_model=TranscodeStatus,
-    responses=problems.responses(*ALWAYS, "job_not_found", "validation_failed"),
+    responses=problems.responses(*ALWAYS, "job_not_found", "job_gone", "validation_failed"),
 )
 async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max_length=64)]) -> Response:
     """The job in the contract's words, with its outputs or its error."""
@@ -143,7 +143,9 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
     summary="Give a job newer credentials",
     response_model=CredentialsReceipt,
     openapi_extra=documented(CredentialsRequest),
-    responses=problems.responses(*ALWAYS, *BODY, *SEALS, "job_not_found", "credentials_gone", "credentials_conflict"),
+    responses=problems.responses(
+        *ALWAYS, *BODY, *SEALS, "job_not_found", "job_gone", "credentials_gone", "credentials_conflict"
+    ),
 )
 async def replace_credentials(request: Request, job_id: JobId, who: Writer) -> Response:
     """They take the place of the old ones at once, also while the job runs; their version is one higher."""
@@ -162,8 +164,13 @@ async def replace_credentials(request: Request, job_id: JobId, who: Writer) -> R
 
 
 async def _job(site: Site, job_id: str, who: Principal) -> Job:
-    """A job of this contract; raises JobNotFound."""
-    job = await site.engine.get(job_id, requester_id=who.sees)
+    """A job of this contract; raises JobNotFound, and a Problem for one that was pruned."""
+    try:
+        job = await site.engine.get(job_id, requester_id=who.sees)
+    except JobNotFound:
+        if (await _ids(site)).was_given(job_id, who.requester_id):
+            raise Problem("job_gone", "this job has ended, and its time to be kept is over") from None
+        raise
     if job.contract != EUTERPE.name or job.kind != NAME:
         raise JobNotFound(f"no transcoding job {job_id}")
     return job
@@ -221,6 +228,13 @@ def _vault(site: Site) -> Vault:
     if found is None:
         found = site.parts[Vault] = Vault(site.engine.store, keyring_from(os.environ))
     return found
+
+
+async def _ids(site: Site) -> JobIds:
+    """The process's makers of ids."""
+    if (found := site.parts.get(JobIds)) is None:
+        found = site.parts[JobIds] = await ids_of(site.engine.store)
+    return found  # type: ignore[no-any-return] # by its key
 
 
 def _status_url(job_id: str) -> str:

@@ -485,6 +485,12 @@ WITH clock AS MATERIALIZED (
 SELECT ord, concurrency_key FROM moved
 UNION ALL SELECT 0, NULL FROM special WHERE found;
 
+-- name: outbox_known
+SELECT event_id, job_id FROM job_outbox_events WHERE event_id = ANY ($1::text[]);
+
+-- name: holds
+SELECT 1 FROM inbox_jobs WHERE job_id = $1::uuid AND claim_version = $2::integer AND status = $3::text;
+
 -- name: succeed
 -- The usual end of most jobs, as `settle` would write it, in 2/3 of the time. Jobs with a concurrency key or dependents
 -- are left to it. Ids come as text, which costs the client a tenth. A row that was changed meanwhile is judged by its new version.

@@ -3,7 +3,7 @@
 Plain successes, most of all settlements, have a statement of their own (`succeed`). For the others `settle` decides
 alone when no job in the batch has a concurrency key, dependents or follow-ups, and no job comes twice. What it did not
 move (a stale fence, a row that changed at that moment) is decided again under locks.
-Repeating a whole batch after StoreUnavailable is safe for settlements with an outcome: they answer REPEATED.
+Repeating a whole batch after StoreUnavailable is safe for settlements with an outcome or callbacks: they answer REPEATED.
 """
 
 from __future__ import annotations
@@ -44,19 +44,45 @@ Numbered = list[tuple[int, Settlement]]
 
 async def settle(db: Database, settlements: Sequence[Settlement], now: int | None) -> list[Settled]:
     """Apply each settlement whose fence holds."""
+    try:
+        return await _settle(db, settlements, now)
+    except asyncpg.UniqueViolationError as error:
+        told = [(out.event_id, s.job_id) for s in settlements for out in s.outbox]
+        if len(set(told)) == len(told) and not await _known(db, told):
+            raise DuplicateJob(f"a key or an id of these jobs is in use already ({error})") from error
+    return [await _settle_untold(db, s, now) for s in settlements]
+
+
+async def _known(db: Database, told: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those of these callbacks, by ids of event and job, that their jobs have already."""
+    rows = await db.fetch(Q.outbox_known, [event_id for event_id, _ in told]) if told else []
+    return {(row[0], str(row[1])) for row in rows} & set(told)
+
+
+async def _settle_untold(db: Database, s: Settlement, now: int | None) -> Settled:
+    """Settle without the callbacks that are there; a move that tells of nothing else was applied before."""
+    known = await _known(db, [(out.event_id, s.job_id) for out in s.outbox])
+    left = tuple(out for out in s.outbox if (out.event_id, s.job_id) not in known)
+    if s.outbox and not left and s.outcome is None:
+        holds = await db.fetch(Q.holds, s.job_id, s.claim_version, s.from_status.value)
+        return Settled.REPEATED if holds else Settled.STALE
+    try:
+        return (await _settle(db, [s._replace(outbox=left)], now))[0]
+    except asyncpg.UniqueViolationError as error:
+        raise DuplicateJob(f"a key or an id of this job is in use already ({error})") from error
+
+
+async def _settle(db: Database, settlements: Sequence[Settlement], now: int | None) -> list[Settled]:
     answers = [Settled.STALE] * len(settlements)
     rest: Numbered = list(enumerate(settlements))
-    try:
-        if _plain(rest):
-            rest = await _succeed(db, rest, answers, now)
-        rest = [pair for pair in rest if IS_UUID(pair[1][0])]
-        if _plain(rest):
-            rest = await _optimistic(db, rest, answers, now)
-        if rest:
-            for i, answer in (await db.transact(lambda session: _Locked(session).settle(rest, now))).items():
-                answers[i] = answer
-    except asyncpg.UniqueViolationError as error:
-        raise DuplicateJob(f"a key or an id of these jobs is in use already ({error})") from error
+    if _plain(rest):
+        rest = await _succeed(db, rest, answers, now)
+    rest = [pair for pair in rest if IS_UUID(pair[1][0])]
+    if _plain(rest):
+        rest = await _optimistic(db, rest, answers, now)
+    if rest:
+        for i, answer in (await db.transact(lambda session: _Locked(session).settle(rest, now))).items():
+            answers[i] = answer
     return answers
 
 

@@ -197,6 +197,12 @@ SELECT outcome FROM job_attempts WHERE job_id = ?1 AND claim_version = ?2;
 -- name: keep_checkpoint
 INSERT INTO job_checkpoints VALUES (?1, ?2, ?3) ON CONFLICT (job_id, name) DO UPDATE SET data = excluded.data;
 
+-- name: outbox_known
+SELECT o.event_id FROM json_each(?2) a JOIN job_outbox_events o ON o.event_id = a.value WHERE o.job_id = ?1;
+
+-- name: holds
+SELECT 1 FROM inbox_jobs WHERE job_id = ?1 AND claim_version = ?2 AND status = ?3;
+
 -- name: add_outbox
 INSERT INTO job_outbox_events (event_id, job_id, requester_id, endpoint, body, run_at, created_at, destination)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7);

@@ -99,6 +99,10 @@ def _end_all(db: Db, group: list[Settlement], now: int) -> bool:
 
 def _settle_one(db: Db, s: Settlement, now: int) -> Settled:
     """Apply one settlement if its fence holds."""
+    if s.outbox:
+        s, done = _untold(db, s)
+        if done:
+            return Settled.REPEATED if db.execute(Q.holds, (*s[:2], s.from_status.value)).fetchone() else Settled.STALE
     if s.outcome is not None:
         db.execute(
             Q.end_attempt,
@@ -132,6 +136,14 @@ def _settle_one(db: Db, s: Settlement, now: int) -> Settled:
         if key is not None:
             admit(db, key)
     return Settled.APPLIED
+
+
+def _untold(db: Db, s: Settlement) -> tuple[Settlement, bool]:
+    """Without the callbacks that this job has already, and whether that shows that it was applied before."""
+    ids = json.dumps([out.event_id for out in s.outbox])
+    known = {event_id for (event_id,) in db.execute(Q.outbox_known, (s.job_id, ids))}
+    left = tuple(out for out in s.outbox if out.event_id not in known)
+    return s._replace(outbox=left), not left and s.outcome is None
 
 
 def _lay_to_rest(db: Db, s: Settlement, now: int) -> None:

@@ -35,8 +35,9 @@ local function check_one(s, statuses, plans, n)
   end
   statuses[s.id] = {WORD[s.to], s.to == 'dead_letter'}
   for _, out in ipairs(s.more.outbox or NOTHING) do
-    if planned.ids[out[1]] or call('EXISTS', P .. 'outbox:' .. out[1]) == 1 then return {'fault', 'outbox', out[1]} end
-    planned.ids[out[1]] = true
+    local owner = planned.ids[out[1]] or call('HGET', P .. 'outbox:' .. out[1], 'job_id')
+    if owner and owner ~= s.id then return {'fault', 'outbox', out[1]} end
+    planned.ids[out[1]] = s.id
   end
   if s.more.follow_ups and s.to ~= 'running' then
     local plan, fault = check(new_jobs(s.more.follow_ups[1], s.more.follow_ups[2]))
@@ -56,14 +57,27 @@ local function repeated(s)
   return STALE
 end
 
+local function is_told(out) return call('EXISTS', P .. 'outbox:' .. out[1]) == 1 end
+
+-- Whether a move that ends no attempt has told of itself already: it was applied before.
+local function all_told(s)
+  local told = s.more.outbox or NOTHING
+  for _, out in ipairs(told) do
+    if not is_told(out) then return false end
+  end
+  return told[1] ~= nil and s.outcome == ''
+end
+
 local function add_outbox(s, job)
   for _, out in ipairs(s.more.outbox or NOTHING) do
-    local seq = padded(call('INCR', P .. 'jobs:outbox:seq'))
-    call('HSET', P .. 'outbox:' .. out[1], 'seq', seq, 'event_id', out[1], 'job_id', s.id, 'requester_id', job.requester_id or '',
-      'endpoint', out[2], 'body', out[3], 'status', 'pending', 'run_at', NOW, 'created_at', NOW, 'destination', out[4])
-    put_due(job.requester_id or '', out[4], NOW, member(seq, out[1]))
-    call('ZADD', P .. 'jobs:outbox:all', seq, out[1])
-    call('ZADD', job_key(s.id) .. ':outbox', seq, out[1])
+    if not is_told(out) then
+      local seq = padded(call('INCR', P .. 'jobs:outbox:seq'))
+      call('HSET', P .. 'outbox:' .. out[1], 'seq', seq, 'event_id', out[1], 'job_id', s.id, 'requester_id', job.requester_id or '',
+        'endpoint', out[2], 'body', out[3], 'status', 'pending', 'run_at', NOW, 'created_at', NOW, 'destination', out[4])
+      put_due(job.requester_id or '', out[4], NOW, member(seq, out[1]))
+      call('ZADD', P .. 'jobs:outbox:all', seq, out[1])
+      call('ZADD', job_key(s.id) .. ':outbox', seq, out[1])
+    end
   end
 end
 
@@ -89,6 +103,7 @@ local function settle(s, plan)
   end
   local job = job_to_settle(s, key, v)
   if not fence_holds(job, s) then return repeated(s) end
+  if all_told(s) then return REPEATED end
   if not job.seq then
     adopt(s.id, NOTHING, 'default', nil)
     job = job_to_settle(s, key, plain_fields(key))

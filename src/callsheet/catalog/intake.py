@@ -1,0 +1,123 @@
+"""What may enter the catalogue, checked once for every database. Raises InvalidInput."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.intake import IS_UUID
+
+from .records import ENTITY_TYPES, Clip, Json, NewEntity, NewSegment, Video, VideoPage
+
+MAX_PAGE = 1_000
+MAX_ID = 200
+FIRST = (1 << 62, "")  # later than every video
+
+
+class Batch(NamedTuple):
+    """Segments and entities as they are written."""
+
+    segments: Sequence[NewSegment]
+    entities: Sequence[NewEntity]
+
+
+def known_id(video_id: str) -> str | None:
+    """The id in the form that it is kept in; None for what is no UUID, which names no video."""
+    lower = video_id.lower()
+    return lower if IS_UUID(lower) else None
+
+
+def known_ids(video_ids: Iterable[str]) -> list[str]:
+    """Those that can be the id of a video."""
+    return [id_ for id_ in map(known_id, video_ids) if id_ is not None]
+
+
+def video_of(video: Video) -> Video:
+    """A new video as it is kept."""
+    video_id = known_id(video.video_id)
+    if video_id is None:
+        raise InvalidInput(f"{video.video_id[:80]!r} is no id of a video; ids are UUIDs")
+    check_json(video.coverage, video.error)
+    return video._replace(video_id=video_id, title=plain(video.title), owner_id=plain(video.owner_id))
+
+
+def batch_of(segments: Sequence[NewSegment], entities: Sequence[NewEntity] = ()) -> Batch:
+    """Segments and entities as they are kept; what breaks a rule is told by its id."""
+    for segment in segments:
+        if not segment.segment_id or len(segment.segment_id) > MAX_ID:
+            raise InvalidInput(f"a segment's id has 1 to {MAX_ID} characters")
+        if not 0 <= segment.t_start <= segment.t_end:
+            raise InvalidInput(
+                f"segment {segment.segment_id} is on screen from {segment.t_start} to {segment.t_end} ms"
+            )
+        if not 0 <= segment.confidence <= 1:
+            raise InvalidInput(f"segment {segment.segment_id} has confidence {segment.confidence}; it is from 0 to 1")
+    ids = {segment.segment_id for segment in segments}
+    for entity in entities:
+        if entity.entity_type not in ENTITY_TYPES:
+            raise InvalidInput(f"{entity.entity_type!r} is no type of entity; there are {', '.join(ENTITY_TYPES)}")
+        if entity.segment_id not in ids:
+            raise InvalidInput(f"entity {entity.entity_id} is of segment {entity.segment_id}, which is not among these")
+    return Batch([_plain_segment(s) for s in segments], [_plain_entity(e) for e in entities])
+
+
+def merged_of(segments: Sequence[NewSegment], entities: Sequence[NewEntity]) -> Batch:
+    """The same for merged segments: each id once, for they are the whole text of the video."""
+    batch = batch_of([segment._replace(is_merged=True) for segment in segments], entities)
+    if len({s.segment_id for s in segments}) < len(segments) or len({e.entity_id for e in entities}) < len(entities):
+        raise InvalidInput("two segments, or two entities, have the same id; an id names one of them")
+    return batch
+
+
+def clip_of(clip: Clip) -> Clip:
+    """A new clip as it is kept."""
+    video_id = known_id(clip.video_id)
+    if video_id is None:
+        raise InvalidInput(f"{clip.video_id[:80]!r} is no id of a video; ids are UUIDs")
+    if not 0 < len(clip.clip_id) <= MAX_ID:
+        raise InvalidInput(f"a clip's id has 1 to {MAX_ID} characters")
+    if not 0 <= clip.t_start < clip.t_end or clip.padding_ms < 0:
+        raise InvalidInput(f"a clip from {clip.t_start} to {clip.t_end} ms with {clip.padding_ms} ms around it is none")
+    return clip._replace(video_id=video_id)
+
+
+def check_page(page: VideoPage) -> None:
+    """A page has a length that can be served."""
+    if not 0 < page.limit <= MAX_PAGE:
+        raise InvalidInput(f"a page has 1 to {MAX_PAGE} videos, not {page.limit}")
+
+
+def fold(text: str) -> str:
+    """Text as it is compared: the same on every database."""
+    return unicodedata.normalize("NFKC", plain(text)).casefold()
+
+
+def plain(text: str) -> str:
+    """Text that every database can keep; positions stay the same."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def check_json(*texts: Json | None) -> None:
+    """Texts that are there are JSON objects."""
+    for text in texts:
+        if text is None:
+            continue
+        try:
+            read = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"this is not JSON text: {error}") from error
+        if not isinstance(read, dict) or "\\u0000" in text:
+            raise InvalidInput("this must be a JSON object without NUL characters")
+
+
+def _plain_segment(s: NewSegment) -> NewSegment:
+    return s._replace(text=plain(s.text), normalized_text=plain(s.normalized_text))
+
+
+def _plain_entity(e: NewEntity) -> NewEntity:
+    return e._replace(value=plain(e.value), normalized_value=plain(e.normalized_value))

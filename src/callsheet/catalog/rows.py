@@ -1,0 +1,44 @@
+"""From rows to records. Columns stand in the order of the records' fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from .records import Box, Json, NewSegment, Segment, Video, VideoStatus
+
+_STATUS = Video._fields.index("status")
+_BOX = Segment._fields.index("bounding_box")
+_MERGED = Segment._fields.index("is_merged")
+
+
+def video_of(row: Sequence[Any]) -> Video:
+    """The video in a row."""
+    fields = list(row)
+    fields[_STATUS] = VideoStatus(fields[_STATUS])
+    return Video._make(fields)
+
+
+def segment_of(row: Sequence[Any]) -> Segment:
+    """The segment in a row."""
+    fields = list(row)
+    fields[_BOX] = box_of(fields[_BOX])
+    fields[_MERGED] = bool(fields[_MERGED])
+    return Segment._make(fields)
+
+
+def box_of(text: Json) -> Box:
+    """A box from its JSON."""
+    return Box(**json.loads(text))
+
+
+def box_json(box: Box) -> Json:
+    """A box as the contract writes it."""
+    return f'{{"x":{int(box.x)},"y":{int(box.y)},"width":{int(box.width)},"height":{int(box.height)}}}'
+
+
+def segment_row(s: NewSegment, video_id: str, owner_id: str, team_id: str | None) -> tuple[Any, ...]:
+    """A new segment as a row of `segments`."""
+    head = (s.segment_id, video_id, owner_id, team_id, s.t_start, s.t_end, s.text, s.normalized_text, s.text_hash)
+    return (*head, s.confidence, box_json(s.bounding_box), s.language, s.is_merged, s.seen)

@@ -1,0 +1,46 @@
+"""The catalogue's schema in a SQLite file, inside a transaction."""
+
+from __future__ import annotations
+
+from callsheet.kernel.errors import SchemaMismatch
+from callsheet.store.queries import Queries, migrations_of
+from callsheet.store.sqlite.connection import Db
+
+PACKAGE = "callsheet.catalog.sqlite"
+Q = Queries(PACKAGE)
+
+
+def migrate(db: Db, now: int) -> list[str]:
+    """Run the migrations that are missing; their names. Beside an engine the view `jobs` speaks contract 002's words."""
+    if not db.execute(Q.schema_exists).fetchone()[0]:
+        _refuse_taken(db)
+        db.execute(Q.schema_create)
+    have = db.execute(Q.schema_version).fetchone()[0]
+    known = migrations_of(PACKAGE)
+    if have > known[-1].number:
+        raise SchemaMismatch(
+            f"the catalogue has schema {have}, this program knows {known[-1].number}; upgrade callsheet"
+        )
+    missing = [m for m in known if m.number > have]
+    for migration in missing:
+        for statement in migration.sql.split(";\n"):
+            if statement.strip():
+                db.execute(statement)
+        db.execute(Q.schema_note, (migration.number, migration.name, now))
+    return [f"catalogue {m.name}" for m in missing] + _show_jobs(db)
+
+
+def _refuse_taken(db: Db) -> None:
+    taken = [name for (name,) in db.execute(Q.taken_names).fetchall()]
+    if taken:
+        advice = "set CALLSHEET_CATALOG_URL to another database, or to `off`"
+        raise SchemaMismatch(f"the database has {', '.join(taken)} of somebody else; {advice}")
+
+
+def _show_jobs(db: Db) -> list[str]:
+    """The contract's view, once the engine's tables are in this file; they may come later than the catalogue's."""
+    if not db.execute(Q.engine_is_here).fetchone()[0] or db.execute(Q.jobs_view_is_here).fetchone()[0]:
+        return []
+    db.execute(Q.jobs_view_drop)
+    db.execute(Q.jobs_view)
+    return ["catalogue jobs view"]

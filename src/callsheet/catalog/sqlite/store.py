@@ -1,0 +1,230 @@
+"""The catalogue's verbs on a SQLite file. Several processes may share it, and the engine's store is normally in it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
+
+from callsheet.catalog import intake
+from callsheet.catalog.records import (
+    SERVICE,
+    Clip,
+    Entity,
+    Json,
+    NewEntity,
+    NewSegment,
+    Reader,
+    Segment,
+    Video,
+    VideoFacts,
+    VideoPage,
+    Writer,
+)
+from callsheet.catalog.rows import segment_of, video_of
+from callsheet.catalog.search import Terms
+from callsheet.catalog.search import sqlite as words
+from callsheet.catalog.search.records import Found, Query, Suggestion
+from callsheet.kernel.errors import InvalidInput
+from callsheet.store.queries import Queries
+from callsheet.store.sqlite import SqliteStore
+from callsheet.store.sqlite.connection import Db, Target, Thread
+
+from . import writing
+from .keeping import migrate
+
+T = TypeVar("T")
+Q = Queries("callsheet.catalog.sqlite")
+NOWHERE = "there is no video of this id"
+
+
+class SqliteCatalog:
+    """All of the protocol in one file, on two connections of its own."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._writer = Thread(target, writes=True)
+        self._reader = self._writer if target.in_memory else Thread(target, writes=False)
+        self._terms = Terms()
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """From the URL of a store: `sqlite:///relative.db`, `sqlite:////absolute.db`."""
+        return cls(SqliteStore.from_url(url).target)
+
+    async def open(self) -> None:
+        """Open the file and migrate it, as the engine's store does; raises SchemaMismatch for a newer schema."""
+        await self.migrate()
+        await self._reader.start()
+
+    async def close(self) -> None:
+        """Stop both threads."""
+        await self._reader.stop()
+        await self._writer.stop()
+
+    async def migrate(self) -> list[str]:
+        """Run the migrations that are missing, in one transaction."""
+        await self._writer.start()
+        return await self._writer.run(lambda db: migrate(db, _clock()))
+
+    async def add_video(self, video: Video) -> bool:
+        """See the protocol."""
+        checked = intake.video_of(video)
+        return await self._writer.run(lambda db: writing.add_video(db, checked, _clock()))
+
+    async def video(self, video_id: str, reader: Reader) -> Video | None:
+        """See the protocol."""
+        rows = await self._rows(Q.video, intake.known_id(video_id), *_seen_by(reader))
+        return video_of(rows[0]) if rows else None
+
+    async def videos(self, page: VideoPage, reader: Reader) -> list[Video]:
+        """See the protocol."""
+        intake.check_page(page)
+        place = intake.FIRST
+        if page.before is not None:
+            last = await self.video(page.before, reader)
+            if last is None:
+                raise InvalidInput(f"{NOWHERE} to go on from; begin with the first page")
+            place = (last.created_at, last.video_id)
+        asked = (*place, page.status, intake.fold(page.text), page.limit)
+        _, owner_id, teams = _seen_by(reader)
+        if reader.sees_all:
+            return [video_of(row) for row in await self._rows(Q.videos_seen_by_all, *asked)]
+        return [video_of(row) for row in await self._rows(Q.videos, *asked, owner_id, teams)]
+
+    async def known(self, video_ids: Sequence[str]) -> set[str]:
+        """See the protocol."""
+        return {row[0] for row in await self._rows(Q.known, json.dumps(intake.known_ids(video_ids)))}
+
+    async def begin(self, video_id: str, writer: Writer) -> Video | None:
+        """See the protocol."""
+        known = intake.known_id(video_id)
+        return await self._write(writing.begin, known, writer) if known else None
+
+    async def note(self, video_id: str, writer: Writer, facts: VideoFacts) -> None:
+        """See the protocol."""
+        intake.check_json(facts.coverage)
+        await self._write(writing.note, video_id, writer, facts)
+
+    async def fail(self, video_id: str, writer: Writer, error: Json) -> None:
+        """See the protocol."""
+        intake.check_json(error)
+        await self._write(writing.fail, video_id, writer, error)
+
+    async def queue(self, video_id: str, size_bytes: int | None = None) -> None:
+        """See the protocol."""
+        parameters = (intake.known_id(video_id), size_bytes, _clock())
+        await self._writer.run(lambda db: db.execute(Q.queue, parameters).fetchall())
+
+    async def clear_detections(self, video_id: str, writer: Writer) -> None:
+        """See the protocol."""
+        await self._write(writing.clear_detections, video_id, writer)
+
+    async def add_detections(self, video_id: str, writer: Writer, segments: Sequence[NewSegment]) -> None:
+        """See the protocol."""
+        batch = intake.batch_of([segment._replace(is_merged=False) for segment in segments])
+        await self._write(writing.add_segments, video_id, writer, batch)
+
+    async def segments_of(self, video_id: str, reader: Reader) -> list[Segment]:
+        """See the protocol."""
+        rows = await self._rows(Q.segments_of, intake.known_id(video_id), *_seen_by(reader))
+        return [segment_of(row) for row in rows]
+
+    async def detections_of(self, video_id: str) -> list[Segment]:
+        """See the protocol."""
+        return [segment_of(row) for row in await self._rows(Q.detections_of, intake.known_id(video_id))]
+
+    async def replace_segments(
+        self, video_id: str, writer: Writer, segments: Sequence[NewSegment], entities: Sequence[NewEntity]
+    ) -> None:
+        """See the protocol."""
+        batch = intake.merged_of(segments, entities)
+        await self._write(writing.replace_segments, video_id, writer, batch)
+
+    async def refresh_search(self) -> int:
+        """See the protocol. One short transaction a video."""
+        stale = await self._rows(Q.stale_videos)
+        for (video_id,) in stale:
+            await self._writer.run(lambda db, video_id=video_id: writing.refresh(db, video_id))
+        return len(stale)
+
+    async def entities_of(self, video_id: str, reader: Reader) -> list[Entity]:
+        """See the protocol."""
+        rows = await self._rows(Q.entities_of, intake.known_id(video_id), *_seen_by(reader))
+        return [Entity._make(row) for row in rows]
+
+    async def delete_video(self, video_id: str) -> None:
+        """See the protocol."""
+        known = intake.known_id(video_id)
+        if known:
+            await self._writer.run(lambda db: writing.delete_video(db, known))
+
+    async def add_clip(self, clip: Clip) -> Clip:
+        """See the protocol."""
+        checked = intake.clip_of(clip)
+        return await self._writer.run(lambda db: writing.add_clip(db, checked, _clock()))
+
+    async def clip(self, clip_id: str, reader: Reader) -> Clip | None:
+        """See the protocol."""
+        rows = await self._rows(Q.clip, clip_id, *_seen_by(reader))
+        return Clip._make(rows[0]) if rows else None
+
+    async def clips_of(self, video_id: str, reader: Reader) -> list[Clip]:
+        """See the protocol."""
+        rows = await self._rows(Q.clips_of, intake.known_id(video_id), *_seen_by(reader))
+        return [Clip._make(row) for row in rows]
+
+    async def note_clip(self, clip_id: str, actual: tuple[int, int], expires_at: int) -> None:
+        """See the protocol."""
+        parameters = (clip_id, *actual, expires_at)
+        await self._writer.run(lambda db: db.execute(Q.note_clip, parameters).fetchall())
+
+    async def expired_clips(self, now_ms: int, limit: int) -> list[Clip]:
+        """See the protocol."""
+        return [Clip._make(row) for row in await self._rows(Q.expired_clips, now_ms, limit)]
+
+    async def delete_clips(self, clip_ids: Sequence[str]) -> None:
+        """See the protocol."""
+        parameters = (json.dumps(list(clip_ids)),)
+        await self._writer.run(lambda db: db.execute(Q.delete_clips, parameters).fetchall())
+
+    async def search(self, query: Query, reader: Reader) -> Found:
+        """See the protocol."""
+        return await self._reader.run(_as_one_state(lambda db: words.search(db, query, reader, self._terms)))
+
+    async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
+        """See the protocol."""
+        return await self._reader.run(_as_one_state(lambda db: words.suggest(db, prefix, limit, reader, self._terms)))
+
+    async def _rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        return await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
+
+    async def _write(self, verb: Callable[..., T], video_id: str, writer: Writer, *more: object) -> T:
+        known = intake.known_id(video_id)
+        if known is None:
+            raise writing.stale(video_id, writer)
+        return await self._writer.run(lambda db: verb(db, known, writer, *more, _clock()))
+
+
+def _seen_by(reader: Reader) -> tuple[bool, str, Json]:
+    return reader.sees_all, reader.owner_id, json.dumps(reader.team_ids)
+
+
+def _as_one_state(work: Callable[[Db], T]) -> Callable[[Db], T]:
+    """Several reads that see the same state of the file; on a writer's connection they are in a transaction already."""
+
+    def as_one(db: Db) -> T:
+        if db.in_transaction:
+            return work(db)
+        db.execute("BEGIN")
+        try:
+            return work(db)
+        finally:
+            db.execute("COMMIT")
+
+    return as_one
+
+
+def _clock() -> int:
+    return time.time_ns() // 1_000_000

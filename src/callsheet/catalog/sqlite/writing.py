@@ -1,0 +1,107 @@
+"""What writes to the catalogue in a SQLite file, inside a transaction."""
+
+from __future__ import annotations
+
+from callsheet.catalog import intake
+from callsheet.catalog.records import Clip, Json, Video, VideoFacts, Writer
+from callsheet.catalog.rows import segment_row, video_of
+from callsheet.catalog.search import sqlite as words
+from callsheet.kernel.errors import InvalidInput, StaleClaim
+from callsheet.store.queries import Queries
+from callsheet.store.sqlite.connection import Db
+
+Q = Queries("callsheet.catalog.sqlite")
+ALL = (True, "", "[]")
+
+
+def add_video(db: Db, video: Video, now: int) -> bool:
+    """Enter a video and make it known to the search."""
+    times = (video.created_at or now, video.updated_at or video.created_at or now)
+    row = (*video[:-2], *times, intake.fold(video.title))
+    if not db.execute(Q.add_video, row).fetchall():
+        return False
+    words.enter(db, video.video_id, video.owner_id, video.team_id)
+    return True
+
+
+def begin(db: Db, video_id: str, writer: Writer, now: int) -> Video | None:
+    """Move the fence forward; raises StaleClaim when it is further already."""
+    rows = db.execute(Q.begin, (video_id, *writer, now)).fetchall()
+    if rows:
+        return video_of(rows[0])
+    if db.execute(Q.video, (video_id, *ALL)).fetchone() is None:
+        return None
+    raise stale(video_id, writer)
+
+
+def fenced(db: Db, video_id: str, writer: Writer, now: int) -> tuple[str, str | None]:
+    """Owner and team of the video if this attempt is its writer; raises StaleClaim."""
+    rows: list[tuple[str, str | None]] = db.execute(Q.fence, (video_id, *writer[:2], now)).fetchall()
+    if not rows:
+        raise stale(video_id, writer)
+    return rows[0]
+
+
+def note(db: Db, video_id: str, writer: Writer, facts: VideoFacts, now: int) -> None:
+    """Write what a stage found out."""
+    fenced(db, video_id, writer, now)
+    db.execute(Q.note, (video_id, *facts)).fetchall()
+
+
+def fail(db: Db, video_id: str, writer: Writer, error: Json, now: int) -> None:
+    """End the pipeline."""
+    fenced(db, video_id, writer, now)
+    db.execute(Q.fail, (video_id, error)).fetchall()
+
+
+def clear_detections(db: Db, video_id: str, writer: Writer, now: int) -> None:
+    """Remove raw detections."""
+    fenced(db, video_id, writer, now)
+    db.execute(Q.clear_detections, (video_id,)).fetchall()
+
+
+def add_segments(db: Db, video_id: str, writer: Writer, batch: intake.Batch, now: int) -> None:
+    """Keep segments and entities; those that are there stay."""
+    whose = fenced(db, video_id, writer, now)
+    db.executemany(Q.add_segment, [segment_row(s, video_id, *whose) for s in batch.segments])
+    db.executemany(Q.add_entity, [(*e[:2], video_id, *e[2:], *whose) for e in batch.entities])
+
+
+def replace_segments(db: Db, video_id: str, writer: Writer, batch: intake.Batch, now: int) -> None:
+    """The video's whole text in place of what there was, found by the search, and `ready`."""
+    fenced(db, video_id, writer, now)
+    db.execute(Q.delete_entities, (video_id,)).fetchall()
+    db.execute(Q.delete_segments, (video_id,)).fetchall()
+    add_segments(db, video_id, writer, batch, now)
+    db.execute(Q.ready, (video_id,)).fetchall()
+    refresh(db, video_id)
+
+
+def refresh(db: Db, video_id: str) -> None:
+    """Bring what is searched up to date with a video's segments."""
+    words.forget(db, video_id)
+    db.execute(Q.delete_search, (video_id,)).fetchall()
+    db.execute(Q.fill_search, (video_id,)).fetchall()
+    words.index(db, video_id)
+    db.execute(Q.not_stale, (video_id,)).fetchall()
+
+
+def delete_video(db: Db, video_id: str) -> None:
+    """Remove a video and all that is known of it."""
+    words.remove(db, video_id)
+    for sql in (Q.delete_search, Q.delete_entities, Q.delete_segments, Q.delete_clips_of, Q.delete_video):
+        db.execute(sql, (video_id,)).fetchall()
+
+
+def add_clip(db: Db, clip: Clip, now: int) -> Clip:
+    """Enter a clip of a video that is there; the one of this id."""
+    db.execute(Q.add_clip, clip._replace(created_at=clip.created_at or now)).fetchall()
+    row = db.execute(Q.clip, (clip.clip_id, *ALL)).fetchone()
+    if row is None:
+        raise InvalidInput(f"there is no video {clip.video_id} to take a clip of")
+    return Clip._make(row)
+
+
+def stale(video_id: str, writer: Writer) -> StaleClaim:
+    """Why a write was refused."""
+    return StaleClaim(f"job {writer.job_id} does not write video {video_id} any more: it is gone, or a later job does")

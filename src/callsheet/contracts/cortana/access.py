@@ -1,0 +1,47 @@
+"""Who asks for a video, and whether it is his to see: what is not is not there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Path
+
+from callsheet.catalog.protocol import Catalog
+from callsheet.catalog.records import Reader, Video
+from callsheet.http.auth import allowed
+from callsheet.http.keys import Principal
+from callsheet.http.problems import Problem
+from callsheet.http.site import Site
+from callsheet.kernel.intake import IS_UUID
+
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "catalog_off")
+BODY = ("validation_failed", "unsupported_media_type", "body_too_large")
+MayRead = Annotated[Principal, Depends(allowed("jobs:read"))]
+MayWrite = Annotated[Principal, Depends(allowed("jobs:write"))]
+VideoId = Annotated[str, Path(description="The video's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
+
+
+def reader_of(who: Principal) -> Reader:
+    """What somebody may see: his own, his teams', all for an administrator."""
+    return Reader(who.requester_id, who.teams, who.admin)
+
+
+def catalog_of(site: Site) -> Catalog:
+    """The catalogue of a site; raises Problem when it has none."""
+    if site.catalog is None:
+        raise Problem("catalog_off", "this server keeps no videos; start it with --catalog-url")
+    return site.catalog
+
+
+async def video_of(site: Site, video_id: str, who: Principal) -> Video:
+    """One video; raises Problem. Another's is unknown, as one that never was."""
+    found = await catalog_of(site).video(video_id, reader_of(who)) if IS_UUID(video_id) else None
+    if found is None:
+        raise Problem("video_not_found", "no such video of yours")
+    return found
+
+
+def check_change(video: Video, who: Principal) -> None:
+    """Those of the team may look and search; what is the owner's he changes himself. Raises Problem."""
+    if not who.admin and who.requester_id != video.owner_id:
+        raise Problem("forbidden", "only its owner may change a video")

@@ -1,0 +1,132 @@
+"""`/clips`: cut a part of a video, and fetch it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.catalog.records import Clip
+from callsheet.engine.ids import new_id
+from callsheet.http import problems
+from callsheet.http.auth import check
+from callsheet.http.bodies import documented, read
+from callsheet.http.json_text import JsonAnswer
+from callsheet.http.keys import Principal
+from callsheet.http.objects import objects_of, sent
+from callsheet.http.problems import Problem
+from callsheet.http.site import Site, site_of
+from callsheet.kernel.contracts import CORTANA
+from callsheet.kernel.errors import JobNotFound
+
+from . import paths
+from .access import ALWAYS, BODY, MayRead, VideoId, catalog_of, reader_of, video_of
+from .jobs import clip_job
+from .models import ClipBody, ClipList, ClipReceipt, ClipRequest, clip_body
+
+router = APIRouter(tags=["clips"])
+ClipId = Annotated[str, Path(description="The clip's id.")]
+
+
+@router.post(
+    "/clips",
+    status_code=202,
+    summary="Cut a clip",
+    response_model=ClipReceipt,
+    openapi_extra=documented(ClipRequest),
+    responses=problems.responses(*ALWAYS, *BODY, "video_not_found", "invalid_range", "queue_full"),
+)
+async def create(request: Request) -> JsonAnswer:
+    """Exact to the frame. The same `clip_id` again answers with the same clip."""
+    site, who = site_of(request), await check(request, "jobs:write")
+    asked = await read(request, ClipRequest)
+    video = await video_of(site, asked.video_id, who)
+    if video.duration_ms is not None and asked.t_start >= video.duration_ms:
+        raise Problem("invalid_range", f"the video lasts {video.duration_ms} ms only")
+    clip_id = asked.clip_id or new_id()
+    new = clip_job(video.video_id, clip_id, (asked.t_start, asked.t_end), asked.padding_ms, who.requester_id)
+    clip = await catalog_of(site).add_clip(
+        Clip(
+            clip_id,
+            video.video_id,
+            video.owner_id,
+            video.team_id,
+            new.job_id,
+            asked.t_start,
+            asked.t_end,
+            asked.padding_ms,
+            paths.clip(video.video_id, clip_id),
+        )
+    )
+    if clip.video_id != video.video_id:
+        raise Problem("refused", "this clip_id belongs to another video; choose another one")
+    status = await _status(site, clip)
+    if status is None:  # a new one, or one whose job was never written or is forgotten
+        await site.intake.enqueue(new._replace(job_id=clip.job_id))
+    elif status == "failed":
+        await site.engine.requeue(clip.job_id)
+    told = "queued" if status in (None, "failed") else status
+    return JsonAnswer({"clip_id": clip_id, "status": told, "job_id": clip.job_id}, 202)
+
+
+@router.get(
+    "/clips/{clip_id}",
+    summary="Read a clip",
+    response_model=ClipBody,
+    responses=problems.responses(*ALWAYS, "clip_not_found"),
+)
+async def get(request: Request, clip_id: ClipId, who: MayRead) -> JsonAnswer:
+    """How it stands, and where it can be fetched."""
+    site = site_of(request)
+    clip = await _found(site, clip_id, who)
+    return JsonAnswer(clip_body(clip, await _shown(site, clip)))
+
+
+@router.get(
+    "/clips/{clip_id}/file",
+    summary="Fetch a clip",
+    response_class=Response,
+    responses=problems.responses(*ALWAYS, "clip_not_found", "object_not_found", "objects_unavailable"),
+)
+async def fetch(request: Request, clip_id: ClipId, who: MayRead) -> Response:
+    """The MP4 itself; `?download=1` to save it."""
+    site = site_of(request)
+    clip = await _found(site, clip_id, who)
+    name = f"{clip_id}.mp4" if request.query_params.get("download") else ""
+    return await sent(request, objects_of(site), clip.s3_path, name)
+
+
+@router.get(
+    "/videos/{video_id}/clips",
+    summary="The clips of a video",
+    response_model=ClipList,
+    responses=problems.responses(*ALWAYS, "video_not_found"),
+)
+async def of_video(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
+    """Newest first."""
+    site = site_of(request)
+    await video_of(site, video_id, who)
+    clips = await catalog_of(site).clips_of(video_id, reader_of(who))
+    return JsonAnswer({"clips": [clip_body(clip, await _shown(site, clip)) for clip in clips]})
+
+
+async def _found(site: Site, clip_id: str, who: Principal) -> Clip:
+    clip = await catalog_of(site).clip(clip_id, reader_of(who))
+    if clip is None:
+        raise Problem("clip_not_found", "no such clip of yours, or not any more: clips are kept for 30 days")
+    return clip
+
+
+async def _shown(site: Site, clip: Clip) -> str:
+    """The job's word; a clip that was cut stays done when its job is forgotten."""
+    status = await _status(site, clip)
+    return status or ("done" if clip.actual_end is not None else "failed")
+
+
+async def _status(site: Site, clip: Clip) -> str | None:
+    try:
+        return CORTANA.word_of(await site.engine.get(clip.job_id))
+    except JobNotFound:
+        return None

@@ -1,0 +1,372 @@
+"""What the routes take and give."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from callsheet.catalog.records import Clip, Segment, Video
+from callsheet.catalog.search.records import Found, Hit
+from callsheet.http.upload_bodies import UploadBody
+from callsheet.kernel.contracts import CORTANA
+from callsheet.kernel.job import Job, Status
+
+from .outcomes import type_of
+
+Milliseconds = Annotated[int, Field(ge=0, le=10**10, strict=True)]
+Language = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,20}$")]
+Export = Literal["vtt", "srt", "csv", "json"]
+
+
+class Options(BaseModel):
+    """How the stages treat a video; what is left out is the contract's default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    languages: Annotated[list[Language], Field(min_length=1, max_length=10)] | None = None
+    min_confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    target_fps: Annotated[float, Field(gt=0, le=60)] | None = None
+    dedupe_threshold: Annotated[float, Field(ge=0.5, le=1)] | None = None
+
+
+class NewVideo(BaseModel):
+    """A video to come: `size` and `name` of the file to upload, or `upload_id` of one that is complete."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"title": "Launch", "name": "launch.mp4", "size": 48_000_000}]},
+    )
+
+    title: Annotated[str, Field(max_length=500)] = ""
+    name: Annotated[str, Field(max_length=255)] = "master.mp4"
+    size: Annotated[int, Field(ge=1, le=1024**4, strict=True)] | None = None
+    upload_id: Annotated[str, Field(max_length=64)] | None = None
+    content_type: Annotated[str, Field(max_length=255)] = "video/mp4"
+    team_id: Annotated[str, Field(max_length=255)] | None = None
+    options: Options = Field(default_factory=Options)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> NewVideo:
+        if (self.size is None) == (self.upload_id is None):
+            raise ValueError("give either `size`, to upload the file now, or the `upload_id` of one that is complete")
+        return self
+
+
+class Again(BaseModel):
+    """From which stage on the work is done again."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stage: Literal["transcode", "sample", "ocr", "segment_index"] = "segment_index"
+
+
+class ClipRequest(BaseModel):
+    """A part of a video, in milliseconds. `padding_ms` is added before and after."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"video_id": "…", "t_start": 1500, "t_end": 3000}]}
+    )
+
+    video_id: Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+    t_start: Milliseconds
+    t_end: Milliseconds
+    padding_ms: Annotated[int, Field(ge=0, le=600_000, strict=True)] = 2000
+    clip_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$")] | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ClipRequest:
+        if self.t_end <= self.t_start:
+            raise ValueError("t_end must be after t_start")
+        return self
+
+
+class VideoBody(BaseModel):
+    """A video. `jobs` has the latest job of each stage; the URLs are of this server."""
+
+    video_id: str
+    title: str
+    status: Literal["uploading", "queued", "processing", "ready", "failed"]
+    owner_id: str
+    team_id: str | None
+    s3_original_path: str
+    s3_proxy_path: str | None
+    s3_thumb_path: str | None
+    size_bytes: int | None
+    duration_ms: int | None
+    width: int | None
+    height: int | None
+    fps: float | None
+    coverage: dict[str, Any]
+    options: dict[str, Any]
+    jobs: dict[str, str]
+    error: dict[str, Any] | None
+    created_at: int
+    updated_at: int
+    playlist_url: str | None
+    poster_url: str | None
+
+
+class VideoList(BaseModel):
+    """A page of videos, newest first."""
+
+    videos: list[VideoBody]
+    next: str | None = Field(description="Send it as `before` for the next page.")
+
+
+class Added(BaseModel):
+    """A video that was added: where to send its file, or the job that works on it already."""
+
+    video: VideoBody
+    upload: UploadBody | None = None
+    job_id: str | None = None
+
+
+class Started(BaseModel):
+    """A job that was started, or the one that was active."""
+
+    video_id: str
+    job_id: str
+    status: Literal["queued"] = "queued"
+
+
+class SegmentBody(BaseModel):
+    """A text and when it is on screen."""
+
+    segment_id: str
+    t_start: int
+    t_end: int
+    text: str
+    confidence: float
+    bounding_box: dict[str, int]
+    language: str | None
+
+
+class SegmentList(BaseModel):
+    """All texts of a video by time."""
+
+    video_id: str
+    segments: list[SegmentBody]
+
+
+class EntityBody(BaseModel):
+    """A mention, hashtag, URL, emoji or number."""
+
+    entity_id: str
+    segment_id: str
+    entity_type: str
+    value: str
+    normalized_value: str
+    t_start: int
+    t_end: int
+
+
+class EntityList(BaseModel):
+    """All entities of a video by time."""
+
+    video_id: str
+    entities: list[EntityBody]
+
+
+class MarkBody(BaseModel):
+    """Characters of the text that met the query, and how: exact, folded, fuzzy, prefix or substring."""
+
+    start: int
+    end: int
+    matched_as: str
+
+
+class HitBody(BaseModel):
+    """One text that fits. `play_url` opens the video at that time; `thumbnail_url` is the frame it was read from."""
+
+    segment_id: str
+    video_id: str
+    title: str
+    t_start: int
+    t_end: int
+    text: str
+    marks: list[MarkBody]
+    bounding_box: dict[str, int]
+    confidence: float
+    language: str | None
+    score: float
+    play_url: str
+    thumbnail_url: str
+
+
+class FoundBody(BaseModel):
+    """A page of hits, best first."""
+
+    hits: list[HitBody]
+    next: str | None = Field(description="Send it as `cursor` for the next page.")
+    total: int
+    total_is_exact: bool
+    per_video: dict[str, int]
+    expanded: dict[str, list[str]] = Field(description="What each word was taken for beside itself.")
+
+
+class SuggestionBody(BaseModel):
+    """A word and how many texts have it."""
+
+    word: str
+    segments: int
+
+
+class SuggestionList(BaseModel):
+    """Words that begin so."""
+
+    suggestions: list[SuggestionBody]
+
+
+class ClipReceipt(BaseModel):
+    """A clip that was asked for."""
+
+    clip_id: str
+    status: str
+    job_id: str
+
+
+class ClipBody(BaseModel):
+    """A clip. `status` is its job's, in the contract's words; `url` is there when it is done."""
+
+    clip_id: str
+    video_id: str
+    job_id: str
+    status: str
+    t_start: int
+    t_end: int
+    padding_ms: int
+    actual_start: int | None
+    actual_end: int | None
+    s3_path: str
+    url: str | None
+    expires_at: int | None
+
+
+class ClipList(BaseModel):
+    """The clips of a video, newest first."""
+
+    clips: list[ClipBody]
+
+
+class PipelineJob(BaseModel):
+    """A job in the contract's words. Of one that failed, `payload` has the error and the original payload."""
+
+    id: str
+    video_id: str | None
+    job_type: str
+    status: Literal["queued", "processing", "done", "failed"]
+    payload: dict[str, Any]
+    retry_count: int
+    created_at: str
+    updated_at: str
+
+
+class PipelineJobs(BaseModel):
+    """A page of jobs, newest first."""
+
+    jobs: list[PipelineJob]
+    next: str | None
+
+
+def video_body(video: Video) -> dict[str, Any]:
+    """A video as it is answered."""
+    body = {
+        **video._asdict(),
+        "coverage": json.loads(video.coverage),
+        "options": json.loads(video.options),
+        "jobs": json.loads(video.jobs),
+        "error": json.loads(video.error) if video.error else None,
+    }
+    base = f"/videos/{video.video_id}"
+    body["playlist_url"] = f"{base}/hls/index.m3u8" if video.s3_proxy_path else None
+    body["poster_url"] = f"{base}/poster.jpg" if video.s3_thumb_path else None
+    return body
+
+
+def segment_body(segment: Segment) -> dict[str, Any]:
+    """A segment as it is answered."""
+    return {
+        "segment_id": segment.segment_id,
+        "t_start": segment.t_start,
+        "t_end": segment.t_end,
+        "text": segment.text,
+        "confidence": round(segment.confidence, 4),
+        "bounding_box": segment.bounding_box._asdict(),
+        "language": segment.language,
+    }
+
+
+def found_body(found: Found) -> dict[str, Any]:
+    """Hits as they are answered."""
+    return {
+        "hits": [_hit_body(hit) for hit in found.hits],
+        "next": found.cursor,
+        "total": found.total,
+        "total_is_exact": found.total_is_exact,
+        "per_video": found.per_video,
+        "expanded": {word: list(taken) for word, taken in found.expanded.items()},
+    }
+
+
+def _hit_body(hit: Hit) -> dict[str, Any]:
+    return {
+        "segment_id": hit.segment_id,
+        "video_id": hit.video_id,
+        "title": hit.title,
+        "t_start": hit.t_start,
+        "t_end": hit.t_end,
+        "text": hit.text,
+        "marks": [mark._asdict() for mark in hit.marks],
+        "bounding_box": hit.box._asdict(),
+        "confidence": round(hit.confidence, 4),
+        "language": hit.language,
+        "score": hit.score,
+        "play_url": f"/studio/videos/{hit.video_id}?t={hit.t_start}",
+        "thumbnail_url": f"/videos/{hit.video_id}/frames/at/{hit.t_start}.jpg",
+    }
+
+
+def clip_body(clip: Clip, status: str) -> dict[str, Any]:
+    """A clip as it is answered."""
+    names = (*ClipBody.model_fields.keys() - {"status", "url"},)
+    body: dict[str, Any] = {name: getattr(clip, name) for name in names}
+    return {**body, "status": status, "url": f"/clips/{clip.clip_id}/file" if status == "done" else None}
+
+
+def pipeline_job(job: Job) -> dict[str, Any]:
+    """A job in the contract's words, with the error where the contract wants it."""
+    payload: dict[str, Any] = json.loads(job.payload)
+    told = payload
+    status = CORTANA.word_of(job)
+    if job.error is not None and status == "failed":
+        error = json.loads(job.error)
+        about = {
+            "type": type_of(str(error.get("code", "error"))),
+            "message": error.get("message", ""),
+            "timestamp": _iso(job.ended_at or job.updated_at),
+            "retry_count": retries_of(job),
+        }
+        told = {"error": about, "original_payload": payload}
+    return {
+        "id": job.job_id,
+        "video_id": payload.get("video_id"),
+        "job_type": job.kind.rpartition(".")[2],
+        "status": status,
+        "payload": told,
+        "retry_count": retries_of(job),
+        "created_at": _iso(job.created_at),
+        "updated_at": _iso(job.updated_at),
+    }
+
+
+def retries_of(job: Job) -> int:
+    """How often it was tried again: the first attempt is none."""
+    begun = job.attempt_count if job.status is not Status.QUEUED else job.attempt_count + 1
+    return max(0, begun - 1)
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,60 @@
+"""What goes wrong in a stage, as an outcome of its attempt. The contract's classes decide whether it is tried again."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+from collections.abc import Iterator
+
+from callsheet.kernel.errors import CallsheetError, InvalidInput, StaleClaim, StoreError
+from callsheet.media.errors import FfmpegMissing, MediaError
+from callsheet.objects import ObjectNotFound, ObjectsError, ObjectTooLarge, UnknownObjects
+from callsheet.worker.context import Context
+from callsheet.worker.signals import Fatal, Retry, Snooze
+
+log = logging.getLogger("callsheet.video")
+NOT_FOUND = "s3_object_not_found"
+AGAIN = (StoreError, FfmpegMissing, UnknownObjects)  # another worker may do better, or the same one later
+
+
+@contextlib.contextmanager
+def told(ctx: Context) -> Iterator[None]:
+    """Whatever a stage raises as Fatal or Retry with a code, without a traceback's worth of what is not the user's."""
+    try:
+        yield
+    except (Fatal, Retry, Snooze, StaleClaim):
+        raise
+    except Exception as error:
+        if ctx.cancelled:
+            raise  # the reason to stop says what becomes of the job
+        raise outcome_of(error, ctx.attempt) from error
+
+
+def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
+    """Another attempt, or the end."""
+    match error:
+        case ObjectNotFound():
+            return Fatal(f"there is no such object: {error}", code=NOT_FOUND)
+        case ObjectTooLarge():
+            return Fatal(str(error), code="source_too_large")
+        case ObjectsError() if not isinstance(error, AGAIN):
+            return Retry(str(error), code=error.code) if error.retryable else Fatal(str(error), code=error.code)
+        case MediaError() if not isinstance(error, AGAIN):
+            again = error.retry_after(attempt)
+            return Retry(str(error), code=error.code) if again else Fatal(str(error), code=error.code)
+        case CallsheetError() if isinstance(error, AGAIN):
+            return Retry(str(error), code=error.code)
+        case InvalidInput():
+            return Fatal(str(error), code="invalid_payload")
+        case CallsheetError():
+            return Fatal(str(error), code=error.code)
+        case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return Retry("the worker's disk is full", code="disk_full")
+    log.error("a stage broke", exc_info=error)
+    return Retry(f"something broke on our side: {type(error).__name__}", code="internal")
+
+
+def type_of(code: str) -> str:
+    """A code as the contract writes error types: `s3_object_not_found` is S3ObjectNotFound."""
+    return "".join(part[:1].upper() + part[1:] for part in code.split("_"))

@@ -1,0 +1,11 @@
+"""All routes of the contract."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from . import clipping, pipeline_jobs, searching, videos, watching
+
+router = APIRouter()
+for part in (videos, watching, searching, clipping, pipeline_jobs):
+    router.include_router(part.router)

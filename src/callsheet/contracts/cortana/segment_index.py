@@ -1,0 +1,74 @@
+"""The stage `segment_index`: what was read of each frame becomes texts with times, their entities, and searchable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+from callsheet.catalog.records import SERVICE, Box, NewEntity, NewSegment, Segment
+from callsheet.media.reading.entities import entities
+from callsheet.media.reading.merge import merge
+from callsheet.media.reading.records import Range, Seen
+
+from .parts import Bench
+
+PERIOD_MS = 100
+Made = tuple[list[NewSegment], list[NewEntity]]
+
+
+async def segment_index(bench: Bench) -> dict[str, Any]:
+    """Merge, extract, publish. Running it again changes nothing: what is merged stays as it is."""
+    rows = await bench.parts.catalog.segments_of(bench.video_id, SERVICE)
+    coverage: dict[str, Any] = json.loads(bench.video.coverage)
+    period_ms = int(coverage.get("period_ms") or PERIOD_MS)
+    segments, found = await asyncio.to_thread(_made, bench, rows, period_ms)
+    await bench.ctx.progress(60.0)  # committed: the claim is still ours
+    await bench.parts.catalog.replace_segments(bench.video_id, bench.writer, segments, found)
+    return {"segments": len(segments), "entities": len(found), "detections": len(rows)}
+
+
+def _made(bench: Bench, rows: list[Segment], period_ms: int) -> Made:
+    last = max((row.t_end for row in rows), default=0)
+    ranges = merge([_seen(row) for row in rows], period_ms=period_ms, duration_ms=bench.video.duration_ms or last)
+    segments: list[NewSegment] = []
+    found: list[NewEntity] = []
+    space = uuid.UUID(bench.video_id)
+    for place, text in enumerate(sorted(ranges, key=lambda text: (text.t_start, text.box, text.text_hash))):
+        segment = _segment(space, place, text)
+        segments.append(segment)
+        found += [
+            NewEntity(
+                str(uuid.uuid5(uuid.UUID(segment.segment_id), f"{at}:{entity.entity_type}:{entity.value}")),
+                segment.segment_id,
+                entity.entity_type,
+                entity.value,
+                entity.normalized_value,
+            )
+            for at, entity in enumerate(entities(text.text))
+        ]
+    return segments, found
+
+
+def _seen(row: Segment) -> Seen:
+    box = (row.bounding_box.x, row.bounding_box.y, row.bounding_box.width, row.bounding_box.height)
+    return Seen(row.segment_id, row.t_start, row.t_end, row.text, row.confidence, box, row.language)
+
+
+def _segment(space: uuid.UUID, place: int, text: Range) -> NewSegment:
+    """Ids come from what is in a segment, so that the same text at the same time is the same row."""
+    segment_id = str(uuid.uuid5(space, f"merged:{place}:{text.t_start}:{text.t_end}:{text.text_hash}"))
+    return NewSegment(
+        segment_id,
+        text.t_start,
+        text.t_end,
+        text.text,
+        text.normalized_text,
+        text.text_hash,
+        text.confidence,
+        Box(*text.box),
+        text.language,
+        is_merged=True,
+        seen=text.seen,
+    )

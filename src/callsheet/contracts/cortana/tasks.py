@@ -1,0 +1,99 @@
+"""The five tasks. What follows what is the order below, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from callsheet.kernel.wire import encode
+from callsheet.worker.context import Context
+from callsheet.worker.pipeline import Pipeline, TakesTasks
+from callsheet.worker.signals import Fatal, Retry
+
+from . import clip as clips
+from .ocr import ocr as read
+from .outcomes import told, type_of
+from .parts import CONTRACT, Bench, FindsParts, VideoId, begin, look
+from .sample import sample as take
+from .segment_index import segment_index as index
+from .transcode import transcode as make
+
+NAME, KEY = "video", "video_id"
+CLIP = "clip_generate"
+DURATION_MS = 10**10
+Milliseconds = Annotated[int, Field(ge=0, le=DURATION_MS)]
+ObjectKey = Annotated[str, Field(min_length=1, max_length=1024)]
+Languages = Annotated[list[Annotated[str, Field(pattern=r"^[A-Za-z_]{2,20}$")]], Field(min_length=1, max_length=10)]
+
+
+def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
+    """Declare the pipeline and `clip_generate` on an app; `parts` are asked for by each attempt."""
+    videos = Pipeline(app, NAME, key=KEY, contract=CONTRACT, retry=CONTRACT, timeout="12h")
+
+    @videos.stage
+    async def transcode(ctx: Context, video_id: VideoId, s3_original_path: ObjectKey) -> dict[str, Any]:
+        async with _at_work(ctx, parts, video_id) as bench:
+            return await make(bench, s3_original_path)
+
+    @videos.stage
+    async def sample(
+        ctx: Context,
+        video_id: VideoId,
+        s3_original_path: ObjectKey,
+        target_fps: Annotated[float, Field(gt=0, le=60)] = 10,
+        dedupe_threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.95,
+    ) -> dict[str, Any]:
+        async with _at_work(ctx, parts, video_id) as bench:
+            return await take(bench, s3_original_path, target_fps, dedupe_threshold)
+
+    @videos.stage
+    async def ocr(
+        ctx: Context,
+        video_id: VideoId,
+        frame_paths: Annotated[list[ObjectKey], Field(min_length=1)],
+        languages: Languages = ["eng"],  # noqa: B006 - never changed
+        min_confidence: Annotated[float, Field(ge=0, le=1)] = 0.6,
+    ) -> dict[str, Any]:
+        async with _at_work(ctx, parts, video_id) as bench:
+            return await read(bench, frame_paths, tuple(languages), min_confidence)
+
+    @videos.stage
+    async def segment_index(ctx: Context, video_id: VideoId) -> dict[str, Any]:
+        async with _at_work(ctx, parts, video_id) as bench:
+            return await index(bench)
+
+    async def clip_generate(  # noqa: PLR0913, PLR0917 - the payload, key by key
+        ctx: Context,
+        video_id: VideoId,
+        clip_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$")],
+        t_start: Milliseconds,
+        t_end: Milliseconds,
+        s3_original_path: ObjectKey,
+        padding_ms: Annotated[int, Field(ge=0, le=600_000)] = 2000,
+    ) -> dict[str, Any]:
+        with told(ctx):
+            bench = await look(ctx, await parts(), video_id)
+            wanted = clips.Wanted(clip_id, t_start, t_end, padding_ms, s3_original_path)
+            return await clips.generate(bench, wanted)
+
+    app.task(name=f"{NAME}.{CLIP}", retry=CONTRACT, timeout="2h")(clip_generate)
+    return videos
+
+
+@contextlib.asynccontextmanager
+async def _at_work(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[Bench]:
+    """One attempt of a stage. When it is the last one and fails, the video is `failed` with it."""
+    bench: Bench | None = None
+    try:
+        with told(ctx):
+            bench = await begin(ctx, await parts(), video_id)
+            yield bench
+    except (Fatal, Retry) as error:
+        is_last = isinstance(error, Fatal) or ctx.attempt >= ctx.job.max_attempts
+        if bench is not None and is_last:
+            about = {"type": type_of(error.code), "message": str(error), "stage": ctx.job.kind, "job_id": ctx.job_id}
+            await bench.parts.catalog.fail(video_id, bench.writer, encode(about))
+        raise

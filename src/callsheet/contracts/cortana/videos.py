@@ -1,0 +1,190 @@
+"""`/videos`: add, list, read, do again, delete."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.catalog.records import Video, VideoPage, VideoStatus
+from callsheet.engine.ids import new_id
+from callsheet.http import problems, uploads
+from callsheet.http.auth import check
+from callsheet.http.bodies import documented, read
+from callsheet.http.json_text import JsonAnswer
+from callsheet.http.keys import Principal
+from callsheet.http.objects import objects_of
+from callsheet.http.problems import Problem
+from callsheet.http.site import Site, site_of
+from callsheet.http.upload_bodies import NewUpload
+from callsheet.store.protocol import Document
+
+from . import paths
+from .access import ALWAYS, BODY, MayRead, MayWrite, VideoId, catalog_of, check_change, reader_of, video_of
+from .jobs import stage_job, start_job
+from .models import Added, Again, NewVideo, Started, VideoBody, VideoList, video_body
+
+UPLOAD = "video_upload"  # a document: which upload a video waits for
+router = APIRouter(prefix="/videos", tags=["videos"])
+STORAGE = ("objects_unavailable", "objects_forbidden")
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Add a video",
+    response_model=Added,
+    openapi_extra=documented(NewVideo),
+    responses=problems.responses(*ALWAYS, *BODY, *STORAGE, "upload_not_found", "upload_incomplete", "queue_full"),
+)
+async def add(request: Request) -> JsonAnswer:
+    """With `size`: the answer has an upload; send its parts, then complete. With `upload_id`: the work begins."""
+    site, who = site_of(request), await check(request, "jobs:write")
+    asked = await read(request, NewVideo)
+    if asked.team_id is not None and not who.admin and asked.team_id not in who.teams:
+        raise Problem("forbidden", f"this key is not of the team {asked.team_id}")
+    video_id = new_id()
+    chosen = json.dumps(asked.options.model_dump(exclude_none=True))
+    video = Video(
+        video_id,
+        who.requester_id,
+        asked.team_id,
+        asked.title or asked.name,
+        VideoStatus.UPLOADING,
+        paths.original(video_id),
+        size_bytes=asked.size,
+        options=chosen,
+    )
+    if asked.size is not None:
+        new = NewUpload(name=paths.MASTER, size=asked.size, content_type=asked.content_type)
+        upload = await uploads.opened(site, who, new, video.s3_original_path)
+        await catalog_of(site).add_video(video)
+        await site.engine.store.put_document(Document(UPLOAD, video_id, json.dumps(upload.upload_id), 0))
+        shown = await uploads.shown(objects_of(site), upload)
+        return JsonAnswer({"video": video_body(await video_of(site, video_id, who)), "upload": shown}, 201)
+    kept = await uploads.completed(request, str(asked.upload_id))
+    await catalog_of(site).add_video(video._replace(size_bytes=kept.size))
+    await objects_of(site).copy(kept.key, video.s3_original_path)
+    job_id = await begin(site, video)
+    return JsonAnswer({"video": video_body(await video_of(site, video_id, who)), "job_id": job_id}, 201)
+
+
+async def begin(site: Site, video: Video) -> str:
+    """Put a video, whose original is there, into the pipeline; the id of its job."""
+    await catalog_of(site).queue(video.video_id)
+    return (await site.intake.enqueue(start_job(video.video_id, video.owner_id))).job_id
+
+
+@router.post(
+    "/{video_id}/complete",
+    status_code=202,
+    summary="Complete a video's upload",
+    response_model=Started,
+    responses=problems.responses(
+        *ALWAYS, *STORAGE, "video_not_found", "upload_not_found", "upload_incomplete", "upload_busy", "queue_full"
+    ),
+)
+async def complete(request: Request, video_id: VideoId) -> JsonAnswer:
+    """All parts were sent: the work begins. A second time gives the same job while it is active."""
+    site, who = site_of(request), await check(request, "jobs:write")
+    video = await video_of(site, video_id, who)
+    check_change(video, who)
+    found = await site.engine.store.documents(UPLOAD, video_id)
+    if video.status is VideoStatus.UPLOADING and found:
+        await uploads.completed(request, json.loads(found[0].body))
+        await site.engine.store.delete_document(UPLOAD, video_id)
+    return JsonAnswer({"video_id": video_id, "job_id": await begin(site, video), "status": "queued"}, 202)
+
+
+@router.get(
+    "",
+    summary="List videos",
+    response_model=VideoList,
+    responses=problems.responses(*ALWAYS, "validation_failed"),
+)
+async def list_videos(  # noqa: PLR0913 - what can be asked
+    request: Request,
+    who: MayRead,
+    *,
+    status: Annotated[Literal["uploading", "queued", "processing", "ready", "failed"] | None, Query()] = None,
+    text: Annotated[str, Query(max_length=200, description="A part of the title.")] = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+) -> JsonAnswer:
+    """Those of the key's owner and teams, newest first."""
+    page = VideoPage(limit, before, VideoStatus(status) if status else None, text)
+    found = await catalog_of(site_of(request)).videos(page, reader_of(who))
+    more = found[-1].video_id if len(found) == limit else None
+    return JsonAnswer({"videos": [video_body(video) for video in found], "next": more})
+
+
+@router.get(
+    "/{video_id}",
+    summary="Read a video",
+    response_model=VideoBody,
+    responses=problems.responses(*ALWAYS, "video_not_found"),
+)
+async def get(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
+    """How far it is, what is known of it, and the jobs that work on it."""
+    return JsonAnswer(video_body(await video_of(site_of(request), video_id, who)))
+
+
+@router.post(
+    "/{video_id}/again",
+    status_code=202,
+    summary="Do a part of the work again",
+    response_model=Started,
+    openapi_extra=documented(Again),
+    responses=problems.responses(*ALWAYS, *BODY, *STORAGE, "video_not_found", "refused", "queue_full"),
+)
+async def again(request: Request, video_id: VideoId) -> JsonAnswer:
+    """From a stage on: reading anew needs no sampling, indexing anew no reading."""
+    site, who = site_of(request), await check(request, "jobs:write")
+    asked = await read(request, Again)
+    video = await video_of(site, video_id, who)
+    check_change(video, who)
+    payload = await _payload(site, video, asked.stage)
+    found = await site.intake.enqueue(stage_job(asked.stage, video_id, video.owner_id, payload))
+    await catalog_of(site).queue(video_id)
+    return JsonAnswer({"video_id": video_id, "job_id": found.job_id, "status": "queued"}, 202)
+
+
+async def _payload(site: Site, video: Video, stage: str) -> dict[str, object]:
+    options: dict[str, Any] = json.loads(video.options)
+    payload: dict[str, object] = {"video_id": video.video_id}
+    if stage in ("transcode", "sample"):
+        payload["s3_original_path"] = video.s3_original_path
+    if stage == "sample":
+        payload |= {"target_fps": options.get("target_fps", 10)}
+        payload |= {"dedupe_threshold": options.get("dedupe_threshold", 0.95)}
+    if stage == "ocr":
+        if not await objects_of(site).exists(paths.manifest(video.video_id)):
+            raise Problem("refused", "there are no frames of this video yet; start with the stage `sample`")
+        payload |= {"frame_paths": [paths.manifest(video.video_id)], "languages": options.get("languages", ["eng"])}
+        payload |= {"min_confidence": options.get("min_confidence", 0.6)}
+    return payload
+
+
+@router.delete(
+    "/{video_id}",
+    status_code=204,
+    summary="Delete a video",
+    response_class=Response,
+    responses=problems.responses(*ALWAYS, *STORAGE, "video_not_found"),
+)
+async def delete(request: Request, video_id: VideoId, who: MayWrite) -> Response:
+    """The catalogue forgets it at once; then its files go. A job that still works on it ends without a result."""
+    await _delete(site_of(request), video_id, who)
+    return Response(status_code=204)
+
+
+async def _delete(site: Site, video_id: str, who: Principal) -> None:
+    video = await video_of(site, video_id, who)
+    check_change(video, who)
+    await catalog_of(site).delete_video(video_id)
+    await site.engine.store.delete_document(UPLOAD, video_id)
+    for folder in paths.folders(video_id):
+        await objects_of(site).delete_prefix(folder)

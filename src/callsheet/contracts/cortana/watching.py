@@ -1,0 +1,127 @@
+"""What a player and a reader of a video need: its stream, poster, frames, texts, entities and exports."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.http import problems
+from callsheet.http.json_text import JsonAnswer
+from callsheet.http.objects import objects_of, sent
+from callsheet.http.problems import Problem
+from callsheet.http.site import site_of
+from callsheet.media.reading.exports import export
+from callsheet.objects import ObjectNotFound
+
+from . import paths
+from .access import ALWAYS, MayRead, VideoId, catalog_of, reader_of, video_of
+from .models import EntityList, Export, SegmentList, segment_body
+
+PLAIN = re.compile(r"[A-Za-z0-9_-]{1,80}\.(m3u8|ts)").fullmatch
+TYPES = {
+    "vtt": "text/vtt; charset=utf-8",
+    "srt": "application/x-subrip; charset=utf-8",
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+}
+FILES = ("video_not_found", "object_not_found", "objects_unavailable", "range_not_satisfiable")
+router = APIRouter(prefix="/videos/{video_id}", tags=["videos"])
+FileName = Annotated[str, Path(examples=["index.m3u8"])]
+At = Annotated[int, Path(ge=0, description="Milliseconds.")]
+
+
+@router.get(
+    "/hls/{name}", summary="Play a video", response_class=Response, responses=problems.responses(*ALWAYS, *FILES)
+)
+async def hls(request: Request, video_id: VideoId, name: FileName, who: MayRead) -> Response:
+    """The playlist `index.m3u8` and what it names."""
+    site = site_of(request)
+    video = await video_of(site, video_id, who)
+    if not PLAIN(name):
+        raise Problem("object_not_found", "a playlist has no such file")
+    return await sent(request, objects_of(site), f"{paths.proxies(video.video_id)}/{name}")
+
+
+@router.get(
+    "/poster.jpg", summary="A video's poster", response_class=Response, responses=problems.responses(*ALWAYS, *FILES)
+)
+async def poster(request: Request, video_id: VideoId, who: MayRead) -> Response:
+    """A frame that stands for it."""
+    site = site_of(request)
+    video = await video_of(site, video_id, who)
+    return await sent(request, objects_of(site), paths.poster(video.video_id))
+
+
+@router.get(
+    "/frames/at/{at}.jpg",
+    summary="The frame at a time",
+    response_class=Response,
+    responses=problems.responses(*ALWAYS, *FILES),
+)
+async def frame_at(request: Request, video_id: VideoId, at: At, who: MayRead) -> Response:
+    """The key frame that shows what was on screen then."""
+    site = site_of(request)
+    video = await video_of(site, video_id, who)
+    objects = objects_of(site)
+    try:
+        listed = json.loads(await objects.get(paths.manifest(video.video_id), max_bytes=64 * 1024 * 1024))
+    except ObjectNotFound:
+        raise Problem("object_not_found", "no frames were taken of this video yet") from None
+    kept = sorted((frame["since_ms"], frame["timestamp_ms"]) for frame in listed["frames"])
+    place = max(0, bisect.bisect_right(kept, (at, 1 << 62)) - 1)
+    return await sent(request, objects, paths.frame(video.video_id, kept[place][1]))
+
+
+@router.get(
+    "/segments",
+    summary="The texts of a video",
+    response_model=SegmentList,
+    responses=problems.responses(*ALWAYS, "video_not_found"),
+)
+async def segments(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
+    """By time."""
+    site = site_of(request)
+    await video_of(site, video_id, who)
+    found = await catalog_of(site).segments_of(video_id, reader_of(who))
+    return JsonAnswer({"video_id": video_id, "segments": [segment_body(segment) for segment in found]})
+
+
+@router.get(
+    "/entities",
+    summary="The entities of a video",
+    response_model=EntityList,
+    responses=problems.responses(*ALWAYS, "video_not_found"),
+)
+async def entities(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
+    """Mentions, hashtags, URLs, emoji and numbers by time."""
+    site = site_of(request)
+    await video_of(site, video_id, who)
+    found = await catalog_of(site).entities_of(video_id, reader_of(who))
+    return JsonAnswer({"video_id": video_id, "entities": [entity._asdict() for entity in found]})
+
+
+@router.get(
+    "/text",
+    summary="Export a video's text",
+    response_class=Response,
+    responses={
+        200: {"content": {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in TYPES.values()}},
+        **problems.responses(*ALWAYS, "video_not_found", "validation_failed"),
+    },
+)
+async def text(
+    request: Request, video_id: VideoId, who: MayRead, format: Annotated[Export, Query()] = "vtt"
+) -> Response:
+    """As WebVTT, SRT, CSV or JSON."""
+    site = site_of(request)
+    video = await video_of(site, video_id, who)
+    found = await catalog_of(site).segments_of(video_id, reader_of(who))
+    made = export(format, found, title=video.title)
+    name = {"content-disposition": f'attachment; filename="{video_id}.{format}"'}
+    return Response(made, headers=name, media_type=TYPES[format])

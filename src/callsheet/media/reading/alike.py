@@ -1,0 +1,112 @@
+"""Whether two readings are one text with noise, or two texts that look alike.
+
+Engines confuse shapes (l and 1, O and 0, rn and m), split and join words, and lose the ends of lines. People change
+numbers and whole words. So shapes are folded first, and what still differs is judged by what it is.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from rapidfuzz import fuzz
+from rapidfuzz.distance import Levenshtein
+
+RATIO = 80.0  # of 100; below it two readings are never one text
+
+_WORD = re.compile(r"[^\W_]+")
+_PAIRS = re.compile("rn|vv")
+_ROMAN = re.compile(r"[ivxlc]{1,6}")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+_SHAPES = str.maketrans("oqliaszbg", "001145289")
+_DIGIT, _OF_NUMBER = 1, 2
+
+
+class Difference(IntEnum):
+    """How two readings differ, the least first."""
+
+    NONE = 0  # in nothing but shapes, spaces and signs
+    NOISE = 1  # in letters that an engine may confuse
+    PART = 2  # one lacks words or the end of a word
+    WORDS = 3  # another word stands in the same place
+    DIGITS = 4  # a number is another one
+    ALL = 5  # they have little in common
+
+
+class Shape(NamedTuple):
+    """A text as an engine sees it: folded words; `digits` marks, per letter, what was written as a digit."""
+
+    text: str
+    words: tuple[str, ...]
+    plain: tuple[str, ...]
+    digits: tuple[tuple[int, ...], ...]
+
+
+@lru_cache(maxsize=1 << 16)
+def shape(normalized_text: str) -> Shape:
+    """Signs are left out: engines are worst at them, and nobody searches for them."""
+    plain = tuple(_PAIRS.sub(_one_letter, word) for word in _WORD.findall(normalized_text))
+    words = tuple(word.translate(_SHAPES) for word in plain)
+    return Shape(" ".join(words) or normalized_text, words, plain, tuple(map(_digits, plain)))
+
+
+@lru_cache(maxsize=1 << 16)
+def difference(one: str, other: str) -> Difference:
+    """Of two normalised texts; the same both ways."""
+    if one == other:
+        return Difference.NONE
+    a, b = sorted((shape(one), shape(other)))  # opcodes depend on the order
+    if a.text == b.text:
+        return Difference.NONE
+    if fuzz.ratio(a.text, b.text, score_cutoff=RATIO) < RATIO:
+        return Difference.ALL
+    changes = Levenshtein.opcodes(a.words, b.words)
+    return max(
+        (_block(a, b, (c.src_start, c.src_end), (c.dest_start, c.dest_end)) for c in changes if c.tag != "equal"),
+        default=Difference.NOISE,
+    )
+
+
+def _block(a: Shape, b: Shape, span_a: tuple[int, int], span_b: tuple[int, int]) -> Difference:
+    """Of words that stand in the same place. Words that were only split or joined do not differ."""
+    left, right = "".join(a.words[slice(*span_a)]), "".join(b.words[slice(*span_b)])
+    if left == right:
+        return Difference.NONE
+    marks_left = [mark for word in a.digits[slice(*span_a)] for mark in word]
+    marks_right = [mark for word in b.digits[slice(*span_b)] for mark in word]
+    if not left or not right:
+        return Difference.DIGITS if _OF_NUMBER in marks_left + marks_right else Difference.PART
+    edits = Levenshtein.editops(left, right)
+    for edit in edits:
+        mark_left = marks_left[edit.src_pos] if edit.tag != "insert" else 0
+        mark_right = marks_right[edit.dest_pos] if edit.tag != "delete" else 0
+        if (mark_left and mark_right) or _OF_NUMBER in (mark_left, mark_right):
+            return Difference.DIGITS
+    plain = "".join(a.plain[slice(*span_a)]), "".join(b.plain[slice(*span_b)])
+    if len(edits) <= _tolerated(*plain):
+        return Difference.NOISE
+    shorter, longer = sorted((left, right), key=len)
+    return Difference.PART if longer.startswith(shorter) or longer.endswith(shorter) else Difference.WORDS
+
+
+def _tolerated(left: str, right: str) -> int:
+    """How many letters may differ in a word. None in the shortest ("in", "on"; "A", "B") and in Roman numbers."""
+    length = min(len(left), len(right))
+    if _ROMAN.fullmatch(left) and _ROMAN.fullmatch(right):
+        return 0
+    if _UNSPACED.search(left) or _UNSPACED.search(right):
+        return length // 6
+    return 0 if length < 3 else max(1, length // 4)  # noqa: PLR2004
+
+
+def _one_letter(found: re.Match[str]) -> str:
+    return "m" if found[0] == "rn" else "w"
+
+
+def _digits(word: str) -> tuple[int, ...]:
+    """A digit counts for more in a word that is a number than as one odd letter of a word."""
+    digits = [char.isdigit() for char in word]
+    mark = _OF_NUMBER if 2 * sum(digits) >= len(word) else _DIGIT
+    return tuple(mark if digit else 0 for digit in digits)

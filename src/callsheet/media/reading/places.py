@@ -1,0 +1,58 @@
+"""Where two boxes are to one another."""
+
+from __future__ import annotations
+
+from .records import Box
+
+SHARE = 0.5
+ROW_PX = 48
+_LAST_PX = 65_535  # no frame is larger; what lies beyond is one row
+_FAR_HEIGHTS = 6  # how far noisy text may move between two frames, in its own heights
+_FAR_ROWS = 5
+
+
+def at_same_place(one: Box, other: Box) -> bool:
+    """Each axis: they share half of the smaller. A line that lost a word is still where it was."""
+    return _share(one[0], one[2], other[0], other[2]) >= SHARE and _share(one[1], one[3], other[1], other[3]) >= SHARE
+
+
+def is_same_box(one: Box, other: Box) -> bool:
+    """Both lie for the greater part in one another: two readings of the same pixels."""
+    across = _overlap(one[0], one[2], other[0], other[2])
+    down = _overlap(one[1], one[3], other[1], other[3])
+    shared = across * down
+    return 2 * shared >= max(one[2], 1) * max(one[3], 1) and 2 * shared >= max(other[2], 1) * max(other[3], 1)
+
+
+def may_have_moved(one: Box, other: Box) -> bool:
+    """The same size, up, down or aside by a few lines: text that scrolls."""
+    height = max(one[3], other[3], 1)
+    if 2 * min(one[3], other[3]) < height or 2 * min(one[2], other[2]) < max(one[2], other[2]):
+        return False
+    aside, down = abs(one[0] - other[0]), abs(one[1] - other[1])
+    return max(aside, down) <= _FAR_HEIGHTS * height and min(aside, down) <= height
+
+
+def distance(one: Box, other: Box) -> int:
+    """Between their corners, along both axes."""
+    return abs(one[0] - other[0]) + abs(one[1] - other[1])
+
+
+def rows_of(box: Box) -> range:
+    """The bands of the picture in which it lies; boxes at the same place have one in common."""
+    first = min(max(box[1], 0), _LAST_PX) // ROW_PX
+    return range(first, min(max(box[1] + box[3], 0), _LAST_PX) // ROW_PX + 1)
+
+
+def rows_near(box: Box) -> range:
+    """Those, and the ones from which it may have moved."""
+    rows = rows_of(box)
+    return range(max(0, rows.start - _FAR_ROWS), rows.stop + _FAR_ROWS)
+
+
+def _overlap(start: int, size: int, other_start: int, other_size: int) -> int:
+    return max(0, min(start + max(size, 1), other_start + max(other_size, 1)) - max(start, other_start))
+
+
+def _share(start: int, size: int, other_start: int, other_size: int) -> float:
+    return _overlap(start, size, other_start, other_size) / max(1, min(size, other_size))

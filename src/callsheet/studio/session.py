@@ -1,0 +1,115 @@
+"""`/studio/session`: sign in with an API key, ask who is signed in, sign out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.http import problems
+from callsheet.http.auth import NOBODY
+from callsheet.http.bodies import documented, read
+from callsheet.http.json_text import JsonAnswer
+from callsheet.http.problems import Problem
+from callsheet.http.sessions import COOKIE, LIFE_S, Session, check_proof, role_of
+from callsheet.http.site import site_of
+
+EVERYBODY = Session(NOBODY, "", None)
+router = APIRouter(prefix="/studio/session", tags=["studio"])
+
+
+class SignIn(BaseModel):
+    """The key to sign in with; the browser forgets it."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    key: SecretStr = Field(min_length=1, max_length=200)
+
+
+class SessionBody(BaseModel):
+    """Who is signed in. `teams` null: all. `auth` false: the server asks nobody for a key."""
+
+    auth: bool
+    key_id: str
+    key_name: str
+    role: str = Field(description="admin, operator or viewer")
+    scopes: list[str]
+    requester_id: str
+    teams: list[str] | None
+    expires_at: int | None = Field(description="Milliseconds since the epoch, by the store's clock.")
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Sign in to the studio",
+    response_model=SessionBody,
+    openapi_extra=documented(SignIn),
+    responses=problems.responses(
+        "unauthorized", "forbidden", "validation_failed", "unsupported_media_type", "body_too_large"
+    ),
+)
+async def sign_in(request: Request) -> Response:
+    """An API key becomes a cookie for this browser. Needs the header `X-Callsheet-Studio: 1` and our own origin."""
+    check_proof(request)
+    site = site_of(request)
+    asked = await read(request, SignIn)
+    if site.keys is None:
+        return JsonAnswer(_body(EVERYBODY), 201)
+    value, session = await site.sessions.begin(site.keys, asked.key.get_secret_value().strip())
+    if older := request.cookies.get(COOKIE):
+        await site.sessions.end(older)
+    request.scope["callsheet.key_id"] = session.who.key_id
+    answer = JsonAnswer(_body(session), 201)
+    answer.set_cookie(COOKIE, value, max_age=LIFE_S, **_cookie(request))
+    return answer
+
+
+@router.get(
+    "",
+    summary="Who is signed in",
+    response_model=SessionBody,
+    responses=problems.responses("unauthorized"),
+)
+async def who_am_i(request: Request) -> Response:
+    """The key's name, role, scopes and teams."""
+    site = site_of(request)
+    session = EVERYBODY if site.keys is None else await site.sessions.find(request.cookies.get(COOKIE, ""))
+    if session is None:
+        raise Problem("unauthorized", "nobody is signed in here; POST /studio/session with a key")
+    request.scope["callsheet.key_id"] = session.who.key_id
+    return JsonAnswer(_body(session))
+
+
+@router.delete(
+    "", status_code=204, summary="Sign out", response_class=Response, responses=problems.responses("forbidden")
+)
+async def sign_out(request: Request) -> Response:
+    """The cookie is good for nothing from now on, on every process."""
+    check_proof(request)
+    if value := request.cookies.get(COOKIE):
+        await site_of(request).sessions.end(value)
+    answer = Response(status_code=204)
+    answer.delete_cookie(COOKIE, **_cookie(request))
+    return answer
+
+
+def _cookie(request: Request) -> dict[str, Any]:
+    """Not for scripts, not for other sites, and over TLS not without it."""
+    return {"path": "/", "httponly": True, "samesite": "strict", "secure": request.url.scheme == "https"}
+
+
+def _body(session: Session) -> dict[str, Any]:
+    who = session.who
+    return {
+        "auth": session is not EVERYBODY,
+        "key_id": who.key_id,
+        "key_name": session.key_name,
+        "role": role_of(who),
+        "scopes": sorted(who.scopes),
+        "requester_id": who.requester_id,
+        "teams": None if who.admin else [who.requester_id],
+        "expires_at": session.expires_at,
+    }

@@ -1,0 +1,144 @@
+"""`Pipeline`: tasks that follow one another. What comes after what is the order in which the stages are declared.
+
+    episode = Pipeline(app, "episode", key="episode_id")
+
+    @episode.stage
+    async def fetch(ctx: Context, episode_id: str, url: str) -> dict[str, str]:
+        return {"path": await download(url)}
+
+    @episode.stage(queue="gpu")
+    async def transcribe(ctx: Context, episode_id: str, path: str) -> dict[str, str]: ...
+
+    await episode.start(episode_id="42", url="https://…")
+
+The job of the next stage is created in the transaction that ends the one before: there is no moment in which a crash
+would lose or double it. It gets of the payload and the result before it whatever it has parameters for. For one key
+value there is one active job of each stage, however often it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from callsheet.kernel.errors import InvalidTask
+from callsheet.kernel.job import NewJob
+
+from .context import Context
+
+
+class MakesJobs(Protocol):
+    """A `Task`, as far as it is needed here: this layer lies below it."""
+
+    name: str
+
+    def new_job(self, *args: Any, **kwargs: Any) -> NewJob:
+        """A job of this task, checked and not yet enqueued."""
+        ...
+
+
+class TakesTasks(Protocol):
+    """A `Callsheet`, likewise."""
+
+    @property
+    def task(self) -> Any:
+        """Its decorator."""
+        ...
+
+    @property
+    def enqueue(self) -> Any:
+        """Its verb."""
+        ...
+
+
+class Stage(NamedTuple):
+    """One stage: its short name, its task, and what its function takes with what defaults."""
+
+    name: str
+    task: MakesJobs
+    takes: tuple[str, ...]
+    defaults: Mapping[str, Any]
+
+
+class Pipeline:
+    """Stages in order. `key` is the parameter that says of what; `contract` and `options` hold for all stages."""
+
+    def __init__(self, app: TakesTasks, name: str, *, key: str, contract: str = "callsheet", **options: Any) -> None:
+        self.name = name
+        self.key = key
+        self.stages: list[Stage] = []
+        self._app = app
+        self._contract = contract
+        self._options = options
+
+    def stage(self, function: Callable[..., Any] | None = None, /, *, name: str = "", **options: Any) -> Any:
+        """Declare the next stage; options are those of `@app.task`. Its task is called `pipeline.stage`."""
+        if function is None:
+            return lambda later: self._declare(later, name, options)
+        return self._declare(function, name, options)
+
+    def after(self, name: str) -> Stage | None:
+        """What follows a stage."""
+        names = [stage.name for stage in self.stages]
+        place = names.index(name) + 1
+        return self.stages[place] if place < len(names) else None
+
+    async def start(self, at: str = "", /, *, requester_id: str = "", **payload: Any) -> Any:
+        """Create the first job, or that of the stage `at`; a handle to it, or to the active one there is already."""
+        (handle,) = await self._app.enqueue([self.new_job(at, payload, requester_id)])
+        return handle
+
+    def new_job(self, at: str, payload: Mapping[str, Any], requester_id: str = "") -> NewJob:
+        """The same job, checked and not yet enqueued."""
+        found = [stage for stage in self.stages if stage.name == at] if at else self.stages[:1]
+        if not found:
+            raise InvalidTask(
+                f"pipeline {self.name} has no stage {at!r}; it has {', '.join(s.name for s in self.stages)}"
+            )
+        return self._job(found[0], payload)._replace(requester_id=requester_id)
+
+    def _declare(self, function: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
+        name = name or function.__name__
+        parameters = inspect.signature(function).parameters
+        takes = tuple(parameters)[1:]
+        if next(iter(parameters), "") != "ctx" or self.key not in takes or not inspect.iscoroutinefunction(function):
+            raise InvalidTask(f"stage {name}: a stage is an async function of ctx, {self.key} and what else it needs")
+        if any(stage.name == name for stage in self.stages):
+            raise InvalidTask(f"pipeline {self.name} has a stage {name!r} already")
+
+        @functools.wraps(function)
+        async def run(ctx: Context, **payload: Any) -> Any:
+            result = await function(ctx, **payload)
+            self._hand_on(ctx, name, payload, result)
+            return result
+
+        task = self._app.task(name=f"{self.name}.{name}", **{**self._options, **options})(run)
+        empty = inspect.Parameter.empty
+        defaults = {p.name: p.default for p in parameters.values() if p.default is not empty}
+        self.stages.append(Stage(name, task, takes, defaults))
+        return task
+
+    def _hand_on(self, ctx: Context, name: str, payload: Mapping[str, Any], result: Any) -> None:
+        following = self.after(name)
+        if following is not None:
+            more = result if isinstance(result, Mapping) else {}
+            ctx.enqueue(_Made(self._job(following, {**payload, **more})))
+
+    def _job(self, stage: Stage, offered: Mapping[str, Any]) -> NewJob:
+        known = {**stage.defaults, **offered}
+        payload = {name: known[name] for name in stage.takes if name in known}
+        new = stage.task.new_job(**payload)
+        unique_key = f"{self.name}:{payload[self.key]}:{stage.name}" if self.key in payload else None
+        return new._replace(contract=self._contract, unique_key=unique_key)
+
+
+class _Made(NamedTuple):
+    """A job that is made already, where a task is asked for."""
+
+    new: NewJob
+
+    def new_job(self) -> NewJob:
+        """It."""
+        return self.new

@@ -1,0 +1,145 @@
+"""`make test` tries a failed test once more, tells of it, and is red when that happens often. Seen in child runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOLD = "failed once, then passed: look at these"
+HEAD = """
+import asyncio, time
+from pathlib import Path
+import pytest
+
+def first(name):
+    mark = Path(__file__).with_name(f"{name}.mark")
+    seen = mark.exists()
+    mark.touch()
+    return not seen
+"""
+NOISE = """
+@pytest.mark.parametrize("n", range({count}))
+def test_noise(n):
+    assert not first(f"noise{{n}}"), f"the machine was busy with {{n}}"
+"""
+FIXTURES = """
+made = []
+
+@pytest.fixture(scope="session")
+def server():
+    made.append("server")
+    yield "up"
+    made.append("server ends")
+
+@pytest.fixture
+async def client(server):
+    assert not first("client"), "no connection yet"
+    made.append("client")
+    yield server
+    made.append("client ends")
+    assert not first("leaving"), "it would not close"
+
+async def test_a_call(client):
+    assert client == "up"
+    await asyncio.sleep(0)
+    assert not first("call"), "the answer was late"
+
+def test_all_was_made_and_ended_as_often_as_it_should(server):
+    assert made == ["server", *["client", "client ends"] * MADE], made
+"""
+
+
+class Run(NamedTuple):
+    """How a child run ended."""
+
+    code: int
+    said: str
+
+    @property
+    def told(self) -> list[str]:
+        """The lines below our heading."""
+        _, _, below = self.said.partition(f" {TOLD} ")
+        return re.findall(r"^\S*test_\S+ \(\w+\): .*$", below, re.MULTILINE)
+
+
+def options() -> list[str]:
+    """The options of `make test`, from the Makefile itself."""
+    made = subprocess.run(
+        ["make", "-pn", "help"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    ).stdout
+    found = re.search(r"^SECOND_TRY := (.*)$", made, re.MULTILINE)
+    assert found
+    return re.sub(r"\$\(addprefix (.*?),(.*?)\)", _prefixed, found[1]).split()
+
+
+def _prefixed(match: re.Match[str]) -> str:
+    return " ".join(f"{match[1]}{word}" for word in match[2].split())
+
+
+def run(folder: Path, text: str, *words: str, below: str = "tests") -> Run:
+    """Run one file of tests as `make test` would."""
+    file = folder / below / "test_some.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(HEAD + text)
+    (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.second_try", "-p", "no:cacheprovider", "--rootdir", folder]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, *options(), *words, folder / "tests"],
+        cwd=folder,
+        env={name: value for name, value in environment.items() if "XDIST" not in name},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    return Run(done.returncode, done.stdout + done.stderr)
+
+
+def test_noise_does_not_stop_a_run_and_is_told_with_its_reason(tmp_path: Path) -> None:
+    done = run(tmp_path, NOISE.format(count=5), "-n", "2")
+    assert done.code == 0, done.said
+    assert len(done.told) == 5, done.said
+    assert "test_noise[3] (call): AssertionError: the machine was busy with 3" in done.said
+
+
+def test_the_sixth_in_one_run_is_red(tmp_path: Path) -> None:
+    done = run(tmp_path, NOISE.format(count=6), "-n", "2")
+    assert done.code == 1, done.said
+    assert re.search(r"1 failed, 5 passed, .*5 rerun", done.said), done.said
+
+
+def test_what_fails_twice_is_red_and_not_called_noise(tmp_path: Path) -> None:
+    done = run(tmp_path, "def test_always():\n    assert first('never') is None\n")
+    assert (done.code, done.told) == (1, []), done.said
+
+
+@pytest.mark.parametrize("folder", ["mutations", "kernel", "differential"])
+def test_where_there_is_no_noise_there_is_one_try(tmp_path: Path, folder: str) -> None:
+    done = run(tmp_path, NOISE.format(count=1), below=f"tests/{folder}")
+    assert (done.code, done.told) == (1, []), done.said
+    assert "rerun" not in done.said.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("fails", "made"), [("client", 1), ("call", 2), ("leaving", 2)])
+def test_fixtures_of_every_kind_are_made_and_ended_as_for_two_tests(tmp_path: Path, fails: str, made: int) -> None:
+    others = {"client", "call", "leaving"} - {fails}
+    text = FIXTURES.replace("MADE", str(made))
+    for other in others:
+        text = text.replace(f'first("{other}")', "False")
+    done = run(tmp_path, text)
+    assert (done.code, len(done.told)) == (0, 1), done.said
+
+
+def test_a_second_try_has_a_time_limit_of_its_own(tmp_path: Path) -> None:
+    text = "def test_hangs():\n    first('hang')\n    time.sleep(60)\n"
+    done = run(tmp_path, text, "--timeout", "1")
+    assert done.code == 1, done.said
+    assert "1 failed, 1 rerun" in done.said.splitlines()[-1]
