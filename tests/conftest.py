@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
-import hypothesis
 import pytest
 
 from callsheet.engine import Engine
@@ -10,12 +9,6 @@ from tests import stores
 from tests.second_try import pytest_runtest_setup, pytest_terminal_summary
 
 __all__ = ["pytest_runtest_setup", "pytest_terminal_summary"]
-
-# How long an example takes says more of the machine, and of what runs beside, than of the program.
-hypothesis.settings.register_profile(
-    "callsheet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("callsheet")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,6 +19,17 @@ def _servers_end_with_the_session() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "guarantee(*ids): the numbered guarantees that a test proves")
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        _take_time_from_hypothesis()
+
+
+def _take_time_from_hypothesis() -> None:
+    """How long an example takes says more of the machine, and of what runs beside it, than of the program."""
+    import hypothesis  # noqa: PLC0415 - half a second, which a run without its plugin need not spend
+
+    slow = hypothesis.HealthCheck.too_slow
+    hypothesis.settings.register_profile("callsheet", deadline=None, suppress_health_check=[slow])
+    hypothesis.settings.load_profile("callsheet")
 
 
 @pytest.fixture(params=stores.THREE)

@@ -72,6 +72,10 @@ REDIS_URL = Setting(
 OBJECTS_URL = Setting(
     "objects-url", "Where files are kept: file:///folder, or s3://bucket/prefix with the S3_ variables."
 )
+CATALOG_URL = Setting(
+    "catalog-url",
+    "Where videos and their text are kept: sqlite:///path or postgresql://…; the store's own database unless given.",
+)
 FAIR_QUEUES = Setting(
     "fair-queues", "Queues in which each requester has a line of its own, served in turn: a,b.", Kind.NAMES
 )
@@ -104,6 +108,7 @@ WORKER = (
     FAIR_QUEUES,
     Setting("claim-wait", "With --url: how long one request for jobs waits.", Kind.DURATION, "20s"),
     OBJECTS_URL,
+    CATALOG_URL,
     APP_DATABASE_URL,
     REDIS_URL,
 )
@@ -138,6 +143,7 @@ SERVE = (
     Setting("webhook-ports", "Ports that webhooks may go to instead of 443 and 8443: 443,9443.", Kind.NAMES),
     FAIR_QUEUES,
     OBJECTS_URL,
+    CATALOG_URL,
     _LOG_FORMAT,
     _LOG_LEVEL,
     DATABASE_URL,
@@ -333,6 +339,58 @@ TESTKIT_SERVER = (
     _ONLY,
     _SLOW,
     JSON,
+)
+_MEDIA_PLACES = (OBJECTS_URL, CATALOG_URL, DATABASE_URL)
+_OWNER = Setting("owner", "Whose the video is: the requester of the keys that see it.", from_environment=False)
+_TEAM = Setting("team", "The team that may watch and search it, too.", from_environment=False)
+VIDEO_ADD = (
+    Setting("title", "Its title; the file's name unless given.", from_environment=False),
+    Setting("languages", "Languages of its text: eng,deu.", Kind.NAMES, "eng", from_environment=False),
+    Setting("detach", "Do not wait: workers that run elsewhere do the work.", Kind.SWITCH, from_environment=False),
+    _OWNER,
+    _TEAM,
+    JSON,
+    *_MEDIA_PLACES,
+)
+VIDEO_LIST = (
+    Setting("limit", "How many at most.", Kind.COUNT, "50", from_environment=False),
+    JSON,
+    *_MEDIA_PLACES[1:],
+)
+VIDEO_SEARCH = (
+    Setting(
+        "mode",
+        "`fuzzy` forgives a wrong letter, `substring` finds parts of words.",
+        default="fuzzy",
+        choices=("fuzzy", "exact", "substring"),
+        from_environment=False,
+    ),
+    Setting("video", "Only in this video. May be given again.", Kind.EACH, from_environment=False),
+    Setting("limit", "How many at most.", Kind.COUNT, "20", from_environment=False),
+    JSON,
+    *_MEDIA_PLACES[1:],
+)
+VIDEO_CLIP = (
+    Setting("padding", "So much before and after: 2s.", Kind.DURATION, "2s", from_environment=False),
+    Setting("output", "Where to write the clip; CLIP_ID.mp4 unless given.", Kind.FILE, from_environment=False),
+    *_MEDIA_PLACES,
+)
+VIDEO_TEXT = (
+    Setting(
+        "format",
+        "Subtitles, a table, or all that is known.",
+        default="vtt",
+        choices=("vtt", "srt", "csv", "json"),
+        from_environment=False,
+    ),
+    *_MEDIA_PLACES[1:],
+)
+SCAN = (
+    Setting("every", "Go on, and look again so often: 30s. Once unless given.", Kind.DURATION),
+    _OWNER,
+    _TEAM,
+    JSON,
+    *_MEDIA_PLACES,
 )
 DOCTOR = (JSON, OBJECTS_URL, DATABASE_URL, REDIS_URL)
 STORE_ONLY = (DATABASE_URL,)

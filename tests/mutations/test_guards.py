@@ -50,9 +50,11 @@ def test_a_removed_guard_turns_its_test_red(guard: Guard, tmp_path: Path) -> Non
         "no:cacheprovider",
         "-p",
         "no:xdist",
+        "-p",
+        "no:schemathesis",  # to load it takes longer than most of these tests
         *guard.test.split(),
     ]
-    command += ["-k", guard.store] if guard.store != "kernel" else []
+    command += ["-p", "no:hypothesispytest", "-k", guard.store] if guard.store != "kernel" else []
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'src'}:{tmp_path}", "PYTHONDONTWRITEBYTECODE": "1"}
     if guard.store == "postgres":
         environment["CALLSHEET_TEST_POSTGRES_URL"] = stores.postgres_server().url()  # a new one would take 2 s

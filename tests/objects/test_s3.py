@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from callsheet.objects import (
+    ClockSkewed,
     Credentials,
     CredentialsExpired,
     HeldCredentials,
@@ -373,7 +374,7 @@ async def test_keys_are_renewed_before_they_end(monkeypatch: pytest.MonkeyPatch)
     [
         (503, "SlowDown", ObjectsUnavailable, True),
         (500, "InternalError", ObjectsUnavailable, True),
-        (403, "RequestTimeTooSkewed", ObjectsForbidden, False),
+        (403, "RequestTimeTooSkewed", ClockSkewed, True),
         (403, "AccessDenied", ObjectsForbidden, False),
         (404, "NoSuchBucket", ObjectsError, False),
         (404, "NoSuchKey", ObjectNotFound, False),
@@ -393,6 +394,32 @@ async def test_an_error_is_known_by_its_code(
             assert type(caught.value) is known
             assert (caught.value.provider_code in {code, ""}, caught.value.retryable) == (True, retryable)
         await objects.close()
+
+
+@pytest.mark.parametrize(("code", "asks"), [("RequestTimeTooSkewed", 0), ("AccessDenied", 1)])
+async def test_a_wrong_clock_asks_for_no_new_keys(code: str, asks: int) -> None:
+    """Not even by HEAD, whose answers do not say why they refuse."""
+    asked: list[Credentials] = []
+
+    async def refresh(refused: Credentials) -> Credentials:
+        asked.append(refused)
+        return Credentials("new", "s", "t")
+
+    async with fronting(s3_server().endpoint, lambda *_: (403, code)) as front:
+        verbs: list[Callable[[S3Objects], Awaitable[object]]] = [
+            lambda objects: objects.get("a"),
+            lambda objects: objects.head("a"),
+            lambda objects: objects.put("a", b"x"),
+            lambda objects: objects.begin_multipart("a", part_bytes=PART),
+        ]
+        for verb in verbs:
+            held = HeldCredentials(ADMIN, refresh, on_any_refusal=True)
+            objects = S3Objects(Bucket(BUCKET, front.url, REGION), held)
+            asked.clear()
+            with pytest.raises(ClockSkewed if not asks else ObjectsForbidden):
+                await verb(objects)
+            assert len(asked) == asks
+            await objects.close()
 
 
 async def test_a_storage_that_is_away_is_told_so_soon() -> None:

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
+from callsheet.catalog import catalog_url, open_catalog
 from callsheet.engine import Engine
-from callsheet.kernel.errors import InvalidTask, UnknownTask
+from callsheet.kernel.errors import InvalidTask, UnknownStore, UnknownTask
 from callsheet.objects import Objects, UnknownObjects, open_objects
 from callsheet.settings import DEFAULT_DATABASE_URL
 from callsheet.worker import Worker
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
+    from callsheet.catalog.protocol import Catalog
     from callsheet.kernel.job import NewJob
     from callsheet.worker.options import WorkerOptions
     from callsheet.worker.remote import RemoteOptions, RemoteWorker
@@ -50,12 +52,15 @@ class Callsheet:
         self.database_url = database_url or os.environ.get("CALLSHEET_DATABASE_URL") or DEFAULT_DATABASE_URL
         self.redis_url = os.environ.get("CALLSHEET_REDIS_URL") if redis_url is None else redis_url
         self.objects_url = os.environ.get("CALLSHEET_OBJECTS_URL", "")
+        self.catalog_url = os.environ.get("CALLSHEET_CATALOG_URL", "")
         self.requester_id = requester_id
         self.tasks: dict[str, Task[..., Any]] = {}
         self.definitions: dict[str, Definition] = {}
         self._engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Engine]]
         self._engines = weakref.WeakKeyDictionary()
         self._objects: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Objects] = weakref.WeakKeyDictionary()
+        self._catalogs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Catalog]]
+        self._catalogs = weakref.WeakKeyDictionary()
         self._portal = Portal(self.close)
 
     async def __aenter__(self) -> Self:
@@ -88,8 +93,27 @@ class Callsheet:
             self._objects.setdefault(loop, made)
         return self._objects[loop]
 
+    async def catalog(self) -> Catalog:
+        """The catalogue of videos of this event loop, opened when it is first asked for."""
+        loop = asyncio.get_running_loop()
+        opening = self._catalogs.get(loop)
+        if opening is None or _failed(opening):
+            opening = self._catalogs[loop] = asyncio.ensure_future(self._open_catalog())
+        return await asyncio.shield(opening)
+
+    async def _open_catalog(self) -> Catalog:
+        url = catalog_url(self.catalog_url, self.database_url)
+        if url is None:
+            raise UnknownStore("the catalogue of videos is off; set CALLSHEET_CATALOG_URL to a database")
+        catalog = open_catalog(url)
+        await catalog.open()
+        return catalog
+
     async def close(self) -> None:
-        """Close the store and the objects of this event loop. May be called twice."""
+        """Close the store, the objects and the catalogue of this event loop. May be called twice."""
+        catalog = self._catalogs.pop(asyncio.get_running_loop(), None)
+        if catalog is not None and not _failed(catalog):
+            await (await catalog).close()
         objects = self._objects.pop(asyncio.get_running_loop(), None)
         if objects is not None:
             await objects.close()
@@ -192,5 +216,5 @@ class _Declares:
     def __call__(self, function: Callable[..., Any], /) -> Any: ...
 
 
-def _failed(opening: asyncio.Future[Engine]) -> bool:
+def _failed(opening: asyncio.Future[Any]) -> bool:
     return opening.done() and (opening.cancelled() or opening.exception() is not None)

@@ -75,12 +75,12 @@ class Catalog(Protocol):
         """Keep a batch of raw detections; rows that are there already stay as they are."""
         ...
 
-    async def segments_of(self, video_id: str, reader: Reader) -> list[Segment]:
-        """All segments by time: merged ones, or raw detections while there are no others."""
+    async def detections_of(self, video_id: str) -> list[Segment]:
+        """Raw detections by time, for the stage that merges them; there are none once that is done."""
         ...
 
-    async def detections_of(self, video_id: str) -> list[Segment]:
-        """What `segment_index` merges: raw detections by time, or the merged ones once those are gone."""
+    async def segments_of(self, video_id: str, reader: Reader) -> list[Segment]:
+        """All segments by time: merged ones, or raw detections while there are no others."""
         ...
 
     async def replace_segments(

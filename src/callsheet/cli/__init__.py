@@ -24,6 +24,10 @@ SECTIONS = {
         "jobs": "List, show, watch, cancel and retry jobs; pause queues.",
         "dead-letters": "List, show, replay and purge jobs whose attempts are spent.",
     },
+    "Videos": {
+        "video": "Add videos, search what is on screen in them, cut clips.",
+        "scan": "Find new videos in the object storage and start the work on them, once each.",
+    },
     "Talk to a server": {
         "ask": "Ask a model on a server and stream its answer.",
         "watch": "Show a job's events, past and live, until its end.",

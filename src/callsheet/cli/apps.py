@@ -9,6 +9,7 @@ import traceback
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import callsheet
 from callsheet.app import Callsheet
@@ -19,15 +20,24 @@ from .passwords import check_url
 OURS = f"{Path(callsheet.__file__).parent}{os.sep}"
 
 
-def load_app(
-    target: str,
-    *,
-    database_url: str | None = None,
-    redis_url: str | None = None,
-    objects_url: str | None = None,
-    debug: bool = False,
-) -> Callsheet:
-    """Import an app with the current folder on the path; raises WrongInput. The URLs replace the app's own."""
+class Places(NamedTuple):
+    """Where things are, as flags say; None leaves it to the app."""
+
+    database_url: str | None = None
+    redis_url: str | None = None
+    objects_url: str | None = None
+    catalog_url: str | None = None
+
+    def apply_to(self, app: Callsheet) -> Callsheet:
+        """Replace an app's own."""
+        for name, url in self._asdict().items():
+            if url is not None:
+                setattr(app, name, url)
+        return app
+
+
+def load_app(target: str, places: Places = Places(), *, debug: bool = False) -> Callsheet:  # noqa: B008 - a tuple
+    """Import an app with the current folder on the path; raises WrongInput."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -36,13 +46,7 @@ def load_app(
         wanted = module_name.removesuffix(".py").strip("./").replace(os.sep, ".")
         raise WrongInput(f"{target!r} is a file; write the module: {wanted}{colon}{name}")
     module = _imported(module_name, debug=debug)
-    app = _named(module, name) if name else _only_one(module)
-    if database_url is not None:
-        app.database_url = database_url
-    if redis_url is not None:
-        app.redis_url = redis_url
-    if objects_url is not None:
-        app.objects_url = objects_url
+    app = places.apply_to(_named(module, name) if name else _only_one(module))
     check_url(app.database_url)
     return app
 

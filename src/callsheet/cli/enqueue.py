@@ -21,7 +21,7 @@ from callsheet.settings import ENQUEUE
 from callsheet.worker.definition import Definition
 
 from . import logs
-from .apps import load_app
+from .apps import Places, load_app
 from .board import ending, follow, shown
 from .failures import Told, WrongInput
 from .options import settings
@@ -57,7 +57,7 @@ def command(ctx: click.Context, /, target: str, rest: tuple[str, ...], **given: 
     url: str | None = given["database_url"]
     if ":" in target:
         flag = ctx.get_parameter_source("database_url") is ParameterSource.COMMANDLINE
-        app = load_app(target, database_url=url if flag else None, debug=given["log_level"] == "debug")
+        app = load_app(target, Places(url if flag else None), debug=given["log_level"] == "debug")
         task, payload = _task_and_payload(rest)
         definition = app.task_named(task).definition
     else:

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -17,6 +17,7 @@ from callsheet import __version__
 from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.control_plane import enrolment, files, workers
 from callsheet.contracts.control_plane import routes as control_plane
+from callsheet.contracts.cortana import routes as cortana
 from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.http import attempts, dead_letters, objects, operations, uploads, webhook_endpoints, webhooks
@@ -33,6 +34,7 @@ from .passwords import without_password
 from .serving import told_of
 
 if TYPE_CHECKING:
+    from callsheet.catalog.protocol import Catalog
     from callsheet.engine import Engine
     from callsheet.objects import Objects
     from callsheet.worker import Worker
@@ -47,6 +49,7 @@ ROUTERS = (
     aura.router,
     mount.router,
     euterpe.router,
+    cortana.router,
     enrolment.router,
     workers.router,
     attempts.router,
@@ -78,6 +81,7 @@ class Flags:
     webhook_ports: tuple[str, ...] | None
     fair_queues: tuple[str, ...] | None
     objects_url: str | None
+    catalog_url: str | None
     log_format: str
     log_level: str
     database_url: str
@@ -97,11 +101,18 @@ class Flags:
         )
 
 
-async def host(engine: Engine, flags: Flags, worker: Worker | None = None, kept: Objects | None = None) -> None:
-    """Serve until a signal; then the server goes first, and the worker drains. `kept` are objects that are open."""
+class Kept(NamedTuple):
+    """What is open already and outlives the server."""
+
+    objects: Objects | None = None
+    catalog: Catalog | None = None
+
+
+async def host(engine: Engine, flags: Flags, worker: Worker | None = None, kept: Kept = Kept()) -> None:  # noqa: B008
+    """Serve until a signal; then the server goes first, and the worker drains."""
     engine.fair_queues = frozenset(flags.fair_queues or ())
     outgoing = Outgoing.of(engine, flags)
-    options = flags.options()._replace(objects=kept, parts=(outgoing.endpoints,))
+    options = flags.options()._replace(objects=kept.objects, catalog=kept.catalog, parts=(outgoing.endpoints,))
     app = create_app(engine, ROUTERS, options, version=__version__)
     try:
         sock = listen(flags.host, flags.port)

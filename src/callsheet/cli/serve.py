@@ -10,10 +10,10 @@ from callsheet.http.keys import ApiKeys
 from callsheet.settings import SERVE
 
 from . import logs
-from .hosting import Flags, host, log
+from .hosting import Flags, Kept, host, log
 from .options import settings
 from .serving import run_on_fast_loop
-from .stores import opened
+from .stores import opened, opened_catalog
 
 
 @click.command(
@@ -41,4 +41,5 @@ async def _serve(flags: Flags) -> None:
     async with opened(flags.database_url, must_exist=False, redis_url=flags.redis_url) as engine:
         if flags.auth == "on" and not flags.api_key and not await ApiKeys(engine.store).list():
             log.warning("there is no API key yet, so nobody can get in: callsheet keys create NAME")
-        await host(engine, flags)
+        async with opened_catalog(flags.catalog_url, flags.database_url) as catalog:
+            await host(engine, flags, kept=Kept(catalog=catalog))

@@ -12,15 +12,17 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from callsheet import __version__
+from callsheet.app import Callsheet
+from callsheet.app.builtin import add_builtin
 from callsheet.store.tasks import end
 
-from .apps import load_app
+from .apps import Places, load_app
 from .failures import Told
 from .parent import Place, await_death
 from .passwords import without_password
+from .stores import beside
 
 if TYPE_CHECKING:
-    from callsheet.app import Callsheet
     from callsheet.engine.transport import Transport
     from callsheet.worker import Worker
     from callsheet.worker.options import WorkerOptions
@@ -32,12 +34,12 @@ log = logging.getLogger("callsheet.cli")
 TOKENS = ("CALLSHEET_TOKEN", "CALLSHEET_WORKER_TOKEN")
 
 
-def serve(target: str, flags: Flags, place: Place | None) -> bool:
+def serve(target: str | None, flags: Flags, place: Place | None) -> bool:
     """Work until stopped; True when a server asked for it. Raises what the app's import and the opening raise."""
     debug = flags.log_level == "debug"
-    app = load_app(
-        target, database_url=flags.database_url, redis_url=flags.redis_url, objects_url=flags.objects_url, debug=debug
-    )
+    places = Places(flags.database_url, flags.redis_url, flags.objects_url, flags.catalog_url)
+    app = load_app(target, places, debug=debug) if target else add_builtin(places.apply_to(Callsheet()))
+    app.objects_url = app.objects_url or beside(app.database_url)
     if flags.url is not None:
         return _serve_remotely(app, flags, flags.url, place)
     worker = app.worker(**_options(flags))

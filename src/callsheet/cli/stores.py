@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from callsheet.catalog import BESIDE_REDIS, catalog_url, open_catalog
+from callsheet.catalog.protocol import Catalog
 from callsheet.engine import Engine
-from callsheet.kernel.errors import JobNotFound
+from callsheet.kernel.errors import JobNotFound, SchemaMismatch, StoreError
 from callsheet.kernel.intake import IS_UUID
 from callsheet.store import store_from_url
 from callsheet.store.protocol import JobQuery, Store
@@ -18,6 +21,7 @@ from callsheet.store.sqlite import SqliteStore
 from .failures import Told, WrongInput
 from .passwords import check_url, without_password
 
+log = logging.getLogger("callsheet.cli")
 T = TypeVar("T")
 SHORTEST_PREFIX = 8
 PAGE = 500
@@ -43,6 +47,28 @@ async def opened(url: str, *, must_exist: bool = True, redis_url: str | None = N
         raise Told(f"there is no file {path} ({without_password(url)}); {advice}")
     async with Engine(store, redis_url=redis_url) as engine:
         yield engine
+
+
+@contextlib.asynccontextmanager
+async def opened_catalog(asked: str | None, database_url: str) -> AsyncIterator[Catalog | None]:
+    """The catalogue of videos, None where there is none: it is off, was never made, or nobody said where it is."""
+    url = catalog_url(asked, database_url)
+    if url is None or (url == BESIDE_REDIS and not asked):
+        yield None
+        return
+    try:
+        catalog = open_catalog(url)
+        await catalog.open()
+    except (SchemaMismatch, StoreError) as error:
+        if asked:
+            raise
+        log.warning("there is no search in videos: %s", error)
+        yield None
+        return
+    try:
+        yield catalog
+    finally:
+        await catalog.close()
 
 
 def missing_file(store: Store) -> Path | None:

@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from callsheet.app import Callsheet
-from callsheet.app.transcoding import add_transcoding
-from callsheet.contracts.redis_gateway.tasks import add_tasks
+from callsheet.app.builtin import add_builtin
+from callsheet.catalog import OFF
 from callsheet.settings import UP
 
 from . import logs
-from .apps import load_app
-from .hosting import Flags, ensure_key, host
+from .apps import Places, load_app
+from .hosting import Flags, Kept, ensure_key, host
 from .options import settings
 from .outgoing import rules_of
 from .passwords import check_url
@@ -40,39 +40,26 @@ for running jobs, the second hands them back.""",
 def command(target: str | None, concurrency: int, drain: str, max_source: int, **given: Any) -> None:
     """Serve the HTTP API and run jobs, in one process, on one store.
 
-    MODULE:APP brings your own tasks; the tasks of the gateway (chat, plan, code, tool, rag, embed)
-    and, with the extra media, compose are always there.
+    MODULE:APP brings your own tasks. The gateway's (chat, plan, code, tool, rag, embed) and transcode are
+    always there; with the extra media compose and the search for what is on screen in videos, too.
     """
     flags = Flags(**given)
     logs.set_up(flags.log_format, flags.log_level)
     flags.options()
     check_url(flags.database_url)
-    if target:
-        app = load_app(target, database_url=flags.database_url, redis_url=flags.redis_url)
-    else:
-        app = Callsheet(flags.database_url, redis_url=flags.redis_url)
-    if "transcode" not in app.definitions:  # else the app has set it up itself
-        rules = rules_of(flags.webhook_networks, flags.webhook_ports, http=flags.webhook_http)
-        add_transcoding(app, rules, max_source_bytes=max_source * 1_000_000)
-    app.objects_url = flags.objects_url or app.objects_url or beside(app.database_url)
+    places = Places(flags.database_url, flags.redis_url, flags.objects_url or None, flags.catalog_url)
+    app = load_app(target, places) if target else places.apply_to(Callsheet())
+    rules = rules_of(flags.webhook_networks, flags.webhook_ports, http=flags.webhook_http)
+    add_builtin(app, rules, max_source_bytes=max_source * 1_000_000)
+    app.objects_url = app.objects_url or beside(app.database_url)
     run_on_fast_loop(_up(app, flags, concurrency, drain))
 
 
 async def _up(app: Callsheet, flags: Flags, concurrency: int, drain: str) -> None:
-    add_tasks(app)
-    _add_media_tasks(app)
     await app.migrate()
     async with app:
         engine = await app.engine()
         await ensure_key(engine, flags)
-        kept = await app.objects() if app.objects_url else None
+        objects = await app.objects() if app.objects_url else None
+        kept = Kept(objects, await app.catalog() if app.catalog_url != OFF else None)
         await host(engine, flags, app.worker(concurrency=concurrency, drain=drain), kept)
-
-
-def _add_media_tasks(app: Callsheet) -> None:
-    try:
-        from callsheet.contracts.aura.tasks import add_tasks as add_compose  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        log.info("no media tasks (%s is missing): pip install 'callsheet[media]'", error.name)
-        return
-    add_compose(app)

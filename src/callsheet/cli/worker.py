@@ -47,6 +47,7 @@ class Flags:
     fair_queues: tuple[str, ...] | None
     claim_wait: str
     objects_url: str | None
+    catalog_url: str | None
     database_url: str | None
     redis_url: str | None
 
@@ -57,6 +58,7 @@ class Flags:
 Examples:
   callsheet worker shop:app
   callsheet worker shop:app --queues media,default --concurrency 4 --processes 2
+  callsheet worker --database-url postgresql://… --objects-url s3://media
   callsheet worker shop:app --burst                     # do what there is, then end
   callsheet worker shop:app --reload --log-level debug  # while you write tasks
   CALLSHEET_CONCURRENCY=20 callsheet worker shop:app --log-format json --health :8080
@@ -67,16 +69,16 @@ once. With --url the jobs come from a server, over nothing but outbound HTTP, an
 codes: 0 after a stop, 1 when the store fails at the start, 2 for a wrong flag, an app that cannot be imported, or a
 server that does not want this worker.""",
 )
-@click.argument("target", metavar="MODULE[:APP]")
+@click.argument("target", metavar="[MODULE[:APP]]", required=False)
 @settings(WORKER)
 @click.pass_context
-def command(ctx: click.Context, /, target: str, **given: Any) -> None:
+def command(ctx: click.Context, /, target: str | None, **given: Any) -> None:
     """Run the tasks of an app until stopped.
 
     MODULE:APP names a Callsheet in a module that can be imported from the current folder; without :APP the only one
-    in the module is taken.
+    in the module is taken. Without any, the tasks that come along are run: those that `callsheet up` has.
     """
-    for url in ("database_url", "redis_url", "objects_url"):
+    for url in ("database_url", "redis_url", "objects_url", "catalog_url"):
         if ctx.get_parameter_source(url) is not ParameterSource.COMMANDLINE:
             given[url] = None  # an app that names no store has read the variable itself
     if not _is_remote(ctx, given):

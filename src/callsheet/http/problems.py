@@ -71,6 +71,7 @@ STATUSES: dict[str, int] = {
     "link_expired": 403,
     "objects_forbidden": 502,
     "credentials_expired": 502,
+    "clock_skewed": 502,
     "objects_unavailable": 503,
     "no_keyring": 503,
     "key_service_unavailable": 503,

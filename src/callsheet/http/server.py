@@ -26,6 +26,8 @@ from .site import Site
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from callsheet.catalog.protocol import Catalog
+
 log = logging.getLogger("callsheet.http")
 # These ask for no key.
 OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/internal/worker/enroll", "/objects/{key}", "/studio/session"})
@@ -39,7 +41,8 @@ class ServerOptions(NamedTuple):
     """How a server is set up. `auth` off lets everybody in as an admin: for this machine alone.
 
     `opens` False: the engine is open already, and its owner closes it. `objects` are open
-    already, too; without them and an `objects_url` none are kept. `parts` are kept for the routes, by their types.
+    already, too; without them and an `objects_url` none are kept. `catalog` is that of videos, open. `parts` are kept
+    for the routes, by their types.
     """
 
     api_key: str = ""
@@ -51,6 +54,7 @@ class ServerOptions(NamedTuple):
     opens: bool = True
     objects_url: str = ""
     objects: Objects | None = None
+    catalog: Catalog | None = None
     parts: tuple[Any, ...] = ()
 
 
@@ -73,6 +77,7 @@ def create_app(
             app.state.site = site = Site(engine, keys, chosen.limits, chosen.job_ttl_s)
             site.parts |= {type(part): part for part in chosen.parts}
             site.objects = chosen.objects
+            site.catalog = chosen.catalog
             if site.objects is None and chosen.objects_url:
                 site.objects = await stack.enter_async_context(await open_objects(chosen.objects_url, engine.store))
             if chosen.housekeeping:

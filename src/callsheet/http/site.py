@@ -16,6 +16,7 @@ from .workers import Workers
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from callsheet.catalog.protocol import Catalog
     from callsheet.engine import Engine
     from callsheet.objects import Objects
 
@@ -32,6 +33,7 @@ class Site:
         self.sessions = Sessions(engine.store, keys)
         self.workers = Workers(engine.store)
         self.objects: Objects | None = None
+        self.catalog: Catalog | None = None
         self.limits = limits
         self.job_ttl_s = job_ttl_s
         self.rates = Rates(limits.rate)

@@ -2,6 +2,7 @@
 
 from .credentials import Credentials, HeldCredentials
 from .errors import (
+    ClockSkewed,
     CredentialsExpired,
     InvalidKey,
     KeyConflict,
@@ -25,6 +26,7 @@ from .records import Fetched, ObjectInfo, Part, Signed, Upload
 from .signing import Signer, signer_of
 
 __all__ = [
+    "ClockSkewed",
     "Credentials",
     "CredentialsExpired",
     "Fetched",

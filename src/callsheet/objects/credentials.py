@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from .errors import ClockSkewed, CredentialsExpired, ObjectsError, ObjectsForbidden
+
 log = logging.getLogger("callsheet.objects")
 RENEW_AT = 0.8  # of their life
 
@@ -64,6 +66,13 @@ class HeldCredentials:
                     raise
                 log.warning("new credentials could not be had yet: %s", type(error).__name__)
         return self.current
+
+    async def cure(self, error: ObjectsError, used: Credentials) -> bool:
+        """After an error with `used`: whether there are others now that may help. Raises what `refresh` raises."""
+        cured_by = ObjectsForbidden if self.on_any_refusal else CredentialsExpired
+        if not isinstance(error, cured_by) or isinstance(error, ClockSkewed):
+            return False
+        return await self.renew(used)
 
     async def renew(self, used: Credentials) -> bool:
         """After `used` were refused: whether there are others now. Raises what `refresh` raises."""

@@ -14,7 +14,8 @@ ObjectsError
 ├── LinkRefused           a signed URL that is not ours
 │   └── LinkExpired
 ├── ObjectsForbidden      the storage said no; `provider_code` is its word
-│   └── CredentialsExpired
+│   ├── CredentialsExpired
+│   └── ClockSkewed       its clock is another: no signature of ours counts
 └── ObjectsUnavailable    the storage cannot be reached now
 """
 
@@ -117,6 +118,13 @@ class CredentialsExpired(ObjectsForbidden):
     """The credentials were good once: new ones are needed."""
 
     code = "credentials_expired"
+    retryable = True
+
+
+class ClockSkewed(ObjectsForbidden):
+    """This machine's clock is not the storage's, so no signature of it counts: other credentials would not help."""
+
+    code = "clock_skewed"
     retryable = True
 
 

@@ -13,7 +13,6 @@ from obstore.store import S3Store
 
 from .credentials import HeldCredentials
 from .errors import (
-    CredentialsExpired,
     ObjectChanged,
     ObjectNotFound,
     ObjectsError,
@@ -32,7 +31,7 @@ from .sigv4 import quoted_path
 from .threads import pieces, regrouped
 
 if TYPE_CHECKING:
-    from obstore.store import S3Credential
+    from obstore.store import ClientConfig, S3Credential
 
 T = TypeVar("T")
 MEBIBYTE = 1024 * 1024
@@ -48,11 +47,13 @@ ABORT_S = 10.0
 class S3Objects(S3Uploads):
     """Objects in one bucket, below its prefix."""
 
-    def __init__(self, bucket: Bucket, credentials: HeldCredentials) -> None:
+    def __init__(self, bucket: Bucket, credentials: HeldCredentials, *, proxy_url: str | None = None) -> None:
+        """`proxy_url`: all connections go through there."""
         self.place = f"s3://{bucket.name}/{bucket.prefix}" + (f" at {bucket.endpoint}" if bucket.endpoint else "")
         self._bucket = bucket
         self._credentials = credentials
-        self._wire = Wire(bucket, credentials)
+        self._wire = Wire(bucket, credentials, proxy_url)
+        proxy: ClientConfig = {"proxy_url": proxy_url} if proxy_url is not None else {}
         self._store = S3Store(
             bucket.name,
             prefix=bucket.prefix or None,
@@ -64,6 +65,7 @@ class S3Objects(S3Uploads):
                 "connect_timeout": "10s",
                 "read_timeout": "60s",
                 "timeout": "7d",  # of a whole answer: its default of 30 s would cut large ones
+                **proxy,
             },
             retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
             credential_provider=self._for_obstore,
@@ -150,12 +152,13 @@ class S3Objects(S3Uploads):
         checked(key)
         doing = f"head {key}"
         try:
-            found = await self._do(lambda: self._store.get_async(key, options={"head": True}), doing)
+            found = await self._do(lambda: self._store.get_async(key, options={"head": True}), doing, unseen=True)
         except ObjectsForbidden as error:
             if error.provider_code:
                 raise
             # An answer to HEAD has no body and so no error code: a GET of a byte tells it, and new keys are asked for.
-            await self._do(lambda: self._store.get_range_async(key, start=0, end=1), doing)
+            with contextlib.suppress(_BeyondTheEnd):
+                await self._do(lambda: self._store.get_range_async(key, start=0, end=1), doing)
             found = await self._do(lambda: self._store.get_async(key, options={"head": True}), doing)
         return _info(found.meta, str(found.attributes.get("Content-Type", "")))
 
@@ -193,7 +196,7 @@ class S3Objects(S3Uploads):
                         yield _info(meta)
             except Exception as error:  # noqa: BLE001 - likewise
                 known = of_driver(error, doing)
-                if renewed or not await self._may_renew(known, used):
+                if renewed or not await self._credentials.cure(known, used):
                     raise known from None
                 renewed = True
             else:
@@ -257,8 +260,11 @@ class S3Objects(S3Uploads):
             headers["content-length"] = str(size_bytes)
         return await self._signed(Call("PUT", checked(key), {}, headers), expires_s)
 
-    async def _do(self, work: Callable[[], Awaitable[T]], doing: str) -> T:
-        """One request of obstore's, once more when the credentials had expired and there are new ones."""
+    async def _do(self, work: Callable[[], Awaitable[T]], doing: str, *, unseen: bool = False) -> T:
+        """One request of obstore's, once more when the credentials had expired and there are new ones.
+
+        `unseen`: answers to it have no body; a refusal that does not say why asks for no new credentials.
+        """
         renewed = False
         while True:
             used = await self._credentials.fresh()
@@ -268,15 +274,10 @@ class S3Objects(S3Uploads):
                 if is_range_beyond_the_end(error):
                     raise _BeyondTheEnd(doing) from None
                 known = of_driver(error, doing)
-                if renewed or not await self._may_renew(known, used):
+                blind = unseen and not known.provider_code
+                if renewed or blind or not await self._credentials.cure(known, used):
                     raise known from None
                 renewed = True
-
-    async def _may_renew(self, error: ObjectsError, used: Any) -> bool:
-        worth = isinstance(error, CredentialsExpired) or (
-            self._credentials.on_any_refusal and isinstance(error, ObjectsForbidden)
-        )
-        return worth and await self._credentials.renew(used)
 
 
 class _BeyondTheEnd(ObjectsError):

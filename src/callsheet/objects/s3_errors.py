@@ -8,6 +8,7 @@ import httpx
 import obstore.exceptions as theirs
 
 from .errors import (
+    ClockSkewed,
     CredentialsExpired,
     ObjectChanged,
     ObjectExists,
@@ -51,7 +52,7 @@ def of_answer(status: int, body: str, doing: str) -> ObjectsError:
         return ObjectsError(f"{doing}: there is no such bucket; see the objects URL and S3_BUCKET", provider_code=code)
     if code == SKEWED:
         told = "the storage's clock is another; set this machine's"
-        return ObjectsForbidden(f"{doing}: {told}", provider_code=code)
+        return ClockSkewed(f"{doing}: {told}", provider_code=code)
     if status == httpx.codes.NOT_FOUND:
         return ObjectNotFound(f"{doing}: there is none", provider_code=code)
     if status == httpx.codes.PRECONDITION_FAILED:

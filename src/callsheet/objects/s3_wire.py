@@ -13,7 +13,7 @@ from typing import NamedTuple
 import httpx
 
 from .credentials import HeldCredentials
-from .errors import CredentialsExpired, ObjectsError, ObjectsForbidden, ObjectsUnavailable
+from .errors import ObjectsError, ObjectsForbidden, ObjectsUnavailable
 from .records import Part
 from .s3_errors import of_answer
 from .sigv4 import Request, Scope, presign, quoted_path
@@ -68,8 +68,9 @@ class Call(NamedTuple):
 class Wire:
     """Requests signed with the credentials that hold now; once more with new ones when these had expired."""
 
-    def __init__(self, bucket: Bucket, credentials: HeldCredentials) -> None:
+    def __init__(self, bucket: Bucket, credentials: HeldCredentials, proxy_url: str | None = None) -> None:
         self.bucket = bucket
+        self._proxy_url = proxy_url
         self.scope = Scope(bucket.region)
         self._credentials = credentials
         self._client: httpx.AsyncClient | None = None
@@ -95,8 +96,7 @@ class Wire:
             try:
                 return await self._once(call, doing)
             except ObjectsForbidden as error:
-                worth = isinstance(error, CredentialsExpired) or self._credentials.on_any_refusal
-                if renewed or not worth or not await self._credentials.renew(used):
+                if renewed or not await self._credentials.cure(error, used):
                     raise
                 renewed = True
             except ObjectsUnavailable:
@@ -109,7 +109,7 @@ class Wire:
         url = await self.signed_url(call, OWN_EXPIRY_S)
         if self._client is None:
             encrypted = self.bucket.base.startswith("https:")  # reading all certificates takes 30 ms
-            self._client = httpx.AsyncClient(timeout=PATIENCE, verify=encrypted)
+            self._client = httpx.AsyncClient(timeout=PATIENCE, verify=encrypted, proxy=self._proxy_url)
         try:
             headers = {"content-length": str(len(call.content)), **call.headers}
             answer = await self._client.request(call.method, url, headers=headers, content=_slices(call.content))

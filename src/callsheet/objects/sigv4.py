@@ -1,30 +1,23 @@
-"""AWS Signature Version 4 in the query of a URL, by its public description: also for parts, and with a session token.
+"""A signature in the query of a URL: also for parts, and with a session token.
 
 obstore signs GET and PUT of whole objects only, and no headers; this signs any request.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
+from callsheet.sigv4 import ALGORITHM, Canonical, Scope, in_order, signature
+
 from .credentials import Credentials
 
-ALGORITHM = "AWS4-HMAC-SHA256"
+__all__ = ["Request", "Scope", "presign", "quoted_path"]
 LONGEST_S = 7 * 24 * 3600  # S3 refuses longer ones
 UNSIGNED = "UNSIGNED-PAYLOAD"
-
-
-class Scope(NamedTuple):
-    """What a signature is good for."""
-
-    region: str
-    service: str = "s3"
 
 
 class Request(NamedTuple):
@@ -40,34 +33,21 @@ class Request(NamedTuple):
 def presign(request: Request, credentials: Credentials, scope: Scope, *, at: float | None = None) -> str:
     """The URL with its signature."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() if at is None else at))
-    within = f"{stamp[:8]}/{scope.region}/{scope.service}/aws4_request"
     place = urlsplit(request.url)
-    given = {name.lower(): " ".join(value.split()) for name, value in request.headers.items()}
-    signed = {"host": place.netloc, **given}
-    names = ";".join(sorted(signed))
+    signed = in_order({**request.headers, "host": place.netloc})
     asked = {
         **request.query,
         "X-Amz-Algorithm": ALGORITHM,
-        "X-Amz-Credential": f"{credentials.access_key_id}/{within}",
+        "X-Amz-Credential": f"{credentials.access_key_id}/{scope.on(stamp)}",
         "X-Amz-Date": stamp,
         "X-Amz-Expires": str(max(1, min(LONGEST_S, request.expires_s))),
-        "X-Amz-SignedHeaders": names,
+        "X-Amz-SignedHeaders": ";".join(signed),
     }
     if credentials.session_token:
         asked["X-Amz-Security-Token"] = credentials.session_token
-    text = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in sorted(asked.items()))
-    head = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
-    canonical = "\n".join((request.method, place.path or "/", text, head, names, UNSIGNED))
-    to_sign = "\n".join((ALGORITHM, stamp, within, hashlib.sha256(canonical.encode()).hexdigest()))
-    signature = hmac.new(_key(credentials, within), to_sign.encode(), hashlib.sha256).hexdigest()
-    return f"{request.url}?{text}&X-Amz-Signature={signature}"
-
-
-def _key(credentials: Credentials, within: str) -> bytes:
-    key = f"AWS4{credentials.secret_access_key}".encode()
-    for part in within.split("/"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-    return key
+    query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in sorted(asked.items()))
+    canonical = Canonical(request.method, place.path, query, signed, UNSIGNED)
+    return f"{request.url}?{query}&X-Amz-Signature={signature(canonical, credentials.secret_access_key, scope, stamp)}"
 
 
 def _quoted(text: str) -> str:

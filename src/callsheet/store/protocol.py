@@ -63,6 +63,13 @@ class JobQuery(NamedTuple):
     created_to: int | None = None
     limit: int = 50
     cursor: str | None = None
+    text: str | None = None
+    """Stands in a job's id, kind, correlation id, payload or error; the case of ASCII letters does not matter."""
+
+    @property
+    def needle(self) -> str | None:
+        """The text as stores look for it: small letters, of ASCII alone, since their own ideas of others differ."""
+        return "".join(c.lower() if c.isascii() else c for c in self.text) if self.text else None
 
     @property
     def ended_badly(self) -> bool:
@@ -81,6 +88,23 @@ class Backlog(NamedTuple):
     held: int = 0
     running: int = 0
     oldest_ms: int | None = None
+
+
+class Ending(NamedTuple):
+    """How many jobs of a kind ended so within the span of time that begins at `since`."""
+
+    since: int
+    kind: str
+    status: Status
+    jobs: int
+
+
+class Load(NamedTuple):
+    """A worker that has jobs: how many, and when it was last heard of any of them."""
+
+    worker_id: str
+    running: int
+    heartbeat_at: int | None
 
 
 class InLine(NamedTuple):
@@ -299,6 +323,21 @@ class Store(Protocol):
         S25: a queued job is ready when a claim would take it (in line, or delayed and due; a pause does not matter),
             else held; the age is by the store's clock and never below 0.
         """
+        ...
+
+    async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[Ending]:
+        """Jobs that have ended since a moment, by spans (multiples of `span_ms`), kinds and ends; reads no others.
+
+        S36: of a requester, its own alone, as of the two verbs below. A job that was brought back has not ended.
+        """
+        ...
+
+    async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
+        """How many dead letters there are of each kind; reads no other jobs but those that ended badly."""
+        ...
+
+    async def load(self, requester_id: str | None = None) -> list[Load]:
+        """The workers that have running jobs, by id; reads no other jobs."""
         ...
 
     async def attempts(self, job_id: str) -> list[Attempt]:

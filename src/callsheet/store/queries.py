@@ -15,11 +15,11 @@ class Migration(NamedTuple):
 
 
 class Queries:
-    """The named blocks of a package's `queries.sql`, as attributes."""
+    """The named blocks of a package's `queries.sql`, or of another file of it, as attributes."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, file: str = "queries.sql") -> None:
         self._blocks: dict[str, str] = {}
-        text = files(package).joinpath("queries.sql").read_text("utf-8")
+        text = files(package).joinpath(file).read_text("utf-8")
         for block in text.split("-- name: ")[1:]:
             name, _, sql = block.partition("\n")
             self._blocks[name.strip()] = sql.strip()

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from callsheet.kernel import commands
 from callsheet.kernel.errors import InvalidInput, StaleClaim
 from callsheet.kernel.job import Job, NewEvent, NewJob
-from callsheet.kernel.wire import clean, encode
+from callsheet.kernel.wire import clean, decode, encode
 
 from .children import Children
 from .run import Run, Written
-from .steps import Step
+from .steps import STEP_LIMIT_BYTES, Step
 from .workspace import Workspace
 
 if TYPE_CHECKING:
@@ -101,6 +101,16 @@ class Context:
     def step(self, name: str) -> Step:
         """A part of the work whose result is kept, so that a later attempt need not do it again."""
         return Step(name, self._run, self._engine)
+
+    def keep(self, name: str, value: Any) -> Written:
+        """Keep how far the work is, for a later attempt to go on from: `recall` gives it back."""
+        data = encode(value, limit_bytes=STEP_LIMIT_BYTES)
+        return self._run.report(lambda job: commands.checkpoint(job, name, data))
+
+    async def recall(self, name: str) -> Any:
+        """What this or an earlier attempt kept last under a name; None when that is nothing."""
+        kept = await self._engine.store.checkpoints(self.job_id)
+        return decode(kept[name]) if name in kept else None
 
     def enqueue(self, task: MakesJobs, /, *args: Any, **kwargs: Any) -> str:
         """Ask for another job, created in the same transaction as this one's success; its id."""

@@ -125,19 +125,11 @@ def plain(colour: Colour) -> Background:
 
 
 def scenes(colours: tuple[Colour, ...], each_s: float) -> Background:
-    """Another picture every so many seconds, of large dark and bright parts: what a hash of the whole does see."""
+    """Another picture every so many seconds, with large dark and bright parts: what a hash of the whole does see."""
 
     def draw(time_s: float, size: tuple[int, int]) -> Image.Image:
         number = int(time_s / each_s) % len(colours)
-        picture = _texture(number, size, colours[number]).copy()
-        figure = ImageDraw.Draw(picture)
-        width, height = size
-        for at, corner in enumerate(((0, 0), (1, 0), (2, 0), (0, 1), (2, 1))):
-            if (number + 1) >> at % 4 & 1:
-                left, top = width * corner[0] // 3, height * 2 * corner[1] // 5
-                shade = (215 - 12 * at, 205, 190 + 6 * at) if (number + at) % 2 else (12 + 4 * at, 16, 24)
-                figure.rectangle((left, top, left + width // 3, top + height * 2 // 5), fill=shade)
-        return picture
+        return _texture(number, size, colours[number], 2.2).copy()
 
     return draw
 
@@ -158,12 +150,12 @@ def with_inset(picture: Image.Image, time_s: float) -> Image.Image:
 
 
 @cache
-def _texture(seed: int, size: tuple[int, int], colour: Colour) -> Image.Image:
+def _texture(seed: int, size: tuple[int, int], colour: Colour, contrast: float = 1.0) -> Image.Image:
     """Blobs of several sizes around a colour, the same for a seed."""
     chance = np.random.default_rng(seed)
     sum_of = np.zeros((size[1], size[0]), np.float32)
-    for cells, weight in ((6, 30.0), (24, 14.0), (90, 6.0)):
+    for cells, weight in ((8, 30.0), (24, 14.0), (90, 4.0)):
         coarse = chance.normal(0, 1, (max(2, cells * size[1] // size[0]), cells)).astype(np.float32)
-        sum_of += weight * np.asarray(Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC))
+        sum_of += weight * contrast * np.asarray(Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC))
     shades = np.array(colour, np.float32)[None, None, :] + sum_of[:, :, None]
     return Image.fromarray(np.clip(shades, 0, 255).astype(np.uint8))

@@ -1,5 +1,1 @@
-"""The catalogue in a SQLite file, normally that of the jobs."""
-
-from .store import SqliteCatalog
-
-__all__ = ["SqliteCatalog"]
+"""The catalogue in a SQLite file, normally that of the jobs. `keeping` needs less than `store`."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 from callsheet.kernel.errors import SchemaMismatch
 from callsheet.store.queries import Queries, migrations_of
-from callsheet.store.sqlite.connection import Db
+from callsheet.store.sqlite import SqliteStore
+from callsheet.store.sqlite.connection import Db, Thread
 
 PACKAGE = "callsheet.catalog.sqlite"
 Q = Queries(PACKAGE)
 
 
 def migrate(db: Db, now: int) -> list[str]:
-    """Run the migrations that are missing; their names. Beside an engine the view `jobs` speaks contract 002's words."""
+    """Run the migrations that are missing; their names. Beside an engine the view `jobs` is made contract 002's."""
     if not db.execute(Q.schema_exists).fetchone()[0]:
         _refuse_taken(db)
         db.execute(Q.schema_create)
@@ -28,6 +31,16 @@ def migrate(db: Db, now: int) -> list[str]:
                 db.execute(statement)
         db.execute(Q.schema_note, (migration.number, migration.name, now))
     return [f"catalogue {m.name}" for m in missing] + _show_jobs(db)
+
+
+async def migrate_file(url: str) -> list[str]:
+    """The same on a connection of its own."""
+    thread = Thread(SqliteStore.from_url(url).target, writes=True)
+    await thread.start()
+    try:
+        return await thread.run(lambda db: migrate(db, time.time_ns() // 1_000_000))
+    finally:
+        await thread.stop()
 
 
 def _refuse_taken(db: Db) -> None:

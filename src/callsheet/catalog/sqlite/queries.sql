@@ -130,7 +130,7 @@ ORDER BY t_start, t_end, segment_id;
 SELECT segment_id, video_id, owner_id, team_id, t_start, t_end, text, normalized_text, text_hash, confidence, bounding_box,
        language, is_merged, seen
 FROM segments
-WHERE video_id = ?1 AND is_merged = (SELECT min(is_merged) FROM segments WHERE video_id = ?1)
+WHERE video_id = ?1 AND is_merged = 0
 ORDER BY t_start, t_end, segment_id;
 
 -- name: delete_entities

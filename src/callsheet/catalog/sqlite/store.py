@@ -9,7 +9,6 @@ from typing import Any, Self, TypeVar
 
 from callsheet.catalog import intake
 from callsheet.catalog.records import (
-    SERVICE,
     Clip,
     Entity,
     Json,

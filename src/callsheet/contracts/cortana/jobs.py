@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from callsheet.engine.ids import new_id
 from callsheet.kernel.job import NewJob
 from callsheet.kernel.wire import encode
@@ -21,7 +23,9 @@ def start_job(video_id: str, owner_id: str, correlation_id: str = "") -> NewJob:
     return stage_job("transcode", video_id, owner_id, payload, correlation_id)
 
 
-def stage_job(stage: str, video_id: str, owner_id: str, payload: dict[str, object], correlation_id: str = "") -> NewJob:
+def stage_job(
+    stage: str, video_id: str, owner_id: str, payload: Mapping[str, object], correlation_id: str = ""
+) -> NewJob:
     """The job of one stage, from which the pipeline goes on."""
     return NewJob(
         new_id(),

@@ -9,14 +9,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
+from callsheet.catalog.records import Segment
 from callsheet.http import problems
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.objects import objects_of, sent
 from callsheet.http.problems import Problem
 from callsheet.http.site import site_of
-from callsheet.media.reading.exports import export
+from callsheet.media.reading.exports import MEDIA_TYPES, WRITERS
+from callsheet.media.reading.records import Range
 from callsheet.objects import ObjectNotFound
 
 from . import paths
@@ -24,12 +26,6 @@ from .access import ALWAYS, MayRead, VideoId, catalog_of, reader_of, video_of
 from .models import EntityList, Export, SegmentList, segment_body
 
 PLAIN = re.compile(r"[A-Za-z0-9_-]{1,80}\.(m3u8|ts)").fullmatch
-TYPES = {
-    "vtt": "text/vtt; charset=utf-8",
-    "srt": "application/x-subrip; charset=utf-8",
-    "csv": "text/csv; charset=utf-8",
-    "json": "application/json",
-}
 FILES = ("video_not_found", "object_not_found", "objects_unavailable", "range_not_satisfiable")
 router = APIRouter(prefix="/videos/{video_id}", tags=["videos"])
 FileName = Annotated[str, Path(examples=["index.m3u8"])]
@@ -111,7 +107,7 @@ async def entities(request: Request, video_id: VideoId, who: MayRead) -> JsonAns
     summary="Export a video's text",
     response_class=Response,
     responses={
-        200: {"content": {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in TYPES.values()}},
+        200: {"content": {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()}},
         **problems.responses(*ALWAYS, "video_not_found", "validation_failed"),
     },
 )
@@ -120,8 +116,23 @@ async def text(
 ) -> Response:
     """As WebVTT, SRT, CSV or JSON."""
     site = site_of(request)
-    video = await video_of(site, video_id, who)
+    await video_of(site, video_id, who)
     found = await catalog_of(site).segments_of(video_id, reader_of(who))
-    made = export(format, found, title=video.title)
     name = {"content-disposition": f'attachment; filename="{video_id}.{format}"'}
-    return Response(made, headers=name, media_type=TYPES[format])
+    return StreamingResponse(WRITERS[format](map(as_range, found)), headers=name, media_type=MEDIA_TYPES[format])
+
+
+def as_range(segment: Segment) -> Range:
+    """A segment for an export."""
+    box = segment.bounding_box
+    return Range(
+        segment.t_start,
+        segment.t_end,
+        segment.text,
+        segment.normalized_text,
+        segment.text_hash,
+        segment.confidence,
+        (box.x, box.y, box.width, box.height),
+        segment.language,
+        segment.seen,
+    )

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from callsheet.kernel.wire import encode
 from callsheet.objects import Credentials, HeldCredentials, Objects
+from callsheet.objects.errors import ObjectsError
 from callsheet.objects.s3 import S3Objects
 from callsheet.objects.s3_wire import Bucket
 from callsheet.outbox.endpoints import EndpointNotFound
-from callsheet.outbox.guard import BlockedTarget, InvalidTarget, Rules, SystemResolver, addresses_of, target_of
+from callsheet.outbox.guard import BlockedTarget, InvalidTarget, Resolve, Rules, SystemResolver, target_of
 from callsheet.outbox.post import PostFailed
 from callsheet.outbox.signing import key_of, signed_headers
 from callsheet.vault.errors import CredentialRejected
 
 from .download import Refused
+from .gate import Gate
 from .places import Place
 
 if TYPE_CHECKING:
@@ -83,15 +86,26 @@ class Access:
             return self._opened
 
 
-async def s3_objects(place: Place, storage: Storage, held: HeldCredentials, rules: Rules) -> Objects:
+@contextlib.asynccontextmanager
+async def s3_objects(
+    place: Place, storage: Storage, held: HeldCredentials, rules: Rules, *, resolve: Resolve | None = None
+) -> AsyncIterator[Objects]:
     """The bucket of a place; raises InvalidTarget and BlockedTarget for an endpoint where we must not go."""
-    if storage.endpoint:
-        resolve = SystemResolver(1)
-        try:
-            await addresses_of(target_of(storage.endpoint, rules), rules, resolve)
-        finally:
-            resolve.close()
-    return S3Objects(Bucket(place.host, storage.endpoint, storage.region), held)
+    bucket = Bucket(place.host, storage.endpoint, storage.region)
+    if not storage.endpoint:
+        async with S3Objects(bucket, held) as objects:
+            yield objects
+        return
+    own = SystemResolver(1) if resolve is None else None
+    gate = Gate(target_of(storage.endpoint, rules), rules, resolve or own)  # type: ignore[arg-type] # one is there
+    try:
+        async with gate, S3Objects(bucket, held, proxy_url=gate.url) as objects:
+            yield objects
+    except ObjectsError as error:
+        raise gate.blocked or error from None
+    finally:
+        if own is not None:
+            own.close()
 
 
 def sender(endpoints: Endpoints, outlet: Outlet) -> Send:

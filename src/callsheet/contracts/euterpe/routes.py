@@ -232,9 +232,10 @@ def _vault(site: Site) -> Vault:
 
 async def _ids(site: Site) -> JobIds:
     """The process's makers of ids."""
-    if (found := site.parts.get(JobIds)) is None:
+    found: JobIds | None = site.parts.get(JobIds)
+    if found is None:
         found = site.parts[JobIds] = await ids_of(site.engine.store)
-    return found  # type: ignore[no-any-return] # by its key
+    return found
 
 
 def _status_url(job_id: str) -> str:

@@ -16,7 +16,7 @@ from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, probe
 from callsheet.media.transcode import transcode as make
-from callsheet.objects.errors import ObjectsError, ObjectsForbidden, ObjectTooLarge, UnknownObjects
+from callsheet.objects.errors import ClockSkewed, ObjectsError, ObjectsForbidden, ObjectTooLarge, UnknownObjects
 from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry, Snooze
@@ -156,14 +156,8 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
         case MediaError():
             again = error.retry_after(attempt)
             return Retry(str(error), code=error.code) if again else Fatal(str(error), code=error.code)
-        case ObjectTooLarge():
-            return Fatal(str(error), code="source_too_large")
-        case ObjectsForbidden():
-            return Fatal(str(error), code=CredentialRejected.code)
         case ObjectsError():
-            if error.provider_code in SLOW_DOWN:
-                return Retry(str(error), code="429")
-            return Retry(str(error), code=error.code) if error.retryable else Fatal(str(error), code=error.code)
+            return _of_storage(error)
         case Refused():
             code = str(error.status) if error.status in RETRIED else error.code
             return Retry(str(error), code=code) if error.status in RETRIED else Fatal(str(error), code=code)
@@ -173,3 +167,16 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
             return Retry("the worker's disk is full", code="disk_full")
     log.error("a transcoding attempt broke", exc_info=error)
     return Retry("something broke on our side; it was logged", code="internal")
+
+
+def _of_storage(error: ObjectsError) -> Fatal | Retry:
+    match error:
+        case ObjectTooLarge():
+            return Fatal(str(error), code="source_too_large")
+        case ClockSkewed():
+            return Retry(str(error), code=error.code)  # another worker's clock may be right
+        case ObjectsForbidden():
+            return Fatal(str(error), code=CredentialRejected.code)
+    if error.provider_code in SLOW_DOWN:
+        return Retry(str(error), code="429")
+    return Retry(str(error), code=error.code) if error.retryable else Fatal(str(error), code=error.code)

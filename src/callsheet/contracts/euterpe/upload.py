@@ -48,7 +48,7 @@ async def uploaded(  # noqa: PLR0913, PLR0917 - a stage of the task, split off f
     if place.kind == OWN:
         await _send(ctx, await parts.objects(), place, files)
     else:
-        async with await s3_objects(place, storage, await access.held("output"), parts.rules) as objects:
+        async with s3_objects(place, storage, await access.held("output"), parts.rules) as objects:
             await _send(ctx, objects, place, files)
     return [_named(output, place) for output in made]
 

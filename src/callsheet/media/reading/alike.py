@@ -7,6 +7,7 @@ numbers and whole words. So shapes are folded first, and what still differs is j
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,6 +22,7 @@ _PAIRS = re.compile("rn|vv")
 _ROMAN = re.compile(r"[ivxlc]{1,6}")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 _SHAPES = str.maketrans("oqliaszbg", "001145289")
+Span = tuple[int, int]
 _DIGIT, _OF_NUMBER = 1, 2
 
 
@@ -62,14 +64,19 @@ def difference(one: str, other: str) -> Difference:
         return Difference.NONE
     if fuzz.ratio(a.text, b.text, score_cutoff=RATIO) < RATIO:
         return Difference.ALL
-    changes = Levenshtein.opcodes(a.words, b.words)
-    return max(
-        (_block(a, b, (c.src_start, c.src_end), (c.dest_start, c.dest_end)) for c in changes if c.tag != "equal"),
-        default=Difference.NOISE,
-    )
+    return max((_block(a, b, *spans) for spans in _blocks(a.words, b.words)), default=Difference.NOISE)
 
 
-def _block(a: Shape, b: Shape, span_a: tuple[int, int], span_b: tuple[int, int]) -> Difference:
+def _blocks(one: tuple[str, ...], other: tuple[str, ...]) -> Iterator[tuple[Span, Span]]:
+    """Where they differ. Changes that touch are one: "hello world" and "helloworld" differ in one block."""
+    start = (0, 0)
+    for same in Levenshtein.opcodes(one, other).as_matching_blocks():  # the last one is empty, at both ends
+        if start != (same.a, same.b):
+            yield (start[0], same.a), (start[1], same.b)
+        start = (same.a + same.size, same.b + same.size)
+
+
+def _block(a: Shape, b: Shape, span_a: Span, span_b: Span) -> Difference:
     """Of words that stand in the same place. Words that were only split or joined do not differ."""
     left, right = "".join(a.words[slice(*span_a)]), "".join(b.words[slice(*span_b)])
     if left == right:

@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from .alike import Difference, difference, shape
-from .places import at_same_place, distance, is_same_box, may_have_moved
+from .places import at_same_place, distance, is_same_box, may_have_moved, rows_near, rows_of
 from .tracks import OpenTracks, Piece, Track
 
 # In sample periods.
@@ -40,32 +40,42 @@ class _Sweep:
         return [track.pieces for track in self.tracks.values()]
 
     def _frame(self, frame: list[Piece]) -> None:
-        """Best fits first; a track goes on with one piece of a frame."""
+        """Best fits first; a track goes on with one piece of a frame. What is found at once is not looked for further."""
         left, taken = dict(enumerate(frame)), set[int]()
-        joins = sorted(join for at, piece in enumerate(frame) for join in self._joins(at, piece))
-        for _, _, at, serial in joins:
-            if at in left and serial not in taken:
-                taken.add(serial)
-                self._join(self.tracks[serial], left.pop(at))
+        for look in (self._unchanged, self._here, self._moved):
+            joins = sorted(join for at, piece in left.items() for join in look(at, piece, taken))
+            for _, _, at, serial in joins:
+                if at in left and serial not in taken and serial in self.tracks:
+                    taken.add(serial)
+                    self._join(self.tracks[serial], left.pop(at))
+            if not left:
+                return
         for piece in left.values():
             self._alone(piece)
 
-    def _joins(self, at: int, piece: Piece) -> Iterator[Join]:
-        for track in self.open.near(piece):
-            if track.t_end <= piece.t_start and (fit := self._fit(track, piece)) is not None:
-                yield fit, distance(track.box, piece.box), at, track.serial
+    def _unchanged(self, at: int, piece: Piece, taken: set[int]) -> Iterator[Join]:
+        """The same text, at the same place or elsewhere."""
+        for track in self.open.saying(piece):
+            if track.form == piece.form and track.t_end <= piece.t_start and track.serial not in taken:
+                yield int(not at_same_place(track.box, piece.box)), distance(track.box, piece.box), at, track.serial
 
-    def _fit(self, track: Track, piece: Piece) -> int | None:
-        """How well a piece continues a track that has ended, 0 the best; None for not at all."""
-        here = at_same_place(track.box, piece.box)
-        if not here and track.form != piece.form and not may_have_moved(track.box, piece.box):
-            return None
-        differs = difference(track.form, piece.form)
-        if differs is Difference.NONE:
-            return 0 if here else 1
-        if differs is Difference.NOISE:
-            return 2 if here else 4
-        return 3 if differs is Difference.PART and here and self._is_scrap(track, piece) else None
+    def _here(self, at: int, piece: Piece, taken: set[int]) -> Iterator[Join]:
+        """A text that differs no more than noise does, at the same place."""
+        for track in self.open.around(piece, rows_of(piece.box)).values():
+            if track.t_end > piece.t_start or track.serial in taken or not at_same_place(track.box, piece.box):
+                continue
+            differs = difference(track.form, piece.form)
+            if differs <= Difference.NOISE or (differs is Difference.PART and self._is_scrap(track, piece)):
+                yield differs, distance(track.box, piece.box), at, track.serial
+
+    def _moved(self, at: int, piece: Piece, taken: set[int]) -> Iterator[Join]:
+        """Likewise, a few lines away."""
+        for track in self.open.around(piece, rows_near(piece.box)).values():
+            if track.t_end > piece.t_start or track.serial in taken or not may_have_moved(track.box, piece.box):
+                continue
+            differs = difference(track.form, piece.form)
+            if differs <= Difference.NOISE:
+                yield differs, distance(track.box, piece.box), at, track.serial
 
     def _is_scrap(self, track: Track, piece: Piece) -> bool:
         """The shorter one is seen for a moment beside the longer: a line that was just coming or going."""
@@ -75,30 +85,29 @@ class _Sweep:
         return lasts_ms <= BRIEF * self.period_ms and 3 * piece.weight <= track.weight
 
     def _join(self, track: Track, piece: Piece) -> None:
-        slip, track.after = track.after, None
-        while slip is not None and track.t_end <= slip.t_start and slip.t_end <= piece.t_start:
+        slip = track.after
+        while slip is not None and track.t_end <= slip.t_start < slip.t_end <= piece.t_start:
             following = slip.after  # it is shorter than the gap that is passed over
             self._swallow(track, slip)
             slip = following
-        track.add(piece)
-        self.open.put(track, piece)
+        self._add(track, piece)
 
     def _alone(self, piece: Piece) -> None:
         """No track that has ended goes on with it: it is read twice, or a slip lies between, or it is new."""
-        near = list(self.open.near(piece))
+        near = self.open.around(piece, rows_of(piece.box)).values()
         for track in near:
             if _is_read_twice(track, piece):
                 self._add(track, piece)
                 return
         similar = [track for track in near if _is_followed(track, piece)]
         before = max(similar, key=lambda track: (track.t_end, track.serial), default=None)
-        if before is not None and (slips := self._slips(before, piece)):
-            again = slips[-1].before
-            for slip in reversed(slips):
-                self._swallow(again, slip)
-            self._add(again, piece)
+        again, slips = self._resumed(before, piece)
+        if again is None:
+            self._new(piece, before)
             return
-        self._new(piece, before)
+        for slip in reversed(slips):
+            self._swallow(again, slip)
+        self._add(again, piece)
 
     def _new(self, piece: Piece, before: Track | None) -> None:
         track = Track(piece, self.made)
@@ -108,15 +117,18 @@ class _Sweep:
         if before is not None:
             track.before, before.after = before, track
 
-    def _slips(self, last: Track, piece: Piece) -> list[Track]:
-        """The tracks from the last back to one that the piece goes on with, when all of them are slips of it."""
-        slips, track = [last], last.before
-        while track is not None and len(slips) <= DEPTH and slips[-1].t_start - track.t_end <= GAP * self.period_ms:
-            if difference(track.form, piece.form) <= Difference.NOISE and at_same_place(track.box, piece.box):
-                return slips if all(self._is_slip(slip, track, piece) for slip in slips) else []
+    def _resumed(self, last: Track | None, piece: Piece) -> tuple[Track | None, list[Track]]:
+        """The track that the piece goes on with, and what lay between, when all of that are slips."""
+        slips: list[Track] = []
+        track = last
+        while track is not None and len(slips) <= DEPTH:
+            if slips and difference(track.form, piece.form) <= Difference.NOISE and at_same_place(track.box, piece.box):
+                return (track, slips) if all(self._is_slip(slip, track, piece) for slip in slips) else (None, [])
             slips.append(track)
-            track = track.before
-        return []
+            began_ms, track = track.t_start, track.before
+            if track is not None and began_ms - track.t_end > GAP * self.period_ms:
+                break
+        return None, []
 
     def _is_slip(self, slip: Track, track: Track, piece: Piece) -> bool:
         """Text that reads otherwise for a while and then as before. A number must be back at once, a word soon."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from .places import rows_near, rows_of
+from .places import rows_of
 from .records import Box
 
 _LONG_AGO = -(1 << 62)
@@ -80,14 +79,21 @@ class OpenTracks:
             if track not in self._shelves[key]:
                 self._shelves[key].append(track)
 
-    def near(self, piece: Piece) -> Iterator[Track]:
-        """Each once: those that are not far from the piece, and those that say the same."""
+    def saying(self, piece: Piece) -> list[Track]:
+        """Those that say the same."""
+        return self._fresh(piece.form, piece)
+
+    def around(self, piece: Piece, rows: range) -> dict[int, Track]:
+        """Those in some rows, by their serial."""
+        return {track.serial: track for row in rows for track in self._fresh(row, piece)}
+
+    def _fresh(self, key: int | str, piece: Piece) -> list[Track]:
+        shelf = self._shelves.get(key)
+        if not shelf:
+            return []
         since = piece.t_start - self._gap_ms
-        found: dict[int, Track] = {}
-        for key in (*rows_near(piece.box), piece.form):
-            if not (shelf := self._shelves.get(key)):
-                continue
-            if any(track.t_end < since for track in shelf):
-                shelf = self._shelves[key] = [track for track in shelf if track.t_end >= since]
-            found.update((track.serial, track) for track in shelf)
-        yield from found.values()
+        for track in shelf:
+            if track.t_end < since:
+                shelf = self._shelves[key] = [kept for kept in shelf if kept.t_end >= since]
+                break
+        return shelf

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import asyncpg
 
@@ -17,7 +17,7 @@ from callsheet.kernel.errors import StoreError, StoreUnavailable
 from callsheet.store.queries import Queries
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from .target import Target
 
@@ -104,6 +104,9 @@ async def _prepare(session: Any) -> None:
 class Database:
     """A small pool that replaces dead connections."""
 
+    settings: ClassVar[Mapping[str, str]] = SETTINGS
+    transaction_settings: ClassVar[str] = Q.plan_by_index  # behind a pooler, where no session's last
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self._pool: asyncpg.Pool[Any] | None = None
@@ -124,7 +127,7 @@ class Database:
                 statement_cache_size=0 if pooled else 200,
                 max_cached_statement_lifetime=0,
                 max_inactive_connection_lifetime=300,
-                server_settings=None if pooled else SETTINGS,
+                server_settings=None if pooled else dict(self.settings),
             )
 
     async def close(self) -> None:
@@ -152,7 +155,7 @@ class Database:
         async def once() -> T:
             async with self._session() as session, session.transaction():
                 if self.target.pooled:
-                    await session.execute(Q.plan_by_index)
+                    await session.execute(self.transaction_settings)
                 return await work(session)
 
         return await _again_on_deadlock(once)

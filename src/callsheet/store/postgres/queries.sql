@@ -643,6 +643,9 @@ WHERE r.seq < coalesce($1::bigint, 9223372036854775807) AND ($2::text IS NULL OR
   AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
   AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
   AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
+  AND ($10::text IS NULL OR strpos(j.job_id::text, $10) > 0 OR strpos(lower(j.kind COLLATE "C"), $10) > 0
+       OR strpos(lower(j.correlation_id COLLATE "C"), $10) > 0 OR strpos(lower(j.error COLLATE "C"), $10) > 0
+       OR strpos(lower(j.payload COLLATE "C"), $10) > 0)
 ORDER BY r.seq DESC LIMIT $9::bigint;
 
 -- name: find_of_requester
@@ -651,6 +654,9 @@ WHERE r.requester_id = $2 AND r.requester_id <> '' AND r.seq < coalesce($1::bigi
   AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
   AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
   AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
+  AND ($10::text IS NULL OR strpos(j.job_id::text, $10) > 0 OR strpos(lower(j.kind COLLATE "C"), $10) > 0
+       OR strpos(lower(j.correlation_id COLLATE "C"), $10) > 0 OR strpos(lower(j.error COLLATE "C"), $10) > 0
+       OR strpos(lower(j.payload COLLATE "C"), $10) > 0)
 ORDER BY r.requester_id DESC, r.seq DESC LIMIT $9::bigint;
 
 -- name: find_ended_badly
@@ -660,7 +666,25 @@ WHERE j.error IS NOT NULL AND j.ended_at IS NOT NULL
   AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
   AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
   AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
+  AND ($10::text IS NULL OR strpos(j.job_id::text, $10) > 0 OR strpos(lower(j.kind COLLATE "C"), $10) > 0
+       OR strpos(lower(j.correlation_id COLLATE "C"), $10) > 0 OR strpos(lower(j.error COLLATE "C"), $10) > 0
+       OR strpos(lower(j.payload COLLATE "C"), $10) > 0)
 ORDER BY j.seq DESC LIMIT $9::bigint;
+
+-- name: endings
+SELECT ended_at - ended_at % $2::bigint, kind, status, count(*) FROM inbox_jobs
+WHERE ended_at >= $1::bigint AND ended_at IS NOT NULL AND ($3::text IS NULL OR requester_id = $3) GROUP BY 1, 2, 3;
+
+-- name: dead_letters
+SELECT kind, count(*) FROM inbox_jobs
+WHERE error IS NOT NULL AND ended_at IS NOT NULL AND status = 'dead_letter' AND ($1::text IS NULL OR requester_id = $1)
+GROUP BY kind;
+
+-- name: load
+SELECT worker_id, count(*), max(heartbeat_at) FROM inbox_jobs
+WHERE lease_expires_at IS NOT NULL AND status = 'running' AND worker_id IS NOT NULL
+  AND ($1::text IS NULL OR requester_id = $1)
+GROUP BY worker_id ORDER BY worker_id COLLATE "C";
 
 -- name: counts
 SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;

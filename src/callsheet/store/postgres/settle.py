@@ -3,7 +3,7 @@
 Plain successes, most of all settlements, have a statement of their own (`succeed`). For the others `settle` decides
 alone when no job in the batch has a concurrency key, dependents or follow-ups, and no job comes twice. What it did not
 move (a stale fence, a row that changed at that moment) is decided again under locks.
-Repeating a whole batch after StoreUnavailable is safe for settlements with an outcome or callbacks: they answer REPEATED.
+Repeating a batch after StoreUnavailable is safe for settlements with an outcome or callbacks: they answer REPEATED.
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ from callsheet.store.protocol import (
     OPEN_HANDED,
     Backlog,
     Document,
+    Ending,
     Hint,
     JobPage,
+    Load,
     OutboxFilter,
     Remembered,
     Settled,
@@ -164,6 +166,7 @@ class PostgresStore:
             query.created_to,
             [status.value for status in query.statuses] or None,
             query.limit,
+            query.needle,
         )
         return JobPage([job_of(row) for row in rows], str(rows[-1][0]) if len(rows) == query.limit else None)
 
@@ -177,6 +180,19 @@ class PostgresStore:
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
         """See the protocol."""
         return {queue: Backlog(*numbers) for queue, *numbers in await self._db.fetch(Q.backlog, now)}
+
+    async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[Ending]:
+        """See the protocol."""
+        rows = await self._db.fetch(Q.endings, since, span_ms, requester_id)
+        return [Ending(at, kind, Status(status), count) for at, kind, status, count in rows]
+
+    async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
+        """See the protocol."""
+        return dict(await self._db.fetch(Q.dead_letters, requester_id))
+
+    async def load(self, requester_id: str | None = None) -> list[Load]:
+        """See the protocol."""
+        return [Load(*row) for row in await self._db.fetch(Q.load, requester_id)]
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""

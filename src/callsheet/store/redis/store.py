@@ -13,9 +13,11 @@ from callsheet.store.protocol import (
     Backlog,
     Beat,
     Document,
+    Ending,
     Enqueued,
     Hint,
     JobPage,
+    Load,
     OutboxFilter,
     Remembered,
     Settled,
@@ -23,7 +25,7 @@ from callsheet.store.protocol import (
 )
 from callsheet.store.rows import line_page, line_place, running_attempt
 
-from . import arguments
+from . import arguments, tally
 from . import credentials as creds
 from .client import Client, Target, translated
 from .keys import FAMILIES, SCHEMA, SCHEMA_NAMES, idempotency_name
@@ -209,7 +211,7 @@ class RedisStore:
         statuses = f" {' '.join(q.statuses)} " if q.statuses else None
         filters = [
             "" if value is None else f"={value}"
-            for value in (q.requester_id, q.kind, q.queue, q.contract, q.created_from, q.created_to, statuses)
+            for value in (q.requester_id, q.kind, q.queue, q.contract, q.created_from, q.created_to, statuses, q.needle)
         ]
         jobs: list[Job] = []
         cursor = q.cursor or ""
@@ -235,6 +237,18 @@ class RedisStore:
         """See the protocol; what foreign gateways and workers have put in line or taken from it is seen as well."""
         rows = await self._client.run("backlog", now)
         return {queue: Backlog(ready, held, runs, int(age) if age else None) for queue, ready, held, runs, age in rows}
+
+    async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[Ending]:
+        """See the protocol."""
+        return await tally.endings(self._client, since, span_ms, requester_id)
+
+    async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
+        """See the protocol."""
+        return await tally.dead_letters(self._client, requester_id)
+
+    async def load(self, requester_id: str | None = None) -> list[Load]:
+        """See the protocol."""
+        return await tally.load(self._client, requester_id)
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""

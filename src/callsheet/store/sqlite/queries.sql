@@ -284,6 +284,8 @@ WHERE (?1 IS NULL OR seq < ?1) AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS 
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
+  AND (?10 IS NULL OR instr(job_id, ?10) > 0 OR instr(lower(kind), ?10) > 0 OR instr(lower(correlation_id), ?10) > 0
+       OR instr(lower(error), ?10) > 0 OR instr(lower(payload), ?10) > 0)
 ORDER BY seq DESC LIMIT ?9;
 
 -- name: find_of_requester
@@ -292,6 +294,8 @@ WHERE requester_id = ?2 AND requester_id <> '' AND (?1 IS NULL OR seq < ?1) AND 
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
+  AND (?10 IS NULL OR instr(job_id, ?10) > 0 OR instr(lower(kind), ?10) > 0 OR instr(lower(correlation_id), ?10) > 0
+       OR instr(lower(error), ?10) > 0 OR instr(lower(payload), ?10) > 0)
 ORDER BY seq DESC LIMIT ?9;
 
 -- name: find_ended_badly
@@ -301,7 +305,23 @@ WHERE error IS NOT NULL AND ended_at IS NOT NULL
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
+  AND (?10 IS NULL OR instr(job_id, ?10) > 0 OR instr(lower(kind), ?10) > 0 OR instr(lower(correlation_id), ?10) > 0
+       OR instr(lower(error), ?10) > 0 OR instr(lower(payload), ?10) > 0)
 ORDER BY seq DESC LIMIT ?9;
+
+-- name: endings
+SELECT ended_at - ended_at % ?2, kind, status, count(*) FROM inbox_jobs
+WHERE ended_at >= ?1 AND (?3 IS NULL OR requester_id = ?3) GROUP BY 1, 2, 3;
+
+-- name: dead_letters
+SELECT kind, count(*) FROM inbox_jobs INDEXED BY inbox_jobs_ended_badly
+WHERE error IS NOT NULL AND ended_at IS NOT NULL AND status = 'dead_letter' AND (?1 IS NULL OR requester_id = ?1)
+GROUP BY kind;
+
+-- name: load
+SELECT worker_id, count(*), max(heartbeat_at) FROM inbox_jobs INDEXED BY inbox_jobs_leased
+WHERE lease_expires_at IS NOT NULL AND worker_id IS NOT NULL AND (?1 IS NULL OR requester_id = ?1)
+GROUP BY worker_id ORDER BY worker_id;
 
 -- name: counts
 SELECT queue, status, count(*) FROM inbox_jobs GROUP BY queue, status;

@@ -98,11 +98,16 @@ def _end_all(db: Db, group: list[Settlement], now: int) -> bool:
 
 
 def _settle_one(db: Db, s: Settlement, now: int) -> Settled:
-    """Apply one settlement if its fence holds."""
-    if s.outbox:
-        s, done = _untold(db, s)
-        if done:
-            return Settled.REPEATED if db.execute(Q.holds, (*s[:2], s.from_status.value)).fetchone() else Settled.STALE
+    """Apply one settlement if its fence holds; one that has told of itself before was applied then."""
+    if not s.outbox:
+        return _apply(db, s, now)
+    untold, done = _untold(db, s)
+    if not done:
+        return _apply(db, untold, now)
+    return Settled.REPEATED if db.execute(Q.holds, (*s[:2], s.from_status.value)).fetchone() else Settled.STALE
+
+
+def _apply(db: Db, s: Settlement, now: int) -> Settled:
     if s.outcome is not None:
         db.execute(
             Q.end_attempt,
@@ -141,7 +146,7 @@ def _settle_one(db: Db, s: Settlement, now: int) -> Settled:
 def _untold(db: Db, s: Settlement) -> tuple[Settlement, bool]:
     """Without the callbacks that this job has already, and whether that shows that it was applied before."""
     ids = json.dumps([out.event_id for out in s.outbox])
-    known = {event_id for (event_id,) in db.execute(Q.outbox_known, (s.job_id, ids))}
+    known = {event_id for (event_id,) in db.execute(Q.outbox_known, (s.job_id, ids)).fetchall()}
     left = tuple(out for out in s.outbox if out.event_id not in known)
     return s._replace(outbox=left), not left and s.outcome is None
 

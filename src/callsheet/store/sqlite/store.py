@@ -17,8 +17,10 @@ from callsheet.store.protocol import (
     Backlog,
     Beat,
     Document,
+    Ending,
     Hint,
     JobPage,
+    Load,
     OutboxFilter,
     Remembered,
     Settled,
@@ -171,6 +173,7 @@ class SqliteStore:
             query.created_to,
             statuses,
             query.limit,
+            query.needle,
         )
         sql = Q.find_of_requester if query.requester_id else Q.find
         if query.ended_badly:
@@ -189,6 +192,21 @@ class SqliteStore:
         """See the protocol."""
         rows = await self._reader.run(lambda db: db.execute(Q.backlog, (_clock(now),)).fetchall())
         return {queue: Backlog(*numbers) for queue, *numbers in rows}
+
+    async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[Ending]:
+        """See the protocol."""
+        parameters = (since, span_ms, requester_id)
+        rows = await self._reader.run(lambda db: db.execute(Q.endings, parameters).fetchall())
+        return [Ending(at, kind, Status(status), count) for at, kind, status, count in rows]
+
+    async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
+        """See the protocol."""
+        return dict(await self._reader.run(lambda db: db.execute(Q.dead_letters, (requester_id,)).fetchall()))
+
+    async def load(self, requester_id: str | None = None) -> list[Load]:
+        """See the protocol."""
+        rows = await self._reader.run(lambda db: db.execute(Q.load, (requester_id,)).fetchall())
+        return [Load(*row) for row in rows]
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""

@@ -66,7 +66,7 @@ export async function get(path, options = {}) {
       return await ask("GET", path, undefined, options);
     } catch (error) {
       if (!(error instanceof CallsheetError) || !isAway(error)) throw error;
-      await Promise.race([serverBack(), aborted(options.signal)]);
+      await unless(options.signal, serverBack());
     }
   }
 }
@@ -166,13 +166,13 @@ export function serverBack() {
 export async function poll(load, everyMs, signal) {
   while (!signal.aborted) {
     try {
-      await Promise.race([serverBack(), aborted(signal)]);
+      await unless(signal, serverBack());
       await load();
     } catch (error) {
       if (signal.aborted) return;
       if (!isAway(error)) throw error;
     }
-    await Promise.race([pause(everyMs, signal), aborted(signal).catch(() => undefined)]);
+    await pause(everyMs, signal);
     await seen(signal);
   }
 }
@@ -184,10 +184,11 @@ export function seen(signal) {
     const look = () => {
       if (document.hidden && !signal.aborted) return;
       document.removeEventListener("visibilitychange", look);
+      signal.removeEventListener("abort", look);
       done();
     };
     document.addEventListener("visibilitychange", look);
-    signal.addEventListener("abort", look, { once: true });
+    signal.addEventListener("abort", look);
   });
 }
 
@@ -236,18 +237,27 @@ export async function followOne(jobId, onEvent, { after = "", signal }) {
   }
 }
 
-/** @param {number} ms @param {AbortSignal} [signal] @returns {Promise<void>} */
+/** Ends after a time, or with the signal. @param {number} ms @param {AbortSignal} [signal] @returns {Promise<void>} */
 export function pause(ms, signal) {
   return new Promise((done) => {
-    const timer = setTimeout(done, ms);
-    signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
+      done();
+    };
+    const timer = setTimeout(end, ms);
+    if (signal?.aborted) end();
+    else signal?.addEventListener("abort", end);
   });
 }
 
-/** @param {AbortSignal} [signal] @returns {Promise<never>} */
-function aborted(signal) {
-  return new Promise((_, refuse) => {
-    if (signal?.aborted) refuse(signal.reason);
-    signal?.addEventListener("abort", () => refuse(signal.reason), { once: true });
+/** What a promise gives, unless the signal comes first: then its reason is thrown. @template T @param {AbortSignal | undefined} signal @param {Promise<T>} promise @returns {Promise<T>} */
+function unless(signal, promise) {
+  if (!signal) return promise;
+  return new Promise((done, refuse) => {
+    const leave = () => refuse(signal.reason);
+    if (signal.aborted) leave();
+    signal.addEventListener("abort", leave);
+    promise.then(done, refuse).finally(() => signal.removeEventListener("abort", leave));
   });
 }

@@ -1,0 +1,120 @@
+"""The catalogue's schema: migrations, then what may have to be said again (roles and policies, the view of jobs)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Any
+
+from callsheet.kernel.errors import SchemaMismatch, StoreError
+from callsheet.store.postgres.connection import Database, connect, edge
+from callsheet.store.postgres.target import Target
+from callsheet.store.queries import Queries, migrations_of
+
+PACKAGE = "callsheet.catalog.postgres"
+Q = Queries(PACKAGE)
+ACCESS = Queries(PACKAGE, "access.sql")
+JOBS = Queries(PACKAGE, "jobs.sql")
+log = logging.getLogger("callsheet.catalog")
+
+
+async def migrate_database(url: str) -> list[str]:
+    """Run what is missing in the database of a URL."""
+    return await migrate(Target.from_url(url))
+
+
+async def migrate(target: Target) -> list[str]:
+    """Run what is missing in one transaction, on a connection of its own; the names of what ran."""
+    session = await connect(target)
+    session.add_log_listener(_tell)
+    try:
+        with edge():
+            async with session.transaction():
+                await session.execute(Q.schema_lock)
+                ran = await _migrate_tables(session)
+                return ran + await _grant_access(session) + await _show_jobs(session)
+    finally:
+        await session.close()
+
+
+async def check(db: Database) -> None:
+    """Raise SchemaMismatch unless the database has this program's catalogue, and StoreError if it would look empty."""
+    need = migrations_of(PACKAGE)[-1].number
+    ((exists,),) = await db.fetch(Q.schema_exists)
+    have = (await db.fetch(Q.schema_version))[0][0] if exists else 0
+    _refuse_newer(have, need)
+    if have < need:
+        found = f"a catalogue of schema {have}" if have else "no catalogue of videos"
+        raise SchemaMismatch(f"the database has {found}, this program needs {need}; run `callsheet migrate`")
+    ((sees_all, user),) = await db.fetch(Q.sees_all)
+    if not sees_all:
+        advice = f'connect as the owner of its tables, or GRANT service_role TO "{user}"'
+        raise StoreError(f"the catalogue shows {user} only rows of his own, by row-level security; {advice}")
+
+
+async def _migrate_tables(session: Any) -> list[str]:
+    known = migrations_of(PACKAGE)
+    if not await session.fetchval(Q.schema_exists):
+        await _refuse_taken(session)
+    await session.execute(Q.schema_create)
+    have = await session.fetchval(Q.schema_version)
+    _refuse_newer(have, known[-1].number)
+    missing = [m for m in known if m.number > have]
+    for migration in missing:
+        await session.execute(migration.sql)
+        await session.execute(Q.schema_note, migration.number, migration.name)
+    return [f"catalogue {m.name}" for m in missing]
+
+
+async def _grant_access(session: Any) -> list[str]:
+    """Make the roles that are missing, if this user may, and say what they may do."""
+    digest = _digest(ACCESS)
+    if await session.fetchval(Q.step_digest, "access") == digest:
+        return []
+    await session.execute(ACCESS.roles)
+    if not await session.fetchval(ACCESS.roles_are_here):
+        return []  # nobody but the owner of the tables reads them until the roles are there
+    await session.execute(ACCESS.grants)
+    await session.execute(ACCESS.policies)
+    await session.execute(Q.step_note, "access", digest)
+    return ["catalogue access"]
+
+
+async def _show_jobs(session: Any) -> list[str]:
+    """The contract's view, once the engine's tables are in this database; they may come later than the catalogue's."""
+    if not await session.fetchval(Q.engine_is_here):
+        return []
+    secured = await session.fetchval(ACCESS.roles_are_here)
+    digest = f"{_digest(JOBS)} {secured}"
+    if await session.fetchval(Q.step_digest, "jobs") == digest and await session.fetchval(Q.jobs_view_is_here):
+        return []
+    await session.execute(JOBS.jobs_view_drop)
+    await session.execute(JOBS.jobs_view)
+    await session.execute(JOBS.jobs_index)
+    if secured:
+        await session.execute(JOBS.jobs_access)
+    await session.execute(Q.step_note, "jobs", digest)
+    return ["catalogue jobs view"]
+
+
+async def _refuse_taken(session: Any) -> None:
+    taken = [name for (name,) in await session.fetch(Q.taken_names)]
+    if taken:
+        advice = "set CALLSHEET_CATALOG_URL to another database, or to `off`"
+        raise SchemaMismatch(f"the database has {', '.join(taken)} of somebody else; {advice}")
+
+
+def _refuse_newer(have: int, known: int) -> None:
+    if have > known:
+        raise SchemaMismatch(f"the catalogue has schema {have}, this program knows {known}; upgrade callsheet")
+
+
+def _digest(queries: Queries) -> str:
+    text = "\n".join(getattr(queries, name) for name in queries.names())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _tell(_: Any, message: Any) -> None:
+    """What the server has to say for people: it warns of roles that it could not make."""
+    if message.severity_en == "WARNING":
+        log.warning("%s", message.message)

@@ -1,0 +1,202 @@
+"""The catalogue's verbs on PostgreSQL: each one statement or one short transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Self, TypeVar
+
+from callsheet.catalog import intake
+from callsheet.catalog.records import (
+    Clip,
+    Entity,
+    Json,
+    NewEntity,
+    NewSegment,
+    Reader,
+    Segment,
+    Video,
+    VideoFacts,
+    VideoPage,
+    Writer,
+)
+from callsheet.catalog.rows import segment_of, video_of
+from callsheet.catalog.search import Terms
+from callsheet.catalog.search import postgres as words
+from callsheet.catalog.search.records import Found, Query, Suggestion
+from callsheet.kernel.errors import InvalidInput
+from callsheet.store.postgres.target import Target
+from callsheet.store.queries import Queries
+
+from . import schema, writing
+from .connection import CatalogDatabase
+
+T = TypeVar("T")
+Q = Queries("callsheet.catalog.postgres")
+NOBODY = "00000000-0000-0000-0000-000000000000"
+
+
+class PostgresCatalog:
+    """All of the protocol in one database (13 or newer), shared by many processes and machines."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._db = CatalogDatabase(target)
+        self._terms = Terms()
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """From the URL of a store: `postgresql://…`."""
+        return cls(Target.from_url(url))
+
+    async def open(self) -> None:
+        """Connect and check the schema; raises SchemaMismatch when `migrate()` has to run first."""
+        try:
+            await self._db.open()
+            await schema.check(self._db)
+        except BaseException:
+            await self._db.close()
+            raise
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._db.close()
+
+    async def migrate(self) -> list[str]:
+        """Run the migrations that are missing, in one transaction; the catalogue need not be open."""
+        return await schema.migrate(self.target)
+
+    async def add_video(self, video: Video) -> bool:
+        """See the protocol."""
+        checked = intake.video_of(video)
+        return await self._db.transact(lambda session: writing.add_video(session, checked))
+
+    async def video(self, video_id: str, reader: Reader) -> Video | None:
+        """See the protocol."""
+        rows = await self._db.fetch(Q.video, intake.known_id(video_id), *_seen_by(reader))
+        return video_of(rows[0]) if rows else None
+
+    async def videos(self, page: VideoPage, reader: Reader) -> list[Video]:
+        """See the protocol."""
+        intake.check_page(page)
+        place: tuple[int | None, str] = (None, NOBODY)
+        if page.before is not None:
+            last = await self.video(page.before, reader)
+            if last is None:
+                raise InvalidInput("there is no video of this id to go on from; begin with the first page")
+            place = (last.created_at, last.video_id)
+        asked = (*place, page.status, intake.fold(page.text), page.limit)
+        if reader.sees_all:
+            return [video_of(row) for row in await self._db.fetch(Q.videos_seen_by_all, *asked)]
+        return [video_of(row) for row in await self._db.fetch(Q.videos, *asked, *_seen_by(reader)[1:])]
+
+    async def known(self, video_ids: Sequence[str]) -> set[str]:
+        """See the protocol."""
+        return {row[0] for row in await self._db.fetch(Q.known, intake.known_ids(video_ids))}
+
+    async def begin(self, video_id: str, writer: Writer) -> Video | None:
+        """See the protocol."""
+        known = intake.known_id(video_id)
+        return await self._write(writing.begin, known, writer) if known else None
+
+    async def note(self, video_id: str, writer: Writer, facts: VideoFacts) -> None:
+        """See the protocol."""
+        intake.check_json(facts.coverage)
+        await self._write(writing.note, video_id, writer, facts)
+
+    async def fail(self, video_id: str, writer: Writer, error: Json) -> None:
+        """See the protocol."""
+        intake.check_json(error)
+        await self._write(writing.fail, video_id, writer, error)
+
+    async def queue(self, video_id: str, size_bytes: int | None = None) -> None:
+        """See the protocol."""
+        await self._db.fetch(Q.queue, intake.known_id(video_id), size_bytes)
+
+    async def clear_detections(self, video_id: str, writer: Writer) -> None:
+        """See the protocol."""
+        await self._write(writing.clear_detections, video_id, writer)
+
+    async def add_detections(self, video_id: str, writer: Writer, segments: Sequence[NewSegment]) -> None:
+        """See the protocol."""
+        batch = intake.batch_of([segment._replace(is_merged=False) for segment in segments])
+        await self._write(writing.add_segments, video_id, writer, batch)
+
+    async def segments_of(self, video_id: str, reader: Reader) -> list[Segment]:
+        """See the protocol."""
+        rows = await self._db.fetch(Q.segments_of, intake.known_id(video_id), *_seen_by(reader))
+        return [segment_of(row) for row in rows]
+
+    async def detections_of(self, video_id: str) -> list[Segment]:
+        """See the protocol."""
+        return [segment_of(row) for row in await self._db.fetch(Q.detections_of, intake.known_id(video_id))]
+
+    async def replace_segments(
+        self, video_id: str, writer: Writer, segments: Sequence[NewSegment], entities: Sequence[NewEntity]
+    ) -> None:
+        """See the protocol."""
+        batch = intake.merged_of(segments, entities)
+        await self._write(writing.replace_segments, video_id, writer, batch)
+
+    async def refresh_search(self) -> int:
+        """See the protocol. One short transaction a video; several may do it at once."""
+        await self._db.fetch(Q.refresh_all)
+        count = 0
+        while await self._db.transact(writing.index_next):
+            count += 1
+        return count
+
+    async def entities_of(self, video_id: str, reader: Reader) -> list[Entity]:
+        """See the protocol."""
+        rows = await self._db.fetch(Q.entities_of, intake.known_id(video_id), *_seen_by(reader))
+        return [Entity._make(row) for row in rows]
+
+    async def delete_video(self, video_id: str) -> None:
+        """See the protocol."""
+        known = intake.known_id(video_id)
+        if known:
+            await self._db.transact(lambda session: writing.delete_video(session, known))
+
+    async def add_clip(self, clip: Clip) -> Clip:
+        """See the protocol."""
+        checked = intake.clip_of(clip)
+        return await self._db.transact(lambda session: writing.add_clip(session, checked))
+
+    async def clip(self, clip_id: str, reader: Reader) -> Clip | None:
+        """See the protocol."""
+        rows = await self._db.fetch(Q.clip, intake.plain(clip_id), *_seen_by(reader))
+        return Clip._make(rows[0]) if rows else None
+
+    async def clips_of(self, video_id: str, reader: Reader) -> list[Clip]:
+        """See the protocol."""
+        rows = await self._db.fetch(Q.clips_of, intake.known_id(video_id), *_seen_by(reader))
+        return [Clip._make(row) for row in rows]
+
+    async def note_clip(self, clip_id: str, actual: tuple[int, int], expires_at: int) -> None:
+        """See the protocol."""
+        await self._db.fetch(Q.note_clip, intake.plain(clip_id), *actual, expires_at)
+
+    async def expired_clips(self, now_ms: int, limit: int) -> list[Clip]:
+        """See the protocol."""
+        return [Clip._make(row) for row in await self._db.fetch(Q.expired_clips, now_ms, limit)]
+
+    async def delete_clips(self, clip_ids: Sequence[str]) -> None:
+        """See the protocol."""
+        await self._db.fetch(Q.delete_clips, [intake.plain(clip_id) for clip_id in clip_ids])
+
+    async def search(self, query: Query, reader: Reader) -> Found:
+        """See the protocol."""
+        return await self._db.read(lambda session: words.search(session, query, reader, self._terms))
+
+    async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
+        """See the protocol."""
+        return await self._db.read(lambda session: words.suggest(session, prefix, limit, reader, self._terms))
+
+    async def _write(self, verb: Callable[..., Awaitable[T]], video_id: str, writer: Writer, *more: object) -> T:
+        known = intake.known_id(video_id)
+        if known is None:
+            raise writing.stale(video_id, writer)
+        return await self._db.transact(lambda session: verb(session, known, writer, *more))
+
+
+def _seen_by(reader: Reader) -> tuple[Any, ...]:
+    return reader.sees_all, intake.plain(reader.owner_id), [intake.plain(team) for team in reader.team_ids]

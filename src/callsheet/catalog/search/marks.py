@@ -1,0 +1,62 @@
+"""Which characters of a hit's text met the query, counted in the text as it was stored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from .query import Clause
+from .records import Mark
+from .words import Token, mapped, tokens
+
+
+class Wanted(NamedTuple):
+    """A clause and for each of its parts the terms it is taken for, with their tiers."""
+
+    clause: Clause
+    tiers: tuple[Mapping[str, int], ...]
+
+
+def marks(text: str, wanted: Sequence[Wanted], worst: int, names: Sequence[str]) -> tuple[Mark, ...]:
+    """The parts of the text that met a clause with tiers up to the hit's worst one, in order, none over another."""
+    where = mapped(text)
+    by_place: dict[int, list[Token]] = defaultdict(list)
+    for token in tokens(where.text):
+        by_place[token.place].append(token)
+    found = []
+    for one in wanted:
+        for place in list(by_place):
+            met = _met(one, by_place, place, worst)
+            if met is not None:
+                start, end, tier = met
+                found.append(Mark(*where.original(start, end), names[tier]))
+    found.sort(key=lambda mark: (mark.start, -mark.end))
+    kept: list[Mark] = []
+    for mark in found:
+        if not kept or mark.start >= kept[-1].end:
+            kept.append(mark)
+    return tuple(kept)
+
+
+def _met(one: Wanted, by_place: Mapping[int, list[Token]], place: int, worst: int) -> tuple[int, int, int] | None:
+    """From where to where the clause is met at this place, and how well."""
+    start, end, tier = -1, -1, 0
+    for part, tiers in zip(one.clause.parts, one.tiers, strict=True):
+        fitting = [t for t in by_place.get(place + part.offset, ()) if tiers.get(t.term, worst + 1) <= worst]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda token: tiers[token.term])
+        begin, stop = _inside(best, part.term, part.fit)
+        start = begin if start < 0 else start
+        end = max(end, stop)
+        tier = max(tier, tiers[best.term])
+    return start, end, tier
+
+
+def _inside(token: Token, part: str, fit: str) -> tuple[int, int]:
+    """The part of a word that was asked for, where only a part was."""
+    at = token.term.rfind(part) if fit == "ends" else token.term.find(part)
+    if fit not in {"contains", "starts", "ends"} or at < 0 or len(token.term) != token.end - token.start:
+        return token.start, token.end
+    return token.start + at, token.start + at + len(part)

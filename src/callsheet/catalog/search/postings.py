@@ -1,0 +1,102 @@
+"""The places of words in a video, packed: 32 bits each, 20 for the segment in order of time and 12 for the word in it."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from callsheet.kernel.errors import InvalidInput
+
+from .query import entity_flag, language_flag
+from .words import normal, tokens
+
+PLACE_BITS = 12
+MAX_PLACE = (1 << PLACE_BITS) - 1
+MAX_SEGMENTS = 1 << 20
+
+
+class Line(NamedTuple):
+    """A searchable segment as the index reads it."""
+
+    row_id: int
+    segment_id: str
+    t_start: int
+    t_end: int
+    text: str
+    confidence: float
+    language: str | None
+
+
+class Tag(NamedTuple):
+    """An entity as the index reads it."""
+
+    segment_id: str
+    entity_type: str
+    value: str
+    normalized_value: str
+
+
+class Indexed(NamedTuple):
+    """What the index keeps of one video."""
+
+    places: dict[str, bytes]
+    counts: dict[str, int]  # in how many segments a word is; 0 for a term that stands for a filter
+    facts: bytes
+    row_ids: bytes
+
+
+def indexed(lines: Sequence[Line], tags: Iterable[Tag]) -> Indexed:
+    """The postings of a video whose segments are given in order of time."""
+    if len(lines) > MAX_SEGMENTS:
+        raise InvalidInput(f"the video has {len(lines)} segments; at most {MAX_SEGMENTS} can be searched")
+    places: dict[str, array[int]] = {}
+    counts: dict[str, int] = {}
+    for ordinal, line in enumerate(lines):
+        base = ordinal << PLACE_BITS
+        found = [(token.term, base | min(token.place, MAX_PLACE)) for token in tokens(normal(line.text))]
+        for term, place in found:
+            if term in places:
+                places[term].append(place)
+            else:
+                places[term] = array("I", (place,))
+        for term in {term for term, _ in found}:
+            counts[term] = counts.get(term, 0) + 1
+    flags = _flags(lines, tags)
+    return Indexed(
+        {term: _packed(part) for term, part in (places | flags).items()},
+        counts | dict.fromkeys(flags, 0),
+        facts_of(lines),
+        _packed(array("q", (line.row_id for line in lines))),
+    )
+
+
+def _flags(lines: Sequence[Line], tags: Iterable[Tag]) -> dict[str, array[int]]:
+    """Terms that stand for a filter: the language, and an entity by type, by value and by both."""
+    ordinals = {line.segment_id: ordinal for ordinal, line in enumerate(lines)}
+    found: dict[str, set[int]] = {}
+    for ordinal, line in enumerate(lines):
+        if line.language:
+            found.setdefault(language_flag(line.language), set()).add(ordinal)
+    for tag in tags:
+        if tag.segment_id in ordinals:
+            values = {tag.value, tag.normalized_value}
+            keys = [(tag.entity_type, None), *((kind, v) for kind in (tag.entity_type, None) for v in values)]
+            for kind, value in keys:
+                found.setdefault(entity_flag(kind, value), set()).add(ordinals[tag.segment_id])
+    return {flag: array("I", (ordinal << PLACE_BITS for ordinal in sorted(at))) for flag, at in found.items()}
+
+
+def facts_of(lines: Sequence[Line]) -> bytes:
+    """Confidence, start and end of all segments: three rows of numbers, one after another."""
+    confidence = _packed(array("d", (line.confidence for line in lines)))
+    starts = _packed(array("q", (line.t_start for line in lines)))
+    return confidence + starts + _packed(array("q", (line.t_end for line in lines)))
+
+
+def _packed(numbers: array[int] | array[float]) -> bytes:
+    """As bytes, little-endian on every machine."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()

@@ -1,0 +1,71 @@
+"""The search on a SQLite catalogue: its queries, run on the caller's connection and in his transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any, TypeVar
+
+from callsheet.catalog.records import Reader
+from callsheet.catalog.search import write
+from callsheet.catalog.search.records import Found, Query, Suggestion
+from callsheet.catalog.search.steps import Steps
+from callsheet.catalog.search.terms import Terms
+from callsheet.store.queries import Queries
+
+T = TypeVar("T")
+Q = Queries(__name__)
+
+
+def run(db: sqlite3.Connection, steps: Steps[T]) -> T:
+    """Answer what the steps ask until they are done."""
+    try:
+        ask = next(steps)
+        while True:
+            sql = getattr(Q, ask.name)
+            if ask.rows is not None:
+                db.executemany(sql, ask.rows)
+                ask = steps.send([])
+            else:
+                ask = steps.send(db.execute(sql, [_bound(value) for value in ask.arguments]).fetchall())
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _bound(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
+def enter(db: sqlite3.Connection, video_id: str, owner_id: str, team_id: str | None) -> None:
+    """Give a new video its number, in the transaction that adds it."""
+    run(db, write.enter(video_id, owner_id, team_id))
+
+
+def index(db: sqlite3.Connection, video_id: str) -> None:
+    """Make the video's present rows what is found of it, in the transaction that wrote them."""
+    run(db, write.index(video_id))
+
+
+def forget(db: sqlite3.Connection, video_id: str) -> None:
+    """Nothing of the video is found any more; it keeps its number."""
+    run(db, write.forget(video_id))
+
+
+def remove(db: sqlite3.Connection, video_id: str) -> None:
+    """Nothing is left of the video here. May be called twice."""
+    run(db, write.remove(video_id))
+
+
+def search(db: sqlite3.Connection, query: Query, reader: Reader, terms: Terms) -> Found:
+    """Segments that fit, best first. The caller sees to it that all queries see one state."""
+    from callsheet.catalog.search import find  # noqa: PLC0415 - numpy and rapidfuzz are not needed to write
+
+    return run(db, find.search(query, reader, terms))
+
+
+def suggest(db: sqlite3.Connection, prefix: str, limit: int, reader: Reader, _: Terms) -> list[Suggestion]:
+    """Words of this reader's videos that begin so, most frequent first."""
+    from callsheet.catalog.search import suggest  # noqa: PLC0415
+
+    return run(db, suggest.suggest(prefix, limit, reader))

@@ -1,0 +1,76 @@
+"""All words of the catalogue in memory, so that a misread one is found: once in a process, refreshed by version.
+
+What is here is never shown: a word reaches a reader only through a row of the database that he may see.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
+
+from .steps import Ask, Steps
+from .words import look_alike
+
+LAST = "\U0010ffff"
+RELOAD_VIDEOS = 64  # when so many videos changed, all words are read anew
+
+
+class Terms:
+    """Words and in how many segments each is. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.frequency: dict[str, int] = {}
+        self._forward: list[str] = []
+        self._backward: list[str] = []  # reversed words, for those that end alike
+        self._alike: dict[str, list[str]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def refresh(self) -> Steps[None]:
+        """Read what changed since the last time; an unchanged catalogue costs one small query."""
+        ((version,),) = yield Ask("version")
+        since = self.version
+        if version == since:
+            return
+        changed = [] if since < 0 else (yield Ask("words_since", (since, RELOAD_VIDEOS + 1)))
+        if since < 0 or len(changed) > RELOAD_VIDEOS:
+            rows = yield Ask("all_terms")
+        else:
+            words = {word for (line,) in changed for word in json.loads(line) if not word.startswith("=")}
+            rows = (yield Ask("some_terms", (sorted(words),))) if words else []
+        self.apply(version, rows)
+
+    def apply(self, version: int, rows: Iterable[tuple[str, int]]) -> None:
+        """Take in words with their present frequency."""
+        with self._lock:
+            if version <= self.version:
+                return
+            fresh = [term for term, _ in rows if term not in self.frequency]
+            self.frequency.update(rows)
+            for term in fresh:
+                self._alike[look_alike(term)].append(term)
+            # sorted() is linear where most is in order already; new lists, so that a reader keeps his old ones
+            self._forward = sorted(self._forward + fresh)
+            self._backward = sorted(self._backward + [term[::-1] for term in fresh])
+            self.version = version
+
+    def starting(self, prefix: str) -> list[str]:
+        """Words that begin so."""
+        forward = self._forward
+        return forward[bisect_left(forward, prefix) : bisect_left(forward, prefix + LAST)]
+
+    def ending(self, suffix: str) -> list[str]:
+        """Words that end so."""
+        backward, start = self._backward, suffix[::-1]
+        return [term[::-1] for term in backward[bisect_left(backward, start) : bisect_left(backward, start + LAST)]]
+
+    def containing(self, part: str) -> list[str]:
+        """Words that have this inside."""
+        return [term for term in self._forward if part in term]
+
+    def alike(self, term: str) -> list[str]:
+        """Words that OCR may have made of this one."""
+        return list(self._alike.get(look_alike(term), ()))

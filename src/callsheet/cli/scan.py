@@ -1,0 +1,64 @@
+"""`callsheet scan`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from callsheet.app import Callsheet
+from callsheet.contracts.cortana.scan import Owner, Scanned, scan
+from callsheet.kernel.durations import seconds
+from callsheet.settings import SCAN
+
+from . import logs
+from .apps import Places
+from .options import settings
+from .passwords import check_url
+from .records import print_json
+from .stores import beside, run
+
+
+@click.command(
+    "scan",
+    epilog="""\b
+Examples:
+  callsheet scan --objects-url s3://media
+  callsheet scan --every 30s --owner acme      # for ever; any number of these may run at once""",
+)
+@settings(SCAN)
+def command(every: str | None, owner: str | None, team: str | None, **given: Any) -> None:
+    """Find new videos in the object storage and start the work on them, once each.
+
+    A video is videos/original/{video_id}/master.mp4, where video_id is a UUID. Workers do the work: `callsheet up`,
+    or `callsheet worker`.
+    """
+    logs.set_up("human", "info")
+    check_url(given["database_url"])
+    run(_scan(given, Owner(owner or "", team), seconds(every) if every else None))
+
+
+async def _scan(given: dict[str, Any], owner: Owner, every_s: float | None) -> None:
+    places = Places(given["database_url"], None, given["objects_url"], given["catalog_url"])
+    app = places.apply_to(Callsheet(given["database_url"]))
+    app.objects_url = app.objects_url or beside(app.database_url)
+    await app.migrate()
+    async with app:
+        parts = (await app.engine(), await app.catalog(), await app.objects())
+        while True:
+            _tell(await scan(*parts, owner), as_json=given["json"])
+            if every_s is None:
+                return
+            await asyncio.sleep(every_s)
+
+
+def _tell(done: Scanned, *, as_json: bool) -> None:
+    if as_json:
+        print_json(done._asdict())
+        return
+    for video_id in done.started:
+        click.echo(f"started {video_id}")
+    for key in done.odd:
+        click.echo(f"not a video: {key} (a video is videos/original/{{uuid}}/master.mp4)", err=True)
+    click.echo(f"{done.seen} videos there, {len(done.started)} started")

@@ -1,0 +1,49 @@
+"""How far a video is, stage by stage, for whoever waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from callsheet.catalog.protocol import Catalog
+from callsheet.catalog.records import SERVICE, Video, VideoStatus
+from callsheet.engine import Engine
+
+from .jobs import PIPELINE
+
+LOOK_S = 0.25
+OVER = (VideoStatus.READY, VideoStatus.FAILED)
+
+
+class Far(NamedTuple):
+    """A video, and the percent of each stage that has begun."""
+
+    video: Video
+    stages: dict[str, float]
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is going to happen."""
+        return self.video.status in OVER
+
+
+async def follow(engine: Engine, catalog: Catalog, video_id: str, look_s: float = LOOK_S) -> AsyncIterator[Far]:
+    """How far it is, now and then, until it is ready or has failed; ends at once for one that is deleted."""
+    while (found := await far(engine, catalog, video_id)) is not None:
+        yield found
+        if found.is_over:
+            return
+        await asyncio.sleep(look_s)
+
+
+async def far(engine: Engine, catalog: Catalog, video_id: str) -> Far | None:
+    """How far it is now."""
+    video = await catalog.video(video_id, SERVICE)
+    if video is None:
+        return None
+    jobs: dict[str, str] = json.loads(video.jobs)
+    begun = [stage for stage in PIPELINE if stage in jobs]
+    found = {job.job_id: job for job in await engine.store.get([jobs[stage] for stage in begun]) if job is not None}
+    return Far(video, {stage: found[jobs[stage]].progress if jobs[stage] in found else 100.0 for stage in begun})

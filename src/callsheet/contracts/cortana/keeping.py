@@ -1,0 +1,97 @@
+"""Chores: clips whose time is over, and videos whose job ended without being able to say so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from types import TracebackType
+from typing import Self
+
+from callsheet.catalog.protocol import Catalog
+from callsheet.catalog.records import SERVICE, Video, VideoPage, VideoStatus, Writer
+from callsheet.engine import Engine
+from callsheet.kernel.errors import CallsheetError, StaleClaim
+from callsheet.kernel.job import Job, Status
+from callsheet.kernel.wire import encode
+from callsheet.objects import Objects
+
+from .outcomes import type_of
+
+log = logging.getLogger("callsheet.video")
+PERIOD_S = 60.0
+AT_ONCE = 200
+ENDED_BADLY = (Status.FAILED, Status.DEAD_LETTER, Status.CANCELED)
+
+
+class Keeping:
+    """Any number of processes may do this at once."""
+
+    def __init__(self, engine: Engine, catalog: Catalog, objects: Objects | None) -> None:
+        self._engine, self._catalog, self._objects = engine, catalog, objects
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._for_ever())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def once(self, now_ms: int | None = None) -> tuple[int, int]:
+        """Do all chores; how many clips were removed, and how many videos were found to have failed."""
+        return await self.remove_clips(now_ms), await self.fail_lost()
+
+    async def remove_clips(self, now_ms: int | None = None) -> int:
+        """First the files, then the rows: a crash in between leaves rows, and the next time removes them."""
+        now_ms, count = round(time.time() * 1000) if now_ms is None else now_ms, 0
+        while self._objects is not None and (some := await self._catalog.expired_clips(now_ms, AT_ONCE)):
+            await self._objects.delete(*[clip.s3_path for clip in some])
+            await self._catalog.delete_clips([clip.clip_id for clip in some])
+            count += len(some)
+        return count
+
+    async def fail_lost(self) -> int:
+        """A worker that is killed too often writes nothing; its job's end is in the store, and so becomes known."""
+        count = 0
+        for status in (VideoStatus.PROCESSING, VideoStatus.QUEUED):
+            before: str | None = None
+            while some := await self._catalog.videos(VideoPage(AT_ONCE, before, status), SERVICE):
+                count += await self._fail(some)
+                before = some[-1].video_id
+        return count
+
+    async def _fail(self, videos: list[Video]) -> int:
+        latest = {video.video_id: max(json.loads(video.jobs).values(), default=None) for video in videos}
+        asked = [job_id for job_id in latest.values() if job_id is not None]
+        jobs = {job.job_id: job for job in await self._engine.store.get(asked) if job is not None}
+        count = 0
+        for video_id, job_id in latest.items():
+            job = jobs.get(job_id or "")
+            if job is not None and job.status in ENDED_BADLY:
+                try:
+                    await self._catalog.fail(video_id, Writer(job.job_id, job.claim_version), encode(_told(job)))
+                    count += 1
+                except StaleClaim:
+                    log.info("video %s moved on", video_id)
+        return count
+
+    async def _for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD_S * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+            try:
+                await self.once()
+            except CallsheetError as error:
+                log.warning("the chores of the catalogue failed: %s", error)
+
+
+def _told(job: Job) -> dict[str, str]:
+    error = json.loads(job.error) if job.error else {}
+    code = str(error.get("code") or job.status.value)
+    return {"type": type_of(code), "message": error.get("message", ""), "stage": job.kind, "job_id": job.job_id}

@@ -1,0 +1,95 @@
+"""The scanner: originals that lie in the bucket and that nobody told of are entered and started, once each.
+
+However many scanners run, one enters a video, and the start of its pipeline has an idempotency key. One that died
+between the two is made good by the next scan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from callsheet.catalog.protocol import Catalog
+from callsheet.catalog.records import SERVICE, Video, VideoStatus
+from callsheet.engine import Engine
+from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.job import Idempotency
+from callsheet.objects import ObjectInfo, Objects
+
+from . import paths
+from .jobs import start_job
+
+PAGE = 500
+PATIENCE_MS = 60_000  # for the scanner that has entered a video, or the client that has just sent it, to start it
+
+
+class Scanned(NamedTuple):
+    """What one scan saw and did. `odd` are keys below the originals that are none."""
+
+    seen: int
+    started: tuple[str, ...]
+    odd: tuple[str, ...]
+
+
+class Owner(NamedTuple):
+    """Whose the found videos are."""
+
+    owner_id: str = ""
+    team_id: str | None = None
+
+
+async def scan(engine: Engine, catalog: Catalog, objects: Objects, owner: Owner = Owner()) -> Scanned:  # noqa: B008
+    """Look at all originals once."""
+    seen, started, odd = 0, [], []
+    async for page in _pages(objects.list(paths.ORIGINALS)):
+        originals = {}
+        for info in page:
+            video_id = video_of(info.key)
+            if video_id is None:
+                odd.append(info.key)
+            else:
+                originals[video_id] = info
+        seen += len(originals)
+        known = await catalog.known(list(originals))
+        for video_id, info in originals.items():
+            if await _start(engine, catalog, _new(video_id, info, owner), is_known=video_id in known):
+                started.append(video_id)
+    return Scanned(seen, tuple(started), tuple(odd[:100]))
+
+
+def video_of(key: str) -> str | None:
+    """The id in the key of an original, None for any other key."""
+    parts = key.split("/")
+    fits = len(parts) == 4 and "/".join(parts[:2]) == paths.ORIGINALS and parts[3] == paths.MASTER  # noqa: PLR2004
+    return parts[2] if fits and IS_UUID(parts[2]) else None
+
+
+async def _start(engine: Engine, catalog: Catalog, video: Video, *, is_known: bool) -> bool:
+    if is_known or not await catalog.add_video(video):
+        found = await catalog.video(video.video_id, SERVICE)
+        now = round(time.time() * 1000)
+        if found is None or found.status is not VideoStatus.UPLOADING or now - found.updated_at < PATIENCE_MS:
+            return False
+        video = found
+    new = start_job(video.video_id, video.owner_id)
+    once = Idempotency(f"scan:{video.video_id}", video.video_id)
+    (answer,) = await engine.enqueue([new._replace(idempotency=once)])
+    await catalog.queue(video.video_id, video.size_bytes)
+    return answer.created
+
+
+def _new(video_id: str, info: ObjectInfo, owner: Owner) -> Video:
+    status = VideoStatus.UPLOADING
+    return Video(video_id, owner.owner_id, owner.team_id, video_id, status, info.key, size_bytes=info.size_bytes)
+
+
+async def _pages(items: AsyncIterator[ObjectInfo]) -> AsyncIterator[list[ObjectInfo]]:
+    page: list[ObjectInfo] = []
+    async for item in items:
+        page.append(item)
+        if len(page) == PAGE:
+            yield page
+            page = []
+    if page:
+        yield page

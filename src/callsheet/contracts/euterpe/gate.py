@@ -1,0 +1,148 @@
+"""The way out to a requester's storage: a proxy on this machine's loopback, for drivers that resolve names themselves.
+
+It leads to one endpoint and to nothing else. The name is resolved here for every connection, all of its addresses are
+judged, and the connection is made to one of those: what the name means a moment later does not matter. TLS goes through
+as it is, so the driver still checks the certificate by its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+from callsheet.outbox.guard import BlockedTarget, Resolve, Rules, Target, addresses_of, is_same
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+log = logging.getLogger("callsheet.transcode")
+HEAD_BYTES = 64 * 1024
+PIECE_BYTES = 256 * 1024
+CONNECT_S = 10.0
+HOP = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Gate:
+    """`async with Gate(target, rules, resolve) as gate` serves at `gate.url`. `blocked` is why it refused."""
+
+    def __init__(self, target: Target, rules: Rules, resolve: Resolve) -> None:
+        self._target, self._rules, self._resolve = target, rules, resolve
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+        self.blocked: BlockedTarget | None = None
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        """Raises BlockedTarget when the endpoint leads astray from the beginning."""
+        await addresses_of(self._target, self._rules, self._resolve)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=HEAD_BYTES)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a server's handlers are tasks
+        self._open.add(task)
+        try:
+            await self._pass_on(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+            pass  # the driver sees a connection that ends, and says what it was doing
+        except asyncio.CancelledError:
+            pass  # the storage is closed
+        finally:
+            self._open.discard(task)
+            writer.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        method, _, rest = head.partition(" ")
+        asked = rest.partition(" ")[0]
+        tunnel = method == "CONNECT"
+        try:
+            theirs = await self._connect(_place(asked, tunnel=tunnel))
+        except (BlockedTarget, OSError, TimeoutError) as error:
+            if isinstance(error, BlockedTarget):
+                self.blocked = error
+                log.warning("a storage endpoint was refused: %s", error)
+            writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await writer.drain()
+            return
+        try:
+            if tunnel:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            else:
+                theirs[1].write(_by_path(head, asked))
+            await _joined((reader, writer), theirs)
+        finally:
+            theirs[1].transport.abort()
+
+    async def _connect(self, place: tuple[str, int]) -> Streams:
+        """To the first address that answers, of those that were judged for this connection."""
+        if place != (self._target.host.lower(), self._target.port):
+            raise BlockedTarget("the storage leads to another host than its endpoint")
+        failed: Exception = OSError("no address")
+        for address in await addresses_of(self._target, self._rules, self._resolve):
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    reader, writer = await asyncio.open_connection(address, self._target.port, limit=PIECE_BYTES)
+            except (OSError, TimeoutError) as error:
+                failed = error
+                continue
+            peer = writer.get_extra_info("peername")
+            if not peer or not is_same(peer[0], address):
+                writer.transport.abort()
+                raise BlockedTarget("the connection led to another address than was asked for")
+            return reader, writer
+        raise failed
+
+
+def _place(asked: str, *, tunnel: bool) -> tuple[str, int]:
+    """Host and port of a request; of one that is no proxy's, nothing."""
+    try:
+        parts = urlsplit(f"//{asked}" if tunnel else asked)
+        return (parts.hostname or "").lower(), parts.port or (443 if tunnel else 80)
+    except ValueError:
+        return "", 0
+
+
+def _by_path(head: str, asked: str) -> bytes:
+    """A proxy's request as its server knows it. One to a connection: the next one has a line of its own to change."""
+    parts = urlsplit(asked)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
+    kept = [line for line in lines if not line.lower().startswith(HOP)]
+    return "\r\n".join([first.replace(asked, path, 1), *kept, "Connection: close", "", ""]).encode("latin-1")
+
+
+async def _joined(driver: Streams, storage: Streams) -> None:
+    """Bytes go both ways until the storage has said all, or the driver has left."""
+    sent, came = (asyncio.create_task(_copied(a[0], b[1])) for a, b in ((driver, storage), (storage, driver)))
+    try:
+        await asyncio.wait({sent, came}, return_when=asyncio.FIRST_COMPLETED)
+        if came.done():
+            driver[1].close()
+            await driver[1].wait_closed()
+    finally:
+        sent.cancel()
+        came.cancel()
+        await asyncio.gather(sent, came, return_exceptions=True)
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while piece := await reader.read(PIECE_BYTES):
+            writer.write(piece)
+            await writer.drain()

@@ -1,0 +1,59 @@
+"""AWS Signature Version 4, by its public description: the canonical form of a request, the key, the signature.
+
+Whether the proof goes into a header (`vault/sigv4.py`) or into the query of a URL (`objects/sigv4.py`) is the caller's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import NamedTuple
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+class Scope(NamedTuple):
+    """What a signature is good for."""
+
+    region: str
+    service: str = "s3"
+
+    def on(self, stamp: str) -> str:
+        """The scope at a time, 20261116T061500Z."""
+        return f"{stamp[:8]}/{self.region}/{self.service}/aws4_request"
+
+
+class Canonical(NamedTuple):
+    """A request as it is signed. `query` is in order and quoted, `headers` are by `in_order`."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    payload: str
+
+    @property
+    def names(self) -> str:
+        """The headers that are signed."""
+        return ";".join(self.headers)
+
+    def text(self) -> str:
+        """Its canonical form."""
+        lines = "".join(f"{name}:{value}\n" for name, value in self.headers.items())
+        return "\n".join((self.method, self.path or "/", self.query, lines, self.names, self.payload))
+
+
+def in_order(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers as they are signed: by name, in lower case, with single spaces."""
+    return dict(sorted((name.lower(), " ".join(value.split())) for name, value in headers.items()))
+
+
+def signature(request: Canonical, secret_access_key: str, scope: Scope, stamp: str) -> str:
+    """The signature at a time."""
+    within = scope.on(stamp)
+    key = f"AWS4{secret_access_key}".encode()
+    for part in within.split("/"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    text = "\n".join((ALGORITHM, stamp, within, hashlib.sha256(request.text().encode()).hexdigest()))
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

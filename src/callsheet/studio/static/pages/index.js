@@ -1,0 +1,16 @@
+// @ts-check
+/**
+ * All pages. To add one: a line here and a file beside this one whose default export is `(view) => …` (see `View` in
+ * router.js). `nav` puts it in the navigation, `scope` hides it from keys that may not use it, `nav.key` is its letter
+ * after `g`. The module is loaded when it is first opened.
+ *
+ * @type {readonly import("../router.js").PageEntry[]}
+ */
+export const PAGES = [
+  { path: "/studio", title: "Overview", nav: { group: "Work", icon: "overview", key: "o", tab: true }, load: () => import("./overview.js") },
+  { path: "/studio/jobs", title: "Jobs", nav: { group: "Work", icon: "jobs", key: "j", tab: true }, load: () => import("./jobs.js") },
+  { path: "/studio/jobs/:id", title: "Job", load: () => import("./job.js") },
+];
+
+/** Groups of the navigation, in their order. */
+export const GROUPS = ["Work", "Media", "System"];
