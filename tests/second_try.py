@@ -13,7 +13,7 @@ import pytest_timeout  # type: ignore[import-untyped]
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Start the clock anew: pytest-timeout's runs over both tries, and is spent when the first one hung."""
-    if getattr(item, "execution_count", 1) > 9:
+    if getattr(item, "execution_count", 1) > 1:
         settings = pytest_timeout._get_item_settings(item)
         if settings.timeout and not settings.func_only:
             item.ihook.pytest_timeout_cancel_timer(item=item)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .kernel.retry import Backoff, RetryPolicy
     from .worker import Worker
     from .worker.context import Context
+    from .worker.pipeline import Pipeline
     from .worker.signals import Fatal, Retry, Snooze
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "JobCanceled",
     "JobFailed",
     "JobHandle",
+    "Pipeline",
     "ResultTimeout",
     "Retry",
     "RetryPolicy",
@@ -36,6 +38,7 @@ _HOMES = {
     "kernel.retry": ("Backoff", "RetryPolicy"),
     "worker": ("Worker",),
     "worker.context": ("Context",),
+    "worker.pipeline": ("Pipeline",),
     "worker.signals": ("Fatal", "Retry", "Snooze"),
 }
 

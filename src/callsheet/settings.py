@@ -74,7 +74,7 @@ OBJECTS_URL = Setting(
 )
 CATALOG_URL = Setting(
     "catalog-url",
-    "Where videos and their text are kept: sqlite:///path or postgresql://…; the store's own database unless given.",
+    "Where videos and their text are kept: sqlite:///path, postgresql://… or `off`; with the jobs unless given.",
 )
 FAIR_QUEUES = Setting(
     "fair-queues", "Queues in which each requester has a line of its own, served in turn: a,b.", Kind.NAMES
@@ -394,3 +394,4 @@ SCAN = (
 )
 DOCTOR = (JSON, OBJECTS_URL, DATABASE_URL, REDIS_URL)
 STORE_ONLY = (DATABASE_URL,)
+MIGRATE = (CATALOG_URL, DATABASE_URL)

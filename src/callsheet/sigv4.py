@@ -49,11 +49,16 @@ def in_order(headers: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted((name.lower(), " ".join(value.split())) for name, value in headers.items()))
 
 
+def signing_key(secret_access_key: str, scope: Scope, stamp: str) -> bytes:
+    """The key of a day, a region and a service."""
+    key = f"AWS4{secret_access_key}".encode()
+    for part in scope.on(stamp).split("/"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return key
+
+
 def signature(request: Canonical, secret_access_key: str, scope: Scope, stamp: str) -> str:
     """The signature at a time."""
-    within = scope.on(stamp)
-    key = f"AWS4{secret_access_key}".encode()
-    for part in within.split("/"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-    text = "\n".join((ALGORITHM, stamp, within, hashlib.sha256(request.text().encode()).hexdigest()))
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    digest = hashlib.sha256(request.text().encode()).hexdigest()
+    text = "\n".join((ALGORITHM, stamp, scope.on(stamp), digest))
+    return hmac.new(signing_key(secret_access_key, scope, stamp), text.encode(), hashlib.sha256).hexdigest()

@@ -98,7 +98,7 @@ async def test_without_a_transaction_there_is_nothing_to_join(postgres: Callshee
 
 
 async def test_a_worker_hears_of_it_when_the_caller_commits(postgres: Callsheet) -> None:
-    worker = postgres.worker(poll=30.0)
+    worker = postgres.worker(poll=600.0)
     task = asyncio.create_task(worker.run())
     mine = await asyncpg.connect(postgres.database_url)
     try:
@@ -107,7 +107,7 @@ async def test_a_worker_hears_of_it_when_the_caller_commits(postgres: Callsheet)
                 await asyncio.sleep(0.01)
         async with mine.transaction():
             job = await postgres.within(mine).enqueue(postgres.tasks["send"], order=1)
-        assert await job.result(timeout=5) == 1
+        assert await job.result(timeout=30) == 1
     finally:
         worker.stop()
         await task

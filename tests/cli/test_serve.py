@@ -14,6 +14,7 @@ from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import eventually
+from tests.pace import within
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_serve_takes_the_key_of_its_environment_and_ends_with_open_streams(
         begun = time.monotonic()
         server.signal()
         assert server.end() == 0
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < within(5)
     assert not any("the-admins" in line for line in (*server.said, *server.printed))
 
 

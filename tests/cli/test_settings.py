@@ -112,5 +112,6 @@ def test_the_workers_defaults_are_those_of_the_library() -> None:
 
 
 def test_migrate_says_what_it_did(shop: Shop) -> None:
+    shop.cli("migrate")
     assert shop.cli("migrate").stdout == "the schema is up to date\n"
     assert "applied" in shop.cli("migrate", "--database-url", "sqlite:///new.db").stdout

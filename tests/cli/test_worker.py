@@ -205,7 +205,7 @@ def test_health_is_served_where_it_was_asked_for(shop: Shop, start: Start) -> No
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

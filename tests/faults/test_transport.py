@@ -60,7 +60,7 @@ async def dead(url: str, server: RedisServer, point: str) -> str:
     return done.stdout.strip()
 
 
-async def until(fact: Callable[[], bool], within_s: float = 20) -> None:
+async def until(fact: Callable[[], bool], within_s: float = 60.0) -> None:
     async with asyncio.timeout(within_s):
         while not fact():
             await asyncio.sleep(0.01)

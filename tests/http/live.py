@@ -113,7 +113,7 @@ async def _tick(server: Server) -> None:
         await asyncio.sleep(0.01)
 
 
-async def until(fact: Callable[[], Any], within_s: float = 20.0) -> None:
+async def until(fact: Callable[[], Any], within_s: float = 60.0) -> None:
     """Wait for a fact."""
     async with asyncio.timeout(within_s):
         while not fact():

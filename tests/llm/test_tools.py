@@ -18,7 +18,7 @@ from .conftest import alive, enqueued, error_of, run, working
 
 
 async def until_gone(*pids: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while any(alive(pid) for pid in pids):
             await asyncio.sleep(0.02)
 

@@ -16,6 +16,7 @@ from tests import stores
 from tests.outbox.kit import add_events, delivering, event, until
 from tests.outbox.kit import endpoints as endpoints_of
 from tests.outbox.sink import QUICK, RULES, Sink, answer, silent
+from tests.pace import within
 
 
 async def test_an_event_arrives_signed_as_it_was_written(engine: Engine, endpoints: Endpoints, sink: Sink) -> None:
@@ -120,7 +121,7 @@ async def test_gone_disables_the_endpoint_at_once(engine: Engine, endpoints: End
     async with delivering(engine, endpoints):
         (row,) = await until(engine, await add_events(engine, endpoint.endpoint_id), "dead_letter")
         assert log_of(row.error)["reason"] == "gone"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while (await endpoints.get(endpoint.endpoint_id, "acme")).disabled_at is None:
                 await asyncio.sleep(0.01)
         (second,) = await until(engine, await add_events(engine, endpoint.endpoint_id), "dead_letter")
@@ -170,7 +171,7 @@ async def test_a_stop_hands_back_what_it_cuts_off(engine: Engine, endpoints: End
     async with delivering(engine, endpoints, drain_s=0.1, limits=QUICK._replace(deadline_s=30)):
         (event_id,) = await add_events(engine, sink.url)
         await sink.until(1)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < within(3)
     row = await event(engine, event_id)
     assert (row.status.value, row.attempt_count, row.lease_expires_at) == ("pending", 0, None)
 
@@ -184,12 +185,12 @@ async def test_a_slow_attempt_keeps_its_lease(engine: Engine, endpoints: Endpoin
 
     sink.turns = [slow]
     await endpoints.new_own_secret("acme")
-    async with delivering(engine, endpoints, lease_ms=300, limits=QUICK._replace(deadline_s=20)):
+    async with delivering(engine, endpoints, lease_ms=2_000, limits=QUICK._replace(deadline_s=60)):
         (event_id,) = await add_events(engine, sink.url)
         await sink.until(1)
         first = (await event(engine, event_id)).lease_expires_at or 0
-        async with asyncio.timeout(5):
-            while ((await event(engine, event_id)).lease_expires_at or 0) <= first + 300:
+        async with asyncio.timeout(30):
+            while ((await event(engine, event_id)).lease_expires_at or 0) <= first + 500:  # and has moved on
                 await asyncio.sleep(0.02)
         gate.set()
         (row,) = await until(engine, [event_id], "delivered")

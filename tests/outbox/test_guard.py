@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,15 +142,16 @@ async def test_a_name_that_changes_its_mind_reaches_nothing_inside(sink: Sink) -
 async def test_a_connection_that_ended_up_elsewhere_is_cut_before_a_byte_is_sent(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = asyncio.open_connection
+    loop = asyncio.get_running_loop()
+    real = loop.create_connection
 
-    async def astray(address: str, port: int, **more: object) -> object:
-        return await real("127.0.0.1", port, **more)  # type: ignore[arg-type]
+    async def astray(protocol: Any, address: str, port: int, **more: Any) -> Any:
+        return await real(protocol, "127.0.0.1", port, **more)
 
     async def elsewhere(host: str, port: int) -> list[str]:
         return ["127.0.0.2"]
 
-    monkeypatch.setattr(asyncio, "open_connection", astray)
+    monkeypatch.setattr(loop, "create_connection", astray)
     with pytest.raises(BlockedTarget, match="another address"):
         await Outlet(RULES, QUICK, resolve=elsewhere).post(f"http://h.example:{sink.port}/", b"{}", {})
     assert not sink.got

@@ -70,7 +70,7 @@ async def add(live: Live, app: Callsheet, name: str, /, **arguments: Any) -> str
     return new.job_id
 
 
-async def until(live: Live, job_id: str, fact: Callable[[Job], Any], within_s: float = 20.0) -> Job:
+async def until(live: Live, job_id: str, fact: Callable[[Job], Any], within_s: float = 60.0) -> Job:
     async with asyncio.timeout(within_s):
         while not fact(job := await live.engine.get(job_id)):
             await asyncio.sleep(0.01)

@@ -15,10 +15,12 @@ import pytest
 
 from callsheet import Callsheet, Context, Fatal, Retry, Snooze
 from callsheet.cli.testkit.proxy import Asked, Fate, FaultProxy, problem
+from callsheet.contracts.control_plane.claims import Terms
 from callsheet.kernel import commands
 from callsheet.kernel.job import NewJob, Outcome, Status
 from callsheet.worker.remote import RemoteOptions, WorkerRefused
 from tests.http.live import Live
+from tests.pace import within
 
 from .conftest import Working, add, ended, events, running, shorten, until
 
@@ -136,7 +138,8 @@ async def _unknown(live: Live) -> str:
 
 
 async def test_a_cancel_stops_work_within_a_second(live: Live, app: Callsheet, working: Working) -> None:
-    """A10: heartbeats wait at the server."""
+    """A10: heartbeats wait at the server; the next one would come after a minute."""
+    live.site.parts[Terms] = Terms(180.0, 60.0, 180.0)
 
     @app.task
     async def long(ctx: Context) -> None:
@@ -153,7 +156,7 @@ async def test_a_cancel_stops_work_within_a_second(live: Live, app: Callsheet, w
             job = await ended(live, job_id)
             took.append(time.monotonic() - begun)
             assert (job.status, job.cancel_reason) == (Status.CANCELED, "enough")
-    assert max(took) < 1.0, took
+    assert max(took) < within(1.0), took
 
 
 async def test_a_lost_lease_kills_the_programs_and_says_nothing(live: Live, app: Callsheet, working: Working) -> None:
@@ -176,14 +179,14 @@ async def test_a_lost_lease_kills_the_programs_and_says_nothing(live: Live, app:
         group = [psutil.Process(pids[0]), *psutil.Process(pids[0]).children(recursive=True)]
         proxy.passed.clear()
         await live.engine.settle([commands.lose_lease(job, rand=0.0)._replace(expired_only=False)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while proxy.count("heartbeats") == 0:
                 await asyncio.sleep(0.01)
         beat_at = time.monotonic()
-        gone, alive = await asyncio.to_thread(psutil.wait_procs, group, 5)
+        gone, alive = await asyncio.to_thread(psutil.wait_procs, group, 20)
         assert not alive
         assert gone
-        assert time.monotonic() - beat_at < 2
+        assert time.monotonic() - beat_at < within(2)
         await asyncio.sleep(0.3)
         assert proxy.count("moves") == 0
     assert (await live.engine.get(job_id)).status is Status.DEAD_LETTER
@@ -207,7 +210,7 @@ async def test_a_server_out_of_reach_ends_the_work_when_its_lease_does(
         await until(live, job_id, lambda _: proxy.count("heartbeats"))
         proxy.fate = lambda _: Fate(instead=problem(503, "store_unavailable"))
         proxy.cut_all()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not stopped:
                 await asyncio.sleep(0.01)
     assert stopped == ["lost"]
@@ -229,7 +232,7 @@ async def test_a_deadline_holds_whatever_the_heartbeats_say(live: Live, app: Cal
         job = await ended(live, job_id)
     assert '"code":"timeout"' in (job.error or "")
     (attempt,) = await live.engine.store.attempts(job_id)
-    assert 900 < (attempt.ended_at or 0) - attempt.started_at < 1_600
+    assert 900 < (attempt.ended_at or 0) - attempt.started_at < 1_000 * within(1.6)
     assert not psutil.pid_exists(pids[0])
 
 
@@ -237,17 +240,20 @@ async def test_stopping_finishes_or_hands_back_and_costs_no_attempt(
     live: Live, app: Callsheet, working: Working
 ) -> None:
     """A26."""
+    stopping = asyncio.Event()
 
     @app.task
     async def nap(seconds: float) -> str:
+        await stopping.wait()
         await asyncio.sleep(seconds)
         return "slept"
 
-    async with working(drain=0.6) as worker:
-        short, long = await add(live, app, "nap", seconds=0.3), await add(live, app, "nap", seconds=600.0)
+    async with working(drain=2.0) as worker:
+        short, long = await add(live, app, "nap", seconds=0.0), await add(live, app, "nap", seconds=600.0)
         for job_id in (short, long):
             await running(live, job_id)
         worker.stop()
+        stopping.set()
         assert (await ended(live, short)).status is Status.SUCCEEDED
         handed = await until(live, long, lambda job: job.status is Status.QUEUED)
     assert handed.attempt_count == 0
@@ -259,12 +265,12 @@ async def test_an_idle_worker_stops_at_once_and_leaves_no_claim_behind(
 ) -> None:
     app.task(name="one")(lambda: None)
     async with FaultProxy.before(live.url) as proxy, working(proxy.url, wait=30.0) as worker:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not proxy.waiting:
                 await asyncio.sleep(0.01)
         begun = time.monotonic()
         worker.stop()
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < within(3)
     assert [one.asked.said.get("first") for one in proxy.passed if one.asked.verb == "claim"][-1] is None
 
 
@@ -296,7 +302,7 @@ async def test_a_server_that_does_not_want_the_worker_ends_it(
     refusal = Fate(instead=problem(status, code))
     async with FaultProxy.before(live.url, lambda asked: refusal) as proxy:
         worker = app.remote_worker(RemoteOptions(proxy.url, token))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             with pytest.raises(WorkerRefused, match=code):
                 await worker.run()
         assert proxy.count("claim") == 1
@@ -330,15 +336,15 @@ async def test_readiness_is_lost_when_claims_are_not_answered(live: Live, app: C
     """A23: red after three waits without a poll that came round."""
     app.task(name="one")(lambda: None)
     async with FaultProxy.before(live.url) as proxy, working(proxy.url, wait=0.3) as worker:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not worker.ready:
                 await asyncio.sleep(0.01)
         proxy.fate = lambda asked: Fate(hole=asked.verb == "claim")
         begun = time.monotonic()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while worker.ready:
                 await asyncio.sleep(0.01)
-        assert 0.3 < time.monotonic() - begun < 3
+        assert 0.3 < time.monotonic() - begun < within(3)
 
 
 async def test_moves_that_are_refused_harm_no_others(live: Live, app: Callsheet, working: Working) -> None:

@@ -36,7 +36,7 @@ async def working(app: Callsheet, **options: Any) -> AsyncIterator[tuple[Worker,
             await task
 
 
-async def until(fact: Callable[[], Any], within_s: float = 20.0) -> None:
+async def until(fact: Callable[[], Any], within_s: float = 60.0) -> None:
     async with asyncio.timeout(within_s):
         while not fact():
             await asyncio.sleep(0.005)

@@ -13,6 +13,7 @@ from callsheet.kernel import commands
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
 from tests.kit import new_job
+from tests.pace import within
 from tests.servers import RedisServer
 from tests.transport.conftest import NEVER, Rig, Stream, rigged
 
@@ -93,16 +94,18 @@ async def test_a_redis_that_hangs_delays_neither_commits_nor_claims(frozen: Redi
     async with rigged(stores.fresh_url("sqlite"), frozen.url(), NEVER) as rig:
         await rig.add()
         os.kill(frozen.pid, signal.SIGSTOP)
+        jobs = await rig.engine.claim(ClaimRequest("w"))
         begun = time.perf_counter()
         for _ in range(20):
             await rig.engine.enqueue([new_job()])
-        jobs = await rig.engine.claim(ClaimRequest("w", limit=60))
-        await rig.engine.settle([commands.succeed(job) for job in jobs[1:]])
-        assert time.perf_counter() - begun < 2.5  # an answer of this server is waited for 3 s
-        assert len(jobs) == 21
+            more = await rig.engine.claim(ClaimRequest("w", limit=60))
+            assert len(more) == 1
+            await rig.engine.settle([commands.succeed(job) for job in more])
+        assert time.perf_counter() - begun < within(2.5)  # an answer of this server is waited for 3 s, each time
         begun = time.perf_counter()
-        assert await rig.transport.taken(jobs[:1]) == {jobs[0].job_id: None}
-        assert time.perf_counter() - begun < 1.0
+        for _ in range(5):
+            assert await rig.transport.taken(jobs[:1]) == {jobs[0].job_id: None}
+        assert time.perf_counter() - begun < within(2.5)  # 15 s otherwise
         os.kill(frozen.pid, signal.SIGCONT)
         await rig.sent()
         assert (await rig.transport.taken(jobs[:1]))[jobs[0].job_id] is not None
@@ -112,8 +115,8 @@ async def test_while_redis_is_away_a_claim_is_told_so_at_once() -> None:
     async with rigged(stores.fresh_url("sqlite"), "redis://127.0.0.1:1/0", NEVER) as rig:
         await rig.add()
         (job,) = await rig.engine.claim(ClaimRequest("w"))
-        await rig.transport.flushed(5)
+        await rig.transport.flushed(20)
         begun = time.perf_counter()
-        for _ in range(20):
+        for _ in range(100):
             assert await rig.transport.taken([job]) == {job.job_id: None}
-        assert time.perf_counter() - begun < 1.0  # twenty times 0.25 s otherwise
+        assert time.perf_counter() - begun < within(1.0)  # a hundred times 0.25 s otherwise

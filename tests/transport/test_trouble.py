@@ -17,10 +17,11 @@ from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.job import Status
 from tests import stores
 from tests.kit import new_job
+from tests.pace import within
 from tests.servers import RedisServer
 from tests.transport.conftest import BRISK, Rig, Stream, rigged, silence
 
-MOST_LATE_S = 5.0
+MOST_LATE_S = within(5.0)
 Trouble = Callable[[RedisServer], Coroutine[Any, Any, None]]
 
 
@@ -65,7 +66,7 @@ async def test_in_mid_run_it_loses_no_job_doubles_none_and_delays_none_much(
                 if n in troubles:
                     beside.append(asyncio.create_task(troubles[n](server)))
                 await asyncio.sleep(0.003)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await asyncio.gather(*beside)
                 while (await engine.store.counts())["default"].get(Status.SUCCEEDED, 0) < 300:
                     await asyncio.sleep(0.02)
@@ -74,7 +75,7 @@ async def test_in_mid_run_it_loses_no_job_doubles_none_and_delays_none_much(
             assert sorted(ran) == list(range(300))
             assert max(picked_up[n] - sent[n] for n in sent) < MOST_LATE_S
             assert engine.transport is not None
-            await engine.transport.flushed(5)
+            await engine.transport.flushed(20)
             with driver.Redis.from_url(server.url(), decode_responses=True) as client:
                 async with asyncio.timeout(20):
                     while Stream(client).entries():
@@ -94,7 +95,7 @@ async def test_it_is_told_once_that_redis_is_away_and_once_that_it_is_back(caplo
             assert _told(caplog) == ["the transport is away, jobs are found by polling the database"]
             await asyncio.to_thread(server.start_again)
             with driver.Redis.from_url(server.url(), decode_responses=True) as client:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     while len(Stream(client).entries()) < 20:
                         await asyncio.sleep(0.01)
             assert _told(caplog)[1:] == ["the transport is back"]
@@ -110,7 +111,7 @@ async def test_what_waits_for_redis_is_bounded(monkeypatch: pytest.MonkeyPatch) 
         batch = [new_job() for _ in range(300)]
         rig.transport.enqueued(batch, await rig.engine.store.enqueue(batch))
         assert len(rig.transport._sender._steps) == 100
-        await rig.transport.flushed(5)
+        await rig.transport.flushed(20)
         assert rig.transport.wire.away
 
 
@@ -124,7 +125,7 @@ async def test_a_stop_with_a_redis_that_is_away_is_quick() -> None:
     async with rigged(stores.fresh_url("sqlite"), "redis://127.0.0.1:1/0") as rig:
         await rig.add()
         begun = time.perf_counter()
-    assert time.perf_counter() - begun < 2
+    assert time.perf_counter() - begun < within(2)
 
 
 @pytest.mark.parametrize(

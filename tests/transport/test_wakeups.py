@@ -33,7 +33,7 @@ async def test_a_message_wakes_a_process_that_waits_for_its_queue(url: str, redi
         heard = asyncio.create_task(hint_of(waiter, "media"))
         await asyncio.sleep(0)
         await sender.engine.enqueue([new_job(queue="media")])
-        assert (await asyncio.wait_for(heard, 5)).queues == {"media"}
+        assert (await asyncio.wait_for(heard, 30)).queues == {"media"}
         assert len(await waiter.claim("media")) == 1
 
 
@@ -47,7 +47,7 @@ async def test_messages_are_left_to_those_who_have_use_for_them(url: str, redis_
         heard = asyncio.create_task(hint_of(waiter, "default"))
         await idle.engine.enqueue([new_job() for _ in range(20)])
         await idle.sent()
-        await asyncio.wait_for(heard, 5)
+        await asyncio.wait_for(heard, 30)
         owners = set(list(stream.pending().values())[1:])
         assert owners == {waiter.transport.wire.me}
 
@@ -58,7 +58,7 @@ async def test_who_waits_for_a_queue_hears_of_its_lanes(url: str, redis_url: str
         assert await waiter.claim("gpu") == []
         heard = asyncio.create_task(hint_of(waiter, lane))
         await sender.engine.enqueue([new_job(queue=lane)])
-        await asyncio.wait_for(heard, 5)
+        await asyncio.wait_for(heard, 30)
 
 
 async def test_a_worker_is_woken_by_a_message_alone(url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

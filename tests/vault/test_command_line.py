@@ -63,7 +63,7 @@ def test_the_life_of_a_key(place: Place) -> None:
     assert "key k2 wraps" in place.cli("rotate").stdout
     refused = place.cli("retire")
     assert refused.exit_code == 1
-    assert "40 credentials are under k1" in refused.stderr
+    assert "40 credentials and secrets are under k1" in refused.stderr
     status = json.loads(place.cli("status", "--json").stdout)
     assert (status["current"], status["to_rewrap"]) == ("k2", 40)
     assert "40 credentials wrapped anew under k2" in place.cli("rewrap").stdout

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from callsheet.sigv4 import Scope, signing_key
 from callsheet.vault import Binding, Keyring, Secret, Vault, keyring_from
 from callsheet.vault.errors import (
     InvalidKeyring,
@@ -150,9 +151,10 @@ async def test_an_unknown_key_is_told() -> None:
 
 def test_a_signature_is_that_of_the_published_example() -> None:
     """The key of AWS' own example of how a signing key is derived."""
-    signer = Signer("AKIDEXAMPLE", Secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"), "us-east-1", "iam")
-    assert signer._key("20150830").hex() == "c4afb1cc5771d871763a393e44b703571b55cc28424d1a5e86da6ed3c154a4b9"
-    assert "wJalr" not in repr(signer)
+    secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+    key = signing_key(secret, Scope("us-east-1", "iam"), "20150830T123600Z")
+    assert key.hex() == "c4afb1cc5771d871763a393e44b703571b55cc28424d1a5e86da6ed3c154a4b9"
+    assert "wJalr" not in repr(Signer("AKIDEXAMPLE", Secret(secret), "us-east-1", "iam"))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ async def working(app: Callsheet, **options: Any) -> AsyncIterator[Worker]:
         await task
 
 
-async def until(fact: Callable[[], Any], within_s: float = 20.0) -> None:
+async def until(fact: Callable[[], Any], within_s: float = 60.0) -> None:
     """Wait for a fact."""
     async with asyncio.timeout(within_s):
         while not fact():

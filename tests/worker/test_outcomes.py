@@ -159,7 +159,7 @@ async def test_a_timeout_ends_the_attempt(app: Callsheet) -> None:
     async def slow() -> None:
         await asyncio.sleep(60)
 
-    @app.task(timeout=0.05, max_attempts=1)
+    @app.task(timeout=30, max_attempts=1)
     async def quick() -> str:
         return "in time"
 

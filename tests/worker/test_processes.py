@@ -90,7 +90,7 @@ def ends(how: str) -> int:
             os.kill(os.getpid(), signal.SIGINT)
             (program := subprocess.Popen(["sleep", "100"])).terminate()
             return program.wait(20)
-@app.task(timeout=1.5, **process)
+@app.task(timeout=3.0, **process)
 def slow(ctx, path: str) -> None:
     shell = ctx.children.popen("sh", "-c", "sleep 100 & echo $!; sleep 100", stdout=subprocess.PIPE, text=True)
     pids = os.getpid(), shell.pid, subprocess.Popen(["sleep", "100"]).pid, shell.stdout.readline()
@@ -145,13 +145,13 @@ async def burst(app: Callsheet, job: JobHandle[Any], **options: Any) -> Job:
 async def test_a_result_comes_back_as_its_type(tasks: Any) -> None:
     job = await tasks.size_of.enqueue(size=tasks.Size(width=10), times=2.5)
     await burst(tasks.app, job)
-    assert await job.result(timeout=5) == tasks.Size(width=25)
+    assert await job.result(timeout=30) == tasks.Size(width=25)
 
 
 async def test_a_warm_child_serves_one_job_after_another(tasks: Any) -> None:
     jobs = await tasks.whoami.enqueue_many([{}] * 5)
     await burst(tasks.app, jobs[0])
-    pids = {await job.result(timeout=5) for job in jobs}
+    pids = {await job.result(timeout=30) for job in jobs}
     assert len(pids) == 1
     assert gone(pids.pop())
 
@@ -160,13 +160,13 @@ async def test_two_jobs_that_hold_the_interpreter_run_at_once(tasks: Any, tmp_pa
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     jobs = await tasks.meet.enqueue_many([{"mine": a, "other": b}, {"mine": b, "other": a}])
     await burst(tasks.app, jobs[0], concurrency=2)
-    assert len({await job.result(timeout=5) for job in jobs}) == 2
+    assert len({await job.result(timeout=30) for job in jobs}) == 2
 
 
 async def test_a_child_has_all_of_its_context(tasks: Any) -> None:
     job = await tasks.report.options(correlation_id="c1").enqueue(fail_on=1)
     await burst(tasks.app, job)
-    *facts, workspace, made = await job.result(timeout=5)
+    *facts, workspace, made = await job.result(timeout=30)
     assert facts == [job.job_id, "decoding", "25.0", "False", "None", "IllegalMove"]
     assert not Path(workspace).exists()
     engine = await tasks.app.engine()
@@ -247,7 +247,7 @@ async def test_a_cancellation_kills_the_whole_group(tasks: Any, tmp_path: Path) 
 
 
 async def test_work_that_holds_the_interpreter_keeps_its_lease(tasks: Any) -> None:
-    job = await burst(tasks.app, await tasks.ends.enqueue(how="hold"), lease=2.0)
+    job = await burst(tasks.app, await tasks.ends.enqueue(how="hold"), lease=2.8)
     assert (job.status, job.result, job.attempt_count, job.lease_losses) == (Status.SUCCEEDED, "0", 1, 0)
 
 
@@ -274,7 +274,7 @@ async def test_it_works_in_a_program_of_its_own_and_on_uvloop(tasks: Any) -> Non
     job = await tasks.report.enqueue(fail_on=0)
     script = await program(tasks, f"{GUARD}    import uvloop\n    uvloop.run({WORK})\n")
     assert (await asyncio.wait_for(script.communicate(), 30))[1] == b""
-    assert (await job.result(timeout=5))[0] == job.job_id
+    assert (await job.result(timeout=30))[0] == job.job_id
 
 
 async def test_a_program_that_starts_its_worker_on_import_is_told_so(tasks: Any) -> None:

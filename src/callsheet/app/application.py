@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from callsheet.catalog import catalog_url, open_catalog
+from callsheet.catalog import catalog_url, migrate_beside, open_catalog
 from callsheet.engine import Engine
 from callsheet.kernel.errors import InvalidTask, UnknownStore, UnknownTask
-from callsheet.objects import Objects, UnknownObjects, open_objects
 from callsheet.settings import DEFAULT_DATABASE_URL
 from callsheet.worker import Worker
 from callsheet.worker.context import Context
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from callsheet.catalog.protocol import Catalog
     from callsheet.kernel.job import NewJob
+    from callsheet.objects import Objects
     from callsheet.worker.options import WorkerOptions
     from callsheet.worker.remote import RemoteOptions, RemoteWorker
 
@@ -83,6 +83,8 @@ class Callsheet:
 
     async def objects(self) -> Objects:
         """The objects of this event loop: files of jobs, in a folder or an S3. Raises UnknownObjects without a URL."""
+        from callsheet.objects import UnknownObjects, open_objects  # noqa: PLC0415 - a third of an app's import
+
         loop = asyncio.get_running_loop()
         if loop not in self._objects:
             if not self.objects_url:
@@ -122,12 +124,13 @@ class Callsheet:
             await (await opened).__aexit__(None, None, None)
 
     async def migrate(self) -> list[str]:
-        """Bring the store's schema to this program's version; the names of what ran."""
+        """Bring the schemas of the store and of the catalogue to this program's version; the names of what ran."""
         engine = Engine.from_url(self.database_url)
         try:
-            return await engine.store.migrate()
+            ran = await engine.store.migrate()
         finally:
             await engine.store.close()
+        return ran + await migrate_beside(self.catalog_url, self.database_url)
 
     @overload
     def task(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...

@@ -34,6 +34,19 @@ class VaultSealer:
         dek = await self._keyring.unwrap(body["kek_id"], envelope.from_text(body["dek"]), binding)
         return envelope.decrypt(body["sealed"], dek, binding).reveal()
 
+    async def rewrapped(self, sealed: str, *, owner: str, requester_id: str) -> str:
+        """The same with its data key under the current KEK; what is inside is not opened."""
+        body, binding = json.loads(sealed), Binding(owner, requester_id, VERSION)
+        dek = await self._keyring.unwrap(body["kek_id"], envelope.from_text(body["dek"]), binding)
+        wrapped = await self._keyring.wrap(dek, binding)
+        return json.dumps({**body, "kek_id": wrapped.kek_id, "dek": envelope.to_text(wrapped.wrapped)})
+
+
+def kek_of(sealed: str) -> str:
+    """Which KEK has wrapped the data key of a sealed text."""
+    kek_id: str = json.loads(sealed)["kek_id"]
+    return kek_id
+
 
 class NoSealer:
     """Stands where no keyring is: nothing can be sealed, and whoever tries is told what to set."""

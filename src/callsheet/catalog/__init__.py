@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.errors import StoreError, UnknownStore
@@ -62,6 +63,20 @@ async def migrate_catalog(url: str) -> list[str]:
         extra = "postgres" if error.name == "asyncpg" else "libsql"
         raise StoreError(f"the driver for {scheme} is missing: pip install 'callsheet[{extra}]'") from error
     raise _unknown(scheme)
+
+
+async def migrate_beside(asked: str | None, database_url: str) -> list[str]:
+    """What `callsheet migrate` does after the store's own migrations; the names of what ran.
+
+    Nothing where nobody asked and no videos can be searched: the extra `media` is not there, or the jobs are in Redis.
+    Files are migrated when they are opened, and memory is gone when it is closed.
+    """
+    url = catalog_url(asked, database_url)
+    if url is None or ":memory:" in url:
+        return []
+    if not asked and (url == BESIDE_REDIS or importlib.util.find_spec("rapidfuzz") is None):
+        return []
+    return await migrate_catalog(url)
 
 
 def _unknown(scheme: str) -> UnknownStore:

@@ -10,11 +10,10 @@ from typing import NamedTuple
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.intake import IS_UUID
 
-from .records import ENTITY_TYPES, Clip, Json, NewEntity, NewSegment, Video, VideoPage
+from .records import ENTITY_TYPES, Clip, Json, NewEntity, NewSegment, Reader, Video, VideoPage
 
 MAX_PAGE = 1_000
 MAX_ID = 200
-FIRST = (1 << 62, "")  # later than every video
 
 
 class Batch(NamedTuple):
@@ -40,8 +39,14 @@ def video_of(video: Video) -> Video:
     video_id = known_id(video.video_id)
     if video_id is None:
         raise InvalidInput(f"{video.video_id[:80]!r} is no id of a video; ids are UUIDs")
-    check_json(video.coverage, video.error)
-    return video._replace(video_id=video_id, title=plain(video.title), owner_id=plain(video.owner_id))
+    check_json(video.coverage, video.options, video.jobs, video.error)
+    team_id = None if video.team_id is None else plain(video.team_id)
+    return video._replace(video_id=video_id, title=plain(video.title), owner_id=plain(video.owner_id), team_id=team_id)
+
+
+def reader_of(reader: Reader) -> Reader:
+    """A reader by names that can be compared with those of rows."""
+    return Reader(plain(reader.owner_id), tuple(map(plain, reader.team_ids)), reader.sees_all)
 
 
 def batch_of(segments: Sequence[NewSegment], entities: Sequence[NewEntity] = ()) -> Batch:
@@ -81,7 +86,8 @@ def clip_of(clip: Clip) -> Clip:
         raise InvalidInput(f"a clip's id has 1 to {MAX_ID} characters")
     if not 0 <= clip.t_start < clip.t_end or clip.padding_ms < 0:
         raise InvalidInput(f"a clip from {clip.t_start} to {clip.t_end} ms with {clip.padding_ms} ms around it is none")
-    return clip._replace(video_id=video_id)
+    team_id = None if clip.team_id is None else plain(clip.team_id)
+    return clip._replace(video_id=video_id, clip_id=plain(clip.clip_id), owner_id=plain(clip.owner_id), team_id=team_id)
 
 
 def check_page(page: VideoPage) -> None:

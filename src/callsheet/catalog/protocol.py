@@ -1,8 +1,8 @@
 """The verbs of a catalogue. One suite of tests holds for each: `tests/catalog`.
 
-A pipeline's stages write behind a fence: a video remembers its writer `(job_id, claim_version)`, `begin` moves it
-forward, and a write of an earlier one raises StaleClaim and changes nothing. Every write is one transaction and can be
-repeated: the same rows have the same ids.
+A pipeline's stages write behind a fence: a video remembers its writer `(job_id, claim_version)`, `begin` and each write
+move it forward, and a write of an earlier one, or of a video that is gone, raises StaleClaim and changes nothing. Every
+write is one transaction and can be repeated: the same rows have the same ids.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ SECTIONS = {
     },
     "Look after a store": {
         "migrate": "Bring the store's schema to this program's version.",
-        "doctor": "Check this machine, the store and the transport, and say what to do next.",
+        "doctor": "Check this machine, the store, the transport and the keys, and say what to do next.",
         "keys": "Make, list and revoke API keys.",
         "workers": "Enrol, list, drain and revoke workers that work over HTTP.",
         "vault": "Rotate the keys of stored credentials, and wrap credentials anew.",

@@ -6,6 +6,7 @@ import click
 
 from callsheet.settings import DOCTOR
 
+from .check_keys import check_keys
 from .check_machine import check_machine
 from .check_objects import check_objects
 from .check_store import check_store
@@ -30,9 +31,9 @@ Examples:
 )
 @settings(DOCTOR)
 def command(database_url: str, redis_url: str | None, objects_url: str | None, *, json: bool) -> None:
-    """Check this machine, the store and the transport, and say what to do next."""
+    """Check this machine, the store, the transport and the keys, and say what to do next."""
     found = [*run(check_store(database_url)), *run(check_transport(database_url, redis_url))]
-    found += [*run(check_objects(objects_url)), *check_machine()]
+    found += [*run(check_objects(objects_url)), *run(check_keys(database_url)), *check_machine()]
     findings = [finding.to_show() for finding in found]
     if json:
         print_json([{**finding._asdict(), "mark": WORDS[finding.mark]} for finding in findings])

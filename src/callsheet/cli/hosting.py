@@ -20,7 +20,17 @@ from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.cortana import routes as cortana
 from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes, streams
-from callsheet.http import attempts, dead_letters, objects, operations, uploads, webhook_endpoints, webhooks
+from callsheet.http import (
+    attempts,
+    dead_letters,
+    job_state,
+    objects,
+    operations,
+    overview,
+    uploads,
+    webhook_endpoints,
+    webhooks,
+)
 from callsheet.http.keys import ApiKeys
 from callsheet.http.limits import Limits
 from callsheet.http.server import Server, ServerOptions, create_app, listen
@@ -53,6 +63,8 @@ ROUTERS = (
     enrolment.router,
     workers.router,
     attempts.router,
+    job_state.router,
+    overview.router,
     dead_letters.router,
     operations.router,
     webhooks.router,

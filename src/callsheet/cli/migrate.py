@@ -6,7 +6,8 @@ import asyncio
 
 import click
 
-from callsheet.settings import STORE_ONLY
+from callsheet.catalog import OFF, migrate_beside
+from callsheet.settings import MIGRATE
 from callsheet.store import store_from_url
 
 from .options import settings
@@ -20,23 +21,26 @@ Examples:
   callsheet migrate
   callsheet migrate --database-url postgresql://app@db.example.org/app""",
 )
-@settings(STORE_ONLY)
-def command(database_url: str) -> None:
+@settings(MIGRATE)
+def command(database_url: str, catalog_url: str | None) -> None:
     """Bring the store's schema to this program's version.
 
-    Forward-only and additive: workers of the version before go on working. Safe to run from many processes at
+    That of the catalogue of videos, too, where the extra media is installed. Forward-only and additive: workers of the version before go on working. Safe to run from many processes at
     once; does nothing when there is nothing to do. SQLite files are migrated when they are opened.
     """
     check_url(database_url)
-    ran = asyncio.run(_migrate(database_url))
+    if catalog_url and catalog_url != OFF:
+        check_url(catalog_url)
+    ran = asyncio.run(_migrate(database_url, catalog_url))
     for name in ran:
         click.echo(f"applied {name}")
     click.echo(f"{len(ran)} migrations applied" if ran else "the schema is up to date")
 
 
-async def _migrate(database_url: str) -> list[str]:
+async def _migrate(database_url: str, catalog_url: str | None) -> list[str]:
     store = store_from_url(database_url)
     try:
-        return await store.migrate()
+        ran = await store.migrate()
     finally:
         await store.close()
+    return ran + await migrate_beside(catalog_url, database_url)

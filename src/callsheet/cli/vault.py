@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from callsheet.app.rewrapping import rewrap_webhooks, webhook_keks
 from callsheet.settings import VAULT_REWRAP, VAULT_ROTATE, VAULT_STATUS
 from callsheet.vault import Vault, keyring_from
 from callsheet.vault.errors import NoKeyring
@@ -64,7 +67,7 @@ def rotate(keys_file: str | None, *, prepare: bool) -> None:
 @command.command("rewrap", epilog="\b\nExample:\n  callsheet vault rewrap --database-url postgresql://app@db/app")
 @settings(VAULT_REWRAP)
 def rewrap(keys_file: str | None, database_url: str) -> None:
-    """Bring all credentials under the current key, while servers and workers go on. No credential is opened.
+    """Bring all credentials and webhook secrets under the current key, while servers and workers go on. None is opened.
 
     May be stopped at any moment, also by kill -9, and run again. Ends with 1 when some could not be brought along.
     """
@@ -78,12 +81,17 @@ def rewrap(keys_file: str | None, database_url: str) -> None:
                     bar.update(task, total=progress.total, completed=progress.done)
 
                 done, faults = await rewrap_all(vault, told)
+            hooks, torn = await rewrap_webhooks(vault.store, vault.keyring)
             current = await vault.keyring.current()
         click.echo(f"{done.wrapped} credentials wrapped anew under {current}")
-        for job_id, why in list(faults.items())[:SHOWN_FAULTS]:
-            click.echo(f"  job {job_id}: {why}", err=True)
-        if faults:
-            raise Told(f"{len(faults)} credentials cannot be opened with this keyring and stay as they are")
+        click.echo(f"{hooks.wrapped} webhook secrets wrapped anew under {current}")
+        told_of = [f"job {job_id}: {why}" for job_id, why in faults.items()]
+        told_of += [f"endpoint {endpoint_id}: {why}" for endpoint_id, why in torn.items()]
+        for line in told_of[:SHOWN_FAULTS]:
+            click.echo(f"  {line}", err=True)
+        if told_of:
+            parts = [f"{len(faults)} credentials"] * bool(faults) + [f"{len(torn)} webhook endpoints"] * bool(torn)
+            raise Told(f"{' and '.join(parts)} cannot be opened with this keyring and stay as they are")
 
     run(work())
 
@@ -99,14 +107,15 @@ def retire(keys_file: str | None, database_url: str) -> None:
 
     async def in_use() -> dict[str, int]:
         async with opened(database_url) as engine:
-            return await engine.store.credential_keks()
+            return Counter(await engine.store.credential_keks()) + Counter(await webhook_keks(engine.store))
 
     with changing(path) as was:
         if was is None:
             raise NoKeyring(f"there is no keyring {path}")
         still = {kek_id: n for kek_id, n in run(in_use()).items() if (kek_number(kek_id) or 0) < was.current}
         if still:
-            raise Told(f"{sum(still.values())} credentials are under {', '.join(still)}; run `callsheet vault rewrap`")
+            count = sum(still.values())
+            raise Told(f"{count} credentials and secrets are under {', '.join(still)}; run `callsheet vault rewrap`")
         write_file(path, was.without_below(was.current))
     gone = [kek_name(number) for number in sorted(was.keys) if number < was.current]
     click.echo(f"retired: {', '.join(gone) or 'nothing'}; the minimum is {kek_name(was.current)}")
@@ -115,31 +124,41 @@ def retire(keys_file: str | None, database_url: str) -> None:
 @command.command("status", epilog="\b\nExample:\n  callsheet vault status --json")
 @settings(VAULT_STATUS)
 def status(keys_file: str | None, database_url: str, *, json: bool) -> None:
-    """Show how many credentials each key wraps, and how often it has wrapped."""
+    """Show how many credentials and webhook secrets each key wraps, and how often it has wrapped."""
 
     async def work() -> None:
         async with _vault(database_url, keys_file) as vault:
             current, wraps = await vault.keyring.current(), await totals(vault.store)
-            counts = await vault.store.credential_keks()
-        ids = sorted({current, *wraps, *counts})
-        rows = [
-            {"kek": i, "current": i == current, "credentials": counts.get(i, 0), "wraps": wraps.get(i, 0)} for i in ids
+            counts, hooks = await vault.store.credential_keks(), await webhook_keks(vault.store)
+        keks = [
+            _Kek(kek_id, kek_id == current, counts.get(kek_id, 0), hooks.get(kek_id, 0), wraps.get(kek_id, 0))
+            for kek_id in sorted({current, *wraps, *counts, *hooks})
         ]
         if json:
-            print_json({"current": current, "to_rewrap": sum(counts.values()) - counts.get(current, 0), "keks": rows})
+            old = sum(kek.credentials + kek.webhook_secrets for kek in keks if not kek.current)
+            print_json({"current": current, "to_rewrap": old, "keks": [kek._asdict() for kek in keks]})
         else:
-            _show(current, counts, wraps)
+            _show(keks)
 
     run(work())
 
 
-def _show(current: str, counts: dict[str, int], wraps: dict[str, int]) -> None:
-    rows = table("key", "credentials", "wraps at most", "")
-    for kek_id in sorted({current, *wraps, *counts}):
-        note = "wraps now" if kek_id == current else "to be wrapped anew" if counts.get(kek_id) else ""
-        if wraps.get(kek_id, 0) >= WARN_AT:
+class _Kek(NamedTuple):
+    kek: str
+    current: bool
+    credentials: int
+    webhook_secrets: int
+    wraps: int
+
+
+def _show(keks: list[_Kek]) -> None:
+    rows = table("key", "credentials", "webhook secrets", "wraps at most", "")
+    for kek in keks:
+        old = "to be wrapped anew" if kek.credentials or kek.webhook_secrets else ""
+        note = "wraps now" if kek.current else old
+        if kek.wraps >= WARN_AT:
             note += "; has wrapped too often: rotate"
-        rows.add_row(escape(kek_id), str(counts.get(kek_id, 0)), str(wraps.get(kek_id, 0)), note)
+        rows.add_row(escape(kek.kek), str(kek.credentials), str(kek.webhook_secrets), str(kek.wraps), note)
     console().print(rows)
 
 

@@ -165,7 +165,9 @@ class Endpoints:
         good = endpoint.good(now)
         return tuple(
             [
-                await self._sealer.open(secret.sealed, owner=f"{name}/{secret.secret_id}", requester_id=requester_id)
+                await self._sealer.open(
+                    secret.sealed, owner=owner_of(name, secret.secret_id), requester_id=requester_id
+                )
                 for secret in good
             ]
         )
@@ -178,13 +180,28 @@ class Endpoints:
 
     async def _new_secret(self, endpoint_id: str, requester_id: str, now: int) -> tuple[str, SealedSecret]:
         text, secret_id = new_secret(), f"whs_{secrets.token_hex(6)}"
-        sealed = await self._sealer.seal(text, owner=f"{endpoint_id}/{secret_id}", requester_id=requester_id)
+        sealed = await self._sealer.seal(text, owner=owner_of(endpoint_id, secret_id), requester_id=requester_id)
         return text, SealedSecret(secret_id, sealed, now)
 
     async def _save(self, endpoint: Endpoint) -> Endpoint:
-        body = {**endpoint._asdict(), "secrets": [secret._asdict() for secret in endpoint.secrets]}
-        document = Document(KIND, endpoint.endpoint_id, json.dumps(body), endpoint.version)
-        return endpoint._replace(version=(await self._store.put_document(document)).version)
+        return await save(self._store, endpoint)
+
+
+async def every(store: Store, endpoint_id: str | None = None) -> list[Endpoint]:
+    """All endpoints of a store, with the requesters' own secrets; or the one of an id."""
+    return [_read(document) for document in await store.documents(KIND, endpoint_id)]
+
+
+async def save(store: Store, endpoint: Endpoint) -> Endpoint:
+    """Write an endpoint as it is here; raises DocumentConflict when it was changed since it was read."""
+    body = {**endpoint._asdict(), "secrets": [secret._asdict() for secret in endpoint.secrets]}
+    document = Document(KIND, endpoint.endpoint_id, json.dumps(body), endpoint.version)
+    return endpoint._replace(version=(await store.put_document(document)).version)
+
+
+def owner_of(endpoint_id: str, secret_id: str) -> str:
+    """What a secret is sealed for, beside its requester."""
+    return f"{endpoint_id}/{secret_id}"
 
 
 def own_id(requester_id: str) -> str:

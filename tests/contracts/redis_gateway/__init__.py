@@ -57,7 +57,7 @@ async def plain_client(url: str) -> AsyncIterator[Any]:
         await client.aclose()
 
 
-async def until(ask: Callable[[], Awaitable[Any]], within_s: float = 20) -> Any:
+async def until(ask: Callable[[], Awaitable[Any]], within_s: float = 60.0) -> Any:
     """Ask until the answer is a yes; the answer."""
     async with asyncio.timeout(within_s):
         while not (answer := await ask()):

@@ -110,7 +110,7 @@ def font_of(name: str, px: int) -> ImageFont.FreeTypeFont:
         except OSError:
             pass
     own = ImageFont.load_default(px)
-    assert isinstance(own, ImageFont.FreeTypeFont)  # noqa: S101 - Pillow's wheels have FreeType
+    assert isinstance(own, ImageFont.FreeTypeFont)  # Pillow's wheels have FreeType
     return own
 
 

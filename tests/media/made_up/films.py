@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from PIL import Image, ImageDraw
 
-from .drawing import BLACK, WHITE, Background, Colour, Film, Line, moving, plain, scenes, width_of
+from .drawing import BLACK, WHITE, Colour, Film, Line, moving, plain, scenes, width_of
 
 SANS, BOLD, SERIF, MONO = "DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "DejaVuSansMono"
 WORDS_A = ("Amber", "Bridge", "Copper", "Desert", "Ember", "Forest", "Garden", "Harbor", "Island", "Jungle")
@@ -36,7 +36,9 @@ def one_after_another(texts: Sequence[str], each_s: float, y: float, like: Line,
     )
 
 
-def added(texts: Sequence[str], times: tuple[float, float, float], corner: tuple[float, float], like: Line) -> list[Line]:
+def added(
+    texts: Sequence[str], times: tuple[float, float, float], corner: tuple[float, float], like: Line
+) -> list[Line]:
     """Lines below one another that come one by one and stay; `times` are the first, the step and the end."""
     first, step, end = times
     return [
@@ -120,7 +122,12 @@ def low_contrast() -> Film:
 
 
 def credits() -> Film:  # noqa: A001 - what they are called
-    names = ("Directed by Ana Lopes", "Written by Karl Weiss", "Music by Iris Novak", "Edited by Tom Hale")
+    names: tuple[str, ...] = (
+        "Directed by Ana Lopes",
+        "Written by Karl Weiss",
+        "Music by Iris Novak",
+        "Edited by Tom Hale",
+    )
     names += ("Sound by Rosa Diaz", "Lights by Piet Maas", "Produced by Lena Falk", "Made in Gothenburg")
     like = line(40, WHITE, SERIF)._replace(scroll=120.0)
     lines = [centred(name, (0, 12), 700 + at * 110, like) for at, name in enumerate(names)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import av
+import numpy as np
 from av.video.reformatter import VideoReformatter
 from PIL import Image
 
@@ -49,7 +52,7 @@ def encoded(folder: Path, name: str, film: Film, ticks: Sequence[int], coding: C
     path = folder / f"{name}.{coding.suffix}"
     seconds = [(tick - ticks[0]) / TICKS for tick in ticks]
     if not path.exists():
-        part = path.with_suffix(".part")
+        part = path.with_suffix(f".{os.getpid()}.part")  # several processes may share a folder
         write(part, _pictures(film, seconds), ticks, coding)
         part.rename(path)
     last_s = seconds[-1] + (seconds[-1] - seconds[-2] if len(seconds) > 1 else 1 / film.fps)
@@ -76,26 +79,28 @@ def write(path: Path, pictures: Iterator[Image.Image], ticks: Sequence[int], cod
         stream: Any = None
         reformatter = VideoReformatter()  # one for all: making one costs more than a frame
         last: tuple[Image.Image, av.VideoFrame] | None = None
-        for picture, tick in zip(pictures, ticks, strict=True):
+        lengths = [after - tick for tick, after in pairwise(ticks)]
+        lengths.append(lengths[-1] if lengths else TICKS // 25)
+        for picture, tick, length in zip(pictures, ticks, lengths, strict=True):
             if last is None or last[0] is not picture:
                 turned = picture.rotate(-coding.turn, expand=True) if coding.turn else picture
                 last = picture, _as_coded(turned, coding, reformatter)
             frame = last[1]
             if stream is None:
-                stream = _stream(container, frame, coding)
-            frame.pts, frame.time_base = tick, Fraction(1, TICKS)
+                stream = _stream(container, frame, coding, Fraction(TICKS, sorted(lengths)[len(lengths) // 2]))
+            frame.pts, frame.duration, frame.time_base = tick, length, Fraction(1, TICKS)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
 
 
 def _as_coded(picture: Image.Image, coding: Coding, reformatter: VideoReformatter) -> av.VideoFrame:
-    frame = reformatter.reformat(av.VideoFrame.from_image(picture), format=coding.pix_fmt)
-    assert frame is not None  # noqa: S101 - it is for no frame alone
+    frame = reformatter.reformat(av.VideoFrame.from_ndarray(np.asarray(picture)), format=coding.pix_fmt)
+    assert frame is not None
     return frame
 
 
-def _stream(container: Any, frame: av.VideoFrame, coding: Coding) -> Any:
-    stream = container.add_stream(coding.codec, rate=30, options=dict(coding.options))
+def _stream(container: Any, frame: av.VideoFrame, coding: Coding, rate: Fraction) -> Any:
+    stream = container.add_stream(coding.codec, rate=rate, options=dict(coding.options))
     stream.width, stream.height, stream.pix_fmt = frame.width, frame.height, coding.pix_fmt
     stream.codec_context.time_base = Fraction(1, TICKS)
     if coding.colours is not None:

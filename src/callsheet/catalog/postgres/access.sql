@@ -36,11 +36,14 @@ END $$;
 SELECT count(*) = 3 FROM pg_roles WHERE rolname IN ('anon', 'authenticated', 'service_role');
 
 -- name: grants
-REVOKE ALL ON videos, segments, entities, clips, search_materialized, catalog_reader, catalog_schema, catalog_steps
+REVOKE ALL ON videos, segments, entities, clips, search_materialized, catalog_reader, catalog_schema, catalog_steps,
+    search_state, search_videos, search_postings, search_terms
     FROM PUBLIC, anon, authenticated;
 REVOKE ALL ON FUNCTION refresh_search_materialized(uuid) FROM PUBLIC, anon, authenticated;
 GRANT SELECT ON videos, segments, entities, clips, search_materialized, catalog_reader TO authenticated, service_role;
 GRANT INSERT, UPDATE, DELETE ON videos, segments, entities, clips, search_materialized TO service_role;
+GRANT SELECT ON catalog_schema TO service_role;
+GRANT SELECT, INSERT, UPDATE, DELETE ON search_state, search_videos, search_postings, search_terms TO service_role;
 GRANT EXECUTE ON FUNCTION refresh_search_materialized(uuid) TO service_role;
 
 -- name: policies
@@ -104,3 +107,14 @@ DROP POLICY IF EXISTS workers_delete ON clips;
 CREATE POLICY workers_delete ON clips FOR DELETE TO service_role USING (true);
 DROP POLICY IF EXISTS workers_delete ON search_materialized;
 CREATE POLICY workers_delete ON search_materialized FOR DELETE TO service_role USING (true);
+
+DROP POLICY IF EXISTS workers ON catalog_schema;
+CREATE POLICY workers ON catalog_schema FOR SELECT TO service_role USING (true);
+DROP POLICY IF EXISTS workers ON search_state;
+CREATE POLICY workers ON search_state TO service_role USING (true) WITH CHECK (true);
+DROP POLICY IF EXISTS workers ON search_videos;
+CREATE POLICY workers ON search_videos TO service_role USING (true) WITH CHECK (true);
+DROP POLICY IF EXISTS workers ON search_postings;
+CREATE POLICY workers ON search_postings TO service_role USING (true) WITH CHECK (true);
+DROP POLICY IF EXISTS workers ON search_terms;
+CREATE POLICY workers ON search_terms TO service_role USING (true) WITH CHECK (true);

@@ -43,7 +43,7 @@ SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('jobs') AND
 
 -- name: sees_all
 -- Whether this user can do the catalogue's work: he owns the tables or passes by their policies, or is a worker by role.
-SELECT NOT row_security_active('videos')
+SELECT NOT row_security_active('catalog_schema')
     OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'service_role' AND pg_has_role(oid, 'USAGE')), current_user::text;
 
 -- name: plan_freely
@@ -53,25 +53,25 @@ SET LOCAL jit = off;
 -- name: add_video
 INSERT INTO videos (
     video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes, duration_ms,
-    width, height, fps, coverage, error, created_at, updated_at, title_folded
+    width, height, fps, coverage, options, jobs, error, created_at, updated_at, title_folded
 )
 SELECT $1::uuid, $2::text, $3::text, $4::text, $5::video_status, $6::text, $7::text, $8::text, $9::bigint, $10::bigint,
-       $11::integer, $12::integer, $13::double precision, $14::jsonb, $15::jsonb,
-       coalesce(to_timestamp(nullif($16::bigint, 0) / 1000.0), now),
-       coalesce(to_timestamp(nullif($17::bigint, 0) / 1000.0), to_timestamp(nullif($16, 0) / 1000.0), now), $18::text
+       $11::integer, $12::integer, $13::double precision, $14::jsonb, $15::jsonb, $16::jsonb, $17::jsonb,
+       coalesce(to_timestamp(nullif($18::bigint, 0) / 1000.0), now),
+       coalesce(to_timestamp(nullif($19::bigint, 0) / 1000.0), to_timestamp(nullif($18, 0) / 1000.0), now), $20::text
 FROM date_trunc('milliseconds', clock_timestamp()) AS now
 ON CONFLICT (video_id) DO NOTHING RETURNING 1;
 
 -- name: video
 SELECT video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes, duration_ms,
-       width, height, fps, coverage, error, (extract(epoch FROM created_at) * 1000)::bigint,
+       width, height, fps, coverage, options, jobs, error, (extract(epoch FROM created_at) * 1000)::bigint,
        (extract(epoch FROM updated_at) * 1000)::bigint
 FROM videos
 WHERE video_id = $1 AND ($2::boolean OR (owner_id = $3::text AND $3::text <> '') OR team_id = ANY ($4::text[]));
 
 -- name: videos_seen_by_all
 SELECT video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes, duration_ms,
-       width, height, fps, coverage, error, (extract(epoch FROM created_at) * 1000)::bigint,
+       width, height, fps, coverage, options, jobs, error, (extract(epoch FROM created_at) * 1000)::bigint,
        (extract(epoch FROM updated_at) * 1000)::bigint
 FROM videos
 WHERE (created_at, video_id) < (coalesce(to_timestamp($1::bigint / 1000.0), 'infinity'), $2::uuid)
@@ -80,7 +80,7 @@ ORDER BY videos.created_at DESC, videos.video_id DESC LIMIT $5;
 
 -- name: videos
 SELECT video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes, duration_ms,
-       width, height, fps, coverage, error, (extract(epoch FROM created_at) * 1000)::bigint,
+       width, height, fps, coverage, options, jobs, error, (extract(epoch FROM created_at) * 1000)::bigint,
        (extract(epoch FROM updated_at) * 1000)::bigint
 FROM videos
 WHERE (created_at, video_id) < (coalesce(to_timestamp($1::bigint / 1000.0), 'infinity'), $2::uuid)
@@ -93,20 +93,25 @@ SELECT video_id FROM videos WHERE video_id = ANY ($1::uuid[]);
 
 -- name: begin
 -- Forward only: another attempt of the same job by its claim, another job by when the store took it, then by its id.
-UPDATE videos SET writer_job_id = $2, writer_claim_version = $3, writer_created_at = $4,
+UPDATE videos SET writer_job_id = $2::text, writer_claim_version = $3, writer_created_at = $4,
     status = CASE status WHEN 'ready' THEN 'ready'::video_status ELSE 'processing'::video_status END, error = NULL,
-    updated_at = date_trunc('milliseconds', clock_timestamp())
+    updated_at = date_trunc('milliseconds', clock_timestamp()), jobs = jobs || jsonb_build_object($5::text, $2::text)
 WHERE video_id = $1 AND CASE
     WHEN writer_job_id = $2 THEN writer_claim_version <= $3
     WHEN writer_created_at > 0 AND $4 > 0 AND writer_created_at <> $4 THEN writer_created_at < $4
     ELSE writer_job_id < $2 END
 RETURNING video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes,
-          duration_ms, width, height, fps, coverage, error, (extract(epoch FROM created_at) * 1000)::bigint,
+          duration_ms, width, height, fps, coverage, options, jobs, error, (extract(epoch FROM created_at) * 1000)::bigint,
           (extract(epoch FROM updated_at) * 1000)::bigint;
 
 -- name: fence
-UPDATE videos SET updated_at = date_trunc('milliseconds', clock_timestamp())
-WHERE video_id = $1 AND writer_job_id = $2 AND writer_claim_version = $3
+-- Likewise: a later writer need not have begun (its worker died before it could, and somebody tells of its end).
+UPDATE videos SET writer_job_id = $2, writer_claim_version = $3, writer_created_at = $4,
+    updated_at = date_trunc('milliseconds', clock_timestamp())
+WHERE video_id = $1 AND CASE
+    WHEN writer_job_id = $2 THEN writer_claim_version <= $3
+    WHEN writer_created_at > 0 AND $4 > 0 AND writer_created_at <> $4 THEN writer_created_at < $4
+    ELSE writer_job_id < $2 END
 RETURNING owner_id, team_id;
 
 -- name: note

@@ -41,15 +41,16 @@ async def check(db: Database) -> None:
     """Raise SchemaMismatch unless the database has this program's catalogue, and StoreError if it would look empty."""
     need = migrations_of(PACKAGE)[-1].number
     ((exists,),) = await db.fetch(Q.schema_exists)
-    have = (await db.fetch(Q.schema_version))[0][0] if exists else 0
-    _refuse_newer(have, need)
-    if have < need:
-        found = f"a catalogue of schema {have}" if have else "no catalogue of videos"
-        raise SchemaMismatch(f"the database has {found}, this program needs {need}; run `callsheet migrate`")
+    if not exists:
+        raise SchemaMismatch("the database has no catalogue of videos; run `callsheet migrate`")
     ((sees_all, user),) = await db.fetch(Q.sees_all)
     if not sees_all:
         advice = f'connect as the owner of its tables, or GRANT service_role TO "{user}"'
         raise StoreError(f"the catalogue shows {user} only rows of his own, by row-level security; {advice}")
+    ((have,),) = await db.fetch(Q.schema_version)
+    _refuse_newer(have, need)
+    if have < need:
+        raise SchemaMismatch(f"the catalogue has schema {have}, this program needs {need}; run `callsheet migrate`")
 
 
 async def _migrate_tables(session: Any) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from callsheet.catalog import intake
 from callsheet.catalog.records import (
@@ -93,10 +93,10 @@ class PostgresCatalog:
         """See the protocol."""
         return {row[0] for row in await self._db.fetch(Q.known, intake.known_ids(video_ids))}
 
-    async def begin(self, video_id: str, writer: Writer) -> Video | None:
+    async def begin(self, video_id: str, writer: Writer, stage: str) -> Video | None:
         """See the protocol."""
         known = intake.known_id(video_id)
-        return await self._write(writing.begin, known, writer) if known else None
+        return await self._write(writing.begin, known, writer, stage) if known else None
 
     async def note(self, video_id: str, writer: Writer, facts: VideoFacts) -> None:
         """See the protocol."""
@@ -185,11 +185,13 @@ class PostgresCatalog:
 
     async def search(self, query: Query, reader: Reader) -> Found:
         """See the protocol."""
-        return await self._db.read(lambda session: words.search(session, query, reader, self._terms))
+        seen_by = intake.reader_of(reader)
+        return await self._db.read(lambda session: words.search(session, query, seen_by, self._terms))
 
     async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
         """See the protocol."""
-        return await self._db.read(lambda session: words.suggest(session, prefix, limit, reader, self._terms))
+        seen_by = intake.reader_of(reader)
+        return await self._db.read(lambda session: words.suggest(session, prefix, limit, seen_by, self._terms))
 
     async def _write(self, verb: Callable[..., Awaitable[T]], video_id: str, writer: Writer, *more: object) -> T:
         known = intake.known_id(video_id)
@@ -198,5 +200,6 @@ class PostgresCatalog:
         return await self._db.transact(lambda session: verb(session, known, writer, *more))
 
 
-def _seen_by(reader: Reader) -> tuple[Any, ...]:
-    return reader.sees_all, intake.plain(reader.owner_id), [intake.plain(team) for team in reader.team_ids]
+def _seen_by(reader: Reader) -> tuple[bool, str, list[str]]:
+    owner_id, team_ids, sees_all = intake.reader_of(reader)
+    return sees_all, owner_id, list(team_ids)

@@ -24,9 +24,9 @@ async def add_video(session: Any, video: Video) -> bool:
     return True
 
 
-async def begin(session: Any, video_id: str, writer: Writer) -> Video | None:
+async def begin(session: Any, video_id: str, writer: Writer, stage: str) -> Video | None:
     """Move the fence forward; raises StaleClaim when it is further already."""
-    rows = await session.fetch(Q.begin, video_id, *writer)
+    rows = await session.fetch(Q.begin, video_id, *writer, stage)
     if rows:
         return video_of(rows[0])
     if not await session.fetch(Q.video, video_id, *ALL):
@@ -35,8 +35,8 @@ async def begin(session: Any, video_id: str, writer: Writer) -> Video | None:
 
 
 async def fenced(session: Any, video_id: str, writer: Writer) -> tuple[str, str | None]:
-    """Owner and team of the video if this attempt is its writer, whose row is locked now; raises StaleClaim."""
-    rows = await session.fetch(Q.fence, video_id, *writer[:2])
+    """Owner and team of the video if no later attempt writes it, whose row is locked now; raises StaleClaim."""
+    rows = await session.fetch(Q.fence, video_id, *writer)
     if not rows:
         raise stale(video_id, writer)
     owner_id, team_id = rows[0]

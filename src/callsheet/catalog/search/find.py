@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class _Rounds:
         self.wanted = [one for one in readings if not one.clause.is_excluded]
         self._excluded = [one for one in readings if one.clause.is_excluded]
         self._flags = [
-            _Reading(Clause("", (Part(flag, 0, "equal"),), is_excluded=False), (((flag,),),)) for flag in asked.flags
+            _Reading(Clause((Part(flag, 0, "equal"),), is_excluded=False), (((flag,),),)) for flag in asked.flags
         ]
         self.count = max((len(tiers) for one in self.wanted for tiers in one.tiers), default=1)
         self.numbers: dict[str, int] = {}  # of the videos of the hits on the page
@@ -200,7 +200,7 @@ class _Rounds:
                 passes &= (ends > query.from_ms) | (starts >= query.from_ms)
             self._facts[number] = passes
 
-    def read_hits(self, ranks: list[match.Ranked]) -> Steps[dict[tuple[int, int], tuple[object, ...]]]:
+    def read_hits(self, ranks: list[match.Ranked]) -> Steps[dict[tuple[int, int], tuple[Any, ...]]]:
         """The rows behind some ranks, by video and segment. They are asked for as this reader, once more."""
         packed = dict((yield Ask("row_ids", (sorted({rank.video for rank in ranks}),))))
         ids = {(r.video, r.ordinal): match.row_id(packed[r.video], r.ordinal) for r in ranks}

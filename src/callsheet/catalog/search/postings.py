@@ -1,4 +1,4 @@
-"""The places of words in a video, packed: 32 bits each, 20 for the segment in order of time and 12 for the word in it."""
+"""The places of words in a video, packed: 20 bits for the segment in order of time, 12 for the word in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .query import entity_flag, language_flag
 from .words import normal, tokens
 
 PLACE_BITS = 12
-MAX_PLACE = (1 << PLACE_BITS) - 1
+MAX_PLACE = (1 << PLACE_BITS) - 1025  # a word moved back by a whole query stays clear of the segment before
 MAX_SEGMENTS = 1 << 20
 
 

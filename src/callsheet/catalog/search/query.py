@@ -1,4 +1,4 @@
-"""What a user typed, as clauses that must, or must not, be met. No text is a syntax error; too much of it is refused."""
+"""What a user typed, as clauses that must or must not be met. No text is a syntax error; too much of it is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_VIDEOS = 1_000
 SUBSTRING_MIN = 3
 MODES = ("fuzzy", "exact", "substring")
 
-_QUOTES = str.maketrans(dict.fromkeys("“”„‟«»″＂", '"'))  # noqa: RUF001 - look-alikes of the quotation mark are the point
+_QUOTES = str.maketrans(dict.fromkeys("“”„‟«»″＂", '"'))
 _CHUNK = regex.compile(r'(?<!\S)-?"[^"]*"|"[^"]*"|[^\s"]+')
 _UNSENDABLE = regex.compile(r"[\x00\p{Cs}]")  # no database takes these, so no row has them
 
@@ -35,7 +35,6 @@ class Part(NamedTuple):
 class Clause(NamedTuple):
     """Words that stand side by side; most often it is one."""
 
-    typed: str
     parts: tuple[Part, ...]
     is_excluded: bool
 
@@ -55,7 +54,7 @@ class Asked(NamedTuple):
 
 
 def parse(query: Query) -> Asked | None:
-    """Read a query. None: it can have no hits, as its text has no letter. Raises InvalidInput, which says what to do."""
+    """Read a query. None: it can have no hits, as its text has no letter. Raises InvalidInput."""
     _check(query)
     clauses = tuple(_clauses(query.text, query.mode))
     if sum(len(clause.parts) for clause in clauses) > MAX_WORDS:
@@ -125,7 +124,7 @@ def _clauses(text: str, mode: str) -> list[Clause]:
             continue
         fits = _fits(words, mode, is_strict=is_excluded or (is_quoted and len(words) == 1))
         parts = [Part(word.term, word.place - words[0].place, fit) for word, fit in zip(words, fits, strict=True)]
-        clause = Clause(" ".join(typed.split()), tuple(parts), is_excluded)
+        clause = Clause(tuple(parts), is_excluded)
         if clause not in found:
             found.append(clause)
     return found

@@ -15,7 +15,7 @@ from .steps import Ask, Steps
 from .words import look_alike
 
 LAST = "\U0010ffff"
-RELOAD_VIDEOS = 64  # when so many videos changed, all words are read anew
+RELOAD_VIDEOS = 32  # when so many videos changed, all words are read anew
 
 
 class Terms:

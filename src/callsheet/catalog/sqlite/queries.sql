@@ -44,32 +44,35 @@ SELECT j.job_id AS id, json_extract(j.payload, '$.video_id') AS video_id, substr
        strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at / 1000.0, 'unixepoch') AS updated_at,
        CASE j.status WHEN 'running' THEN substr(j.worker_id, 1, instr(j.worker_id || '~', '~') - 1) END AS locked_by,
        strftime('%Y-%m-%dT%H:%M:%fZ', j.lease_expires_at / 1000.0, 'unixepoch') AS locked_until,
-       j.priority, (SELECT min(d.depends_on) FROM job_dependencies d WHERE d.job_id = j.job_id) AS depends_on
-FROM inbox_jobs j WHERE j.contract = 'cortana' AND j.kind LIKE 'video.%';
+       j.priority, CASE WHEN j.blocked_by > 0 THEN (
+           SELECT min(d.depends_on) FROM job_dependencies d WHERE d.job_id = j.job_id) END AS depends_on
+FROM inbox_jobs j
+WHERE j.contract = 'cortana'
+    AND j.kind IN ('video.transcode', 'video.sample', 'video.ocr', 'video.segment_index', 'video.clip_generate');
 
 -- name: add_video
 INSERT INTO videos (
     video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes, duration_ms,
-    width, height, fps, coverage, error, created_at, updated_at, title_folded
-) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
+    width, height, fps, coverage, options, jobs, error, created_at, updated_at, title_folded
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)
 ON CONFLICT (video_id) DO NOTHING RETURNING 1;
 
 -- name: video
 SELECT video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes, duration_ms,
-       width, height, fps, coverage, error, created_at, updated_at
+       width, height, fps, coverage, options, jobs, error, created_at, updated_at
 FROM videos
 WHERE video_id = ?1 AND (?2 OR (owner_id = ?3 AND ?3 <> '') OR team_id IN (SELECT value FROM json_each(?4)));
 
 -- name: videos_seen_by_all
 SELECT video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes, duration_ms,
-       width, height, fps, coverage, error, created_at, updated_at
+       width, height, fps, coverage, options, jobs, error, created_at, updated_at
 FROM videos
 WHERE (created_at, video_id) < (?1, ?2) AND (?3 IS NULL OR status = ?3) AND instr(title_folded, ?4) > 0
 ORDER BY created_at DESC, video_id DESC LIMIT ?5;
 
 -- name: videos
 SELECT video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes, duration_ms,
-       width, height, fps, coverage, error, created_at, updated_at
+       width, height, fps, coverage, options, jobs, error, created_at, updated_at
 FROM videos
 WHERE (created_at, video_id) < (?1, ?2) AND (?3 IS NULL OR status = ?3) AND instr(title_folded, ?4) > 0
     AND ((owner_id = ?6 AND ?6 <> '') OR team_id IN (SELECT value FROM json_each(?7)))
@@ -81,16 +84,22 @@ SELECT video_id FROM videos WHERE video_id IN (SELECT value FROM json_each(?1));
 -- name: begin
 -- Forward only: another attempt of the same job by its claim, another job by when the store took it, then by its id.
 UPDATE videos SET writer_job_id = ?2, writer_claim_version = ?3, writer_created_at = ?4,
-    status = CASE status WHEN 'ready' THEN 'ready' ELSE 'processing' END, error = NULL, updated_at = ?5
+    status = CASE status WHEN 'ready' THEN 'ready' ELSE 'processing' END, error = NULL, updated_at = ?5,
+    jobs = json_patch(jobs, json_object(?6, ?2))
 WHERE video_id = ?1 AND CASE
     WHEN writer_job_id = ?2 THEN writer_claim_version <= ?3
     WHEN writer_created_at > 0 AND ?4 > 0 AND writer_created_at <> ?4 THEN writer_created_at < ?4
     ELSE writer_job_id < ?2 END
 RETURNING video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes,
-          duration_ms, width, height, fps, coverage, error, created_at, updated_at;
+          duration_ms, width, height, fps, coverage, options, jobs, error, created_at, updated_at;
 
 -- name: fence
-UPDATE videos SET updated_at = ?4 WHERE video_id = ?1 AND writer_job_id = ?2 AND writer_claim_version = ?3
+-- Likewise: a later writer need not have begun (its worker died before it could, and somebody tells of its end).
+UPDATE videos SET writer_job_id = ?2, writer_claim_version = ?3, writer_created_at = ?4, updated_at = ?5
+WHERE video_id = ?1 AND CASE
+    WHEN writer_job_id = ?2 THEN writer_claim_version <= ?3
+    WHEN writer_created_at > 0 AND ?4 > 0 AND writer_created_at <> ?4 THEN writer_created_at < ?4
+    ELSE writer_job_id < ?2 END
 RETURNING owner_id, team_id;
 
 -- name: note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ from .keeping import migrate
 
 T = TypeVar("T")
 Q = Queries("callsheet.catalog.sqlite")
-NOWHERE = "there is no video of this id"
+FIRST = (1 << 62, "")  # later than every video
 
 
 class SqliteCatalog:
@@ -80,11 +81,11 @@ class SqliteCatalog:
     async def videos(self, page: VideoPage, reader: Reader) -> list[Video]:
         """See the protocol."""
         intake.check_page(page)
-        place = intake.FIRST
+        place = FIRST
         if page.before is not None:
             last = await self.video(page.before, reader)
             if last is None:
-                raise InvalidInput(f"{NOWHERE} to go on from; begin with the first page")
+                raise InvalidInput("there is no video of this id to go on from; begin with the first page")
             place = (last.created_at, last.video_id)
         asked = (*place, page.status, intake.fold(page.text), page.limit)
         _, owner_id, teams = _seen_by(reader)
@@ -96,10 +97,10 @@ class SqliteCatalog:
         """See the protocol."""
         return {row[0] for row in await self._rows(Q.known, json.dumps(intake.known_ids(video_ids)))}
 
-    async def begin(self, video_id: str, writer: Writer) -> Video | None:
+    async def begin(self, video_id: str, writer: Writer, stage: str) -> Video | None:
         """See the protocol."""
         known = intake.known_id(video_id)
-        return await self._write(writing.begin, known, writer) if known else None
+        return await self._write(writing.begin, known, writer, stage) if known else None
 
     async def note(self, video_id: str, writer: Writer, facts: VideoFacts) -> None:
         """See the protocol."""
@@ -145,7 +146,7 @@ class SqliteCatalog:
         """See the protocol. One short transaction a video."""
         stale = await self._rows(Q.stale_videos)
         for (video_id,) in stale:
-            await self._writer.run(lambda db, video_id=video_id: writing.refresh(db, video_id))
+            await self._writer.run(functools.partial(writing.refresh, video_id=video_id))
         return len(stale)
 
     async def entities_of(self, video_id: str, reader: Reader) -> list[Entity]:
@@ -166,7 +167,7 @@ class SqliteCatalog:
 
     async def clip(self, clip_id: str, reader: Reader) -> Clip | None:
         """See the protocol."""
-        rows = await self._rows(Q.clip, clip_id, *_seen_by(reader))
+        rows = await self._rows(Q.clip, intake.plain(clip_id), *_seen_by(reader))
         return Clip._make(rows[0]) if rows else None
 
     async def clips_of(self, video_id: str, reader: Reader) -> list[Clip]:
@@ -176,7 +177,7 @@ class SqliteCatalog:
 
     async def note_clip(self, clip_id: str, actual: tuple[int, int], expires_at: int) -> None:
         """See the protocol."""
-        parameters = (clip_id, *actual, expires_at)
+        parameters = (intake.plain(clip_id), *actual, expires_at)
         await self._writer.run(lambda db: db.execute(Q.note_clip, parameters).fetchall())
 
     async def expired_clips(self, now_ms: int, limit: int) -> list[Clip]:
@@ -185,16 +186,18 @@ class SqliteCatalog:
 
     async def delete_clips(self, clip_ids: Sequence[str]) -> None:
         """See the protocol."""
-        parameters = (json.dumps(list(clip_ids)),)
+        parameters = (json.dumps([intake.plain(clip_id) for clip_id in clip_ids]),)
         await self._writer.run(lambda db: db.execute(Q.delete_clips, parameters).fetchall())
 
     async def search(self, query: Query, reader: Reader) -> Found:
         """See the protocol."""
-        return await self._reader.run(_as_one_state(lambda db: words.search(db, query, reader, self._terms)))
+        seen_by = intake.reader_of(reader)
+        return await self._reader.run(_as_one_state(lambda db: words.search(db, query, seen_by, self._terms)))
 
     async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
         """See the protocol."""
-        return await self._reader.run(_as_one_state(lambda db: words.suggest(db, prefix, limit, reader, self._terms)))
+        seen_by = intake.reader_of(reader)
+        return await self._reader.run(_as_one_state(lambda db: words.suggest(db, prefix, limit, seen_by, self._terms)))
 
     async def _rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         return await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
@@ -207,7 +210,8 @@ class SqliteCatalog:
 
 
 def _seen_by(reader: Reader) -> tuple[bool, str, Json]:
-    return reader.sees_all, reader.owner_id, json.dumps(reader.team_ids)
+    owner_id, team_ids, sees_all = intake.reader_of(reader)
+    return sees_all, owner_id, json.dumps(team_ids)
 
 
 def _as_one_state(work: Callable[[Db], T]) -> Callable[[Db], T]:

@@ -24,9 +24,9 @@ def add_video(db: Db, video: Video, now: int) -> bool:
     return True
 
 
-def begin(db: Db, video_id: str, writer: Writer, now: int) -> Video | None:
+def begin(db: Db, video_id: str, writer: Writer, stage: str, now: int) -> Video | None:
     """Move the fence forward; raises StaleClaim when it is further already."""
-    rows = db.execute(Q.begin, (video_id, *writer, now)).fetchall()
+    rows = db.execute(Q.begin, (video_id, *writer, now, stage)).fetchall()
     if rows:
         return video_of(rows[0])
     if db.execute(Q.video, (video_id, *ALL)).fetchone() is None:
@@ -35,8 +35,8 @@ def begin(db: Db, video_id: str, writer: Writer, now: int) -> Video | None:
 
 
 def fenced(db: Db, video_id: str, writer: Writer, now: int) -> tuple[str, str | None]:
-    """Owner and team of the video if this attempt is its writer; raises StaleClaim."""
-    rows: list[tuple[str, str | None]] = db.execute(Q.fence, (video_id, *writer[:2], now)).fetchall()
+    """Owner and team of the video if no later attempt writes it; raises StaleClaim."""
+    rows: list[tuple[str, str | None]] = db.execute(Q.fence, (video_id, *writer, now)).fetchall()
     if not rows:
         raise stale(video_id, writer)
     return rows[0]

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from callsheet.catalog.records import Box, NewSegment, VideoFacts
 from callsheet.kernel.wire import encode
-from callsheet.media.ocr.read import Batch, read_frames
-from callsheet.media.ocr.records import FrameText, Reading, Region
+from callsheet.media.ocr.reader import read_frames
+from callsheet.media.ocr.records import Batch, FrameText, Reading, Region
 from callsheet.media.reading.normalise import normalized, text_hash
 from callsheet.objects import ObjectNotFound
 from callsheet.worker.signals import Fatal

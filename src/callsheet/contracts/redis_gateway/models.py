@@ -90,7 +90,12 @@ class JobBody(BaseModel):
     correlation_id: str
     cancel_reason: str | None
     last_event_id: str
-    partial: bool = Field(default=False, description="In streams: payload and result were too large, GET has them.")
+    state: str = Field(
+        description="As `status`, but `error` is told as `failed` or `dead_letter`, `done` as `succeeded`."
+    )
+    contract: str
+    requester_id: str
+    partial: bool = Field(default=False, description="Payload and result were left out; GET of the job has them.")
 
 
 class JobList(BaseModel):
@@ -170,7 +175,15 @@ def job_body(job: Job) -> dict[str, Any]:
         "correlation_id": job.correlation_id,
         "cancel_reason": job.cancel_reason,
         "last_event_id": event_id(job.event_ms, job.event_seq),
+        "state": job.status.value,
+        "contract": job.contract,
+        "requester_id": job.requester_id,
     }
+
+
+def listed(job: Job, *, brief: bool) -> dict[str, Any]:
+    """A job of a list."""
+    return {**job_body(job._replace(payload="", result=None)), "partial": True} if brief else job_body(job)
 
 
 def snapshot(job: Job, most: int = 64 * 1024) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import allowed, check
 from callsheet.http.bodies import documented, read
+from callsheet.http.dead_letter_bodies import Time
 from callsheet.http.direct import Direct
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
@@ -20,7 +21,18 @@ from callsheet.kernel.job import Idempotency, NewJob
 from callsheet.kernel.wire import encode
 from callsheet.store.protocol import JobQuery
 
-from .models import STATUSES, CancelRequest, CreateJobRequest, JobBody, JobList, Receipt, Word, job_body, receipt
+from .models import (
+    STATUSES,
+    CancelRequest,
+    CreateJobRequest,
+    JobBody,
+    JobList,
+    Receipt,
+    Word,
+    job_body,
+    listed,
+    receipt,
+)
 
 CONTRACT = "redis_gateway"
 QUEUE = "default"
@@ -30,6 +42,7 @@ JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
 CURSOR = r"^[0-9]{1,18}$"
+TEXT = "Stands in the id, task, correlation id, payload or error; in any case of letters."
 router = APIRouter(tags=["jobs"])
 direct = APIRouter(tags=["jobs"], route_class=Direct)
 
@@ -111,14 +124,23 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
     status: Annotated[list[Word] | None, Query(description="Only jobs in this status. May be given again.")] = None,
     task: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)] = None,
     queue: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)] = None,
+    contract: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)] = None,
+    requester: Annotated[str | None, Query(max_length=255, pattern=NO_NUL, description="For admins.")] = None,
+    created_from: Annotated[Time | None, Query(description="Milliseconds or RFC 3339; with it.")] = None,
+    created_to: Annotated[Time | None, Query(description="Without it.")] = None,
+    text: Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description=TEXT)] = None,
+    brief: Annotated[bool, Query(description="Leave payloads and results out, which `partial` tells.")] = False,  # noqa: FBT002
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(pattern=CURSOR, description="`next` of the page before.")] = None,
 ) -> Response:
     """Newest first, by pages that do not shift while jobs come in."""
     statuses = tuple(s for word in status or () for s in STATUSES[word])
-    query = JobQuery(who.sees, statuses, task, queue, limit=limit, cursor=cursor)
+    if who.sees is not None and requester not in (None, who.sees):
+        return JsonAnswer({"jobs": [], "next": None})  # another's jobs are as if they were not there
+    mine = requester if who.sees is None else who.sees
+    query = JobQuery(mine, statuses, task, queue, contract, created_from, created_to, limit, cursor, text)
     page = await site_of(request).engine.find(query)
-    return JsonAnswer({"jobs": [job_body(job) for job in page.jobs], "next": page.cursor})
+    return JsonAnswer({"jobs": [listed(job, brief=brief) for job in page.jobs], "next": page.cursor})
 
 
 @router.post(

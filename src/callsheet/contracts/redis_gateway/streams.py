@@ -139,6 +139,7 @@ async def many_events(
     jobs: Jobs = "*",
     ticket: TicketQuery = None,
     last_event_id: LastEventId = None,
+    tail: Annotated[bool, Query(description="Begin at the present, as `*` does, not with all there was.")] = False,  # noqa: FBT002
 ) -> Response:
     """One connection for many jobs. `hello` holds all of them as they are; `id` is a cursor to come back with."""
     site = site_of(request)
@@ -152,6 +153,8 @@ async def many_events(
     cursor = _Cursor(found)
     seen = request.headers.get("last-event-id", last_event_id)
     known = cursor.resumed(seen)
+    if tail and not seen:
+        cursor.to_present()
     watcher = site.engine.follow({job_id: seq for job_id, seq in cursor.seqs.items() if not cursor.over(job_id)})
     if not watcher.seqs:
         watcher.end()
@@ -184,10 +187,14 @@ class _Cursor:
         latest = list(self._latest.values())
         fits = kind == "m" and len(places) == len(parts) == len(latest)
         if not fits or any(place > last for place, last in zip(places, latest, strict=True)):
-            self.seqs = dict(self._latest)
+            self.to_present()
             return False
         self.seqs = dict(zip(self.seqs, places, strict=True))
         return True
+
+    def to_present(self) -> None:
+        """Go to where all of them are now."""
+        self.seqs = dict(self._latest)
 
     def over(self, job_id: str) -> bool:
         """Whether a job has ended and all of it was seen."""

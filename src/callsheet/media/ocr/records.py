@@ -30,7 +30,7 @@ class Box(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A word as an engine gives it. Words with the same pass, block and line stand on one line; confidence is 0..100."""
+    """A word as an engine gives it; confidence is 0..100. Those of one pass, block and line stand on one line."""
 
     text: str
     box: Box

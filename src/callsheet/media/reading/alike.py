@@ -38,12 +38,16 @@ class Difference(IntEnum):
 
 
 class Shape(NamedTuple):
-    """A text as an engine sees it: folded words; `digits` marks, per letter, what was written as a digit."""
+    """A text as an engine sees it: folded words, and which of them are numbers.
+
+    `digits` marks, per letter, what was written as a digit; `plain` are the words before shapes were folded.
+    """
 
     text: str
     words: tuple[str, ...]
     plain: tuple[str, ...]
     digits: tuple[tuple[int, ...], ...]
+    numbers: tuple[str, ...]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -51,19 +55,26 @@ def shape(normalized_text: str) -> Shape:
     """Signs are left out: engines are worst at them, and nobody searches for them."""
     plain = tuple(_PAIRS.sub(_one_letter, word) for word in _WORD.findall(normalized_text))
     words = tuple(word.translate(_SHAPES) for word in plain)
-    return Shape(" ".join(words) or normalized_text, words, plain, tuple(map(_digits, plain)))
+    digits = tuple(map(_digits, plain))
+    numbers = tuple(word for word, marks in zip(words, digits, strict=True) if _OF_NUMBER in marks)
+    return Shape(" ".join(words) or normalized_text, words, plain, digits, numbers)
 
 
-@lru_cache(maxsize=1 << 16)
 def difference(one: str, other: str) -> Difference:
     """Of two normalised texts; the same both ways."""
     if one == other:
         return Difference.NONE
-    a, b = sorted((shape(one), shape(other)))  # opcodes depend on the order
+    a, b = shape(one), shape(other)
     if a.text == b.text:
         return Difference.NONE
     if fuzz.ratio(a.text, b.text, score_cutoff=RATIO) < RATIO:
         return Difference.ALL
+    return _judged(one, other) if one < other else _judged(other, one)  # where words are paired depends on the order
+
+
+@lru_cache(maxsize=1 << 14)
+def _judged(one: str, other: str) -> Difference:
+    a, b = shape(one), shape(other)
     return max((_block(a, b, *spans) for spans in _blocks(a.words, b.words)), default=Difference.NOISE)
 
 

@@ -25,11 +25,13 @@ def is_same_box(one: Box, other: Box) -> bool:
 
 def may_have_moved(one: Box, other: Box) -> bool:
     """The same size, up, down or aside by a few lines: text that scrolls."""
-    height = max(one[3], other[3], 1)
-    if 2 * min(one[3], other[3]) < height or 2 * min(one[2], other[2]) < max(one[2], other[2]):
+    height, width = one[3] or 1, one[2] or 1
+    if not (height <= 2 * other[3] <= 4 * height and 3 * width <= 4 * other[2] and 3 * other[2] <= 4 * width):
         return False
     aside, down = abs(one[0] - other[0]), abs(one[1] - other[1])
-    return max(aside, down) <= _FAR_HEIGHTS * height and min(aside, down) <= height
+    if aside > down:
+        aside, down = down, aside
+    return down <= _FAR_HEIGHTS * height and aside <= height
 
 
 def distance(one: Box, other: Box) -> int:
@@ -61,4 +63,4 @@ def _share_half(start: int, size: int, other_start: int, other_size: int) -> boo
     reach = start + size - other_start
     if reach >= other_size:
         return True
-    return 2 * reach >= (size if size < other_size else other_size)
+    return 2 * reach >= size or 2 * reach >= other_size

@@ -40,9 +40,9 @@ class _Sweep:
         return [track.pieces for track in self.tracks.values()]
 
     def _frame(self, frame: list[Piece]) -> None:
-        """Best fits first; a track goes on with one piece of a frame. What is found at once is not looked for further."""
+        """Best fits first; a track goes on with one piece of a frame."""
         left, taken = dict(enumerate(frame)), set[int]()
-        for look in (self._unchanged, self._here, self._moved):
+        for look in (self._unchanged, self._elsewhere, self._here, self._moved):
             joins = sorted(join for at, piece in left.items() for join in look(at, piece, taken))
             for _, _, at, serial in joins:
                 if at in left and serial not in taken and serial in self.tracks:
@@ -54,28 +54,34 @@ class _Sweep:
             self._alone(piece)
 
     def _unchanged(self, at: int, piece: Piece, taken: set[int]) -> Iterator[Join]:
-        """The same text, at the same place or elsewhere."""
+        """The same text at the same place."""
         for track in self.open.saying(piece):
-            if track.form == piece.form and track.t_end <= piece.t_start and track.serial not in taken:
-                yield int(not at_same_place(track.box, piece.box)), distance(track.box, piece.box), at, track.serial
+            if at_same_place(track.box, piece.box) and _is_free(track, piece, taken) and track.form == piece.form:
+                yield 0, distance(track.box, piece.box), at, track.serial
+
+    def _elsewhere(self, at: int, piece: Piece, taken: set[int]) -> Iterator[Join]:
+        """The same text at another place."""
+        for track in self.open.saying(piece):
+            if _is_free(track, piece, taken) and track.form == piece.form:
+                yield 0, distance(track.box, piece.box), at, track.serial
 
     def _here(self, at: int, piece: Piece, taken: set[int]) -> Iterator[Join]:
         """A text that differs no more than noise does, at the same place."""
         for track in self.open.around(piece, rows_of(piece.box)).values():
-            if track.t_end > piece.t_start or track.serial in taken or not at_same_place(track.box, piece.box):
+            if not at_same_place(track.box, piece.box) or not _is_free(track, piece, taken):
                 continue
             differs = difference(track.form, piece.form)
             if differs <= Difference.NOISE or (differs is Difference.PART and self._is_scrap(track, piece)):
                 yield differs, distance(track.box, piece.box), at, track.serial
 
     def _moved(self, at: int, piece: Piece, taken: set[int]) -> Iterator[Join]:
-        """Likewise, a few lines away."""
+        """A text that differs no more than noise does, a few lines away. Its numbers are the same."""
+        numbers = shape(piece.form).numbers
         for track in self.open.around(piece, rows_near(piece.box)).values():
-            if track.t_end > piece.t_start or track.serial in taken or not may_have_moved(track.box, piece.box):
+            if not _is_free(track, piece, taken) or not may_have_moved(track.box, piece.box):
                 continue
-            differs = difference(track.form, piece.form)
-            if differs <= Difference.NOISE:
-                yield differs, distance(track.box, piece.box), at, track.serial
+            if shape(track.form).numbers == numbers and difference(track.form, piece.form) <= Difference.NOISE:
+                yield 0, distance(track.box, piece.box), at, track.serial
 
     def _is_scrap(self, track: Track, piece: Piece) -> bool:
         """The shorter one is seen for a moment beside the longer: a line that was just coming or going."""
@@ -149,6 +155,11 @@ class _Sweep:
         track.after = None
         track.add(piece)
         self.open.put(track, piece)
+
+
+def _is_free(track: Track, piece: Piece, taken: set[int]) -> bool:
+    """It has ended, and no piece of this frame goes on with it."""
+    return track.t_end <= piece.t_start and track.serial not in taken
 
 
 def _is_read_twice(track: Track, piece: Piece) -> bool:

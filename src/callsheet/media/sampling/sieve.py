@@ -24,12 +24,14 @@ WIDTH, HEIGHT = 320, 160
 FAR = 20  # of 255: a cell that differs by more shows something else
 NEAR = 6  # and one that differs by no more is at rest
 STIR = 2  # what a coder adds to a still picture; more is movement
-CELLS = 3
+CELLS = 6
 DRIFT_CELLS = 24  # slow changes are everywhere in a picture that moves; text that fades in has hundreds of cells
 BUSY = 3  # of the last eight samples; a caption that comes moves its cells once
 STILL = 0b11111  # the latest samples, in none of which a cell moved
 UNSETTLED_S = 2.0
 ALONE_S = 0.25  # a frame that is shown for longer than this is at rest by itself
+
+MOST_TIMES = 1024
 
 Mask = npt.NDArray[np.bool_]
 
@@ -55,15 +57,22 @@ class Sieve:
         """A verdict when the sample is to be kept. `gray` is HEIGHT by WIDTH, and not changed afterwards."""
         code = phash(gray)
         if not self._count:
-            self._begin(gray, time_s)
+            self._begin(gray, time_s, code)
             return self._keep(gray, Verdict(time_s, code, "first"))
         self._look(gray, time_s)
-        verdict = self._judged(time_s, code)
-        self._last = gray
+        self._last, self._last_code = gray, code
+        verdict = self._judged(time_s)
         return None if verdict is None else self._keep(gray, verdict)
 
-    def _begin(self, gray: Gray, time_s: float) -> None:
-        self._last = gray
+    def stood(self, until_s: float) -> Verdict | None:
+        """The same for the last sample again, once it has been on screen long enough to be at rest by itself."""
+        self._look(self._last, self._times[-1])
+        self._moves.fill(0)
+        verdict = self._judged(until_s)
+        return None if verdict is None else self._keep(self._last, verdict)
+
+    def _begin(self, gray: Gray, time_s: float, code: int) -> None:
+        self._last, self._last_code = gray, code
         self._times = [time_s]
         self._moves = np.zeros(gray.shape, np.uint8)  # a bit for each of the last eight samples
         self._jumps = np.zeros(gray.shape, np.int32)  # in which sample since the kept one a cell last changed at once
@@ -73,6 +82,8 @@ class Sieve:
         """What changed since the last sample, and since the kept one."""
         self._count += 1
         self._times.append(time_s)
+        if len(self._times) > MOST_TIMES:
+            self._forget()
         at = len(self._times) - 1
         step = _difference(gray, self._last)
         self._rest: Mask = step <= NEAR
@@ -86,29 +97,37 @@ class Sieve:
         elif self._unlike_s is None:
             self._unlike_s = time_s
 
-    def _judged(self, time_s: float, code: int) -> Verdict | None:
+    def _forget(self) -> None:
+        """Half of the times, so that a picture that stands for a day takes no more memory than one for a minute."""
+        half = MOST_TIMES // 2
+        self._times = [self._times[0], *self._times[half + 1 :]]
+        for places in (self._jumps, self._onsets):
+            np.maximum(places - half, 0, out=places)
+
+    def _judged(self, now_s: float) -> Verdict | None:
+        code = self._last_code
         if similarity(code, self._kept_code) < self._options.dedupe_threshold:
-            return Verdict(self._jumped_s(time_s), code, "hash")
+            return Verdict(self._jumped_s(), code, "hash")
         if not self._options.guard or self._unlike_s is None:
             return None
-        if time_s - self._guarded_s >= self._options.guard_min_interval_s - 1e-6:
+        if now_s - self._guarded_s >= self._options.guard_min_interval_s - 1e-6:
             settled = self._unlike & self._rest & (self._jumps > 0) & (np.bitwise_count(self._moves) < BUSY)
             if np.count_nonzero(settled) >= CELLS:
-                return Verdict(self._jumped_s(time_s, settled), code, "jump")
+                return Verdict(self._jumped_s(settled), code, "jump")
             still = self._unlike & (self._moves & STILL == 0)
             if np.count_nonzero(still) >= DRIFT_CELLS:
                 return Verdict(self._times[int(np.median(self._onsets[still]))], code, "drift")
-        if time_s - self._unlike_s >= UNSETTLED_S:
-            return Verdict(self._jumped_s(time_s), code, "unsettled")
+        if now_s - self._unlike_s >= UNSETTLED_S:
+            return Verdict(self._jumped_s(), code, "unsettled")
         return None
 
-    def _jumped_s(self, time_s: float, among: Mask | None = None) -> float:
+    def _jumped_s(self, among: Mask | None = None) -> float:
         """When most of the cells changed that now show something else: at rest since, or in this very sample."""
         at = len(self._times) - 1
         cells = self._unlike & (self._rest | (self._jumps == at)) if among is None else among
         counts = np.bincount(self._jumps[cells], minlength=2)
         counts[0] = 0  # those that never jumped
-        return self._times[int(counts.argmax())] if counts.max() >= CELLS else time_s
+        return self._times[int(counts.argmax()) if counts.max() >= CELLS else at]
 
     def _keep(self, gray: Gray, verdict: Verdict) -> Verdict:
         if verdict.why not in ("first", "hash"):

@@ -198,8 +198,9 @@ const client = new CallsheetClient({
 });
 
 /**
- * Live events of jobs (at most 200 ids, or "*") over one connection, until all have ended or the signal. While the page
- * is out of sight the connection is given back: a browser has six for all its tabs. Nothing is missed by that.
+ * Live events of jobs (at most 200 ids, or "*") over one connection, until all have ended or the signal. It begins with an
+ * event `reset` of each (`data.job` as it is now). While the page is out of sight the connection is given back: a browser
+ * has six for all its tabs; it then begins anew.
  * @param {string[] | "*"} jobs @param {(event: JobEvent) => unknown} onEvent @param {AbortSignal} signal
  */
 export async function follow(jobs, onEvent, signal) {
@@ -209,7 +210,7 @@ export async function follow(jobs, onEvent, signal) {
     const leave = () => document.hidden && sight.abort();
     document.addEventListener("visibilitychange", leave);
     try {
-      await client.watchMany(jobs, onEvent, { signal: AbortSignal.any([signal, sight.signal]) });
+      await client.watchMany(jobs, onEvent, { tail: true, signal: AbortSignal.any([signal, sight.signal]) });
     } finally {
       document.removeEventListener("visibilitychange", leave);
     }

@@ -190,11 +190,12 @@ export class CallsheetClient {
   }
 
   /**
-   * The events of several jobs over one connection, until all have ended; `"*"` is every job, without an end.
-   * @param {string[] | "*"} jobs @param {OnEvent} onEvent @param {{signal?: AbortSignal}} [options]
+   * The events of several jobs over one connection, until all have ended; `"*"` is every job, without an end. With
+   * `tail`, and of `"*"` always, it begins with a `reset` of each to how it is now, not with all that has happened.
+   * @param {string[] | "*"} jobs @param {OnEvent} onEvent @param {{signal?: AbortSignal, tail?: boolean}} [options]
    */
-  watchMany(jobs, onEvent, { signal } = {}) {
-    return this.#follow(manyJobs(jobs), onEvent, signal);
+  watchMany(jobs, onEvent, { signal, tail = false } = {}) {
+    return this.#follow(manyJobs(jobs, tail), onEvent, signal);
   }
 
   /**
@@ -339,14 +340,14 @@ function oneJob(jobId, after) {
   };
 }
 
-/** A place in the stream of many jobs; the server's cursor is opaque. @param {string[] | "*"} jobs @returns {Place} */
-function manyJobs(jobs) {
+/** A place in the stream of many jobs; the server's cursor is opaque. @param {string[] | "*"} jobs @param {boolean} tail @returns {Place} */
+function manyJobs(jobs, tail) {
   const named = jobs === "*" ? ["*"] : [...new Set(jobs)];
   const left = new Set(named);
   /** @type {Map<string, number>} */
   const seqs = new Map();
   return {
-    path: `/v1/events?jobs=${named.map(encodeURIComponent).join(",")}`,
+    path: `/v1/events?jobs=${named.map(encodeURIComponent).join(",")}${tail ? "&tail=true" : ""}`,
     ended: named.length === 0,
     resume: "",
     take(frame) {
@@ -354,7 +355,7 @@ function manyJobs(jobs) {
       this.resume = frame.id || this.resume;
       const anew = frame.event === "reset" && !("seq" in told);
       /** @type {JobEvent[]} */
-      const said = "seq" in told ? [told] : anew || jobs === "*" ? told.jobs.map((/** @type {Job} */ job) => resetOf(job)) : [];
+      const said = "seq" in told ? [told] : anew || tail || jobs === "*" ? told.jobs.map((/** @type {Job} */ job) => resetOf(job)) : [];
       const events = said.filter((event) => anew || event.seq > (seqs.get(event.job_id) ?? 0));
       for (const event of events) seqs.set(event.job_id, event.seq);
       for (const event of events) if (ENDED.has(event.data.job?.status ?? event.type)) left.delete(event.job_id);

@@ -79,8 +79,8 @@ export function timecode(s) {
 /** 1 job, 3 jobs @param {number} count @param {string} one @param {string} [many] */
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
-/** The beginning of an id, for tables; the whole stands in its title. @param {string} id */
-export const shortId = (id) => (id.length > 13 ? id.slice(0, 13) : id);
+/** Both ends of an id, for tables (its beginning is its time); the whole stands in a title. @param {string} id */
+export const shortId = (id) => (id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-6)}` : id);
 
 /** JSON for reading. @param {unknown} value */
 export const json = (value) => JSON.stringify(value, null, 2) ?? "";

@@ -21,6 +21,8 @@ CREATE TABLE videos (
     height integer,
     fps double precision,
     coverage jsonb NOT NULL DEFAULT '{}',
+    options jsonb NOT NULL DEFAULT '{}',
+    jobs jsonb NOT NULL DEFAULT '{}',
     error jsonb,
     created_at timestamptz NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
     updated_at timestamptz NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),

@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 
 from callsheet.catalog.records import Reader
 from callsheet.catalog.search import write
+from callsheet.catalog.search.find import search as found
 from callsheet.catalog.search.records import Found, Query, Suggestion
 from callsheet.catalog.search.steps import Ask, Steps
+from callsheet.catalog.search.suggest import suggest as suggested
 from callsheet.catalog.search.terms import Terms
 from callsheet.store.queries import Queries
 
@@ -62,13 +64,9 @@ async def remove(session: Any, video_id: str) -> None:
 
 async def search(session: Any, query: Query, reader: Reader, terms: Terms) -> Found:
     """Segments that fit, best first. The caller sees to it that all queries see one state."""
-    from callsheet.catalog.search import find  # noqa: PLC0415 - numpy and rapidfuzz are not needed to write
-
-    return await run(session, find.search(query, reader, terms))
+    return await run(session, found(query, reader, terms))
 
 
 async def suggest(session: Any, prefix: str, limit: int, reader: Reader, _: Terms) -> list[Suggestion]:
     """Words of this reader's videos that begin so, most frequent first."""
-    from callsheet.catalog.search import suggest  # noqa: PLC0415
-
-    return await run(session, suggest.suggest(prefix, limit, reader))
+    return await run(session, suggested(prefix, limit, reader))

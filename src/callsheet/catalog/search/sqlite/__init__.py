@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 from callsheet.catalog.records import Reader
 from callsheet.catalog.search import write
+from callsheet.catalog.search.find import search as found
 from callsheet.catalog.search.records import Found, Query, Suggestion
 from callsheet.catalog.search.steps import Steps
+from callsheet.catalog.search.suggest import suggest as suggested
 from callsheet.catalog.search.terms import Terms
 from callsheet.store.queries import Queries
 
@@ -59,13 +61,9 @@ def remove(db: sqlite3.Connection, video_id: str) -> None:
 
 def search(db: sqlite3.Connection, query: Query, reader: Reader, terms: Terms) -> Found:
     """Segments that fit, best first. The caller sees to it that all queries see one state."""
-    from callsheet.catalog.search import find  # noqa: PLC0415 - numpy and rapidfuzz are not needed to write
-
-    return run(db, find.search(query, reader, terms))
+    return run(db, found(query, reader, terms))
 
 
 def suggest(db: sqlite3.Connection, prefix: str, limit: int, reader: Reader, _: Terms) -> list[Suggestion]:
     """Words of this reader's videos that begin so, most frequent first."""
-    from callsheet.catalog.search import suggest  # noqa: PLC0415
-
-    return run(db, suggest.suggest(prefix, limit, reader))
+    return run(db, suggested(prefix, limit, reader))

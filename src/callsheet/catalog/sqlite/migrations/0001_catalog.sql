@@ -16,6 +16,8 @@ CREATE TABLE videos (
     height INTEGER,
     fps REAL,
     coverage TEXT NOT NULL DEFAULT '{}',
+    options TEXT NOT NULL DEFAULT '{}',
+    jobs TEXT NOT NULL DEFAULT '{}',
     error TEXT,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,

@@ -26,7 +26,7 @@ export function card(title, { aside, flush = false, class: more = "" }, ...conte
 
 /** @param {string} name @param {import("../dom.js").Child} value @param {import("../dom.js").Children} [note] @param {string} [tone] */
 export function figure(name, value, note, tone = "") {
-  return h("div", { class: `card figure ${tone}` }, h("div", { class: "name" }, name), h("div", { class: "value" }, value), h("div", { class: "note" }, note ?? "\u00a0"));
+  return h("div", { class: `card figure ${tone}` }, h("div", { class: "name" }, name), h("div", { class: "value" }, value), h("div", { class: "remark" }, note ?? "\u00a0"));
 }
 
 /** @param {[string, import("../dom.js").Children][]} pairs */

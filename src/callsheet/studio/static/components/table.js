@@ -19,14 +19,12 @@ import { fill, h } from "../dom.js";
 /**
  * @template T
  * @param {string} label @param {Column<T>[]} columns @param {(item: T) => string} keyOf
- * @param {{head?: (name: string) => Node | string}} [options]
  */
-export function makeTable(label, columns, keyOf, { head } = {}) {
+export function makeTable(label, columns, keyOf) {
   /** @type {Map<string, HTMLTableRowElement>} */
   const known = new Map();
   const body = h("tbody");
-  const heads = columns.map((column) => h("th", { scope: "col", class: column.class ?? "" },
-    column.hidden ? h("span", { class: "visually-hidden" }, column.name) : null, column.hidden && head ? head(column.name) : column.hidden ? null : column.name));
+  const heads = columns.map((column) => h("th", { scope: "col", class: column.class ?? "" }, column.hidden ? h("span", { class: "visually-hidden" }, column.name) : column.name));
   const element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, h("table", { class: "table" }, h("thead", null, h("tr", null, heads)), body));
 
   /** @param {T} item */

@@ -1,0 +1,78 @@
+"""The secrets of webhook endpoints under the current KEK, while everything goes on; `vault.rewrap` does credentials.
+
+Each document is under its old KEKs or under the new one, so a walk that was killed is begun again. One that somebody
+changed meanwhile is read again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.errors import DocumentConflict
+from callsheet.outbox.endpoints import Endpoint, SealedSecret, every, owner_of, save
+from callsheet.vault.errors import RetiredKek, Tampered, UnknownKek
+from callsheet.vault.rewrap import Progress
+from callsheet.vault.wraps import Wraps
+
+from .sealing import VaultSealer, kek_of
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+    from callsheet.vault import Keyring
+
+RACES = 10
+
+
+async def webhook_keks(store: Store) -> dict[str, int]:
+    """How many secrets of endpoints each KEK has wrapped."""
+    return Counter(kek_of(secret.sealed) for endpoint in await every(store) for secret in endpoint.secrets)
+
+
+async def rewrap_webhooks(store: Store, keyring: Keyring) -> tuple[Progress, dict[str, str]]:
+    """Bring all secrets of endpoints under the current KEK; what was done, and why some could not, by endpoint."""
+    walk = _Walk(store, keyring)
+    for endpoint in await every(store):
+        await walk.bring(endpoint.endpoint_id)
+    return Progress(walk.wrapped + walk.changed + len(walk.faults), walk.wrapped, walk.changed, len(walk.faults)), (
+        walk.faults
+    )
+
+
+class _Walk:
+    def __init__(self, store: Store, keyring: Keyring) -> None:
+        self._store, self._keyring = store, keyring
+        self._sealer, self._wraps = VaultSealer(keyring), Wraps(store)
+        self.wrapped = self.changed = 0
+        self.faults: dict[str, str] = {}
+
+    async def bring(self, endpoint_id: str) -> None:
+        """One endpoint; again when somebody changed it meanwhile."""
+        for _ in range(RACES):
+            found = await every(self._store, endpoint_id)
+            if not found:
+                return  # deleted meanwhile
+            secrets = [await self._brought(found[0], secret) for secret in found[0].secrets]
+            count = sum(new is not old for new, old in zip(secrets, found[0].secrets, strict=True))
+            if not count:
+                return
+            try:
+                await save(self._store, found[0]._replace(secrets=tuple(secrets)))
+            except DocumentConflict:
+                continue
+            self.wrapped += count
+            return
+        self.changed += 1
+
+    async def _brought(self, endpoint: Endpoint, secret: SealedSecret) -> SealedSecret:
+        current = await self._keyring.current()
+        if kek_of(secret.sealed) == current:
+            return secret
+        owner = owner_of(endpoint.endpoint_id, secret.secret_id)
+        try:
+            sealed = await self._sealer.rewrapped(secret.sealed, owner=owner, requester_id=endpoint.requester_id)
+        except (Tampered, UnknownKek, RetiredKek) as error:
+            self.faults[endpoint.endpoint_id] = str(error)
+            return secret
+        await self._wraps.count(current)
+        return secret._replace(sealed=sealed)

@@ -1,0 +1,120 @@
+"""`/v1/jobs/{job_id}/state`: how a job stands by its own contract, why it waits, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from callsheet.engine import dead_letters
+from callsheet.kernel import commands
+from callsheet.kernel.contracts import lifecycle_of
+from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.job import Job, Status
+from callsheet.kernel.progress import COMPOSE, PLAN, RENDER, TTS, VISUALS, phase_of
+
+from . import problems
+from .attempts import ALWAYS, JobId, LeaseBody, Moment, Reader, lease_body
+from .json_text import JsonAnswer
+from .site import site_of
+
+PHASED = "aura"
+PHASES = (PLAN, TTS, VISUALS, COMPOSE, RENDER)
+router = APIRouter(tags=["jobs"])
+
+
+class StateBody(BaseModel):
+    """A job by its own contract. `waits` null: it could run now, runs, or has ended."""
+
+    job_id: str
+    requester_id: str
+    contract: str
+    status: str = Field(description="queued, running, succeeded, failed, dead_letter or canceled")
+    word: str | None = Field(description="The contract's own word for it.")
+    stage: str
+    stages: list[str] | None = Field(
+        description="The contract's stages in their order; null where a task names its own."
+    )
+    phase: str | None
+    waits: str | None = Field(description="What it waits for: delay, dependency, slot or paused.")
+    run_at: Moment
+    blocked_by: int = Field(description="Jobs that must end first.")
+    created_at: Moment
+    started_at: Moment | None
+    ended_at: Moment | None
+    cancel_requested_at: Moment | None
+    lease_losses: int
+    lease: LeaseBody | None
+    error_class: str | None
+    advice: str | None = Field(description="What to do about its error.")
+    can_cancel: bool
+    can_retry: bool = Field(description="`POST /v1/dead-letters/{job_id}/replay` would bring it back.")
+
+
+@router.get(
+    "/v1/jobs/{job_id}/state",
+    summary="How a job stands",
+    response_model=StateBody,
+    responses=problems.responses(*ALWAYS, "job_not_found"),
+)
+async def job_state(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
+    """Its stage among the contract's, why it waits, the lease, what to do about its error, and what is allowed now."""
+    engine = site_of(request).engine
+    job = await engine.get(job_id, requester_id=who.sees)
+    paused = job.status is Status.QUEUED and job.queue in await engine.store.paused()
+    return JsonAnswer(state_body(job, paused=paused))
+
+
+def state_body(job: Job, *, paused: bool) -> dict[str, Any]:
+    """A job's state as JSON."""
+    bad = job.status in dead_letters.ENDED_BADLY
+    found = dead_letters.diagnose(job) if bad else None
+    return {
+        "job_id": job.job_id,
+        "requester_id": job.requester_id,
+        "contract": job.contract,
+        "status": job.status.value,
+        "word": lifecycle_of(job.contract).word_of(job),
+        "stage": job.stage,
+        "stages": _stages(job),
+        "phase": phase_of(job.stage).name if job.contract == PHASED and job.stage else None,
+        "waits": _waits(job, paused=paused),
+        "run_at": job.run_at,
+        "blocked_by": job.blocked_by,
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+        "cancel_requested_at": job.cancel_requested_at,
+        "lease_losses": job.lease_losses,
+        "lease": lease_body(job),
+        "error_class": found.error_class if found else None,
+        "advice": found.advice if found else None,
+        "can_cancel": not job.status.terminal
+        and job.cancel_requested_at is None
+        and _allows(lambda: commands.request_cancel(job, "")),
+        "can_retry": bad and _allows(lambda: dead_letters.comes_back(job)),
+    }
+
+
+def _stages(job: Job) -> list[str] | None:
+    if job.contract == PHASED:
+        return [phase.name for phase in PHASES]
+    stages = lifecycle_of(job.contract).stages
+    return None if stages is None else list(stages)
+
+
+def _waits(job: Job, *, paused: bool) -> str | None:
+    if job.status is not Status.QUEUED:
+        return None
+    return job.held.value if job.held is not None else "paused" if paused else None
+
+
+def _allows(command: Callable[[], object]) -> bool:
+    try:
+        command()
+    except CallsheetError:
+        return False
+    return True

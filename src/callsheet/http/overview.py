@@ -1,0 +1,225 @@
+"""`/v1/overview`: what waits, runs and ends, for people who look on. It reads no job that has ended long ago."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from callsheet.kernel.job import Held, Job, Status
+from callsheet.store.protocol import Backlog, JobQuery, Load
+
+from . import problems
+from .attempts import ALWAYS, Moment, name_of
+from .auth import allowed
+from .json_text import JsonAnswer
+from .keys import Principal
+from .site import Site, site_of
+from .throughput import SPAN_MS, Throughput
+
+if TYPE_CHECKING:
+    from .workers import Worker
+
+OPEN = (Status.QUEUED, Status.RUNNING)
+ENDS = (Status.SUCCEEDED, Status.FAILED, Status.DEAD_LETTER, Status.CANCELED)
+LOOK = 1_000  # open jobs of one requester that are counted; of more, `partial` tells
+KEPT_S = 2.0
+SEEN_MS = 86_400_000  # a worker that was silent for longer is left out
+Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
+T = TypeVar("T")
+router = APIRouter(tags=["overview"])
+
+
+class QueueBody(BaseModel):
+    """One queue. `oldest_ms`: how long the first of those that could run has waited; null when none could."""
+
+    queue: str
+    ready: int
+    held: int = Field(description="Wait for their time, for another job or for a slot.")
+    running: int
+    oldest_ms: int | None
+    paused: bool
+
+
+class SpanBody(BaseModel):
+    """Jobs that ended within one span of time."""
+
+    since: Moment
+    succeeded: int
+    failed: int
+    dead_letter: int
+    canceled: int
+
+
+class ThroughputBody(BaseModel):
+    """The last quarter of an hour; the last span is not over."""
+
+    span_ms: int
+    spans: list[SpanBody]
+
+
+class KindBody(BaseModel):
+    """Ends of one kind of jobs within the same time, and the dead letters there are now."""
+
+    kind: str
+    succeeded: int
+    failed: int
+    dead_letter: int
+    canceled: int
+    dead_letters: int
+
+
+class LoadBody(BaseModel):
+    """A worker: how many jobs it has, and when it was last heard of. `state` null: it has no identity of its own."""
+
+    worker_id: str
+    running: int
+    last_seen_at: Moment | None
+    state: str | None
+    labels: list[str]
+    version: str
+
+
+class OverviewBody(BaseModel):
+    """How things stand, for a key's own jobs, or for all when it is an admin's."""
+
+    at: Moment
+    all: bool = Field(description="False: of one requester's jobs alone.")
+    partial: bool = Field(description="True: there are more open jobs than were counted.")
+    queues: list[QueueBody]
+    throughput: ThroughputBody
+    kinds: list[KindBody]
+    workers: list[LoadBody]
+
+
+@router.get(
+    "/v1/overview",
+    summary="How things stand",
+    response_model=OverviewBody,
+    responses=problems.responses(*ALWAYS),
+)
+async def overview(request: Request, who: Reader) -> JsonAnswer:
+    """Queues with the age of their oldest job, ends by time and kind, dead letters, and who works on what."""
+    site, mine = site_of(request), who.sees
+    store = site.engine.store
+    sights: _Sights = site.parts.setdefault(_Sights, _Sights(site))
+    window, queues, dead, loads = await asyncio.gather(
+        sights.throughput.window(mine), sights.queues(mine), sights.dead_letters(mine), store.load(mine)
+    )
+    known = await site.workers.list() if who.admin else []
+    kinds = window.kinds
+    told = {
+        "at": window.at,
+        "all": mine is None,
+        "partial": queues.partial,
+        "queues": _queues(queues.backlog, await store.paused()),
+        "throughput": {
+            "span_ms": SPAN_MS,
+            "spans": [{"since": at, **_ends(_by_status(counts.items()))} for at, counts in window.spans],
+        },
+        "kinds": [
+            {"kind": kind, **_ends(kinds.get(kind, {})), "dead_letters": dead.get(kind, 0)}
+            for kind in sorted(kinds.keys() | dead.keys())
+        ],
+        "workers": _workers(loads, known, window.at),
+    }
+    return JsonAnswer(told)
+
+
+class _Queues(NamedTuple):
+    backlog: dict[str, Backlog]
+    partial: bool = False
+
+
+class _Sights:
+    """What was read of late, for all who look at the same time."""
+
+    def __init__(self, site: Site) -> None:
+        self._engine = site.engine
+        self.throughput = Throughput(site.engine.store)
+        self._queues: dict[str | None, tuple[float, _Queues]] = {}
+        self._dead: dict[str | None, tuple[float, dict[str, int]]] = {}
+
+    async def queues(self, requester_id: str | None) -> _Queues:
+        kept = self._queues.get(requester_id)
+        if kept is None or time.monotonic() - kept[0] > KEPT_S:
+            found = _Queues(await self._engine.backlog()) if requester_id is None else await self._own(requester_id)
+            kept = _keep(self._queues, requester_id, found)
+        return kept[1]
+
+    async def dead_letters(self, requester_id: str | None) -> dict[str, int]:
+        kept = self._dead.get(requester_id)
+        if kept is None or time.monotonic() - kept[0] > KEPT_S:
+            kept = _keep(self._dead, requester_id, await self._engine.store.dead_letters(requester_id))
+        return kept[1]
+
+    async def _own(self, requester_id: str) -> _Queues:
+        """The backlog of one requester, from its own open jobs."""
+        page = await self._engine.find(JobQuery(requester_id, OPEN, limit=LOOK))
+        return _Queues(_backlog(page.jobs, await self._engine.store.now()), page.cursor is not None)
+
+
+def _keep(kept: dict[str | None, tuple[float, T]], name: str | None, found: T) -> tuple[float, T]:
+    if len(kept) > LOOK:
+        kept.clear()
+    kept[name] = (time.monotonic(), found)
+    return kept[name]
+
+
+def _backlog(jobs: Iterable[Job], now: int) -> dict[str, Backlog]:
+    found: dict[str, Backlog] = {}
+    for job in jobs:
+        of = found.get(job.queue, Backlog())
+        if job.status is Status.RUNNING:
+            of = of._replace(running=of.running + 1)
+        elif job.held in (Held.DEPENDENCY, Held.SLOT) or (job.held is Held.DELAY and job.run_at > now):
+            of = of._replace(held=of.held + 1)
+        else:
+            waited = max(0, now - max(job.created_at, job.run_at))
+            of = of._replace(ready=of.ready + 1, oldest_ms=max(waited, of.oldest_ms or 0))
+        found[job.queue] = of
+    return found
+
+
+def _queues(backlog: Mapping[str, Backlog], paused: frozenset[str]) -> list[dict[str, Any]]:
+    known = sorted(backlog.keys() | paused)
+    return [{"queue": name, **backlog.get(name, Backlog())._asdict(), "paused": name in paused} for name in known]
+
+
+def _by_status(counts: Iterable[tuple[tuple[str, Status], int]]) -> dict[Status, int]:
+    found: dict[Status, int] = {}
+    for (_, status), jobs in counts:
+        found[status] = found.get(status, 0) + jobs
+    return found
+
+
+def _ends(counts: Mapping[Status, int]) -> dict[str, int]:
+    return {status.value: counts.get(status, 0) for status in ENDS}
+
+
+def _workers(loads: Iterable[Load], known: Iterable[Worker], now: int) -> list[dict[str, Any]]:
+    """Those that have jobs, and those that gave a sign of life within a day."""
+    found: dict[str, dict[str, Any]] = {}
+    for worker in known:
+        if (worker.last_seen_at or 0) + SEEN_MS > now and worker.revoked_at is None:
+            state = None if worker.created_at is None else "draining" if worker.draining_at is not None else "active"
+            found[worker.worker_id] = _load(worker.worker_id, 0, worker.last_seen_at, worker, state)
+    for load in loads:
+        name = name_of(load.worker_id)
+        of = found.setdefault(name, _load(name, 0, None))
+        of["running"] += load.running
+        of["last_seen_at"] = max(of["last_seen_at"] or 0, load.heartbeat_at or 0) or None
+    return [found[name] for name in sorted(found)]
+
+
+def _load(
+    name: str, running: int, at: int | None, worker: Worker | None = None, state: str | None = None
+) -> dict[str, Any]:
+    labels, version = (list(worker.labels), worker.version) if worker is not None else ([], "")
+    told = {"worker_id": name, "running": running, "last_seen_at": at}
+    return {**told, "state": state, "labels": labels, "version": version}

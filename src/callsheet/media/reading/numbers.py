@@ -1,0 +1,123 @@
+"""Numbers in a text, with what they count: prices, percentages, measures, telephone numbers, times, dates.
+
+| value               | normalised value  |                                                          |
+|---------------------|-------------------|----------------------------------------------------------|
+| $1,299.00, 1.299 €  | 1299.00 USD / EUR | a price has two decimals and its ISO 4217 code           |
+| 14 percent, 14%     | 14 %              |                                                          |
+| 12.31s, 3 hours     | 12.31 s, 3 h      | a measure has one space and the unit's short name        |
+| 1.2M views          | 1200000 views     | k, M, B and T are multiplied                             |
+| +1 (415) 555-0132   | +14155550132      | a telephone number has digits alone, and its plus        |
+| 12:30, 2026-11-16   | as written        | times, dates, versions and addresses stay whole          |
+| 214                 | 214               | no thousands signs, no zeros at the end of decimals      |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import NamedTuple
+
+import regex
+
+from .units import CODES, LETTERS, SIGNS, UNITS, WORDS
+
+
+class Number(NamedTuple):
+    """A number: where it stands, as it is written, and in its one form."""
+
+    start: int
+    end: int
+    value: str
+    normalized_value: str
+
+
+_AMOUNT = r"\d{1,3}(?:[,.'’\u202f\u00a0 ]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
+_SIGN = "|".join(regex.escape(sign) for sign in sorted(SIGNS, key=len, reverse=True))
+_SYMBOL = "|".join(regex.escape(sign.upper()) for sign in sorted(SIGNS, key=len, reverse=True) if not sign.isalpha())
+_CODE = "|".join(CODES)
+_MAGNITUDE = rf"[{''.join(LETTERS)}](?!\w)| ?(?i:{'|'.join(WORDS)})(?!\w)"
+_NAMED = "|".join(regex.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
+_UNIT = rf"[ -]?(?:{_NAMED}|(?i:{'|'.join(unit for unit in UNITS if len(unit) > 3)}))(?!\w)"  # noqa: PLR2004 - words
+_PHONE = regex.compile(
+    r"(?<![\w.,:/-])(?:"
+    r"\+\d{1,3}[ .\-/]?(?:\(\d{1,5}\)[ .\-/]?)?\d{1,4}(?:[ .\-/]?\d{2,8}){1,5}"  # with a country
+    r"|\(\d{2,5}\)[ .\-/]?\d{2,8}(?:[ .\-]\d{2,8}){0,3}"  # with an area
+    r"|0\d{1,4}[ /\-]\d{3,8}(?:[ \-]\d{2,8}){0,3}"  # with a leading zero
+    r"|\d{3}[ .\-]\d{3}[ .\-]\d{4}|\d{3}-\d{4}"  # as in North America
+    r")(?![\w:]|[.,/-]\d)"
+)
+_WHOLE = regex.compile(
+    r"(?<![\w.:/-])(?:"
+    r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2})?)?"  # dates
+    r"|\d{1,2}[./]\d{1,2}[./]\d{4}"
+    r"|\d{1,3}(?::\d{2}){1,2}(?:[.,]\d+)?"  # times
+    r"|\d+(?:\.\d+){2,}"  # versions and addresses
+    r")(?![\w:]|[.,/-]\d)"
+)
+_MINUS = r"(?:(?<![\w.,)])[-−](?=\S))?"
+_NUMBER = regex.compile(
+    rf"(?P<sign>(?<!\w)(?:{_SYMBOL}|(?:{_CODE})(?!\w)) ?)?(?P<amount>{_MINUS}(?:{_AMOUNT}))"
+    rf"(?P<magnitude>{_MAGNITUDE})?"
+    rf"(?:(?P<after> ?(?:(?i:{_SIGN})|{_CODE})(?!\w))|(?P<unit>{_UNIT}))?"
+)
+_MIN_PHONE_DIGITS, _MAX_PHONE_DIGITS = 7, 15
+_THOUSAND = 3
+
+
+def numbers(text: str) -> Iterator[Number]:
+    """All of them, by place; none lies in another. Letters around a number do not hide it ("RE16" has 16)."""
+    taken: list[tuple[int, int]] = []
+    found: list[Number] = []
+    for match in _WHOLE.finditer(text):
+        found.append(Number(match.start(), match.end(), match[0], match[0].replace(",", ".")))
+        taken.append(match.span())
+    for match in _PHONE.finditer(text):
+        if _is_phone(match[0]) and not _overlaps(match.span(), taken):
+            digits = "".join(char for char in match[0] if char.isdigit())
+            found.append(Number(match.start(), match.end(), match[0], "+" * match[0].startswith("+") + digits))
+            taken.append(match.span())
+    letters = list(text)
+    for start, end in taken:
+        letters[start:end] = "\0" * (end - start)
+    yield from sorted([*found, *(_counted(match) for match in _NUMBER.finditer("".join(letters)))])
+
+
+def _counted(match: regex.Match[str]) -> Number:
+    parts = {name: (part or "").strip(" -") for name, part in match.groupdict().items() if name != "amount"}
+    amount = _amount(match["amount"], is_price=bool(parts["sign"] or parts["after"]))
+    amount *= LETTERS.get(parts["magnitude"]) or WORDS.get(parts["magnitude"].casefold(), 1)
+    start, value = match.start(), match[0]
+    if money := parts["sign"] or parts["after"]:
+        return Number(start, start + len(value), value, f"{amount:.2f} {SIGNS.get(money.casefold(), money.upper())}")
+    unit = UNITS.get(parts["unit"], UNITS.get(parts["unit"].casefold(), ""))
+    return Number(start, start + len(value), value, f"{_short(amount)} {unit}".strip())
+
+
+def _amount(written: str, *, is_price: bool) -> Decimal:
+    """Points and commas are told apart by what follows them: three digits are thousands, unless it may be a decimal."""
+    plain = written.replace("−", "-")
+    for space in " '’\u202f\u00a0":
+        plain = plain.replace(space, "")
+    signs = [char for char in plain if char in ",."]
+    if len(set(signs)) > 1:  # the last one begins the decimals
+        plain = plain.replace(signs[0], "").replace(signs[-1], ".")
+    elif signs:
+        groups = plain.lstrip("-").split(signs[0])
+        may_be_thousands = all(len(group) == _THOUSAND for group in groups[1:]) and groups[0] not in {"0", ""}
+        is_thousands = len(signs) > 1 or (may_be_thousands and (signs[0] == "," or is_price))
+        plain = plain.replace(signs[0], "" if is_thousands else ".")
+    return Decimal("".join(str(int(char)) if char.isdigit() else char for char in plain))
+
+
+def _short(amount: Decimal) -> str:
+    text = f"{amount:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _is_phone(written: str) -> bool:
+    digits = sum(char.isdigit() for char in written)
+    return _MIN_PHONE_DIGITS <= digits <= _MAX_PHONE_DIGITS
+
+
+def _overlaps(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    return any(span[0] < end and start < span[1] for start, end in others)

@@ -1,0 +1,213 @@
+"""Running the child: in the box, watched, its answers line by line. However it ends, no process of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from callsheet.media.box import GB, MB, Limits, Sight, boxed, environment
+from callsheet.media.errors import (
+    CorruptInput,
+    DiskFull,
+    FfmpegCrashed,
+    InputTooLarge,
+    LimitReached,
+    MediaError,
+    MediaStopped,
+    Stalled,
+)
+from callsheet.media.ffmpeg import never
+from callsheet.media.probe import Caps, Media
+from callsheet.media.process import Start, start_alone, tail_of
+from callsheet.media.progress import ALMOST, Progress
+from callsheet.media.said import last_words
+
+from .records import Kept, Sampled, Sampling
+
+CHILD = Path(__file__).with_name("child.py")
+PACKAGES = ("av", "numpy", "PIL")
+LIMITS = Limits(file_bytes=128 * MB, memory_bytes=6 * GB, open_files=64)
+CAPS = Caps(pixels=8192 * 4608)  # 8K, in each of its shapes
+THREADS = 2
+LOOK_S = 0.2
+
+OnKept = Callable[[Kept], Awaitable[object]]
+OnProgress = Callable[[Progress], object]
+
+
+class Means(NamedTuple):
+    """How the child runs, who may say stop, and the most that a source may have. `threads` are those of the decoder.
+
+    In a task: `Means(ctx.children.start, lambda: ctx.cancelled)`.
+    """
+
+    start: Start = start_alone
+    is_stopped: Callable[[], bool] = never
+    limits: Limits = LIMITS
+    caps: Caps = CAPS
+    threads: int = THREADS
+
+    def check(self) -> None:
+        """Raise MediaStopped when the work is to stop."""
+        if self.is_stopped():
+            raise MediaStopped("the work was told to stop")
+
+
+class Run:
+    """One child and what it told."""
+
+    def __init__(self, media: Media, folder: Path, options: Sampling, means: Means) -> None:
+        self._media, self._folder, self._options, self._means = media, folder, options, means
+        self._began_s = time.monotonic()
+        self._done: dict[str, Any] | None = None
+
+    async def started(self) -> Process:
+        """A child that waits for its order on stdin."""
+        command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages()))]
+        sight = Sight((self._media.path, *_of_python(), *_packages()), (self._folder,))
+        line = boxed(command, sight, self._means.limits)
+        # one thread: pictures of 32 by 32 are no work for more, and each thread takes from the memory limit
+        env = {**environment(self._folder), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        return await self._means.start(line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=env)
+
+    async def watched(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
+        """Until the child ends well; raises as soon as something is wrong, or the work is to stop."""
+        assert process.stderr is not None  # noqa: S101 - all three are pipes
+        reads = asyncio.gather(self._answers(process, on_kept, on_progress), tail_of(process.stderr))
+        stops = asyncio.create_task(self._until_stopped())
+        either: set[asyncio.Future[Any]] = {reads, stops}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if stops.done():
+                stops.result()
+            _, said = await reads
+            code = await process.wait()
+        finally:
+            for one in either:
+                one.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(*either, return_exceptions=True)
+        if code != 0 or self._done is None:
+            raise _death(code, said)
+
+    def result(self) -> Sampled:
+        """What it came to; raises CorruptInput when not one frame could be decoded."""
+        done = self._done or {}
+        if not done.get("sampled"):
+            raise CorruptInput("not one frame of the video can be decoded; upload it again")
+        period_ms = round(1000 / self._options.target_fps)
+        gaps = tuple((begin, end) for begin, end in done["gaps"])
+        return Sampled(done["sampled"], done["kept"], done["duration_ms"], period_ms, self._options, gaps)
+
+    async def _answers(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
+        assert process.stdin is not None  # noqa: S101 - all three are pipes
+        assert process.stdout is not None  # noqa: S101
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died; its exit code says so
+            process.stdin.write(json.dumps(self._order()).encode() + b"\n")
+            await process.stdin.drain()
+        while line := await self._line(process.stdout):
+            answer = json.loads(line)
+            if "error" in answer:
+                raise _error(answer)
+            if "kept" in answer:
+                self._look_at_disk()
+                kept = answer["kept"]
+                await on_kept(Kept(**{**kept, "path": Path(kept["path"])}))
+                if not process.stdin.is_closing():
+                    process.stdin.write(b"\n")  # the child may go on to another
+            elif "at_ms" in answer:
+                on_progress(self._progress(answer["at_ms"] / 1000, answer["sampled"]))
+            else:
+                self._done = answer["done"]
+
+    async def _line(self, stream: asyncio.StreamReader) -> bytes:
+        """The next line. The time that `on_kept` takes does not count: only the child can stall."""
+        try:
+            async with asyncio.timeout(self._means.limits.stall_s):
+                return await stream.readline()
+        except TimeoutError:
+            raise Stalled(f"nothing has moved for {self._means.limits.stall_s:g} s") from None
+
+    def _order(self) -> dict[str, Any]:
+        assert self._media.video is not None  # noqa: S101 - asked before
+        return {
+            "path": str(self._media.path),
+            "demuxer": self._media.kind.demuxer,
+            "stream": self._media.video.number,
+            "folder": str(self._folder),
+            "max_pixels": self._means.caps.pixels,
+            "max_streams": self._means.caps.streams + 1,
+            "threads": self._means.threads,
+            "options": self._options._asdict(),
+        }
+
+    def _progress(self, at_s: float, sampled: int) -> Progress:
+        taken_s = max(1e-3, time.monotonic() - self._began_s)
+        speed = at_s / taken_s
+        if not self._media.duration_s:
+            return Progress(None, at_s, speed, None, sampled)
+        left_s = max(0.0, self._media.duration_s - at_s)
+        percent = min(ALMOST, 100 * at_s / self._media.duration_s)
+        return Progress(percent, at_s, speed, left_s / speed if speed else None, sampled)
+
+    def _look_at_disk(self) -> None:
+        least = self._means.limits.free_bytes
+        if least and (free := shutil.disk_usage(self._folder).free) < least:
+            raise DiskFull(f"{free // MB} MB are free, and {least // MB} MB have to be; make room on the disk")
+
+    async def _until_stopped(self) -> None:
+        while True:
+            self._means.check()
+            await asyncio.sleep(LOOK_S)
+
+
+def _error(answer: dict[str, Any]) -> MediaError:
+    kind, text = answer["error"], answer.get("text", "")
+    if kind == "memory":
+        return LimitReached("sampling needs more memory than it may have")
+    if kind == "size":
+        return InputTooLarge(f"{text} is over the limit; send a smaller video")
+    if kind == "disk":
+        return DiskFull(f"a frame could not be written: {text}; make room on the disk")
+    if kind == "data":
+        return CorruptInput(f"the video cannot be read: {text}")
+    return MediaError(f"sampling failed: {text}")
+
+
+def _death(code: int, said: str) -> MediaError:
+    if code in (-signal.SIGKILL, -signal.SIGXCPU):  # nobody here did it: the kernel, for CPU time or memory
+        return LimitReached("sampling took more CPU time or memory than it may")
+    if code < 0:
+        return FfmpegCrashed(f"the decoder died of signal {-code} on this file")
+    return MediaError(f"the process that samples ended with {code}: {last_words(said)}")
+
+
+@cache
+def _packages() -> tuple[Path, ...]:
+    """Folders of what the child imports: ours, PyAV, numpy and Pillow."""
+    found = [Path(__file__).parents[3]]
+    for name in PACKAGES:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise MediaError(f"{name} is not installed; pip install 'callsheet[media]'")
+        found.append(Path(spec.origin).parents[1])
+    return tuple(dict.fromkeys(found))
+
+
+@cache
+def _of_python() -> tuple[Path, ...]:
+    """What the interpreter reads; the links of an environment and what they lead to."""
+    places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable)]
+    return tuple({*places, *(place.resolve() for place in places)})

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator
+
+import pytest
+
+from callsheet.catalog import open_catalog
+from callsheet.catalog.postgres.store import PostgresCatalog
+from callsheet.catalog.protocol import Catalog
+from tests import stores
+
+BOTH = ("sqlite", "postgres")
+EMPTY = """
+TRUNCATE videos, segments, entities, clips, search_materialized, search_videos, search_postings, search_terms;
+UPDATE search_state SET version = version + 1;
+"""
+
+
+@functools.cache
+def postgres_url() -> str:
+    """One database for the tests that can share it: to make one takes ten times as long as to empty it."""
+    return stores.fresh_url("postgres")
+
+
+@pytest.fixture(params=BOTH)
+def fresh_url(request: pytest.FixtureRequest) -> str:
+    """An empty database of each kind."""
+    return stores.fresh_url(request.param)
+
+
+@pytest.fixture(params=BOTH)
+def url(request: pytest.FixtureRequest) -> str:
+    """A database of each kind without videos in it."""
+    return postgres_url() if request.param == "postgres" else stores.fresh_url(request.param)
+
+
+@pytest.fixture
+async def catalog(url: str) -> AsyncIterator[Catalog]:
+    """A catalogue that is migrated, empty and open."""
+    opened = open_catalog(url)
+    await opened.migrate()
+    await opened.open()
+    if isinstance(opened, PostgresCatalog):
+        async with opened._db._session() as session:
+            await session.execute(EMPTY)
+    yield opened
+    await opened.close()

@@ -1,0 +1,154 @@
+"""The contract's view `jobs` over the engine's jobs, on both databases."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from callsheet.catalog import migrate_catalog, open_catalog
+from callsheet.catalog.postgres.store import PostgresCatalog
+from callsheet.catalog.protocol import Catalog
+from callsheet.kernel import commands
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import Store
+from tests import stores
+from tests.catalog.sql import run
+from tests.kit import T0, Kit
+
+VIDEO = "a1b2c3d4-e5f6-7890-abcd-ef1234567890"
+ASKED = "video_id, job_type, status, payload, retry_count, created_at, updated_at"
+LEASE = "locked_by, locked_until, priority, depends_on"
+COLUMNS = ["id", *ASKED.split(", "), *LEASE.split(", ")]
+
+
+class Both(NamedTuple):
+    store: Store
+    catalog: Catalog
+
+
+@pytest.fixture
+async def both(fresh_url: str) -> AsyncIterator[Both]:
+    store = await stores.open_store(fresh_url)
+    await migrate_catalog(fresh_url)
+    catalog = open_catalog(fresh_url)
+    await catalog.open()
+    yield Both(store, catalog)
+    await catalog.close()
+    await store.close()
+
+
+async def jobs(both: Both) -> dict[str, dict[str, Any]]:
+    rows = await run(both.catalog, f"SELECT {', '.join(COLUMNS)} FROM jobs")
+    return {str(row[0]): dict(zip(COLUMNS, row, strict=True)) for row in rows}
+
+
+def of_video(job_type: str, **fields: Any) -> dict[str, Any]:
+    payload = json.dumps({"video_id": VIDEO, "languages": ["eng"]})
+    key = None if job_type == "clip_generate" else f"video:{VIDEO}:{job_type}"
+    return {"kind": f"video.{job_type}", "contract": "cortana", "payload": payload, "unique_key": key, **fields}
+
+
+async def test_jobs_of_videos_are_told_in_the_contracts_words(both: Both) -> None:
+    kit = Kit(both.store)
+    waits = await kit.add(**of_video("sample", queue="later", priority=3))
+    done = await kit.running(**of_video("transcode"))
+    await kit.done(done)
+    runs = await kit.running(**of_video("ocr"))
+    await kit.add(kind="resize")
+    await kit.add(kind="video.blur", contract="cortana")
+    told = await jobs(both)
+    assert {(j["job_type"], j["status"]) for j in told.values()} == {
+        ("sample", "queued"),
+        ("transcode", "done"),
+        ("ocr", "processing"),
+    }
+    assert {str(j["video_id"]) for j in told.values()} == {VIDEO}
+    assert json.loads(told[waits]["payload"]) == {"video_id": VIDEO, "languages": ["eng"]}
+    assert (told[waits]["priority"], told[waits]["retry_count"], told[waits]["depends_on"]) == (3, 0, None)
+    assert told[waits]["locked_by"] is told[waits]["locked_until"] is None
+    assert told[runs.job_id]["locked_by"] == "w1"
+    assert str(told[runs.job_id]["locked_until"]).startswith("2027-01-15")
+    assert all(str(j["created_at"]).startswith("2027-01-15") for j in told.values())  # T0
+    assert T0 == 1_800_000_000_000
+
+
+async def test_a_failed_job_tells_its_error_and_what_it_was_asked(both: Both) -> None:
+    kit = Kit(both.store)
+    await kit.add(**of_video("ocr", max_attempts=2))
+    error = JobError("S3ObjectNotFound", "Original video not found")
+    first = await kit.claim_one()
+    await kit.settle(commands.fail(first, error, rand=0)._replace(delay_ms=0))
+    waits = (await jobs(both))[first.job_id]
+    assert (waits["status"], waits["retry_count"]) == ("queued", 0)
+    assert "error" not in json.loads(waits["payload"])
+    second = await kit.claim_one()
+    await kit.settle(commands.fail(second, error, rand=0))
+    failed = (await jobs(both))[first.job_id]
+    assert (failed["status"], failed["retry_count"]) == ("failed", 1)
+    assert json.loads(failed["payload"]) == {
+        "error": {
+            "type": "S3ObjectNotFound",
+            "message": "Original video not found",
+            "timestamp": "2027-01-15T08:00:00Z",
+            "retry_count": 1,
+        },
+        "original_payload": {"video_id": VIDEO, "languages": ["eng"]},
+    }
+
+
+async def test_a_canceled_job_is_a_failed_one(both: Both) -> None:
+    kit = Kit(both.store)
+    await kit.settle(commands.cancel(await kit.running(**of_video("ocr")), "not needed"))
+    (told,) = (await jobs(both)).values()
+    assert told["status"] == "failed"
+    error = json.loads(told["payload"])["error"]
+    assert (error["type"], error["message"]) == ("canceled", "not needed")
+
+
+async def test_one_job_of_a_type_is_active_for_a_video(both: Both) -> None:
+    kit = Kit(both.store)
+    first = await kit.add(**of_video("ocr"))
+    assert await kit.add(**of_video("ocr")) == first
+    assert await kit.add(**of_video("sample")) != first
+    clips = {await kit.add(**of_video("clip_generate")) for _ in range(3)}
+    assert len(clips) == 3
+    assert len(await jobs(both)) == 5
+    await kit.done((await kit.claim(limit=1))[0])
+    assert await kit.add(**of_video("ocr")) != first
+
+
+async def test_a_payload_of_any_kind_can_be_told(both: Both) -> None:
+    kit = Kit(both.store)
+    for odd in ("null", "[]", '"x"', '{"video_id": 5}', '{"video_id": "no uuid"}', '{"a": "\\u0000"}'):
+        await kit.add(**of_video("clip_generate", payload=odd))
+    assert len(await jobs(both)) == 6
+
+
+async def test_a_waiting_job_tells_what_it_waits_for(both: Both) -> None:
+    kit = Kit(both.store)
+    first = await kit.add(**of_video("transcode"))
+    second = await kit.add(**of_video("sample", depends_on=(first,)))
+    assert str((await jobs(both))[second]["depends_on"]) == first
+
+
+async def test_the_contracts_poll_uses_the_contracts_index(both: Both) -> None:
+    if not isinstance(both.catalog, PostgresCatalog):
+        return  # the contract's index is for PostgreSQL
+    kit = Kit(both.store)
+    for n in range(3):
+        await kit.add(**of_video("transcode", unique_key=str(uuid.uuid4()), priority=n))
+    poll = "SELECT id FROM jobs WHERE status = 'queued' AND job_type = 'transcode' ORDER BY created_at ASC LIMIT 1"
+    db = both.catalog._db
+
+    async def explain(session: Any) -> str:
+        await session.execute("SET LOCAL enable_seqscan = off")
+        return "\n".join(line for (line,) in await session.fetch(f"EXPLAIN {poll} FOR UPDATE SKIP LOCKED"))
+
+    plan = await db.transact(explain)
+    assert "idx_jobs_status_type_created" in plan
+    assert "Sort" not in plan
+    assert len(await db.fetch(f"{poll} FOR UPDATE SKIP LOCKED")) == 1

@@ -1,0 +1,81 @@
+"""`search_materialized`: what is searched, and how it is brought up to date."""
+
+from __future__ import annotations
+
+import asyncio
+
+from callsheet.catalog import open_catalog
+from callsheet.catalog.postgres.store import PostgresCatalog
+from callsheet.catalog.protocol import Catalog
+from callsheet.catalog.search.records import Query
+from tests.catalog.kit import ANN, added, ready, segment, writer
+from tests.catalog.sql import run
+
+ROWS = "SELECT row_id, title, text FROM search_materialized ORDER BY row_id"
+
+
+async def test_only_merged_text_is_searched(catalog: Catalog) -> None:
+    new = await added(catalog, title="Trip")
+    await catalog.begin(new.video_id, writer(), "ocr")
+    await catalog.add_detections(new.video_id, writer(), [segment("raw")])
+    assert await run(catalog, ROWS) == []
+    await catalog.replace_segments(new.video_id, writer(), [segment("merged")], [])
+    ((_, title, text),) = await run(catalog, ROWS)
+    assert (title, text) == ("Trip", "merged")
+
+
+async def test_a_refresh_of_what_is_up_to_date_changes_nothing(catalog: Catalog) -> None:
+    await ready(catalog, "one", "two")
+    before = await run(catalog, ROWS)
+    assert await catalog.refresh_search() == 0
+    assert await run(catalog, ROWS) == before
+
+
+async def test_a_video_that_was_changed_by_hand_is_brought_up_to_date(catalog: Catalog) -> None:
+    await ready(catalog, "alpha", "beta")
+    await run(catalog, "UPDATE segments SET text = 'gamma', normalized_text = 'gamma' WHERE text = 'alpha'")
+    await run(catalog, "UPDATE videos SET search_stale = (1 = 1)")
+    assert await catalog.refresh_search() == 1
+    assert {text for _, _, text in await run(catalog, ROWS)} == {"beta", "gamma"}
+    for word, hits in {"alpha": 0, "beta": 1, "gamma": 1}.items():
+        assert len((await catalog.search(Query(word, mode="exact"), ANN)).hits) == hits, word
+    assert await catalog.refresh_search() == 0
+
+
+async def test_many_refreshes_at_once_do_each_video_once(catalog: Catalog, url: str) -> None:
+    for n in range(6):
+        await ready(catalog, f"text {n}", "same")
+    await run(catalog, "UPDATE segments SET t_end = t_end + 1")
+    await run(catalog, "UPDATE videos SET search_stale = (1 = 1)")
+    other = open_catalog(url)
+    await other.open()
+    try:
+        await asyncio.gather(*(one.refresh_search() for one in (catalog, other) * 3))
+    finally:
+        await other.close()
+    assert await run(catalog, "SELECT count(*), count(DISTINCT segment_id) FROM search_materialized") == [(12, 12)]
+    assert (
+        await run(
+            catalog,
+            "SELECT 1 FROM search_materialized m JOIN segments s USING (video_id, segment_id) WHERE m.t_end <> s.t_end",
+        )
+        == []
+    )
+    assert (await catalog.search(Query("same"), ANN)).total == 6
+
+
+async def test_the_contracts_function_keeps_rows_that_did_not_change(catalog: Catalog) -> None:
+    if not isinstance(catalog, PostgresCatalog):
+        return  # SQLite has no functions: refresh_search is all there is
+    await ready(catalog, "stays", "goes")
+    before = {text: row_id for row_id, _, text in await run(catalog, ROWS)}
+    assert await run(catalog, "SELECT refresh_search_materialized()") == [(0,)]
+    await run(catalog, "UPDATE segments SET text = 'comes', normalized_text = 'comes' WHERE text = 'goes'")
+    await run(catalog, "UPDATE videos SET search_stale = true")
+    assert await run(catalog, "SELECT refresh_search_materialized()") == [(1,)]
+    after = {text: row_id for row_id, _, text in await run(catalog, ROWS)}
+    assert after.keys() == {"stays", "comes"}
+    assert after["stays"] == before["stays"]
+    assert await run(catalog, "SELECT search_stale, search_unindexed FROM videos") == [(False, True)]
+    assert await catalog.refresh_search() == 1
+    assert len((await catalog.search(Query("comes"), ANN)).hits) == 1
