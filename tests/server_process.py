@@ -24,10 +24,14 @@ import psutil
 from tests import binaries, warden
 
 START_TIMEOUT_S = 30.0
+GOODBYE_S = 20.0
 POLL_S = 0.01
 # Below the range from which Linux takes ports for outgoing connections (32768 and up), so that no client
 # sits on a server's port while that server is being restarted.
 PORTS = range(15_000, 32_000)
+
+
+_LEFT: list[subprocess.Popen[bytes]] = []
 
 
 class ServerFailed(Exception):
@@ -107,10 +111,14 @@ class ServerProcess:
 
     def close(self) -> None:
         """End the server and remove its directory; a second call does nothing."""
-        if self._warden is not None:
-            self._warden.communicate()
-            self._warden = None
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if self._warden is None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            return
+        try:
+            self._warden.communicate(timeout=GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            _LEFT.append(self._warden)  # hundreds of databases are 100,000 files: it goes on without us
+        self._warden = None
 
     def _hire_warden(self, command: list[str], stop_signal: signal.Signals) -> subprocess.Popen[bytes]:
         owner = self._owner

@@ -392,6 +392,14 @@ SCAN = (
     JSON,
     *_MEDIA_PLACES,
 )
+DEMO = (
+    Setting("home", "The demo's folder; .callsheet-demo here unless given.", Kind.FOLDER, from_environment=False),
+    Setting("port", "The port; 8484, or a free one, unless given.", Kind.COUNT),
+    Setting("exit", "End when all is done; the variable is CALLSHEET_DEMO_EXIT.", Kind.SWITCH, from_environment=False),
+    OBJECTS_URL,
+    CATALOG_URL,
+    APP_DATABASE_URL,
+)
 DOCTOR = (JSON, OBJECTS_URL, DATABASE_URL, REDIS_URL)
 STORE_ONLY = (DATABASE_URL,)
 MIGRATE = (CATALOG_URL, DATABASE_URL)

@@ -26,7 +26,7 @@ def created() -> dict[str, str]:
 
 
 def test_every_metric_is_in_the_table_and_every_row_is_a_metric() -> None:
-    assert len(created()) == 13
+    assert len(created()) == 18
     assert {name: prometheus for name, prometheus, _ in ROW.findall(PAGE)} == created()
 
 

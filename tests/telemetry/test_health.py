@@ -115,6 +115,23 @@ async def test_a_slow_caller_is_cut_off(app_with_task: Callsheet, monkeypatch: p
             assert await send(health.port, b"GET /livez HTT") == b""
 
 
+async def test_a_caller_is_not_cut_off_for_our_own_slowness(
+    app_with_task: Callsheet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scrape of very many series takes longer than a caller may take to ask for it."""
+    async with Health(app_with_task.worker(), HOST, 0) as health:
+        whole = health._scrape
+        assert whole is not None
+
+        def slow() -> bytes:
+            time.sleep(3 * health_module.REQUEST_S)
+            return whole()
+
+        health._scrape = slow
+        monkeypatch.setattr(health_module, "REQUEST_S", 0.5)
+        assert (await ask(health, "/metrics")).status == 200
+
+
 async def test_an_open_connection_does_not_hold_up_the_end(
     app_with_task: Callsheet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ SECTIONS = {
         "up": "Serve the HTTP API and run jobs, in one process, on one store.",
         "serve": "Serve the HTTP API on a store, without a worker.",
         "worker": "Run the tasks of an app until stopped.",
+        "demo": "Show everything once: a script becomes a video, is read, found, cut, transcoded, and told of.",
     },
     "Jobs": {
         "enqueue": "Create a job.",

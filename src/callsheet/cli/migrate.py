@@ -25,8 +25,9 @@ Examples:
 def command(database_url: str, catalog_url: str | None) -> None:
     """Bring the store's schema to this program's version.
 
-    That of the catalogue of videos, too, where the extra media is installed. Forward-only and additive: workers of the version before go on working. Safe to run from many processes at
-    once; does nothing when there is nothing to do. SQLite files are migrated when they are opened.
+    Forward-only and additive: workers of the version before go on working. Safe to run from many processes at
+    once; does nothing when there is nothing to do. SQLite files are migrated when they are opened. The catalogue of
+    videos is migrated, too, where the extra media is installed.
     """
     check_url(database_url)
     if catalog_url and catalog_url != OFF:

@@ -23,6 +23,7 @@ from callsheet.store.protocol import Settled, Sharing
 from callsheet.store.tasks import end, wait
 
 from .attempt import Attempted, Attempts
+from .gauges import OutboxGauges, count
 from .health import Destination, Health
 from .options import DeliveryOptions
 from .post import Outlet
@@ -60,6 +61,7 @@ class Deliveries:
         self._attempts = Attempts(endpoints, outlet or self._own_outlet)  # type: ignore[arg-type] # one of both is there
         self._health = Health(engine.store, patience_ms=self.options.lease_ms)
         self._shares = Shares(self.options.concurrency, self.options.per_endpoint, self.options.per_requester)
+        self._gauges = OutboxGauges(self._shares, self._health)
         self._name = worker_identity(os.environ, new_id())
         self._waiting: OrderedDict[Destination, deque[OutboxEvent]] = OrderedDict()
         self._held: dict[str, Claim] = {}
@@ -92,11 +94,13 @@ class Deliveries:
         """Deliver until stopped."""
         chores = [asyncio.create_task(chore()) for chore in (self._listen, self._beat)]
         writer = asyncio.create_task(self._write())
+        forget = self._gauges.add()
         try:
             while not self._stopping.is_set():
                 await self._turn()
             await self._drain()
         finally:
+            forget()
             await end(*chores, *self._running)
             self._closed = True
             self._written.set()
@@ -132,6 +136,7 @@ class Deliveries:
         room = self._shares.claim_limit(self.options.held)
         sharing = self._shares.sharing(self._health.shut(), probes, self.options.held)
         events = await self._store.outbox_claim(self._name, limit=room, lease_ms=self.options.lease_ms, sharing=sharing)
+        self._gauges.claimed(events, now)
         for event in events:
             where = Destination(event.requester_id, event.destination)
             self._held[event.event_id] = Claim(event.event_id, event.claim_version)
@@ -173,6 +178,7 @@ class Deliveries:
         try:
             attempted = await self._attempts.make(event)
             self._settle(attempted.settlement)
+            count(attempted)
         finally:
             slow.cancel()
             outcome = attempted.outcome if attempted is not None else None

@@ -47,6 +47,10 @@ class Health:
         """The destinations that get nothing now."""
         return (where for where, breaker in self._known.items() if breaker.state is not State.CLOSED)
 
+    def states(self) -> list[State]:
+        """The states of all breakers that are known here."""
+        return [breaker.state for breaker in list(self._known.values())]
+
     async def refresh(self, now: int) -> None:
         """Read what other processes have noted, at most every two seconds."""
         if now - self._read_at < REFRESH_MS:

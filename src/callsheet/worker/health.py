@@ -83,15 +83,16 @@ class Health:
         connection.add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request and its answer, within a few seconds; anything else only closes the connection."""
+        """One request and its answer. A caller has a few seconds to say it and to hear it; ours are not counted."""
         try:
             async with asyncio.timeout(REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                line = head.partition(b"\r\n")[0]
-                request = REQUEST.fullmatch(line) if len(line) <= LINE_BYTES else None
-                if request is not None:
-                    method, target = request[1].decode(), request[2].decode()
-                    answer = await self._answer(method, target.partition("?")[0])
+            line = head.partition(b"\r\n")[0]
+            request = REQUEST.fullmatch(line) if len(line) <= LINE_BYTES else None
+            if request is not None:
+                method, target = request[1].decode(), request[2].decode()
+                answer = await self._answer(method, target.partition("?")[0])
+                async with asyncio.timeout(REQUEST_S):
                     writer.write(_written(answer, body=method != "HEAD"))
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):

@@ -29,6 +29,7 @@ class Coding(NamedTuple):
     suffix: str = "mp4"
     turn: int = 0
     colours: tuple[int, int, int] | None = None
+    aspect: Fraction = Fraction(1)
     options: tuple[tuple[str, str], ...] = (("preset", "ultrafast"), ("crf", "20"), ("x264-params", "threads=2"))
 
 
@@ -103,6 +104,8 @@ def _stream(container: Any, frame: av.VideoFrame, coding: Coding, rate: Fraction
     stream = container.add_stream(coding.codec, rate=rate, options=dict(coding.options))
     stream.width, stream.height, stream.pix_fmt = frame.width, frame.height, coding.pix_fmt
     stream.codec_context.time_base = Fraction(1, TICKS)
+    if coding.aspect != 1:
+        stream.codec_context.sample_aspect_ratio = coding.aspect
     if coding.colours is not None:
         context = stream.codec_context
         context.color_primaries, context.color_trc, context.colorspace = coding.colours

@@ -146,6 +146,24 @@ def zero_length(folder: Path) -> MadeUp:
     return MadeUp("zero_length", path, (), 25, 0, 320, 180, ())
 
 
+def no_frames(folder: Path) -> MadeUp:
+    """A stream of which all but the head is noise."""
+    made = film_in(folder, "short", FILMS["price"]()._replace(seconds=2), Coding(suffix="mkv"))
+    return _changed(made, folder, _noise_after_head, "no_frames")
+
+
+def wide_pixels(folder: Path) -> MadeUp:
+    """Pixels that are a third wider than high."""
+    film = FILMS["price"]()._replace(seconds=1)
+    made = film_in(folder, "wide_pixels", film, Coding(aspect=Fraction(4, 3)))
+    return made._replace(width=round(made.width * 4 / 3))
+
+
+def one_fps_captions(folder: Path) -> MadeUp:
+    """Another small text in each frame, and one frame a second."""
+    return film_in(folder, "one_fps_captions", FILMS["captions_40"]()._replace(seconds=9, fps=1, inset=False), Coding())
+
+
 def sound_only(folder: Path) -> MadeUp:
     path = folder / "sound_only.mp4"
     with av.open(str(path), "w") as container:
@@ -169,6 +187,11 @@ def _half(content: bytes) -> bytes:
     return content[: len(content) // 2 // 188 * 188]
 
 
+def _noise_after_head(content: bytes) -> bytes:
+    at = content.index(b"\x1f\x43\xb6\x75") + 30  # the first cluster
+    return content[:at] + np.random.default_rng(3).integers(0, 256, len(content) - at, np.uint8).tobytes()
+
+
 def _with_noise(content: bytes) -> bytes:
     begin, end = len(content) // 4 // 188 * 188, len(content) // 2 // 188 * 188
     noise = np.random.default_rng(3).integers(0, 256, end - begin, np.uint8)
@@ -180,7 +203,7 @@ ODD_MAKERS: dict[str, Callable[[Path], MadeUp]] = {
     make.__name__: make
     for make in (
         *(ntsc, vfr, late_start, late_mp4, odd_size, one_fps, fps_240, hdr_10bit, turned_90, turned_180, turned_270),
-        *(one_frame, hole, truncated, truncated_ts, empty, zero_length, sound_only),
+        *(wide_pixels, one_fps_captions, one_frame, hole, no_frames, truncated, truncated_ts, empty, zero_length, sound_only),
     )
 }
 ODD: tuple[str, ...] = tuple(ODD_MAKERS)

@@ -212,3 +212,23 @@ def captions(size: tuple[int, int] = SIZE) -> Iterator[Drawn]:
         px = size[1] * 56 // 1080
         pen.write((size[0] // 5, size[1] * 8 // 9), text, px, "white", outline=max(2, px // 16))
         yield Drawn(f"caption-{number}", jpeg(pen.image), (text,))
+
+
+def in_the_dark() -> Drawn:
+    """Dark text in the dark half of a picture: one limit for all of it makes both black."""
+    width, height = 1280, 720
+    ground = np.tile(np.linspace(30, 250, width, dtype=np.float32), (height, 1))
+    pen = Pen(Image.fromarray(ground.astype(np.uint8)).convert("RGB"))
+    pen.write((60, 360), "Hidden harbour", 56, "#0a0a0a")
+    return Drawn("in_the_dark", jpeg(pen.image), tuple(pen.lines))
+
+
+def empty() -> Drawn:
+    return Drawn("empty", jpeg(Image.new("RGB", (640, 360), "#404040")), ())
+
+
+def plate(text: str) -> Drawn:
+    """A small frame that is read at once."""
+    pen = Pen(Image.new("RGB", (640, 200), "white"))
+    pen.write((30, 100), text, 48, "black")
+    return Drawn(text, jpeg(pen.image), (text,))

@@ -103,7 +103,7 @@ def test_what_never_rests_is_kept_every_two_seconds() -> None:
         return picture
 
     kept = taken(sample(at) for at in range(100))
-    assert [verdict.why for verdict in kept.values()].count("unsettled") >= 4
+    assert [verdict.why for verdict in kept.values()].count("unsettled") >= 2
     assert max(after - before for before, after in pairwise([0.0, *kept, 9.9])) <= UNSETTLED_S + 2 * PERIOD_S
     assert len(kept) <= 7
 

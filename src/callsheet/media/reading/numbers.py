@@ -8,7 +8,8 @@
 | 1.2M views          | 1200000 views     | k, M, B and T are multiplied                             |
 | +1 (415) 555-0132   | +14155550132      | a telephone number has digits alone, and its plus        |
 | 12:30, 2026-11-16   | as written        | times, dates, versions and addresses stay whole          |
-| 214                 | 214               | no thousands signs, no zeros at the end of decimals      |
+| 214, 3.50           | 214, 3.5          | no thousands signs, no zeros at the end of decimals      |
+| 007                 | 007               | what begins with a zero is a code                        |
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Number(NamedTuple):
     normalized_value: str
 
 
-_AMOUNT = r"\d{1,3}(?:[,.'’\u202f\u00a0 ]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
+_AMOUNT = r"\d{1,3}(?:[,.'’\u202f\u00a0 ]\d{3})+(?:[.,]\d+)?(?!\d)|(?<!\d[.,])\d+[.,]\d+(?![.,]?\d)|\d+"
 _SIGN = "|".join(regex.escape(sign) for sign in sorted(SIGNS, key=len, reverse=True))
 _SYMBOL = "|".join(regex.escape(sign.upper()) for sign in sorted(SIGNS, key=len, reverse=True) if not sign.isalpha())
 _CODE = "|".join(CODES)
@@ -39,8 +40,8 @@ _MAGNITUDE = rf"[{''.join(LETTERS)}](?!\w)| ?(?i:{'|'.join(WORDS)})(?!\w)"
 _NAMED = "|".join(regex.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
 _UNIT = rf"[ -]?(?:{_NAMED}|(?i:{'|'.join(unit for unit in UNITS if len(unit) > 3)}))(?!\w)"  # noqa: PLR2004 - words
 _PHONE = regex.compile(
-    r"(?<![\w.,:/-])(?:"
-    r"\+\d{1,3}[ .\-/]?(?:\(\d{1,5}\)[ .\-/]?)?\d{1,4}(?:[ .\-/]?\d{2,8}){1,5}"  # with a country
+    r"(?<![\w.,/-])(?:"
+    r"\+\d{1,3}[ .\-/]?(?:\(\d{1,5}\)[ .\-/]?)?\d{1,4}(?:[ .\-/]?\d{2,8}){1,4}"  # with a country
     r"|\(\d{2,5}\)[ .\-/]?\d{2,8}(?:[ .\-]\d{2,8}){0,3}"  # with an area
     r"|0\d{1,4}[ /\-]\d{3,8}(?:[ \-]\d{2,8}){0,3}"  # with a leading zero
     r"|\d{3}[ .\-]\d{3}[ .\-]\d{4}|\d{3}-\d{4}"  # as in North America
@@ -66,18 +67,16 @@ _THOUSAND = 3
 
 def numbers(text: str) -> Iterator[Number]:
     """All of them, by place; none lies in another. Letters around a number do not hide it ("RE16" has 16)."""
-    taken: list[tuple[int, int]] = []
     found: list[Number] = []
-    for match in _WHOLE.finditer(text):
-        found.append(Number(match.start(), match.end(), match[0], match[0].replace(",", ".")))
-        taken.append(match.span())
     for match in _PHONE.finditer(text):
-        if _is_phone(match[0]) and not _overlaps(match.span(), taken):
+        if _is_phone(match[0]):
             digits = "".join(char for char in match[0] if char.isdigit())
             found.append(Number(match.start(), match.end(), match[0], "+" * match[0].startswith("+") + digits))
-            taken.append(match.span())
+    for match in _WHOLE.finditer(text):
+        if not any(match.start() < other.end and other.start < match.end() for other in found):
+            found.append(Number(match.start(), match.end(), match[0], match[0].replace(",", ".")))
     letters = list(text)
-    for start, end in taken:
+    for start, end, _, _ in found:
         letters[start:end] = "\0" * (end - start)
     yield from sorted([*found, *(_counted(match) for match in _NUMBER.finditer("".join(letters)))])
 
@@ -89,6 +88,8 @@ def _counted(match: regex.Match[str]) -> Number:
     start, value = match.start(), match[0]
     if money := parts["sign"] or parts["after"]:
         return Number(start, start + len(value), value, f"{amount:.2f} {SIGNS.get(money.casefold(), money.upper())}")
+    if match[0].isdecimal() and match[0].startswith("0"):
+        return Number(start, start + len(value), value, value)  # a code rather than a count
     unit = UNITS.get(parts["unit"], UNITS.get(parts["unit"].casefold(), ""))
     return Number(start, start + len(value), value, f"{_short(amount)} {unit}".strip())
 
@@ -117,7 +118,3 @@ def _short(amount: Decimal) -> str:
 def _is_phone(written: str) -> bool:
     digits = sum(char.isdigit() for char in written)
     return _MIN_PHONE_DIGITS <= digits <= _MAX_PHONE_DIGITS
-
-
-def _overlaps(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
-    return any(span[0] < end and start < span[1] for start, end in others)

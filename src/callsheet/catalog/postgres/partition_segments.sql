@@ -1,0 +1,55 @@
+-- Partitions `segments` by video, for catalogues that have grown very large (tens of millions of rows). Nothing else changes:
+-- every statement of the catalogue names the video. Run it with psql while no worker runs, then `callsheet migrate`, which
+-- gives the new table its policies:  psql -1 -v ON_ERROR_STOP=1 -f partition_segments.sql "$CALLSHEET_CATALOG_URL"
+
+ALTER TABLE entities DROP CONSTRAINT entities_segment_fkey;
+ALTER TABLE segments RENAME TO segments_whole;
+ALTER INDEX segments_pkey RENAME TO segments_whole_pkey;
+ALTER INDEX segments_by_time RENAME TO segments_whole_by_time;
+
+CREATE TABLE segments (LIKE segments_whole INCLUDING DEFAULTS INCLUDING CONSTRAINTS) PARTITION BY HASH (video_id);
+CREATE TABLE segments_0 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 0);
+CREATE TABLE segments_1 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 1);
+CREATE TABLE segments_2 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 2);
+CREATE TABLE segments_3 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 3);
+CREATE TABLE segments_4 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 4);
+CREATE TABLE segments_5 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 5);
+CREATE TABLE segments_6 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 6);
+CREATE TABLE segments_7 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 7);
+CREATE TABLE segments_8 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 8);
+CREATE TABLE segments_9 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 9);
+CREATE TABLE segments_10 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 10);
+CREATE TABLE segments_11 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 11);
+CREATE TABLE segments_12 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 12);
+CREATE TABLE segments_13 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 13);
+CREATE TABLE segments_14 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 14);
+CREATE TABLE segments_15 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 15);
+
+INSERT INTO segments SELECT * FROM segments_whole;
+DROP TABLE segments_whole;
+
+ALTER TABLE segments ADD PRIMARY KEY (video_id, segment_id);
+CREATE INDEX segments_by_time ON segments (video_id, is_merged, t_start);
+ALTER TABLE segments ADD FOREIGN KEY (video_id) REFERENCES videos ON DELETE CASCADE;
+ALTER TABLE entities ADD CONSTRAINT entities_segment_fkey
+    FOREIGN KEY (video_id, segment_id) REFERENCES segments ON DELETE CASCADE;
+
+-- A partition has no policies, so that nobody but its owner reads it by its own name, past those of the table.
+ALTER TABLE segments ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_0 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_1 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_2 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_3 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_4 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_5 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_6 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_7 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_8 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_9 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_10 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_11 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_12 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_13 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_14 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE segments_15 ENABLE ROW LEVEL SECURITY;
+DELETE FROM catalog_steps WHERE name = 'access';

@@ -1,0 +1,177 @@
+"""The command: a server, a worker and a receiver in one process, and the story told through them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from callsheet.app import Callsheet
+from callsheet.app.builtin import add_builtin
+from callsheet.engine import Engine
+from callsheet.http.keys import ApiKeys
+from callsheet.settings import DEMO
+
+from .. import logs  # noqa: TID252 - the commands' own
+from ..hosting import Flags, Kept, host  # noqa: TID252
+from ..options import settings  # noqa: TID252
+from ..outgoing import rules_of  # noqa: TID252
+from ..passwords import check_url, without_password  # noqa: TID252
+from ..serving import run_on_fast_loop  # noqa: TID252
+from ..tables import console  # noqa: TID252
+from .home import PORT, Home, default_home
+from .receiver import Inbox
+from .steps import LABELS, PATIENCE, STEPS, Client, Row, Tell
+
+REQUESTER = "demo"
+LOOPBACK = ("127.0.0.0/8",)
+LEASE = "10s"  # so that a killed demo goes on soon
+
+
+@click.command(
+    "demo",
+    epilog="""\b
+Examples:
+  callsheet demo
+  callsheet demo --exit                        # end when the table is printed
+  callsheet demo --database-url postgresql://…
+
+Interrupted, by Ctrl-C or kill -9, and started again, it goes on where it was. All of it is in one folder, which you
+may remove.""",
+)
+@settings(DEMO)
+def command(home: Path | None, port: int | None, *, exit: bool, **given: Any) -> None:
+    """Show everything once: a script becomes a video, is read, found, cut, transcoded, and told of.
+
+    Nothing is needed but this package with its extra media. It then keeps serving the studio until Ctrl-C.
+    """
+    place = Home(Path(home) if home else default_home())
+    given["database_url"] = given["database_url"] or place.database_url
+    check_url(given["database_url"])
+    os.environ["CALLSHEET_KEYS_FILE"] = str(place.keyring())
+    logs.set_up("human", "warning")
+    exits = exit or os.environ.get("CALLSHEET_DEMO_EXIT", "") not in ("", "0")
+    run_on_fast_loop(_demo(place, port or PORT, given, exits=exits))
+
+
+async def _demo(home: Home, port: int, given: dict[str, Any], *, exits: bool) -> None:
+    inbox = Inbox(home.port("inbox"))
+    flags = _flags(home, home.port("port", port), inbox.port, given)
+    app = Callsheet(flags.database_url, redis_url=flags.redis_url)
+    app.objects_url, app.catalog_url = str(flags.objects_url), flags.catalog_url or ""
+    add_builtin(app, rules_of(flags.webhook_networks, flags.webhook_ports, http=True))
+    await app.migrate()
+    async with app, inbox:
+        engine = await app.engine()
+        key = await _key(engine, home)
+        kept = Kept(await app.objects(), await app.catalog())
+        worker = app.worker(concurrency=4, drain="2s", lease=LEASE)
+        story = asyncio.create_task(_story(home, flags, inbox, key, exits=exits))
+        try:
+            await host(engine, flags, worker, kept)
+        finally:
+            story.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await story
+
+
+async def _story(home: Home, flags: Flags, inbox: Inbox, key: str, *, exits: bool) -> None:
+    began = time.monotonic()
+    base = f"http://{flags.host}:{flags.port}"
+    out = console()
+    out.print(f"[bold]Callsheet demo[/] in {home.folder}, store {without_password(flags.database_url)}")
+    try:
+        async with httpx.AsyncClient(
+            base_url=base, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE
+        ) as http:
+            await _answering(http)
+            rows = await _told(Client(http, home, inbox))
+        out.print(_table(rows, time.monotonic() - began))
+        out.print(f"studio  {base}/studio\nkey     {key}", soft_wrap=True)
+    finally:
+        if exits:
+            signal.raise_signal(signal.SIGTERM)
+    if not exits:
+        out.print("Serving until Ctrl-C.")
+
+
+async def _told(client: Client) -> list[tuple[Row, float]]:
+    columns = (TextColumn("{task.description:<16}"), TextColumn("[blue]{task.fields[stage]:<14}"), BarColumn())
+    out, rows = console(), []
+    with Progress(*columns, TaskProgressColumn(), TimeElapsedColumn(), console=out, disable=not out.is_terminal) as bar:
+        for step in STEPS:
+            began = time.monotonic()
+            shown = bar.add_task(LABELS[step], total=100, stage="")
+            row = await step(client, _telling(bar, shown))
+            bar.update(shown, completed=100, stage="done")
+            rows.append((row, time.monotonic() - began))
+            if not out.is_terminal:
+                out.print(f"{row.step}: {row.outcome}")
+    return rows
+
+
+def _telling(bar: Progress, shown: TaskID) -> Tell:
+    return lambda done, stage: bar.update(shown, completed=done, stage=stage)
+
+
+def _table(rows: list[tuple[Row, float]], whole_s: float) -> Table:
+    table = Table("step", "outcome", "file", "seconds", title="What happened", title_justify="left")
+    for row, taken_s in rows:
+        table.add_row(row.step, row.outcome, row.file, f"{taken_s:.1f}")
+    table.add_row("all", "", "", f"{whole_s:.1f}", style="bold")
+    return table
+
+
+async def _answering(http: httpx.AsyncClient) -> None:
+    """Wait until the server is up."""
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if (await http.get("/readyz")).is_success:
+                    return
+            await asyncio.sleep(0.05)
+
+
+async def _key(engine: Engine, home: Home) -> str:
+    """The demo's own key, kept in its folder: it is made once."""
+    keys = ApiKeys(engine.store)
+    if "key" not in home.kept or await keys.present(home.kept["key"]) is None:
+        text, _ = await keys.create("demo", requester_id=REQUESTER, scopes=["admin"])
+        home.keep(key=text)
+    key: str = home.kept["key"]
+    return key
+
+
+def _flags(home: Home, port: int, inbox_port: int, given: dict[str, Any]) -> Flags:
+    redis = given["database_url"].startswith(("redis", "unix"))
+    return Flags(
+        host="127.0.0.1",
+        port=port,
+        api_key=None,
+        auth="on",
+        job_ttl="30d",
+        queue_depth=0,
+        rate_limit=1000,
+        streams=200,
+        webhooks="on",
+        webhook_concurrency=5,
+        webhook_http=True,
+        webhook_networks=LOOPBACK,
+        webhook_ports=(str(inbox_port),),
+        fair_queues=None,
+        objects_url=given["objects_url"] or home.objects_url,
+        catalog_url=given["catalog_url"] or (f"sqlite:///{home.path('catalog.db')}" if redis else None),
+        log_format="human",
+        log_level="warning",
+        database_url=given["database_url"],
+        redis_url=None,
+    )

@@ -1,0 +1,77 @@
+"""The numbers of a deliverer: what became of its attempts, how long they took, how late they are, who is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from opentelemetry import metrics
+from opentelemetry.metrics import Observation
+
+from callsheet.engine.telemetry import observe
+from callsheet.kernel.job import Delivery
+
+from .breaker import State
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import OutboxEvent
+
+    from .attempt import Attempted
+    from .health import Health
+    from .shares import Shares
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0)
+OUTCOMES = ("delivered", "retried", "dead_letter", "postponed")
+_meter = metrics.get_meter("callsheet")
+_ended = _meter.create_counter(
+    "callsheet.outbox.deliveries", "{attempt}", "Attempts at deliveries, by what became of them"
+)
+_seconds = _meter.create_histogram(
+    "callsheet.outbox.duration", "s", "How long an attempt took", explicit_bucket_boundaries_advisory=SECONDS
+)
+
+
+def count(attempted: Attempted) -> None:
+    """Count an attempt by its end; one that was not made has no duration."""
+    status, outcome = attempted.settlement.status, attempted.outcome
+    word = status.value
+    if status is Delivery.PENDING:
+        word = "retried" if outcome is not None else "postponed"
+    _ended.add(1, {"outcome": word})
+    if outcome is not None and outcome.took_ms is not None:
+        _seconds.record(outcome.took_ms / 1000, {"outcome": word})
+
+
+class OutboxGauges:
+    """What is looked at from time to time, by whoever asks and from any thread."""
+
+    def __init__(self, shares: Shares, health: Health) -> None:
+        self._shares, self._health = shares, health
+        self._late_s = 0.0
+
+    def add(self) -> Callable[[], None]:
+        """Let them be asked for; what is answered takes them away again."""
+        for outcome in OUTCOMES:
+            _ended.add(0, {"outcome": outcome})
+        return observe(
+            {
+                "callsheet.outbox.held": self._held,
+                "callsheet.outbox.oldest.age": lambda: [Observation(self._late_s)],
+                "callsheet.outbox.breakers": self._breakers,
+            }
+        )
+
+    def claimed(self, events: Sequence[OutboxEvent], now: int) -> None:
+        """How late the latest of a claim is. The store gives those that are due longest first."""
+        self._late_s = max([0.0, *((now - event.run_at) / 1000 for event in events)])
+
+    def _held(self) -> Iterable[Observation]:
+        running = self._shares.running
+        waiting = max(0, self._shares.held - running)
+        return [Observation(running, {"state": "under_way"}), Observation(waiting, {"state": "waiting"})]
+
+    def _breakers(self) -> Iterable[Observation]:
+        states = self._health.states()
+        return [
+            Observation(states.count(state), {"state": state.value}) for state in State if state is not State.CLOSED
+        ]

@@ -1,0 +1,102 @@
+"""For tests of the studio: a server with all routes, jobs in every state, and a page that is signed in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, expect
+
+from callsheet.cli.hosting import ROUTERS
+from callsheet.engine.ids import new_id
+from callsheet.kernel import commands
+from callsheet.kernel.job import Job, NewEvent, NewJob
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import ClaimRequest
+from tests import stores
+from tests.http.live import ADMIN, Live, serving
+
+from .conftest import opened, picture
+
+SCRIPT = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
+
+
+@contextlib.asynccontextmanager
+async def studio_server(folder: Path, **options: Any) -> AsyncIterator[Live]:
+    """A server on SQLite with all that `callsheet up` serves."""
+    chosen = {"objects_url": f"file://{folder}/objects", **options}
+    async with serving(stores.fresh_url("sqlite"), routers=ROUTERS, **chosen) as live:
+        yield live
+
+
+@contextlib.asynccontextmanager
+async def signed_in(
+    browser: Browser, url: str, path: str = "/studio", *, key: str = ADMIN, dark: bool = False, width: int = 1280
+) -> AsyncIterator[Page]:
+    """A page of the studio after its sign-in."""
+    async with opened(browser, dark=dark, width=width) as page:
+        await sign_in(page, url + path, key)
+        yield page
+
+
+async def sign_in(page: Page, url: str, key: str = ADMIN) -> None:
+    """Go somewhere, and give the key that is asked for."""
+    await page.goto(url)
+    await page.fill("input[name=key]", key)
+    await page.click("button[type=submit]")
+    await expect(page.locator(".shell")).to_be_visible()
+
+
+async def put(live: Live, kind: str = "resize", **fields: Any) -> str:
+    """A new job that waits."""
+    job_id = new_id()
+    await live.engine.enqueue([NewJob(job_id, kind, **fields)])
+    return job_id
+
+
+async def run(live: Live, kind: str = "resize", worker: str = "gpu-a", **fields: Any) -> Job:
+    """A new job that runs, in a queue of its own unless one is given."""
+    queue = fields.pop("queue", new_id())
+    await put(live, kind, queue=queue, **fields)
+    (job,) = await live.engine.claim(ClaimRequest(worker, (queue,), lease_ms=600_000))
+    return job
+
+
+async def end_badly(live: Live, job: Job, message: str = "it broke") -> None:
+    """Make a dead letter of a running job."""
+    await live.engine.settle([commands.bury(job, JobError("broke", message))])
+
+
+async def note(live: Live, job: Job, *texts: str, kind: str = "log") -> None:
+    """Events of a running job, all at once."""
+    await live.engine.settle([commands.note(job, NewEvent(kind, "", json.dumps({"message": text}))) for text in texts])
+
+
+async def check(page: Page, *, wide: bool = False) -> None:
+    """Everybody can use this page: axe finds nothing, and it is not wider than its window."""
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide or over <= 0, f"{over} px wider than the window"
+
+
+async def change_look(page: Page, *, dark: bool, width: int) -> None:
+    """The same page in another light and size."""
+    await page.emulate_media(color_scheme="dark" if dark else "light")
+    await page.set_viewport_size({"width": width, "height": 900})
+    await expect(page.locator(f"html[data-theme={'dark' if dark else 'light'}]")).to_be_attached()
+
+
+LOOKS = [(False, 1280), (True, 1280), (False, 390), (True, 390)]
+
+
+async def check_in_all_looks(page: Page, name: str) -> None:
+    """Light and dark, desktop and phone; a picture of each."""
+    for dark, width in LOOKS:
+        await change_look(page, dark=dark, width=width)
+        await check(page)
+        await picture(page, f"{name}-{'dark' if dark else 'light'}-{width}")

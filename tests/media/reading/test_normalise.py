@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import hashlib
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from callsheet.media.reading.language import tag
+from callsheet.media.reading.normalise import displayed, normalized, text_hash
+
+ANY = st.text(alphabet=st.characters(), max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("  Hello \t\n World ", "hello world"),
+        ("ﬁne print", "fine print"),
+        ("ＦＵＬＬ　width", "full width"),
+        ("Straße", "strasse"),
+        ("E\u0301cole", "école"),
+        ("soft\u00adhyphen zero\u200bwidth", "softhyphen zerowidth"),
+        ("bell\x07 and nul\x00", "bell and nul"),
+        ("half \ud83d of an emoji", "half of an emoji"),
+        ("", ""),
+    ],
+)
+def test_texts_that_say_the_same_have_one_form(written: str, expected: str) -> None:
+    assert normalized(written) == expected
+    assert text_hash(written) == hashlib.sha256(expected.encode()).hexdigest()
+
+
+@hypothesis.given(ANY)
+def test_the_form_of_a_form_is_itself(text: str) -> None:
+    assert normalized(normalized(text)) == normalized(text)
+    assert displayed(displayed(text)) == displayed(text)
+    assert normalized(displayed(text)) == normalized(text)
+
+
+def test_what_holds_an_emoji_together_stays() -> None:
+    assert displayed("a 👨\u200d👩\u200d👧 family") == "a 👨\u200d👩\u200d👧 family"
+
+
+@pytest.mark.parametrize(
+    ("engine", "web"),
+    [
+        ("eng", "en"),
+        ("deu", "de"),
+        ("fra", "fr"),
+        ("chi_sim", "zh-Hans"),
+        ("chi_tra_vert", "zh-Hant"),
+        ("srp_latn", "sr-Latn"),
+        ("frk", "de-Latf"),
+        ("grc", "grc"),
+        ("en", "en"),
+        ("en-us", "en-US"),
+        ("osd", None),
+        ("und", None),
+        ("script/Latin", None),
+        ("eng+deu", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_language_has_its_tag_of_the_web(engine: str | None, web: str | None) -> None:
+    assert tag(engine) == web
