@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 APT := DEBIAN_FRONTEND=noninteractive timeout 180 apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check browser test conformance faults mutations differential bench format lock clean
+.PHONY: help venv demo check browser test conformance faults mutations differential bench format lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -28,6 +28,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 		&& $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .; \
 	fi
 	@touch $@
+
+demo: venv ## Everything once: a script becomes a video, is read, found, cut, told of (ENGINE=postgres, ENGINE=redis)
+	$(BIN)/python -m tools.demo $(or $(ENGINE),sqlite)
 
 check: venv ## Format, lint, types and the import law
 	$(BIN)/ruff format --check

@@ -41,8 +41,12 @@ class ServerFailed(Exception):
 class ServerProcess:
     """A server in a directory of its own, with a port of its own; `pid` is the server's, not the warden's."""
 
-    def __init__(self, name: str, owner: pwd.struct_passwd | None) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix=f"callsheet-{name}-", dir=binaries.shared_directory()))
+    def __init__(self, name: str, owner: pwd.struct_passwd | None, kept: Path | None = None) -> None:
+        self._kept = kept is not None
+        if kept is None:
+            kept = Path(tempfile.mkdtemp(prefix=f"callsheet-{name}-", dir=binaries.shared_directory()))
+        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory = kept
         self.port = free_port()
         self.pid = 0
         self._warden: subprocess.Popen[bytes] | None = None
@@ -53,9 +57,12 @@ class ServerProcess:
 
     @classmethod
     @contextmanager
-    def prepare(cls, name: str, owner: pwd.struct_passwd | None = None) -> Iterator[Self]:
-        """A process of `owner` (or ours) to `run` and `launch`; when the block fails nothing of it stays."""
-        process = cls(name, owner)
+    def prepare(cls, name: str, owner: pwd.struct_passwd | None = None, kept: Path | None = None) -> Iterator[Self]:
+        """A process of `owner` (or ours) to `run` and `launch`; when the block fails nothing of it stays.
+
+        A directory that is `kept` is never removed.
+        """
+        process = cls(name, owner, kept)
         try:
             yield process
         except BaseException:
@@ -112,7 +119,8 @@ class ServerProcess:
     def close(self) -> None:
         """End the server and remove its directory; a second call does nothing."""
         if self._warden is None:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            if not self._kept:
+                shutil.rmtree(self.directory, ignore_errors=True)
             return
         try:
             self._warden.communicate(timeout=GOODBYE_S)
@@ -128,6 +136,7 @@ class ServerProcess:
             uid=owner.pw_uid if owner else None,
             gid=owner.pw_gid if owner else None,
             stop_signal=stop_signal,
+            kept=self._kept,
         )
         return subprocess.Popen(
             [sys.executable, "-I", "-S", warden.__file__, json.dumps(spec)],

@@ -114,15 +114,19 @@ class PostgresServer(_Server):
         self._created: list[str] = []
 
     @classmethod
-    def start(cls, *, settings: Mapping[str, str] | None = None) -> Self:
-        """A running server; with `settings` always a private one, since a given one cannot be set up."""
+    def start(cls, *, settings: Mapping[str, str] | None = None, kept: Path | None = None) -> Self:
+        """A running server; with `settings` always a private one, since a given one cannot be set up.
+
+        With `kept` it is private, too, and its files stay there for the next one.
+        """
         given = os.environ.get("CALLSHEET_TEST_POSTGRES_URL")
-        if given and not settings:
+        if given and not settings and kept is None:
             return cls(given, None)
         programs = binaries.postgres_programs()
-        with ServerProcess.prepare("postgres", binaries.account()) as process:
+        with ServerProcess.prepare("postgres", binaries.account(), kept) as process:
             data = process.directory / "data"
-            process.run(programs / "initdb", "-D", data, *INITDB_OPTIONS)
+            if not (data / "PG_VERSION").exists():
+                process.run(programs / "initdb", "-D", data, *INITDB_OPTIONS)
             chosen = {**POSTGRES_SETTINGS, "port": str(process.port), **(settings or {})}
             options = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in chosen.items())
             process.launch(
@@ -187,12 +191,21 @@ class RedisServer(_Server):
         self._taken: set[int] = set()
 
     @classmethod
-    def start(cls, *, settings: Mapping[str, str] | None = None, kind: Literal["redis", "valkey"] = "redis") -> Self:
-        """A running server; with `settings` always a private one, since a given one cannot be set up."""
+    def start(
+        cls,
+        *,
+        settings: Mapping[str, str] | None = None,
+        kind: Literal["redis", "valkey"] = "redis",
+        kept: Path | None = None,
+    ) -> Self:
+        """A running server; with `settings` always a private one, since a given one cannot be set up.
+
+        With `kept` it is private, too, and its files stay there for the next one.
+        """
         given = os.environ.get("CALLSHEET_TEST_REDIS_URL")
-        if given and not settings:
+        if given and not settings and kept is None:
             return cls(given, None)
-        with ServerProcess.prepare("redis") as process:
+        with ServerProcess.prepare("redis", kept=kept) as process:
             url = f"redis://127.0.0.1:{process.port}/0"
             chosen = {
                 **REDIS_SETTINGS,

@@ -18,13 +18,14 @@ from typing import TypedDict
 
 
 class Spec(TypedDict):
-    """What to run, and as whom (None: as ourselves). `directory` is the server's own and goes with it."""
+    """What to run, and as whom (None: as ourselves). `directory` is the server's own and goes with it, unless kept."""
 
     command: list[str]
     directory: str
     uid: int | None
     gid: int | None
     stop_signal: int
+    kept: bool
 
 
 def main() -> None:
@@ -35,7 +36,8 @@ def main() -> None:
         server = _start(spec)
     if server is not None:
         _end(server, spec["stop_signal"])
-    shutil.rmtree(spec["directory"], ignore_errors=True)
+    if not spec["kept"]:
+        shutil.rmtree(spec["directory"], ignore_errors=True)
 
 
 def _start(spec: Spec) -> subprocess.Popen[bytes]:

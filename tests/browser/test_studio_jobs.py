@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -117,7 +118,7 @@ async def test_pages_follow_one_another_and_keys_walk_the_rows(live: Live, brows
         for _ in range(3):
             await page.keyboard.press("j")
         await page.keyboard.press("k")
-        await expect(rows.nth(1)).to_have_class("current")
+        await expect(rows.nth(1)).to_have_class(re.compile(r"\bcurrent\b"))
         await page.keyboard.press("x")
         await expect(page.locator(".bulk")).to_contain_text("1 job ticked")
         await page.keyboard.press("j")

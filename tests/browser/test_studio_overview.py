@@ -1,4 +1,4 @@
-"""The overview: numbers that move by themselves, charts with axes and units, workers; and a first paint that is light."""
+"""The overview: numbers that move by themselves, charts with axes and units, workers; and a light first paint."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ async def test_the_overview_shows_what_waits_runs_and_failed_and_moves_by_itself
         job = await run(live, SCRIPT, worker=f"w {SCRIPT}", queue="media")
         await expect(figures.filter(has_text="Waiting").locator(".value")).to_have_text("1", timeout=20_000)
         await expect(figures.filter(has_text="Running").locator(".value")).to_have_text("1")
-        await expect(page.get_by_role("region", name="Workers")).to_contain_text("1 job")
+        await expect(page.get_by_role("table", name="Workers")).to_contain_text("1 job")
         await end_badly(live, job)
         await live.done(await run(live, "compose", queue="media"))
         await expect(figures.filter(has_text="Dead letters").locator(".value")).to_have_text("1", timeout=20_000)
         await expect(page.locator(".chart").first).to_contain_text("jobs/s")
         await expect(page.locator(".chart .shape")).not_to_have_count(0)
-        await expect(page.get_by_role("region", name="Kinds")).to_contain_text(SCRIPT)
+        await expect(page.get_by_role("table", name="Kinds")).to_contain_text(SCRIPT)
         await check_in_all_looks(page, "overview")
         assert await page.title() == "Overview · Callsheet"
 

@@ -24,7 +24,7 @@ async def chat(ctx: Context, n: int) -> int:
 async def main() -> None:
     """Work until killed."""
     async with app:
-        await app.worker(lease=2.0, concurrency=4, poll=0.2).run()
+        await app.worker(lease=4.0, concurrency=4, poll=0.2).run()
 
 
 if __name__ == "__main__":

@@ -223,7 +223,7 @@ async def test_an_end_after_the_lease_was_lost_is_refused_with_the_present_attem
 
 
 async def test_a_killed_worker_is_replaced_when_its_lease_runs_out(live: Live, start: Start, log: Path) -> None:
-    live.site.parts[Terms] = Terms(1.5, 0.5, 1.5)
+    live.site.parts[Terms] = Terms(3.0, 1.0, 3.0)
     job_id = await add(live.engine, "slow", arguments={"seconds": 1.0}, retry=NO_BACKOFF, max_attempts=5)
     start(live.url), start(live.url)
     await until(live.engine, job_id, lambda job: job.progress > 0)
@@ -231,7 +231,7 @@ async def test_a_killed_worker_is_replaced_when_its_lease_runs_out(live: Live, s
     os.kill(busy, 9)
     killed_at = time.monotonic()
     job = await until(live.engine, job_id, lambda job: job.claim_version == 2 or job.status.terminal)
-    assert time.monotonic() - killed_at < within(1.5 + 3)
+    assert time.monotonic() - killed_at < within(3.0 + 3)
     job = await until(live.engine, job_id, lambda job: job.status.terminal)
     assert (job.status, job.lease_losses, job.attempt_count) == (Status.SUCCEEDED, 1, 2)
 
@@ -252,17 +252,17 @@ async def test_a_job_that_kills_its_workers_ends_as_a_dead_letter_after_three(
 
 
 async def test_the_clock_of_a_workers_machine_does_not_matter(live: Live, start: Start) -> None:
-    live.site.parts[Terms] = Terms(1.5, 0.5, 1.5)
+    live.site.parts[Terms] = Terms(3.0, 1.0, 3.0)
     jobs = {}
     for skew_s in (-300, 300):
         queue = f"skew{skew_s}"
-        jobs[skew_s] = await add(live.engine, "slow", arguments={"seconds": 2.5}, max_attempts=1, queue=queue)
+        jobs[skew_s] = await add(live.engine, "slow", arguments={"seconds": 3.5}, max_attempts=1, queue=queue)
         start(live.url, "--queues", queue, REMOTE_SKEW_S=str(skew_s))
     for skew_s, job_id in jobs.items():
         job = await until(live.engine, job_id, lambda job: job.status.terminal)
         assert (job.status, job.lease_losses, job.attempt_count) == (Status.SUCCEEDED, 0, 1), job.error
-        assert abs(float(job.result or 0) - time.time() - skew_s) < 30  # its clock was wrong indeed
-        assert abs((job.ended_at or 0) / 1000 - time.time()) < 30  # and nobody asked it
+        assert abs(float(job.result or 0) - time.time() - skew_s) < 100  # its clock was wrong indeed
+        assert abs((job.ended_at or 0) / 1000 - time.time()) < 100  # and nobody asked it
 
 
 class Plane:

@@ -21,6 +21,8 @@ from tests.pace import within
 
 DEEP = "CALLSHEET_DEEP" in os.environ
 JOBS = 5_000 if DEEP else 600
+# A healthy worker on a busy machine may lose its lease more often than three times.
+PATIENT = '{"max_lease_losses":50,"lost_lease_backoff":{"table_ms":[0]}}'
 
 
 async def until_ended(engine: Engine, count: int, *, within_s: float = 60) -> None:
@@ -51,13 +53,13 @@ async def test_processes_share_jobs_without_overlap(engine: Engine, spawn: Spawn
 
 
 async def test_a_killed_worker_loses_nothing(engine: Engine, spawn: Spawn) -> None:
-    ids = [a.job_id for a in await engine.enqueue([new_job(max_attempts=20) for _ in range(JOBS)])]
+    ids = [a.job_id for a in await engine.enqueue([new_job(max_attempts=50, retry=PATIENT) for _ in range(JOBS)])]
     async with Housekeeping(engine, Chores(sweep_s=0.1)):
         for n in range(4):
             victim = spawn("drain", f"victim{n}", lease_ms=500)
             victim.read()
             victim.kill()
-        survivors = [spawn("drain", f"w{n}", lease_ms=500) for n in range(2)]
+        survivors = [spawn("drain", f"w{n}", lease_ms=2_000) for n in range(2)]
         await until_ended(engine, JOBS)
         for worker in survivors:
             worker.stop()

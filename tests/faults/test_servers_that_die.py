@@ -12,11 +12,10 @@ from callsheet.engine.housekeeping import Chores
 from callsheet.kernel.errors import CallsheetError, StoreUnavailable
 from callsheet.kernel.job import NewJob
 from tests.faults.conftest import Worker
-from tests.faults.test_processes import every_job_ended_once, until_ended
+from tests.faults.test_processes import PATIENT, every_job_ended_once, until_ended
 from tests.kit import new_job
 from tests.servers import PostgresServer, RedisServer
 
-PATIENT = '{"max_lease_losses":50,"lost_lease_backoff":{"table_ms":[0]}}'
 Crash = Callable[[], None]
 
 

@@ -20,6 +20,7 @@ from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
 from tests.faults.crew import count
+from tests.pace import within
 from tests.servers import RedisServer
 from tests.transport.conftest import BRISK, Rig, Stream, rigged
 
@@ -70,7 +71,7 @@ async def test_a_job_whose_process_died_before_it_could_publish_is_published(
     rig: Rig, url: str, server: RedisServer, stream: Stream
 ) -> None:
     job_id = await dead(url, server, "before publish")
-    await until(lambda: stream.stays() == [f"{job_id}.0"], 5)
+    await until(lambda: stream.stays() == [f"{job_id}.0"], within(5))
 
 
 async def test_a_message_stays_pending_until_its_end_is_committed(
@@ -80,7 +81,7 @@ async def test_a_message_stays_pending_until_its_end_is_committed(
     assert await dead(url, server, "before end") == new.job_id
     assert stream.stays() == [f"{new.job_id}.0"]
     (owner,) = stream.pending().values()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await Housekeeping(rig.engine).reap():
             await asyncio.sleep(0.02)
         while not (jobs := await rig.claim()):

@@ -103,7 +103,7 @@ async def test_workers_killed_under_load_lose_nothing(app: Callsheet, start: Sta
 async def test_a_job_of_a_killed_worker_runs_again_within_its_lease_and_two_seconds(
     app: Callsheet, start: Start, log: Path
 ) -> None:
-    lease_s = 2.0
+    lease_s = 3.0
     (job,) = await app.enqueue([slow.definition.new_job("01900000-0000-7000-8000-000000000001", '{"seconds":0.5}')])
     first = start(lease_s)
     await _until(lambda: "slow" in log.read_text())
@@ -113,17 +113,17 @@ async def test_a_job_of_a_killed_worker_runs_again_within_its_lease_and_two_seco
     first.wait()
     await _until(lambda: log.read_text().count("slow") == 2)
     assert time.monotonic() - killed_at < within(lease_s + 2)
-    await job.result(timeout=20)
+    await job.result(timeout=60)
     assert (await job.get()).lease_losses == 1
 
 
 async def test_a_frozen_worker_that_wakes_up_changes_nothing(app: Callsheet, start: Start, log: Path) -> None:
     (job,) = await app.enqueue([slow.definition.new_job("01900000-0000-7000-8000-000000000002", '{"seconds":1.0}')])
-    zombie = start(1.0)
+    zombie = start(3.0)
     await _until(lambda: "slow" in log.read_text())
     zombie.send_signal(signal.SIGSTOP)
-    healthy = start(1.0)
-    assert await job.result(timeout=30) == str(healthy.pid)
+    healthy = start(3.0)
+    assert await job.result(timeout=60) == str(healthy.pid)
     before = await job.get()
     zombie.send_signal(signal.SIGCONT)
     await _until(lambda: f"slept {zombie.pid}" in log.read_text() or zombie.poll() is not None, 5, must=False)

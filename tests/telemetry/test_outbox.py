@@ -1,4 +1,4 @@
-"""A deliverer's numbers: attempts by their end, their durations, what it holds, how late it is, whom it leaves alone."""
+"""A deliverer's numbers: attempts by their end, how long they took, what it holds, how late it is, whom it spares."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_a_deliverer_tells_what_became_of_its_attempts(app: Callsheet) -> 
     engine = await app.engine()
     found = endpoints(engine.store)
     await found.new_own_secret("acme")
-    async with working(app) as (_, health), Sink() as good, Sink(answer("410 Gone")) as gone:
+    async with working(app, queues=("default",)) as (_, health), Sink() as good, Sink(answer("410 Gone")) as gone:
         before = await scrape(health)
         delivered = await add_events(engine, good.url, good.url)
         dead = await add_events(engine, gone.url)
@@ -49,7 +49,11 @@ async def test_what_is_held_late_and_left_alone_is_seen_while_the_deliverer_runs
     engine = await app.engine()
     found = endpoints(engine.store)
     await found.new_own_secret("acme")
-    async with working(app) as (_, health), Sink(silent) as stuck, Sink(answer("503 Down")) as down:
+    async with (
+        working(app, queues=("default",)) as (_, health),
+        Sink(silent) as stuck,
+        Sink(answer("503 Down")) as down,
+    ):
         await add_events(engine, *[down.url] * 12)
         async with delivering(engine, found):
             samples = await scrape_until(health, lambda s: value(s, "callsheet_outbox_breakers", state="open") == 1)
@@ -67,7 +71,7 @@ async def test_lateness_is_that_of_the_last_claim(app: Callsheet) -> None:
     engine = await app.engine()
     found = endpoints(engine.store)
     await found.new_own_secret("acme")
-    async with working(app) as (_, health), Sink(silent) as stuck:
+    async with working(app, queues=("default",)) as (_, health), Sink(silent) as stuck:
         (event_id,) = await add_events(engine, stuck.url)
         (event,) = await engine.store.outbox_find(limit=1)
         assert event.event_id == event_id

@@ -37,7 +37,7 @@ def expected(entries: Sequence[Entry], query: Query, reader: Reader) -> list[str
             tiers = _tiers(entry.segment.text, asked.clauses)
             if tiers is not None:
                 place = (-entry.video, entry.segment.t_start, entry.segment.segment_id)
-                ranked.append((max(tiers, default=0), sum(tiers), *place))
+                ranked.append((max(tiers, default=0), *place))
     return [str(rank[-1]) for rank in sorted(ranked)]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from .drawing import BLACK, WHITE, Film, Line
-from .films import FILMS
+from .films import FILMS, one_after_another
 from .making import TICKS, Coding, encoded, film_in
 from .records import MadeUp
 
@@ -161,7 +161,10 @@ def wide_pixels(folder: Path) -> MadeUp:
 
 def one_fps_captions(folder: Path) -> MadeUp:
     """Another small text in each frame, and one frame a second."""
-    return film_in(folder, "one_fps_captions", FILMS["captions_40"]()._replace(seconds=9, fps=1, inset=False), Coding())
+    texts = ("Amber", "Bridge", "Copper", "Desert", "Ember", "Forest")
+    lines = one_after_another(texts, 1, 300, Line("", 0, 0, (0, 0), 32, WHITE, outline=2), 640)
+    film = Film(lines, FILMS["comes_back"]().background, 6, 1, SIZE)
+    return film_in(folder, "one_fps_captions", film, Coding())
 
 
 def sound_only(folder: Path) -> MadeUp:

@@ -11,7 +11,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 SIZE = (1920, 1080)
@@ -45,17 +44,16 @@ def jpeg(image: Image.Image) -> bytes:
 
 
 def photograph(seed: int, size: tuple[int, int] = SIZE, low: int = 20, high: int = 235) -> Image.Image:
-    """Soft blobs of colour with some grain: no text in it."""
+    """Soft blobs of colour with some grain: no text in it. Made at half its size, which is quicker."""
     random = np.random.default_rng(seed)
+    half = ((size[0] + 1) // 2, (size[1] + 1) // 2)
     coarse = random.integers(low, high, (9, 16, 3), dtype=np.uint8)
-    soft = np.asarray(Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC), dtype=np.int16)
-    middle = random.integers(-40, 40, (68, 120, 3), dtype=np.int16)
-    detail = np.asarray(
-        Image.fromarray((middle + 128).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR), dtype=np.int16
-    )
-    grain = random.normal(0, 4, (size[1], size[0], 1)).astype(np.int16)
-    whole: NDArray[np.int16] = soft + detail - 128 + grain
-    return Image.fromarray(np.clip(whole, 0, 255).astype(np.uint8))
+    soft = np.asarray(Image.fromarray(coarse).resize(half, Image.Resampling.BICUBIC), dtype=np.int16)
+    middle = random.integers(88, 168, (68, 120, 3), dtype=np.uint8)
+    detail = np.asarray(Image.fromarray(middle).resize(half, Image.Resampling.BILINEAR), dtype=np.int16)
+    grain = random.integers(-9, 10, (half[1], half[0], 1), dtype=np.int16)
+    whole = np.clip(soft + detail - 128 + grain, 0, 255).astype(np.uint8)
+    return Image.fromarray(whole).resize(size, Image.Resampling.BILINEAR)
 
 
 class Pen:
@@ -210,7 +208,7 @@ def captions(size: tuple[int, int] = SIZE) -> Iterator[Drawn]:
         text = f"The {SUBJECTS[number % 10]} {VERBS[number // 10]} at {number + 10} past noon"
         pen = Pen(photograph(100 + number, size))
         px = size[1] * 56 // 1080
-        pen.write((size[0] // 5, size[1] * 8 // 9), text, px, "white", outline=max(2, px // 16))
+        pen.write((size[0] // 5, size[1] * 8 // 9), text, px, "white", outline=max(3, px // 16))
         yield Drawn(f"caption-{number}", jpeg(pen.image), (text,))
 
 

@@ -78,7 +78,7 @@ async def test_the_child_opens_no_list_even_when_it_is_told_to(video: Video, tmp
     listed.write_text(f"ffconcat version 1.0\nfile '{video('price').path}'\n")
     told: list[dict[str, Any]] = []
     order = Order(str(listed), "mov", 0, str(tmp_path), 10**8, 65, 1, Sampling())
-    with pytest.raises(OSError, match="Invalid data"):
+    with pytest.raises(ValueError, match="Invalid data"):
         look(order, told.append)
     assert told == []
 

@@ -1,8 +1,8 @@
 """Sets of places, segments and hits as arrays of 64-bit numbers whose order is the order of the answer.
 
-A key is a place in a segment: the video's number counted from the greatest, so that newer videos come first (31 bits),
-the segment in order of time (20), the word (12). A segment is a key without its word. A rank is a hit: the worst tier
-of its words (2), the sum of their tiers (7), the segment (51).
+A place is a word of a segment: the video's number counted from the greatest, so that newer videos come first (31 bits),
+the segment in order of time (20), the word (12). A segment is a place without its word. A rank is a hit: the worst tier
+of its words (2 bits), then the segment (51).
 """
 
 from __future__ import annotations
@@ -22,74 +22,73 @@ NEWEST = (1 << 31) - 1
 SEGMENT_BITS = MAX_SEGMENTS.bit_length() - 1
 VIDEO_SHIFT = SEGMENT_BITS + PLACE_BITS
 RANK_SHIFT = 31 + SEGMENT_BITS
-TOTAL_BITS = 7
 TIER_BITS = 2
 
 
-class Tiered(NamedTuple):
-    """Keys or segments in order, each once, with the best tier that met it."""
-
-    at: Numbers
-    tiers: Numbers
-
-
 class Hits(NamedTuple):
-    """Segments in order that met every clause so far."""
+    """Places or segments in order, each once, with the tier of the worst word that was needed."""
 
     at: Numbers
     worst: Numbers
-    total: Numbers
 
 
-def keys(rows: Sequence[Posting], tier_of: Mapping[str, int], offset: int) -> Tiered:
+def nothing() -> Hits:
+    """No hits."""
+    return Hits(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def _unpacked(rows: Sequence[Posting], tier_by_term: Mapping[str, int]) -> Hits:
+    """All places of some postings, in no order."""
+    if not rows:
+        return nothing()
+    terms, videos, packed = zip(*rows, strict=True)
+    counts = np.fromiter(map(len, packed), np.int64, len(packed)) >> 2
+    tiers = np.fromiter(map(tier_by_term.__getitem__, terms), np.int64, len(terms))
+    places = np.frombuffer(b"".join(packed), "<u4").astype(np.int64)
+    return Hits(
+        places + np.repeat((NEWEST - np.array(videos, np.int64)) << VIDEO_SHIFT, counts), np.repeat(tiers, counts)
+    )
+
+
+def places(rows: Sequence[Posting], tier_by_term: Mapping[str, int], offset: int) -> Hits:
     """The places of some terms, moved back by `offset` words."""
-    rows = sorted(rows, key=lambda row: tier_of[row[0]])
-    counts = np.fromiter((len(row[2]) // 4 for row in rows), np.int64, len(rows))
-    videos = np.fromiter((NEWEST - row[1] for row in rows), np.int64, len(rows))
-    tiers = np.fromiter((tier_of[row[0]] for row in rows), np.int64, len(rows))
-    places = np.frombuffer(b"".join(row[2] for row in rows), "<u4").astype(np.int64)
-    at = np.repeat(videos << VIDEO_SHIFT, counts) + (places - offset)
-    order = np.argsort(at, kind="stable")  # stable: of equal places the one of the best tier stays first
-    return _firsts(at[order], np.repeat(tiers, counts)[order])
+    at, worst = _unpacked(rows, tier_by_term)
+    order = np.lexsort((worst, at))
+    return _firsts(at[order] - offset, worst[order])
 
 
-def segments(places: Tiered) -> Tiered:
+def segments(rows: Sequence[Posting], tier_by_term: Mapping[str, int]) -> Hits:
+    """The segments that have some terms."""
+    return segments_of(_unpacked(rows, tier_by_term))
+
+
+def segments_of(some: Hits) -> Hits:
     """The segments of some places, each with its best tier."""
-    packed = np.sort((places.at >> PLACE_BITS << TIER_BITS) | places.tiers)
+    packed = np.sort((some.at >> PLACE_BITS << TIER_BITS) | some.worst)
     return _firsts(packed >> TIER_BITS, packed & ((1 << TIER_BITS) - 1))
 
 
-def _firsts(at: Numbers, tiers: Numbers) -> Tiered:
+def _firsts(at: Numbers, worst: Numbers) -> Hits:
+    """Each place once, with the tier that stands first."""
     if not len(at):
-        return Tiered(at, tiers)
+        return Hits(at, worst)
     first = np.empty(len(at), bool)
     first[0] = True
     np.not_equal(at[1:], at[:-1], out=first[1:])
-    return Tiered(at[first], tiers[first])
+    return Hits(at[first], worst[first])
 
 
-def side_by_side(a: Tiered, b: Tiered) -> Tiered:
-    """Places that are in both, with the worse tier."""
+def both(a: Hits, b: Hits) -> Hits:
+    """What is in both, with the worse tier."""
     in_a, in_b = _common(a.at, b.at)
-    return Tiered(a.at[in_a], np.maximum(a.tiers[in_a], b.tiers[in_b]))
+    return Hits(a.at[in_a], np.maximum(a.worst[in_a], b.worst[in_b]))
 
 
-def first_of(clause: Tiered) -> Hits:
-    """The hits of one clause."""
-    return Hits(clause.at, clause.tiers, clause.tiers)
-
-
-def both(hits: Hits, clause: Tiered) -> Hits:
-    """The hits that meet this clause, too."""
-    a, b = _common(hits.at, clause.at)
-    return Hits(hits.at[a], np.maximum(hits.worst[a], clause.tiers[b]), hits.total[a] + clause.tiers[b])
-
-
-def without(hits: Hits, clause: Tiered) -> Hits:
-    """The hits that do not meet this clause."""
+def without(hits: Hits, others: Hits) -> Hits:
+    """What is not in the other."""
     stays = np.ones(len(hits.at), bool)
-    stays[_common(hits.at, clause.at)[0]] = False
-    return Hits(hits.at[stays], hits.worst[stays], hits.total[stays])
+    stays[_common(hits.at, others.at)[0]] = False
+    return Hits(hits.at[stays], hits.worst[stays])
 
 
 def _common(a: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
@@ -108,27 +107,24 @@ def everything(videos: Iterable[tuple[int, int]]) -> Hits:
     """All segments of these videos, given as number and how many there are."""
     parts = [((NEWEST - number) << SEGMENT_BITS) + np.arange(count, dtype=np.int64) for number, count in videos]
     at = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
-    return Hits(at, np.zeros(len(at), np.int64), np.zeros(len(at), np.int64))
+    return Hits(at, np.zeros(len(at), np.int64))
 
 
 def videos_of(at: Numbers) -> list[int]:
-    """The numbers of the videos that these segments are of, newest first."""
+    """The numbers of the videos that these segments, which are in order, are of."""
     found = at >> SEGMENT_BITS
     return [NEWEST - int(video) for video in _firsts(found, found).at]
 
 
 def ranks(hits: Hits, tier: int) -> Numbers:
-    """The hits whose worst tier is this one, best first."""
-    here = hits.worst == tier
-    total = np.minimum(hits.total[here], (1 << TOTAL_BITS) - 1)
-    return np.sort(((tier << TOTAL_BITS) + total << RANK_SHIFT) + hits.at[here])
+    """The hits whose worst word is of this tier, in order."""
+    return hits.at[hits.worst == tier] + (tier << RANK_SHIFT)
 
 
 class Ranked(NamedTuple):
     """What a rank says."""
 
     worst: int
-    total: int
     video: int
     ordinal: int
 
@@ -136,9 +132,7 @@ class Ranked(NamedTuple):
 def unranked(rank: int) -> Ranked:
     """A rank taken apart."""
     segment = rank & ((1 << RANK_SHIFT) - 1)
-    high = rank >> RANK_SHIFT
-    video = NEWEST - (segment >> SEGMENT_BITS)
-    return Ranked(high >> TOTAL_BITS, high & ((1 << TOTAL_BITS) - 1), video, segment & (MAX_SEGMENTS - 1))
+    return Ranked(rank >> RANK_SHIFT, NEWEST - (segment >> SEGMENT_BITS), segment & (MAX_SEGMENTS - 1))
 
 
 def segment_of(rank: Numbers) -> Numbers:
@@ -158,18 +152,9 @@ def row_id(packed: bytes, ordinal: int) -> int:
     return int.from_bytes(packed[8 * ordinal : 8 * ordinal + 8], "little", signed=True)
 
 
-def no_places() -> Tiered:
-    """Nothing."""
-    return Tiered(np.empty(0, np.int64), np.empty(0, np.int64))
-
-
 def passing(at: Numbers, allowed: Mapping[int, Any]) -> NDArray[np.bool_]:
-    """Which of these segments their video's row of booleans allows. `at` has videos side by side or not."""
-    passes = np.zeros(len(at), bool)
+    """Which of these segments, which are in order, their video's row of booleans allows."""
     videos, ordinals = at >> SEGMENT_BITS, at & (MAX_SEGMENTS - 1)
-    order = np.argsort(videos, kind="stable")
-    edges = np.flatnonzero(np.diff(videos[order])) + 1
-    for group in np.split(order, edges):
-        if len(group):
-            passes[group] = allowed[NEWEST - int(videos[group[0]])][ordinals[group]]
-    return passes
+    edges = np.flatnonzero(np.diff(videos)) + 1
+    parts = zip(np.split(videos, edges), np.split(ordinals, edges), strict=True)
+    return np.concatenate([allowed[NEWEST - int(video[0])][ordinal] for video, ordinal in parts])

@@ -23,6 +23,7 @@ class Terms:
 
     def __init__(self) -> None:
         self.version = -1
+        self.newest = 0  # the greatest number of a video
         self.frequency: dict[str, int] = {}
         self._forward: list[str] = []
         self._backward: list[str] = []  # reversed words, for those that end alike
@@ -31,7 +32,7 @@ class Terms:
 
     def refresh(self) -> Steps[None]:
         """Read what changed since the last time; an unchanged catalogue costs one small query."""
-        ((version,),) = yield Ask("version")
+        ((version, self.newest),) = yield Ask("version")
         since = self.version
         if version == since:
             return

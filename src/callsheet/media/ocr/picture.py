@@ -21,7 +21,7 @@ LEAST_SIDE = 8  # no letter is smaller
 FORMATS = ("JPEG", "PNG")
 
 CELL = 8  # pixels; what is looked at for candidates of text
-DARK, BRIGHT = 150, 200  # the ground of a letter, and its inside
+EDGE, DARK, BRIGHT = 90, 150, 200  # the edge of a letter, its ground and its inside
 STEPS_BELOW_INK = 14
 LEAST_INK, MOST_INK = 198, 236
 FEW_CELLS = 12  # fewer than a word of two small letters has
@@ -72,25 +72,35 @@ def bright_text(image: Image.Image, known: list[Box]) -> Mask | None:
     Captions are of one colour and have a dark edge or ground. The colour is looked for in each frame (the highest step
     of the histogram), since a fixed limit either takes bright grounds in or loses captions in yellow and grey.
     """
-    dark = np.asarray(image.point(_UNDER_DARK).reduce(CELL)) > 0
     bright = image.point(_OVER_BRIGHT).reduce(CELL)
     page = np.asarray(bright.filter(ImageFilter.BoxBlur(WIDE))) > FILLED * 255
-    cells = _grown(_grown(dark)) & (np.asarray(bright) > 0) & ~page
+    cells = _grown(_grown(_cells(image, _UNDER_DARK))) & (np.asarray(bright) > 0) & ~page
     if np.count_nonzero(cells & ~_covered(known, cells.shape)) < FEW_CELLS:
         return None
     top, bottom = _span(cells, 1)
     left, right = _span(cells, 0)
     part = image.crop((left * CELL, top * CELL, min(right * CELL, image.width), min(bottom * CELL, image.height)))
     pixels = np.asarray(part)
-    near = np.repeat(np.repeat(cells[top:bottom, left:right], CELL, axis=0), CELL, axis=1)
-    near = near[: pixels.shape[0], : pixels.shape[1]]
-    ink = _labels_turned(near & (pixels > _limit(pixels[near])))
+    near = _enlarged(cells[top:bottom, left:right], pixels.shape)
+    edged = near & _enlarged(_grown(_cells(part, _UNDER_EDGE)), pixels.shape)
+    values = pixels[edged if np.count_nonzero(edged) >= FEW_CELLS * CELL * CELL else near]
+    ink = _labels_turned(near & (pixels > _limit(values)))
     return Mask(np.where(ink, np.uint8(0), np.uint8(255)), left * CELL, top * CELL)
 
 
 def _check(image: Image.Image) -> None:
     if image.width * image.height > MOST_PIXELS or max(image.size) > MOST_SIDE:
         raise InputTooLarge(f"a frame of {image.width}x{image.height} is over {MOST_PIXELS} pixels")
+
+
+def _cells(image: Image.Image, table: list[int]) -> NDArray[np.bool_]:
+    """Those in which the table has marked a pixel."""
+    return np.asarray(image.point(table).reduce(CELL)) > 0
+
+
+def _enlarged(cells: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """As pixels."""
+    return np.repeat(np.repeat(cells, CELL, axis=0), CELL, axis=1)[: shape[0], : shape[1]]
 
 
 def _limit(values: Grey) -> int:
@@ -106,8 +116,7 @@ def _labels_turned(ink: NDArray[np.bool_]) -> NDArray[np.bool_]:
     label = _grown(np.asarray(filled.filter(ImageFilter.BoxBlur(2))) > FILLED * 255)
     if not label.any():
         return ink
-    inside = np.repeat(np.repeat(label, CELL, axis=0), CELL, axis=1)[: ink.shape[0], : ink.shape[1]]
-    return np.logical_xor(ink, inside)
+    return np.logical_xor(ink, _enlarged(label, ink.shape))
 
 
 def _covered(boxes: list[Box], shape: tuple[int, int]) -> NDArray[np.bool_]:
@@ -135,4 +144,5 @@ def _grown(cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 _UNDER_DARK = [255 if value < DARK else 0 for value in range(256)]
+_UNDER_EDGE = [255 if value < EDGE else 0 for value in range(256)]
 _OVER_BRIGHT = [255 if value > BRIGHT else 0 for value in range(256)]

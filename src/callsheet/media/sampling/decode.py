@@ -17,7 +17,7 @@ from av.stream import Discard
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from .phash import Gray
-from .picture import Camera, turn_of, upright
+from .picture import Camera
 from .records import Sampling
 from .sieve import ALONE_S, HEIGHT, WIDTH, Sieve, Verdict
 
@@ -111,7 +111,7 @@ class Look:
         small = self._shrink.reformat(
             frame, width=WIDTH, height=HEIGHT, format="gray", interpolation=Interpolation.AREA
         )
-        gray = upright(small.to_ndarray().astype(np.uint8, copy=False), turn_of(frame))
+        gray = self._camera.upright(small.to_ndarray().astype(np.uint8, copy=False), frame)
         verdict = self._sieve.take(gray, float(at))
         self._sampled += 1
         self._last = Sample(frame, gray, at, verdict is not None)

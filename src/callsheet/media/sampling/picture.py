@@ -34,6 +34,8 @@ class Camera:
         self._folder = folder
         self._aspect = aspect or Fraction(1)
         self._reformatter = VideoReformatter()  # making one costs as much as a frame
+        self._angle: int | None = None
+        self._turn: Image.Transpose | None = None
 
     def write(self, frame: Any, name: str) -> tuple[Path, int, int]:
         """The file, its width and its height."""
@@ -42,11 +44,22 @@ class Camera:
             frame, width=width, height=frame.height, format="rgb24", interpolation=Interpolation.BICUBIC
         )
         picture = Image.fromarray(plain.to_ndarray())
-        if (turn := turn_of(frame)) is not None:
+        if (turn := self._turn_of(frame)) is not None:
             picture = picture.transpose(turn)
         path = self._folder / name
         picture.save(path, "JPEG", quality=QUALITY)
         return path, picture.width, picture.height
+
+    def upright(self, gray: Gray, frame: Any) -> Gray:
+        """A small grey picture of a frame, turned as the whole one will be."""
+        turn = self._turn_of(frame)
+        return gray if turn is None else np.array(Image.fromarray(gray).transpose(turn))
+
+    def _turn_of(self, frame: Any) -> Image.Transpose | None:
+        """As `turn_of`, which is asked once: a frame that gave its side data is part of a cycle, and stays for long."""
+        if frame.rotation != self._angle:
+            self._angle, self._turn = frame.rotation, turn_of(frame)
+        return self._turn
 
 
 def turn_of(frame: Any) -> Image.Transpose | None:
@@ -56,8 +69,3 @@ def turn_of(frame: Any) -> Image.Transpose | None:
         return None
     a, b, _, c, d = struct.unpack_from("=5i", bytes(matrix))
     return TURNS.get((a, b, c, d))
-
-
-def upright(gray: Gray, turn: Image.Transpose | None) -> Gray:
-    """A small grey picture turned as the whole one will be."""
-    return gray if turn is None else np.array(Image.fromarray(gray).transpose(turn))

@@ -42,7 +42,7 @@ UPDATE search_videos SET version = $2, segments = $3, facts = $4, row_ids = $5, 
 DELETE FROM search_videos WHERE video_id = $1
 
 -- name: version
-SELECT version FROM search_state
+SELECT version, (SELECT coalesce(max(number), 0) FROM search_videos) FROM search_state
 
 -- name: words_since
 SELECT words FROM search_videos WHERE version > $1 ORDER BY version LIMIT $2
@@ -63,12 +63,13 @@ AND (owner_id = $4 OR team_id = ANY($5::text[]))
 GROUP BY term ORDER BY segments DESC, term LIMIT $3
 
 -- name: postings
-SELECT term, video, places FROM search_postings WHERE term = ANY($1::text[])
+SELECT term, video, places FROM search_postings WHERE term = ANY($1::text[]) AND video BETWEEN $2 AND $3
 
 -- name: own_postings
 SELECT p.term, p.video, p.places
 FROM search_postings AS p JOIN search_videos AS v ON v.number = p.video
-WHERE p.term = ANY($1::text[]) AND (v.owner_id = $2 OR v.team_id = ANY($3::text[]))
+WHERE p.term = ANY($1::text[]) AND p.video BETWEEN $2 AND $3
+AND (v.owner_id = $4 OR v.team_id = ANY($5::text[]))
 
 -- name: postings_of_videos
 SELECT term, video, places FROM search_postings WHERE term = ANY($1::text[]) AND video = ANY($2::bigint[])
@@ -80,13 +81,12 @@ SELECT number, segments FROM search_videos WHERE segments > 0 AND video_id = ANY
 SELECT number, segments FROM search_videos WHERE segments > 0 AND video_id = ANY($1::text[])
 AND (owner_id = $2 OR team_id = ANY($3::text[]))
 
--- name: newest
-SELECT number, segments FROM search_videos WHERE segments > 0 AND number <= $1 ORDER BY number DESC LIMIT $2
+-- name: videos
+SELECT number, segments FROM search_videos WHERE segments > 0 AND number BETWEEN $1 AND $2
 
--- name: own_newest
-SELECT number, segments FROM search_videos WHERE segments > 0 AND number <= $1
+-- name: own_videos
+SELECT number, segments FROM search_videos WHERE segments > 0 AND number BETWEEN $1 AND $2
 AND (owner_id = $3 OR team_id = ANY($4::text[]))
-ORDER BY number DESC LIMIT $2
 
 -- name: facts
 SELECT number, facts FROM search_videos WHERE number = ANY($1::bigint[])

@@ -40,7 +40,7 @@ UPDATE search_videos SET version = ?2, segments = ?3, facts = ?4, row_ids = ?5, 
 DELETE FROM search_videos WHERE video_id = ?1
 
 -- name: version
-SELECT version FROM search_state
+SELECT version, (SELECT coalesce(max(number), 0) FROM search_videos) FROM search_state
 
 -- name: words_since
 SELECT words FROM search_videos WHERE version > ?1 ORDER BY version LIMIT ?2
@@ -62,12 +62,13 @@ GROUP BY term ORDER BY segments DESC, term LIMIT ?3
 
 -- name: postings
 SELECT term, video, places FROM search_postings WHERE term IN (SELECT value FROM json_each(?1))
+AND video BETWEEN ?2 AND ?3
 
 -- name: own_postings
 SELECT p.term, p.video, p.places
 FROM search_postings AS p CROSS JOIN search_videos AS v ON v.number = p.video
-WHERE p.term IN (SELECT value FROM json_each(?1))
-AND (v.owner_id = ?2 OR v.team_id IN (SELECT value FROM json_each(?3)))
+WHERE p.term IN (SELECT value FROM json_each(?1)) AND p.video BETWEEN ?2 AND ?3
+AND (v.owner_id = ?4 OR v.team_id IN (SELECT value FROM json_each(?5)))
 
 -- name: postings_of_videos
 SELECT p.term, p.video, p.places
@@ -81,13 +82,12 @@ SELECT number, segments FROM search_videos WHERE segments > 0 AND video_id IN (S
 SELECT number, segments FROM search_videos WHERE segments > 0 AND video_id IN (SELECT value FROM json_each(?1))
 AND (owner_id = ?2 OR team_id IN (SELECT value FROM json_each(?3)))
 
--- name: newest
-SELECT number, segments FROM search_videos WHERE segments > 0 AND number <= ?1 ORDER BY number DESC LIMIT ?2
+-- name: videos
+SELECT number, segments FROM search_videos WHERE segments > 0 AND number BETWEEN ?1 AND ?2
 
--- name: own_newest
-SELECT number, segments FROM search_videos WHERE segments > 0 AND number <= ?1
+-- name: own_videos
+SELECT number, segments FROM search_videos WHERE segments > 0 AND number BETWEEN ?1 AND ?2
 AND (owner_id = ?3 OR team_id IN (SELECT value FROM json_each(?4)))
-ORDER BY number DESC LIMIT ?2
 
 -- name: facts
 SELECT number, facts FROM search_videos WHERE number IN (SELECT value FROM json_each(?1))

@@ -25,7 +25,7 @@ export function makeTable(label, columns, keyOf) {
   const known = new Map();
   const body = h("tbody");
   const heads = columns.map((column) => h("th", { scope: "col", class: column.class ?? "" }, column.hidden ? h("span", { class: "visually-hidden" }, column.name) : column.name));
-  const element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, h("table", { class: "table" }, h("thead", null, h("tr", null, heads)), body));
+  const element = h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `${label}, scrolls` }, h("table", { class: "table", "aria-label": label }, h("thead", null, h("tr", null, heads)), body));
 
   /** @param {T} item */
   const cells = (item) => columns.map((column) => h("td", { class: column.class ?? "" }, column.cell(item)));

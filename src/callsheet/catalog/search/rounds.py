@@ -1,0 +1,190 @@
+"""Which segments meet a query, round by round and from newer videos to older ones.
+
+Round 0 takes the words as they are, round 1 also what OCR confuses, and so on. A hit of an earlier round stands before
+those of later ones, and of one round those of newer videos come first; so the search may stop as soon as it has enough.
+A frequent word costs a look at the newest videos: its misread forms, and the older videos, are not even read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from callsheet.catalog.records import Reader
+
+from . import match
+from .expand import NAMES, Tiers, expand
+from .query import Asked, Clause, Part
+from .sight import seen_by
+from .steps import Ask, Steps
+from .terms import Terms
+
+NEWEST_VIDEOS = 64  # are looked at first, then sixteen times as many …
+GROWTH = 16
+MOST_VIDEOS = 4_096  # … up to so many together
+FEW = 4_000  # rows: so few are read at once, whatever the round
+SHOWN = 8  # words that one was taken for
+
+
+class Span(NamedTuple):
+    """Videos from one number to another."""
+
+    low: int
+    high: int
+
+
+class Reading(NamedTuple):
+    """A clause and what each of its words is taken for."""
+
+    clause: Clause
+    tiers: tuple[Tiers, ...]
+
+    def terms(self, tier: int) -> list[str]:
+        """All terms up to this tier."""
+        return [term for tiers in self.tiers for terms in tiers[: tier + 1] for term in terms]
+
+
+def spans(newest: int) -> Iterator[Span]:
+    """All numbers of videos, the newest first, in ever greater steps."""
+    size = NEWEST_VIDEOS
+    while newest > 0:
+        yield Span(max(newest - size + 1, 1), newest)
+        newest -= size
+        size = min(size * GROWTH, MOST_VIDEOS)
+
+
+def tier_of(tiers: Tiers, most: int) -> dict[str, int]:
+    """Terms and their tiers, up to one."""
+    return {term: tier for tier, terms in enumerate(tiers[: most + 1]) for term in terms}
+
+
+Postings = dict[str, list[match.Posting]]
+
+
+class Rounds:
+    """The postings read so far, and the hits that they make."""
+
+    def __init__(self, asked: Asked, reader: Reader, terms: Terms) -> None:
+        self._reader = reader
+        self._terms = terms
+        self._read: dict[Span, Postings] = {}
+        self._met_terms: set[str] = set()
+        self._passes: dict[int, Any] = {}  # by video: whether each segment's times and confidence are as asked
+        self._query = asked.query
+        self._filters_by_facts = asked.filters_by_facts
+        self._scope: dict[int, int] | None = None  # the videos that were named, and how many segments they have
+        readings = [Reading(c, tuple(expand(p, terms) for p in c.parts)) for c in asked.clauses]
+        self.wanted = [one for one in readings if not one.clause.is_excluded]
+        self._excluded = [one for one in readings if one.clause.is_excluded]
+        flags = (Clause((Part(flag, 0, "equal"),), is_excluded=False) for flag in asked.flags)
+        self._flags = [Reading(clause, (((clause.parts[0].term,),),)) for clause in flags]
+        self._count = max((len(tiers) for one in self.wanted for tiers in one.tiers), default=1)
+
+    def ranks(self, video_ids: Sequence[str] | None) -> Iterator[Steps[match.Numbers]]:
+        """Parts of the answer in order, each to be run when it is needed."""
+        if video_ids is not None:
+            yield self._named(video_ids)
+        every = [Span(0, 0)] if video_ids is not None else list(spans(self._terms.newest))
+        for tier in range(self._count):
+            if tier == 0 or any(len(t) > tier and t[tier] for one in self.wanted for t in one.tiers):
+                for span in every:
+                    yield self._ranks(tier, span)
+
+    def _named(self, video_ids: Sequence[str]) -> Steps[match.Numbers]:
+        self._scope = dict((yield seen_by(self._reader, "numbers", list(video_ids))))
+        return match.nothing().at
+
+    def _ranks(self, tier: int, span: Span) -> Steps[match.Numbers]:
+        hits = yield from self._hits(tier, span)
+        ranks = match.ranks(hits, tier)
+        return (yield from self._filtered(ranks)) if self._filters_by_facts else ranks
+
+    def _hits(self, tier: int, span: Span) -> Steps[match.Hits]:
+        """Segments that meet every clause with words up to this tier."""
+        hits: match.Hits | None = None
+        wanted = sorted(self.wanted, key=lambda one: self._cost(one.terms(tier)))
+        for one in [*wanted, *self._flags]:
+            clause = yield from self._met(one, tier, span, hits)
+            hits = match.Hits(*clause) if hits is None else match.both(hits, clause)
+            if not len(hits.at):
+                return hits
+        if hits is None:
+            hits = yield from self._everything(span)
+        for one in self._excluded:
+            hits = match.without(hits, (yield from self._met(one, len(NAMES), span, hits)))
+        return hits
+
+    def _everything(self, span: Span) -> Steps[match.Hits]:
+        if self._scope is not None:
+            return match.everything(self._scope.items())
+        return match.everything((yield seen_by(self._reader, "videos", *span)))
+
+    def _met(self, one: Reading, tier: int, span: Span, hits: match.Hits | None) -> Steps[match.Hits]:
+        """The segments that meet one clause; where there are hits already, at least those of their videos."""
+        everything = one.terms(len(NAMES))
+        cheap = hits is None and self._cost(everything) <= FEW
+        rows = yield from self._load(everything if cheap else one.terms(tier), span, hits)
+        met: match.Hits | None = None
+        for part, tiers in zip(one.clause.parts, one.tiers, strict=True):
+            tier_by_term = tier_of(tiers, tier)
+            postings = [row for term in tier_by_term for row in rows[term]]
+            if len(one.clause.parts) == 1:
+                return match.segments(postings, tier_by_term)
+            places = match.places(postings, tier_by_term, part.offset)
+            met = places if met is None else match.both(met, places)
+        return match.segments_of(met or match.nothing())
+
+    def _cost(self, terms: Sequence[str]) -> int:
+        """How many rows of postings there may be."""
+        return sum(self._terms.frequency.get(term, 0) for term in terms)
+
+    def _load(self, terms: list[str], span: Span, hits: match.Hits | None) -> Steps[Postings]:
+        """The postings of some terms in a span, or only those of the hits' videos where that is less."""
+        read = self._read.setdefault(span, {})
+        missing = [term for term in terms if term not in read]
+        if not missing:
+            return read
+        if hits is not None:
+            narrow = match.videos_of(hits.at)
+            if len(narrow) * len(missing) < self._cost(missing) or missing[0].startswith("="):
+                rows = yield Ask("postings_of_videos", (missing, narrow))
+                return read | self._by_term(missing, rows)
+        if self._scope is None:
+            rows = yield seen_by(self._reader, "postings", missing, *span)
+        else:
+            rows = yield Ask("postings_of_videos", (missing, list(self._scope)))
+        read.update(self._by_term(missing, rows))
+        return read
+
+    def _by_term(self, terms: list[str], rows: list[match.Posting]) -> Postings:
+        grouped: Postings = {term: [] for term in terms}
+        for row in rows:
+            grouped[row[0]].append(row)
+        self._met_terms.update(term for term, some in grouped.items() if some)
+        return grouped
+
+    def _filtered(self, ranks: match.Numbers) -> Steps[match.Numbers]:
+        """The ranks whose times and confidence are as asked."""
+        at = match.segment_of(ranks)
+        missing = [video for video in match.videos_of(at) if video not in self._passes]
+        query = self._query
+        for number, packed in (yield Ask("facts", (missing,))) if missing else ():
+            confidence, starts, ends = match.facts(packed)
+            passes = confidence >= query.min_confidence
+            if query.to_ms is not None:
+                passes &= starts < query.to_ms
+            if query.from_ms is not None:
+                passes &= (ends > query.from_ms) | (starts >= query.from_ms)
+            self._passes[number] = passes
+        return ranks[match.passing(at, self._passes)] if len(ranks) else np.empty(0, np.int64)
+
+    def expanded(self) -> dict[str, tuple[str, ...]]:
+        """What each word was taken for, as far as this reader's videos have it and it was read."""
+        shown = {}
+        for one in self.wanted:
+            for part, tiers in zip(one.clause.parts, one.tiers, strict=True):
+                terms = [term for some in tiers for term in some if term in self._met_terms]
+                shown[part.term] = tuple(terms[:SHOWN])
+        return shown

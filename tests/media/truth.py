@@ -1,0 +1,130 @@
+"""Ground truth: a made-up video is sampled, read and merged; what comes out is held against what was drawn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rapidfuzz import fuzz
+
+from callsheet.media.ocr.reader import read_frames
+from callsheet.media.ocr.records import Reading, Region
+from callsheet.media.reading.merge import merge
+from callsheet.media.reading.normalise import normalized
+from callsheet.media.reading.records import Range, Seen
+from callsheet.media.sampling.records import Kept, Sampled, Sampling
+from callsheet.media.sampling.sample import sample
+
+from .made_up import MadeUp, Truth
+
+OFF_MS = 150
+LARGE_PX = 24
+_WORD = re.compile(r"[@#]?[\w/:.$]*\w")
+
+
+class ReadBack(NamedTuple):
+    """What came of a video."""
+
+    ranges: list[Range]
+    sampled: Sampled
+    seen: list[Seen]
+
+
+class Judged(NamedTuple):
+    """One line that was drawn: its words, those that were found, and how far off its times are (None: never found)."""
+
+    truth: Truth
+    words: int
+    found: int
+    off_ms: tuple[int, int] | None
+
+    @property
+    def is_on_time(self) -> bool:
+        return self.off_ms is not None and max(map(abs, self.off_ms)) <= OFF_MS
+
+    @property
+    def is_whole(self) -> bool:
+        return self.found == self.words
+
+
+class Score(NamedTuple):
+    """Of some lines: the share of words found, and of lines of 24 pixels and more that are on time."""
+
+    words: int
+    found: int
+    timed: int
+    on_time: int
+    whole: int
+
+    @property
+    def recall(self) -> float:
+        return self.found / max(1, self.words)
+
+    @property
+    def on_time_share(self) -> float:
+        return self.on_time / max(1, self.timed)
+
+
+async def read_back(video: MadeUp, folder: Path, *, processes: int = 0) -> ReadBack:
+    """The whole way, as the pipeline goes it, with its defaults."""
+    kept: dict[str, Kept] = {}
+
+    async def on_kept(frame: Kept) -> None:
+        kept[str(frame.path)] = frame
+
+    async def load(key: str) -> bytes:
+        return Path(key).read_bytes()
+
+    sampled = await sample(video.path, folder, on_kept, Sampling())
+    seen: list[Seen] = []
+    languages = ("deu",) if video.name == "german" else ("eng",)
+    async with read_frames(list(kept), load, Reading(languages=languages, processes=processes)) as batches:
+        async for batch in batches:
+            for key, text in zip(batch.keys, batch.texts, strict=True):
+                seen += [_seen(kept[key], at, region) for at, region in enumerate(text.regions)]
+    return ReadBack(merge(seen, period_ms=sampled.period_ms, duration_ms=sampled.duration_ms), sampled, seen)
+
+
+def _seen(frame: Kept, at: int, region: Region) -> Seen:
+    confidence, box = region.confidence, tuple(region.box)
+    return Seen(f"{frame.timestamp_ms}-{at}", frame.since_ms, frame.until_ms, region.text, confidence, box, region.language)
+
+
+def judge(video: MadeUp, ranges: Sequence[Range]) -> list[Judged]:
+    """Each line of the video; a word counts when a text that was there at the same time has it, letter by letter."""
+    judged = []
+    for truth in video.truths:
+        there = [one for one in ranges if one.t_start < truth.t_end_ms and truth.t_start_ms < one.t_end]
+        read = {word for one in there for word in words_of(one.text)}
+        words = words_of(truth.text)
+        its = [one for one in there if _says(one.text, truth.text)]
+        off = None
+        if its:
+            start, end = min(one.t_start for one in its), max(one.t_end for one in its)
+            off = (start - truth.t_start_ms, end - truth.t_end_ms)
+        judged.append(Judged(truth, len(words), sum(word in read for word in words), off))
+    return judged
+
+
+def score(judged: Sequence[Judged]) -> Score:
+    large = [one for one in judged if one.truth.px >= LARGE_PX]
+    return Score(
+        sum(one.words for one in judged),
+        sum(one.found for one in judged),
+        len(large),
+        sum(one.is_on_time for one in large),
+        sum(one.is_whole for one in judged),
+    )
+
+
+def words_of(text: str) -> list[str]:
+    """Its words in small letters, without the signs around them."""
+    return _WORD.findall(normalized(text))
+
+
+def _says(read: str, drawn: str) -> bool:
+    """A line that was read says what was drawn, alone or beside another text of the same row."""
+    one, other = " ".join(words_of(read)), " ".join(words_of(drawn))
+    return fuzz.ratio(one, other) >= 80 or (len(one) > len(other) and fuzz.partial_ratio(one, other) >= 90)
