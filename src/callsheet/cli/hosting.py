@@ -24,6 +24,7 @@ from callsheet.http import (
     attempts,
     dead_letters,
     job_state,
+    key_routes,
     objects,
     operations,
     overview,
@@ -71,6 +72,7 @@ ROUTERS = (
     webhook_endpoints.router,
     objects.router,
     uploads.router,
+    key_routes.router,
 )
 
 

@@ -71,6 +71,7 @@ STATUSES: dict[str, int] = {
     "clip_not_found": 404,
     "invalid_range": 422,
     "catalog_off": 503,
+    "auth_off": 409,
     "link_refused": 403,
     "link_expired": 403,
     "objects_forbidden": 502,

@@ -1,0 +1,120 @@
+"""`/v1/keys`: make, list and revoke API keys; for administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from . import problems
+from .auth import allowed, check
+from .bodies import documented, read
+from .json_text import JsonAnswer
+from .keys import ApiKey, ApiKeys, Principal
+from .problems import Problem
+from .site import Site, site_of
+
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
+Admin = Annotated[Principal, Depends(allowed("admin"))]
+KeyId = Annotated[str, Path(description="The letters by which a key is found.", max_length=64)]
+Scope = Literal["jobs:read", "jobs:write", "worker", "admin"]
+Name = Annotated[str, Field(min_length=1, max_length=255)]
+router = APIRouter(prefix="/v1/keys", tags=["keys"])
+
+
+class NewKey(BaseModel):
+    """A key to be made. It sees the jobs of its requester alone; one with the scope `admin` sees all."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"name": "Anna's laptop", "requester_id": "acme"}]}
+    )
+
+    name: Name
+    requester_id: Annotated[str, Field(max_length=255)] = ""
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = ["jobs:read", "jobs:write"]  # noqa: RUF012 - pydantic copies it
+    teams: Annotated[list[Name], Field(max_length=50)] = []
+    ttl_s: Annotated[int, Field(ge=1, le=10 * 366 * 86_400, strict=True)] | None = None
+    rate: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+
+
+class KeyBody(BaseModel):
+    """A key without its secret; times are milliseconds of the store's clock."""
+
+    key_id: str
+    name: str
+    requester_id: str
+    scopes: list[str]
+    teams: list[str]
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None
+    rate: float | None
+
+
+class KeyMade(KeyBody):
+    """A new key."""
+
+    key: str = Field(description="Shown this once, and kept nowhere.")
+
+
+class KeyList(BaseModel):
+    """All keys, newest first."""
+
+    keys: list[KeyBody]
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Make a key",
+    response_model=KeyMade,
+    openapi_extra=documented(NewKey),
+    responses=problems.responses(*ALWAYS, "validation_failed", "unsupported_media_type", "body_too_large", "auth_off"),
+)
+async def create(request: Request) -> JsonAnswer:
+    """Its text is in the answer, once."""
+    await check(request, "admin")
+    asked = await read(request, NewKey)
+    text, key = await _keys(site_of(request)).create(
+        asked.name,
+        requester_id=asked.requester_id,
+        scopes=asked.scopes,
+        ttl_s=asked.ttl_s,
+        rate=asked.rate,
+        teams=asked.teams,
+    )
+    return JsonAnswer({"key": text, **_body(key)}, 201, headers={"Cache-Control": "no-store"})
+
+
+@router.get("", summary="List keys", response_model=KeyList, responses=problems.responses(*ALWAYS, "auth_off"))
+async def list_keys(request: Request, _who: Admin) -> JsonAnswer:
+    """Revoked and expired ones, too."""
+    keys = await _keys(site_of(request)).list()
+    return JsonAnswer({"keys": [_body(key) for key in sorted(keys, key=lambda key: -key.created_at)]})
+
+
+@router.delete(
+    "/{key_id}",
+    status_code=204,
+    summary="Revoke a key",
+    response_class=Response,
+    responses=problems.responses(*ALWAYS, "not_found", "auth_off"),
+)
+async def revoke(request: Request, key_id: KeyId, _who: Admin) -> Response:
+    """It works no longer than 30 seconds more, on any server; its sessions end at once."""
+    if not await _keys(site_of(request)).revoke(key_id):
+        raise Problem("not_found", "no such key")
+    return Response(status_code=204)
+
+
+def _keys(site: Site) -> ApiKeys:
+    if site.keys is None:
+        raise Problem("auth_off", "this server asks nobody for a key")
+    return site.keys
+
+
+def _body(key: ApiKey) -> dict[str, Any]:
+    return {**key._asdict(), "scopes": list(key.scopes), "teams": list(key.teams)}
