@@ -35,7 +35,7 @@ def _take_time_from_hypothesis() -> None:
 @pytest.fixture(params=stores.THREE)
 def url(request: pytest.FixtureRequest) -> str:
     """An empty store of each kind."""
-    return stores.fresh_url(request.param)
+    return stores.ready_url(request.param)
 
 
 @pytest.fixture

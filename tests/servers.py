@@ -140,10 +140,10 @@ class PostgresServer(_Server):
         """The URL of a database on this server."""
         return urlsplit(self._base_url)._replace(path=f"/{database}").geturl()
 
-    def create_database(self) -> str:
-        """Make a fresh database and return its URL."""
+    def create_database(self, template: str = "template1") -> str:
+        """Make a fresh database, or a copy of one that nobody is connected to, and return its URL."""
         name = f"callsheet_{uuid.uuid4().hex[:16]}"
-        self._psql(f"CREATE DATABASE {name}")
+        self._psql(f"CREATE DATABASE {name} TEMPLATE {template}")
         self._created.append(name)
         return self.url(name)
 

@@ -42,6 +42,8 @@ async def test_filters_stand_in_the_address_and_find_what_they_name(live: Live, 
         await page.fill("input[name=queue]", "gpu")
         await page.fill("input[name=requester]", "acme")
         await page.fill("input[name=task]", "chat")
+        await expect(page).to_have_url(re.compile("task=chat"))
+        await expect(page).to_have_url(re.compile("requester=acme"))
         await page.reload()
         await expect(rows).to_have_count(1)
         await expect(page.locator("input[name=requester]")).to_have_value("acme")

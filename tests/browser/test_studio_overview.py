@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Response, expect
+from playwright.async_api import Browser, expect
 
 from tests.http.live import Live
 
-from .conftest import opened
-from .studio import SCRIPT, check, check_in_all_looks, end_badly, put, run, sign_in, signed_in, studio_server
+from .studio import SCRIPT, check, check_in_all_looks, end_badly, put, run, signed_in, studio_server
 
 
 @pytest.fixture
@@ -40,16 +39,13 @@ async def test_the_overview_shows_what_waits_runs_and_failed_and_moves_by_itself
         assert await page.title() == "Overview · Callsheet"
 
 
+WEIGHT = """
+() => performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
+  .reduce((sum, entry) => sum + entry.encodedBodySize, 0)
+"""
+
+
 async def test_the_first_paint_is_light(live: Live, browser: Browser) -> None:
-    sizes: list[int] = []
-
-    async def weigh(answer: Response) -> None:
-        sizes.append(len(await answer.body()))
-
-    async with opened(browser) as page:
-        await sign_in(page, f"{live.url}/studio")
+    async with signed_in(browser, live.url) as page:
         await expect(page.locator("main[data-at]")).to_be_visible()
-        page.on("response", weigh)
-        await page.goto(f"{live.url}/studio")
-        await expect(page.locator("main[data-at]")).to_be_visible()
-    assert 20_000 < sum(sizes) < 200_000
+        assert 20_000 < await page.evaluate(WEIGHT) < 200_000

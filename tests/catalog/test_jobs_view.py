@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import AsyncIterator
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import pytest
@@ -143,6 +144,8 @@ async def test_the_contracts_poll_uses_the_contracts_index(both: Both) -> None:
         await kit.add(**of_video("transcode", unique_key=str(uuid.uuid4()), priority=n))
     poll = "SELECT id FROM jobs WHERE status = 'queued' AND job_type = 'transcode' ORDER BY created_at ASC LIMIT 1"
     db = both.catalog._db
+    async with db._session() as session:
+        await session.execute(files("callsheet.catalog.postgres").joinpath("index_jobs.sql").read_text("utf-8"))
 
     async def explain(session: Any) -> str:
         await session.execute("SET LOCAL enable_seqscan = off")

@@ -89,7 +89,9 @@ async def read_back(video: MadeUp, folder: Path, *, processes: int = 0) -> ReadB
 
 def _seen(frame: Kept, at: int, region: Region) -> Seen:
     confidence, box = region.confidence, tuple(region.box)
-    return Seen(f"{frame.timestamp_ms}-{at}", frame.since_ms, frame.until_ms, region.text, confidence, box, region.language)
+    return Seen(
+        f"{frame.timestamp_ms}-{at}", frame.since_ms, frame.until_ms, region.text, confidence, box, region.language
+    )
 
 
 def judge(video: MadeUp, ranges: Sequence[Range]) -> list[Judged]:

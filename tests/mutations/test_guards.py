@@ -16,6 +16,7 @@ import pytest
 
 from tests import stores
 from tests.mutations.guard import Guard
+from tests.mutations.of_catalog import CATALOG
 from tests.mutations.of_kernel import KERNEL
 from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
@@ -25,7 +26,7 @@ from tests.mutations.of_worker import WORKER
 
 ROOT = Path(__file__).parents[2]
 TESTS_FAILED = 1
-ALL = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT]
+ALL = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT, *CATALOG]
 GUARDS = (
     ALL if os.environ.get("CALLSHEET_DEEP") else ALL[::3]
 )  # each is a test run of its own; `make mutations` has all

@@ -131,7 +131,7 @@ def _gauge(name: str, unit: str, description: str) -> None:
 _gauge("callsheet.queue.depth", "{job}", "Jobs that are ready, held or running, by queue")
 _gauge("callsheet.queue.oldest.age", "s", "How long the longest waiting ready job has waited, by queue")
 _gauge("callsheet.outbox.held", "{event}", "Events that a deliverer holds: under way, and waiting for a slot")
-_gauge("callsheet.outbox.oldest.age", "s", "How late the latest event of a deliverer's last claim was")
+_gauge("callsheet.outbox.oldest.age", "s", "How late the latest event was that a deliverer took, in the last minute")
 _gauge("callsheet.outbox.breakers", "{destination}", "Destinations that get nothing, or a single probe, by state")
 _gauge("callsheet.worker.slots", "{slot}", "How many functions a worker runs at once at most")
 _gauge("callsheet.worker.slots.busy", "{slot}", "How many functions a worker runs now")

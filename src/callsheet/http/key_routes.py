@@ -34,7 +34,7 @@ class NewKey(BaseModel):
 
     name: Name
     requester_id: Annotated[str, Field(max_length=255)] = ""
-    scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = ["jobs:read", "jobs:write"]  # noqa: RUF012 - pydantic copies it
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = ["jobs:read", "jobs:write"]
     teams: Annotated[list[Name], Field(max_length=50)] = []
     ttl_s: Annotated[int, Field(ge=1, le=10 * 366 * 86_400, strict=True)] | None = None
     rate: Annotated[float, Field(gt=0, le=1_000_000)] | None = None

@@ -72,7 +72,7 @@ class Sight(NamedTuple):
 def walls() -> Walls:
     """Those of this machine."""
     try:
-        run = subprocess.run([*_launcher(), "--measure"], capture_output=True, timeout=MEASURE_S, check=True)  # noqa: S603
+        run = subprocess.run([*_launcher(), "--measure"], capture_output=True, timeout=MEASURE_S, check=True, env={})  # noqa: S603
         return Walls(**dict.fromkeys(run.stdout.decode().split(), True))
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
         return Walls()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .shares import Shares
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0)
+KEPT_S = 60.0
 OUTCOMES = ("delivered", "retried", "dead_letter", "postponed")
 _meter = metrics.get_meter("callsheet")
 _ended = _meter.create_counter(
@@ -47,7 +49,7 @@ class OutboxGauges:
 
     def __init__(self, shares: Shares, health: Health) -> None:
         self._shares, self._health = shares, health
-        self._late_s = 0.0
+        self._late_s, self._late_at = 0.0, 0.0
 
     def add(self) -> Callable[[], None]:
         """Let them be asked for; what is answered takes them away again."""
@@ -56,14 +58,19 @@ class OutboxGauges:
         return observe(
             {
                 "callsheet.outbox.held": self._held,
-                "callsheet.outbox.oldest.age": lambda: [Observation(self._late_s)],
+                "callsheet.outbox.oldest.age": self._oldest,
                 "callsheet.outbox.breakers": self._breakers,
             }
         )
 
     def claimed(self, events: Sequence[OutboxEvent], now: int) -> None:
-        """How late the latest of a claim is. The store gives those that are due longest first."""
-        self._late_s = max([0.0, *((now - event.run_at) / 1000 for event in events)])
+        """Note how late the latest of a claim is; the worst stands for a minute, so that a scrape can see it."""
+        late_s = max([0.0, *((now - event.run_at) / 1000 for event in events)])
+        if late_s >= self._late_s or time.monotonic() - self._late_at > KEPT_S:
+            self._late_s, self._late_at = late_s, time.monotonic()
+
+    def _oldest(self) -> Iterable[Observation]:
+        return [Observation(self._late_s)]
 
     def _held(self) -> Iterable[Observation]:
         running = self._shares.running

@@ -25,7 +25,7 @@ async def live(request: pytest.FixtureRequest) -> AsyncIterator[Live]:
     """The suite runs on each store, and on the SQL ones also with Redis Streams as the transport."""
     kind, beside, _ = str(request.param).partition(" beside ")
     redis_url = stores.fresh_url("redis") if beside else None
-    async with serving(stores.fresh_url(kind), routers=[routes.router], redis_url=redis_url) as live:
+    async with serving(stores.ready_url(kind), routers=[routes.router], redis_url=redis_url) as live:
         yield live
 
 

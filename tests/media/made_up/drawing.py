@@ -50,8 +50,9 @@ class Line(NamedTuple):
         """When it can be read."""
         start_s, end_s = self.start_s + self.fade_s / 2, self.end_s - self.fade_s / 2
         if self.scroll:
-            enters = self.start_s + (self.at[1] + 1.2 * self.px - height) / self.scroll
-            leaves = self.start_s + self.at[1] / self.scroll
+            _, top, _, bottom = font_of(self.font, self.px).getbbox(self.text)
+            enters = self.start_s + (self.at[1] + bottom - height) / self.scroll
+            leaves = self.start_s + (self.at[1] + top) / self.scroll
             start_s, end_s = max(start_s, enters), min(end_s, leaves)
         return Truth(self.text, round(start_s * 1000), round(end_s * 1000), self.px)
 

@@ -66,14 +66,14 @@ def code() -> Film:
 def outlined_caption() -> Film:
     texts = ("Welcome to the workshop", "Today we build a table", "Measure twice, cut once", "Sand every edge smooth")
     captions = one_after_another(texts, 2, 600, line(44, WHITE, BOLD, 3))
-    return Film(captions, moving, 8, moves=True)
+    return Film(captions, moving, 8, 15, moves=True)
 
 
 def lower_third() -> Film:
     bar = line(40, WHITE, SANS)._replace(box=(180, 30, 40))
     name = bar._replace(text="Dr. Helena Brandt", start_s=1.5, end_s=5, at=(120, 520))
     role = bar._replace(text="Marine biologist", start_s=1.5, end_s=5, at=(120, 600), px=28, box=(40, 40, 50))
-    return Film((name, role), moving, 7, moves=True)
+    return Film((name, role), moving, 7, 15, moves=True)
 
 
 def social_post() -> Film:
@@ -131,20 +131,20 @@ def credits() -> Film:  # noqa: A001 - what they are called
     names += ("Sound by Rosa Diaz", "Lights by Piet Maas", "Produced by Lena Falk", "Made in Gothenburg")
     like = line(40, WHITE, SERIF)._replace(scroll=120.0)
     lines = [centred(name, (0, 12), 700 + at * 110, like) for at, name in enumerate(names)]
-    return Film(tuple(lines), plain((0, 0, 0)), 12)
+    return Film(tuple(lines), plain((0, 0, 0)), 12, 12)
 
 
 def fade() -> Film:
     like = line(56, WHITE, SERIF)._replace(fade_s=0.8)
     first = centred("Once there was a harbor", (0.5, 3.5), 320, like)
     second = centred("and nobody left it", (4, 7.5), 320, like)
-    return Film((first, second), plain((20, 24, 40)), 8)
+    return Film((first, second), plain((20, 24, 40)), 8, 15)
 
 
 def small_captions() -> Film:
     texts = ("Where did you leave the keys?", "On the kitchen table.", "They are not there.", "Then ask your brother.")
     captions = one_after_another(texts, 1.8, 1000, line(24, WHITE, SANS, 2), 1920)
-    return Film(captions, scenes(COLOURS[2:3], 60), 7.2, size=(1920, 1080))
+    return Film(captions, scenes(COLOURS[2:3], 60), 7.2, 15, size=(1920, 1080))
 
 
 def price() -> Film:
@@ -176,7 +176,7 @@ def busy_caption() -> Film:
         return moving(time_s * 9, size)
 
     texts = ("Mind the gap", "Doors are closing", "Next stop Harbor Street", "Change here for the ferry")
-    return Film(one_after_another(texts, 1.5, 560, line(44, WHITE, BOLD, 3)), street, 6, moves=True)
+    return Film(one_after_another(texts, 1.5, 560, line(44, WHITE, BOLD, 3)), street, 6, 15, moves=True)
 
 
 def captions_40() -> Film:

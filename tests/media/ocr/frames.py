@@ -206,7 +206,7 @@ def captions(size: tuple[int, int] = SIZE) -> Iterator[Drawn]:
     """Forty captions, each white with a thin dark edge on a photograph of its own."""
     for number in range(40):
         text = f"The {SUBJECTS[number % 10]} {VERBS[number // 10]} at {number + 10} past noon"
-        pen = Pen(photograph(100 + number, size))
+        pen = Pen(photograph(100 + number, size, high=180))
         px = size[1] * 56 // 1080
         pen.write((size[0] // 5, size[1] * 8 // 9), text, px, "white", outline=max(3, px // 16))
         yield Drawn(f"caption-{number}", jpeg(pen.image), (text,))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 
 from callsheet.media.reading.alike import Difference, difference
-from callsheet.media.reading.consensus import consensus
+from callsheet.media.reading.consensus import Voice, consensus
 from callsheet.media.reading.normalise import normalized
 
 ONE_TEXT = (Difference.NONE, Difference.NOISE)
@@ -57,25 +57,41 @@ def test_noise_is_no_other_text(one: str, other: str) -> None:
 
 def test_a_reading_that_lacks_words_is_a_part() -> None:
     assert difference("welcome to the", "welcome to the show") is Difference.PART
+    assert difference("dr helena", "dr helena brandt") is Difference.PART
+    assert difference("dr", "dr helena") is Difference.ALL
     assert difference("welcome to the sh", "welcome to the show") is Difference.PART
+
+
+def agreed(readings: dict[str, float], confidence: float = 0.9) -> str:
+    return consensus({text: Voice(weight, confidence) for text, weight in readings.items()})
 
 
 def test_each_word_is_voted_for_by_weight() -> None:
     readings = {"Welcome to the w0rkshop": 2.0, "Welcame to the workshop": 1.5, "Welcome ta the workshop": 1.0}
-    assert consensus(readings) == "Welcome to the workshop"
+    assert agreed(readings) == "Welcome to the workshop"
 
 
-def test_words_that_only_some_readings_have_stay_and_junk_goes() -> None:
-    assert consensus({"On the table": 2.0, "On the kitchen table": 1.5}) == "On the kitchen table"
-    assert consensus({"On the kitchen table": 5.0, "On the kitchen table ae": 1.0}) == "On the kitchen table"
-    assert consensus({"On thekitchen table": 1.0, "On the kitchen table": 2.0}) == "On the kitchen table"
+def test_when_each_reading_is_wrong_elsewhere_the_right_word_is_the_nearest_to_all() -> None:
+    assert agreed({"Directed": 1.0, "Dlrected": 1.0, "Dirccted": 1.0}) == "Directed"
+
+
+def test_a_word_that_some_readings_lack_stays() -> None:
+    assert agreed({"On the table": 2.0, "On the kitchen table": 1.5}) == "On the kitchen table"
+    assert agreed({"On thekitchen table": 1.0, "On the kitchen table": 2.0}) == "On the kitchen table"
+    assert agreed({"Dr. Helena": 5.0, "Dr. Helena Brandt": 1.0}) == "Dr. Helena Brandt"
+
+
+def test_a_word_that_a_reading_added_without_being_sure_goes() -> None:
+    sure, unsure = Voice(5.0, 0.95), Voice(1.0, 0.8)
+    assert consensus({"On the kitchen table": sure, "On the kitchen table ae": unsure}) == "On the kitchen table"
+    assert agreed({"On the kitchen table": 20.0, "On the kitchen table ae": 1.0}) == "On the kitchen table"
 
 
 @hypothesis.given(
     st.dictionaries(st.text("ab1l ", min_size=1).map(str.strip).filter(bool), st.floats(0.1, 9), min_size=1)
 )
 def test_a_consensus_says_something(readings: dict[str, float]) -> None:
-    said = consensus(readings)
+    said = agreed(readings)
     assert said
     assert set(said) <= set("".join(readings) + " ")
-    assert consensus(dict(reversed(readings.items()))) == said
+    assert agreed(dict(reversed(readings.items()))) == said

@@ -90,6 +90,12 @@ def test_a_line_that_loses_words_for_a_while_goes_on() -> None:
     assert times(merged(saw(whole, 0, 1000), saw(part, 1000, 3000), saw(whole, 3000, 5000))) == [(whole, 0, 5000)]
 
 
+def test_a_word_that_is_read_now_and_then_was_there_all_the_time() -> None:
+    whole, part = "Dr. Helena Brandt", "Dr. Helena"
+    seen = [saw(part, 0, 1600), saw(whole, 1600, 2100), saw(part, 2100, 3200), saw(whole, 3200, 3500)]
+    assert times(merged(*seen)) == [(whole, 0, 3500)]
+
+
 def test_a_line_that_is_only_coming_belongs_to_the_whole() -> None:
     assert times(merged(saw("Once there was a", 800, 1000), saw("Once there was a harbor", 1000, 4000))) == [
         ("Once there was a harbor", 800, 4000)

@@ -37,18 +37,6 @@ FROM inbox_jobs j CROSS JOIN LATERAL (
 WHERE j.contract = 'cortana'
     AND j.kind IN ('video.transcode', 'video.sample', 'video.ocr', 'video.segment_index', 'video.clip_generate');
 
--- name: jobs_index
--- The contract's index on (status, job_type, created_at): the words of the view, so that a query of the view uses it. Jobs of
--- other contracts are not in it. One active job for a video and type is what `inbox_jobs_active_unique_key` holds.
-CREATE INDEX IF NOT EXISTS idx_jobs_status_type_created ON inbox_jobs (
-    (CASE status WHEN 'queued' THEN 'queued'::job_status WHEN 'running' THEN 'processing'::job_status
-          WHEN 'succeeded' THEN 'done'::job_status ELSE 'failed'::job_status END),
-    (CASE kind WHEN 'video.transcode' THEN 'transcode'::job_type WHEN 'video.sample' THEN 'sample'::job_type
-          WHEN 'video.ocr' THEN 'ocr'::job_type WHEN 'video.segment_index' THEN 'segment_index'::job_type
-          WHEN 'video.clip_generate' THEN 'clip_generate'::job_type END),
-    (to_timestamp(created_at / 1000.0))
-) WHERE contract = 'cortana';
-
 -- name: jobs_access
 -- A new Supabase project gives `anon` all rights on new tables of `public`, and the engine's tables are nobody's but its own.
 REVOKE ALL ON callsheet_schema, inbox_jobs, job_register, job_events, job_history, job_attempts, job_attempts_all,

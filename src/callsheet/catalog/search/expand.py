@@ -14,8 +14,8 @@ NAMES = {"fuzzy": ("exact", "folded", "fuzzy", "prefix"), "exact": ("exact",), "
 FUZZY_MIN = 4  # letters
 PREFIX_MIN = 3
 PREFIX_MIN_DIGITS = 2
-# The most frequent so many are taken: they bound the work, and words beyond them are noise.
-MOST = {"folded": 64, "fuzzy": 128, "prefix": 64, "substring": 256}
+MOST = {"folded": 64, "fuzzy": 128, "prefix": 64, "substring": 256}  # words that one is taken for
+MOST_ROWS = 4_000  # postings of a tier that are read for one word, so that the work is bounded
 
 Tiers = tuple[tuple[str, ...], ...]
 
@@ -27,21 +27,32 @@ def expand(part: Part, terms: Terms) -> Tiers:
         return ((term,),)
     if fit in {"contains", "starts", "ends"}:
         found = {"contains": terms.containing, "starts": terms.starting, "ends": terms.ending}[fit](term)
-        return (term,), _most(found, {term}, "substring", terms)
+        return (term,), _bounded(found, {term}, "substring", terms)
     taken = {term}
-    tiers = [(term,), _most(terms.alike(term), taken, "folded", terms)]
+    tiers = [(term,), _bounded(terms.alike(term), taken, "folded", terms)]
     if fit != "quoted":
-        tiers.append(_most(_one_letter_off(term, terms), taken, "fuzzy", terms))
+        tiers.append(_bounded(_one_letter_off(term, terms), taken, "fuzzy", terms))
     if fit == "word" and len(term) >= (PREFIX_MIN_DIGITS if term.isdigit() else PREFIX_MIN):
-        tiers.append(_most(terms.starting(term), taken, "prefix", terms))
+        tiers.append(_bounded(terms.starting(term), taken, "prefix", terms))
     return tuple(tiers)
 
 
-def _most(found: Iterable[str], taken: set[str], kind: str, terms: Terms) -> tuple[str, ...]:
-    """The most frequent ones that are not taken yet; they are taken now."""
+def _bounded(found: Iterable[str], taken: set[str], kind: str, terms: Terms) -> tuple[str, ...]:
+    """Those that are not taken yet, as many as are worth the work; they are taken now.
+
+    Misread forms are rare words, and a frequent word that looks alike is most often another one, so rare ones go first.
+    Of words that begin alike, or have a part in common, the frequent ones are what is looked for.
+    """
     frequency = terms.frequency
+    sign = 1 if kind in {"folded", "fuzzy"} else -1
     fresh = {term for term in found if term not in taken and frequency[term] > 0}
-    ranked = sorted(fresh, key=lambda term: (-frequency[term], term))[: MOST[kind]]
+    ranked: list[str] = []
+    rows = 0
+    for term in sorted(fresh, key=lambda term: (sign * frequency[term], term))[: MOST[kind]]:
+        rows += terms.rows(term)
+        if rows > MOST_ROWS and ranked:
+            break
+        ranked.append(term)
     taken.update(ranked)
     return tuple(ranked)
 

@@ -58,7 +58,7 @@ Place = tuple[int, int]
 
 
 def _rows(shown: Sequence[match.Ranked], reader: Reader) -> Steps[dict[Place, tuple[Any, ...]]]:
-    """The rows behind some ranks, by video and segment, in their order. They are asked for as this reader, once more."""
+    """The rows behind some ranks, by video and segment, in their order; asked for as this reader, once more."""
     if not shown:
         return {}
     packed = dict((yield Ask("row_ids", (sorted({rank.video for rank in shown}),))))

@@ -118,7 +118,8 @@ def videos_of(at: Numbers) -> list[int]:
 
 def ranks(hits: Hits, tier: int) -> Numbers:
     """The hits whose worst word is of this tier, in order."""
-    return hits.at[hits.worst == tier] + (tier << RANK_SHIFT)
+    here: Numbers = hits.at[hits.worst == tier]
+    return here + np.int64(tier << RANK_SHIFT)
 
 
 class Ranked(NamedTuple):

@@ -16,13 +16,14 @@ from callsheet.catalog.records import Reader
 
 from . import match
 from .expand import NAMES, Tiers, expand
+from .postings import PLACE_BITS
 from .query import Asked, Clause, Part
 from .sight import seen_by
 from .steps import Ask, Steps
 from .terms import Terms
 
-NEWEST_VIDEOS = 64  # are looked at first, then sixteen times as many …
-GROWTH = 16
+NEWEST_VIDEOS = 64  # are looked at first, then four times as many …
+GROWTH = 4
 MOST_VIDEOS = 4_096  # … up to so many together
 FEW = 4_000  # rows: so few are read at once, whatever the round
 SHOWN = 8  # words that one was taken for
@@ -40,10 +41,6 @@ class Reading(NamedTuple):
 
     clause: Clause
     tiers: tuple[Tiers, ...]
-
-    def terms(self, tier: int) -> list[str]:
-        """All terms up to this tier."""
-        return [term for tiers in self.tiers for terms in tiers[: tier + 1] for term in terms]
 
 
 def spans(newest: int) -> Iterator[Span]:
@@ -86,7 +83,9 @@ class Rounds:
         """Parts of the answer in order, each to be run when it is needed."""
         if video_ids is not None:
             yield self._named(video_ids)
-        every = [Span(0, 0)] if video_ids is not None else list(spans(self._terms.newest))
+        every = [Span(1, self._terms.newest)]
+        if video_ids is None and not self._is_rare():
+            every = list(spans(self._terms.newest))
         for tier in range(self._count):
             if tier == 0 or any(len(t) > tier and t[tier] for one in self.wanted for t in one.tiers):
                 for span in every:
@@ -104,7 +103,7 @@ class Rounds:
     def _hits(self, tier: int, span: Span) -> Steps[match.Hits]:
         """Segments that meet every clause with words up to this tier."""
         hits: match.Hits | None = None
-        wanted = sorted(self.wanted, key=lambda one: self._cost(one.terms(tier)))
+        wanted = sorted(self.wanted, key=lambda one: self._clause_cost(one, tier))
         for one in [*wanted, *self._flags]:
             clause = yield from self._met(one, tier, span, hits)
             hits = match.Hits(*clause) if hits is None else match.both(hits, clause)
@@ -123,40 +122,53 @@ class Rounds:
 
     def _met(self, one: Reading, tier: int, span: Span, hits: match.Hits | None) -> Steps[match.Hits]:
         """The segments that meet one clause; where there are hits already, at least those of their videos."""
-        everything = one.terms(len(NAMES))
-        cheap = hits is None and self._cost(everything) <= FEW
-        rows = yield from self._load(everything if cheap else one.terms(tier), span, hits)
+        videos = match.videos_of(hits.at) if hits is not None else None
+        parts = list(zip(one.clause.parts, one.tiers, strict=True))
+        parts.sort(key=lambda pair: self._cost(pair[1], tier))
         met: match.Hits | None = None
-        for part, tiers in zip(one.clause.parts, one.tiers, strict=True):
+        for part, tiers in parts:
             tier_by_term = tier_of(tiers, tier)
+            cheap = videos is None and self._cost(tiers, len(tiers)) <= FEW
+            rows = yield from self._load(list(tier_of(tiers, len(tiers)) if cheap else tier_by_term), span, videos)
             postings = [row for term in tier_by_term for row in rows[term]]
-            if len(one.clause.parts) == 1:
+            if len(parts) == 1:
                 return match.segments(postings, tier_by_term)
             places = match.places(postings, tier_by_term, part.offset)
             met = places if met is None else match.both(met, places)
+            videos = match.videos_of(met.at >> PLACE_BITS)
         return match.segments_of(met or match.nothing())
 
-    def _cost(self, terms: Sequence[str]) -> int:
-        """How many rows of postings there may be."""
-        return sum(self._terms.frequency.get(term, 0) for term in terms)
+    def _cost(self, tiers: Tiers, tier: int) -> int:
+        """How many rows of postings there may be up to a tier."""
+        return sum(self._terms.rows(term) for terms in tiers[: tier + 1] for term in terms)
 
-    def _load(self, terms: list[str], span: Span, hits: match.Hits | None) -> Steps[Postings]:
-        """The postings of some terms in a span, or only those of the hits' videos where that is less."""
+    def _clause_cost(self, one: Reading, tier: int) -> int:
+        """The same of the rarest word of a clause: it is read first."""
+        return min(self._cost(tiers, tier) for tiers in one.tiers)
+
+    def _is_rare(self) -> bool:
+        """True when some clause has so few rows that all videos are looked at together."""
+        return any(self._clause_cost(one, len(NAMES)) <= FEW for one in self.wanted)
+
+    def _load(self, terms: list[str], span: Span, videos: list[int] | None) -> Steps[Postings]:
+        """The postings of some terms in a span; of frequent terms only those of these videos, where that is less."""
         read = self._read.setdefault(span, {})
         missing = [term for term in terms if term not in read]
-        if not missing:
-            return read
-        if hits is not None:
-            narrow = match.videos_of(hits.at)
-            if len(narrow) * len(missing) < self._cost(missing) or missing[0].startswith("="):
-                rows = yield Ask("postings_of_videos", (missing, narrow))
-                return read | self._by_term(missing, rows)
-        if self._scope is None:
-            rows = yield seen_by(self._reader, "postings", missing, *span)
+        narrow: Postings = {}
+        if self._scope is not None:
+            videos, everywhere = list(self._scope), []
         else:
-            rows = yield Ask("postings_of_videos", (missing, list(self._scope)))
-        read.update(self._by_term(missing, rows))
-        return read
+            few = len(videos) if videos is not None else self._terms.newest
+            everywhere = [term for term in missing if self._terms.rows(term) <= few and not term.startswith("=")]
+            everywhere = missing if videos is None else everywhere
+        some = set(missing) - set(everywhere)
+        if everywhere:
+            rows = yield seen_by(self._reader, "postings", everywhere, *span)
+            read.update(self._by_term(everywhere, rows))
+        if some:
+            rows = yield Ask("postings_of_videos", (sorted(some), videos))
+            narrow = self._by_term(sorted(some), rows)
+        return read | narrow if narrow else read
 
     def _by_term(self, terms: list[str], rows: list[match.Posting]) -> Postings:
         grouped: Postings = {term: [] for term in terms}

@@ -58,6 +58,10 @@ class Terms:
             self._backward = sorted(self._backward + [term[::-1] for term in fresh])
             self.version = version
 
+    def rows(self, term: str) -> int:
+        """How many videos may have a word: at most as many as segments have it, and as there are."""
+        return min(self.frequency.get(term, 0), self.newest)
+
     def starting(self, prefix: str) -> list[str]:
         """Words that begin so."""
         forward = self._forward

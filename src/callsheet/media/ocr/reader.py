@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from callsheet.media.errors import InputTooLarge, TookTooLong
 from callsheet.media.process import Start, start_alone
 
+from .errors import NotAPicture, OcrCrashed
 from .pool import Pool
 from .records import Batch, FrameText, Reading
 
 Load = Callable[[str], Awaitable[bytes]]
 
+OF_A_FRAME = (NotAPicture, OcrCrashed, InputTooLarge, TookTooLong)
 AHEAD = 4  # frames in memory, beside those that are being read
 BATCHES_AHEAD = 2  # the one that is waited for, and the one after it
 
@@ -73,8 +76,12 @@ class _Frames:
 
     async def _read(self, place: int, *, thorough: bool = False) -> FrameText:
         async with self._room:
-            picture = await self._load(self._keys[place])
-            return await self._pool.read(picture, thorough=thorough)
+            key = self._keys[place]
+            picture = await self._load(key)
+            try:
+                return await self._pool.read(picture, thorough=thorough)
+            except OF_A_FRAME as error:
+                raise type(error)(f"{key}: {error}") from None
 
     async def _with_second_looks(self, first: int, texts: list[FrameText], before: FrameText | None) -> list[FrameText]:
         """A frame without text beside one with text is read once more, thoroughly, before it counts as empty."""

@@ -1,7 +1,7 @@
 """Words → lines of text. Pure: no picture is looked at.
 
-Words of one line of one pass belong together, and so do words of two passes that continue one another. What is left out
-is what engines make of textures: signs without a letter or digit at the ends of a line, and lines of nothing else.
+Words of one line of one pass belong together, and so do parts of lines that continue one another. What is left out is
+what engines make of textures: signs without a letter or digit at the ends of a line, and lines of nothing else.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from statistics import median_low
 
 from .records import Box, Region, Word
 
 WEAK = 0.5  # a word below this part of the least confidence goes, however sure its line is
 FAR = 3.0  # line heights between two words: the next column
-NEAR = 1.5  # line heights between parts of one line that two passes have read
+NEAR = 1.0  # line heights between parts of one line
+ALIKE = 2.0  # times as high, at most, is one part as the other
 LEVEL = 0.6  # of the lower height: two words stand on one line
 LEAST_LETTERS = 0.5  # of the signs of a line
 SURE = 0.9  # a single letter alone needs as much
@@ -67,14 +69,17 @@ def _torn(group: list[Word]) -> list[list[Word]]:
 
 
 def _continues(line: list[Word], part: list[Word]) -> bool:
-    """Another pass has read the rest of this line."""
-    if {word.pass_id for word in line} & {word.pass_id for word in part}:
-        return False
+    """Level with the line and no farther from it than a word; a pass for sparse text tears lines apart."""
     one, other = _around(line), _around(part)
     shared = min(one.y + one.height, other.y + other.height) - max(one.y, other.y)
-    low, high = sorted((one.height, other.height))
+    low, high = sorted((_height(line), _height(part)))
     gap = max(one.x, other.x) - min(one.x + one.width, other.x + other.width)
-    return shared >= LEVEL * low and high <= 2 * low and gap <= NEAR * low
+    return shared >= LEVEL * low and high <= ALIKE * low and gap <= NEAR * low
+
+
+def _height(words: Sequence[Word]) -> int:
+    """Of most words: now and then an engine gives one word a box of twice the height."""
+    return median_low(word.box.height for word in words)
 
 
 def _trimmed(line: list[Word]) -> list[Word]:
@@ -122,7 +127,7 @@ def _is_text(region: Region) -> bool:
     return not (lone and len(region.words) >= SHARED_CASE and not signs.isdigit() and not _is_wide(signs[0]))
 
 
-_HANDLE = re.compile(r"[@#][\w.]{2,}|[$€£¥₹]\s?\d|\d\s?[$€£¥₹%]|\w\.\w{2,}/")
+_HANDLE = re.compile(r"[@#][\w.]{2,}|[$€£¥₹]\s?\d|\d\s?[$€£¥₹%]|\w\.\w{2,}/|C\+\+")
 
 
 def _around(words: Sequence[Word]) -> Box:

@@ -24,6 +24,7 @@ _ROMAN = re.compile(r"[ivxlc]{1,6}")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 _SHAPES = str.maketrans("oqliaszbg", "001145289")
 Span = tuple[int, int]
+_LEAST_WORDS = 2
 _DIGIT, _OF_NUMBER = 1, 2
 
 
@@ -70,7 +71,7 @@ def difference(one: str, other: str) -> Difference:
     if a.text == b.text:
         return Difference.NONE
     if fuzz.ratio(a.text, b.text, score_cutoff=RATIO) < RATIO:
-        return Difference.ALL
+        return Difference.PART if _is_part(a, b) else Difference.ALL
     return _judged(one, other) if one < other else _judged(other, one)  # where words are paired depends on the order
 
 
@@ -78,6 +79,16 @@ def difference(one: str, other: str) -> Difference:
 def _judged(one: str, other: str) -> Difference:
     a, b = shape(one), shape(other)
     return max((_block(a, b, *spans) for spans in _blocks(a.words, b.words)), default=Difference.NOISE)
+
+
+def _is_part(a: Shape, b: Shape) -> bool:
+    """One lacks up to half of the other at its beginning or end, and no number."""
+    if len(a.words) > len(b.words):
+        a, b = b, a
+    few = len(a.words)
+    if few < _LEAST_WORDS or 2 * len(a.text) < len(b.text) or a.numbers != b.numbers:
+        return False
+    return a.words in (b.words[:few], b.words[-few:])
 
 
 def _blocks(one: tuple[str, ...], other: tuple[str, ...]) -> Iterator[tuple[Span, Span]]:

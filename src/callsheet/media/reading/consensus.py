@@ -3,83 +3,102 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Hashable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 from rapidfuzz.distance import Levenshtein
 
 from .alike import shape
 from .normalise import normalized
 
-Said = TypeVar("Said", str, tuple[str, ...])
-Votes = defaultdict[Said, float]
+Said = TypeVar("Said", bound=Hashable)
 
 CANDIDATES = 12
-PRESENT = 1 / 3  # a word stays when readings of this share of the weight have it: engines lose words more than they add
+# A word stays when readings of this share of the weight have it. Engines lose words more often than they add some, and
+# are less sure of those that they add.
+PRESENT, PRESENT_AND_SURE = 1 / 3, 1 / 10
+ABOUT = 0.02  # of confidence
 
 
-def consensus(readings: Mapping[str, float]) -> str:
-    """The text that readings, each with its weight, agree upon. Of one reading: itself."""
+class Voice(NamedTuple):
+    """What a reading counts, and how sure the engine was of it (0..1)."""
+
+    weight: float
+    confidence: float
+
+
+class _Slot(Generic[Said]):
+    """A place in the text: what is said to stand there, and how sure the surest was. `silent` say nothing of it."""
+
+    def __init__(self) -> None:
+        self.votes: defaultdict[Said, float] = defaultdict(float)
+        self.sure = 0.0
+        self.silent = 0.0
+
+    def hear(self, said: Said, voice: Voice) -> None:
+        self.votes[said] += voice.weight
+        self.sure = max(self.sure, voice.confidence)
+
+    def is_there(self, total: float, typical: float) -> bool:
+        """Whether anything stands there; `typical` is how sure readings are on the whole."""
+        least = PRESENT_AND_SURE if self.sure >= typical - ABOUT else PRESENT
+        return sum(self.votes.values()) >= least * (total - self.silent) > 0
+
+    def heaviest(self) -> list[Said]:
+        return sorted(self.votes, key=lambda said: (self.votes[said], str(said)), reverse=True)[:CANDIDATES]
+
+
+def consensus(readings: Mapping[str, Voice]) -> str:
+    """The text that readings agree upon. Of one reading: itself."""
     if len(readings) == 1:
         return next(iter(readings))
     pivot = _pivot(readings).split()
-    votes: list[Votes[str]] = [defaultdict(float) for _ in pivot]
-    added: list[Votes[tuple[str, ...]]] = [defaultdict(float) for _ in range(len(pivot) + 1)]
-    silent = [0.0] * len(pivot)  # the weight of readings that say nothing for or against a word
-    for text, weight in sorted(readings.items()):
-        words = text.split()
-        for change in Levenshtein.opcodes(_folded(pivot), _folded(words)):
-            mine = range(change.src_start, change.src_end)
-            theirs = words[change.dest_start : change.dest_end]
-            if len(mine) == len(theirs):
-                for at, word in zip(mine, theirs, strict=True):
-                    votes[at][word] += weight
-            elif not mine:
-                added[change.src_start][tuple(theirs)] += weight
-            elif theirs:  # words were split or joined: neither side is counted
-                for at in mine:
-                    silent[at] += weight
-    total = sum(readings.values())
-    return " ".join(_kept(pivot, votes, added, silent, total)) or " ".join(pivot)
+    words: list[_Slot[str]] = [_Slot() for _ in pivot]
+    added: list[_Slot[tuple[str, ...]]] = [_Slot() for _ in range(len(pivot) + 1)]
+    for text, voice in sorted(readings.items()):
+        _vote(pivot, text.split(), voice, (words, added))
+    total = sum(voice.weight for voice in readings.values())
+    typical = sum(voice.weight * voice.confidence for voice in readings.values()) / total
+    said: list[str] = []
+    for at, extra in enumerate(added):
+        if extra.is_there(total, typical):
+            said += extra.heaviest()[0]
+        if at < len(pivot) and words[at].is_there(total, typical):
+            said.append(_nearest(words[at]))
+    return " ".join(said or pivot)
 
 
-def _kept(
-    pivot: list[str],
-    votes: list[Votes[str]],
-    added: list[Votes[tuple[str, ...]]],
-    silent: list[float],
-    total: float,
-) -> Iterable[str]:
-    for at in range(len(pivot) + 1):
-        words, weight = _winner(added[at], ())
-        if weight >= PRESENT * total:
-            yield from words
-        if at < len(pivot):
-            word = _nearest(votes[at]) or pivot[at]
-            if sum(votes[at].values()) >= PRESENT * (total - silent[at]):
-                yield word
+def _vote(
+    pivot: list[str], words: list[str], voice: Voice, slots: tuple[list[_Slot[str]], list[_Slot[tuple[str, ...]]]]
+) -> None:
+    """Word for word where as many stand on both sides."""
+    for change in Levenshtein.opcodes(_folded(pivot), _folded(words)):
+        mine = range(change.src_start, change.src_end)
+        theirs = words[change.dest_start : change.dest_end]
+        if len(mine) == len(theirs):
+            for at, word in zip(mine, theirs, strict=True):
+                slots[0][at].hear(word, voice)
+        elif not mine:
+            slots[1][change.src_start].hear(tuple(theirs), voice)
+        elif theirs:  # words were split or joined: neither side is counted
+            for at in mine:
+                slots[0][at].silent += voice.weight
 
 
-def _nearest(votes: Votes[str]) -> str:
+def _nearest(slot: _Slot[str]) -> str:
     """The word that is nearest to all: when each reading has another letter wrong, the right one is."""
-    if len(votes) < 3:  # noqa: PLR2004 - of two, the heavier one
-        return _winner(votes, "")[0]
-    heaviest = sorted(votes, key=lambda word: (votes[word], word), reverse=True)[:CANDIDATES]
-    away = {word: sum(votes[other] * Levenshtein.distance(word, other) for other in heaviest) for word in heaviest}
-    return min(heaviest, key=lambda word: (away[word], -votes[word], word))
+    words = slot.heaviest()
+    if len(words) < 3:  # noqa: PLR2004 - of two, the heavier one
+        return words[0]
+    away = {word: sum(slot.votes[other] * Levenshtein.distance(word, other) for other in words) for word in words}
+    return min(words, key=lambda word: (away[word], -slot.votes[word], word))
 
 
-def _winner(votes: Votes[Said], otherwise: Said) -> tuple[Said, float]:
-    if not votes:
-        return otherwise, 0.0
-    return max(votes.items(), key=lambda said: (said[1], said[0]))
-
-
-def _pivot(readings: Mapping[str, float]) -> str:
-    """The reading with the most weight, among those that differ in nothing but letters' size counted together."""
-    of_form: Votes[str] = defaultdict(float)
-    for text, weight in sorted(readings.items()):
-        of_form[normalized(text)] += weight
+def _pivot(readings: Mapping[str, Voice]) -> str:
+    """The reading with the most weight; those that differ in the case of letters alone count together."""
+    of_form: defaultdict[str, float] = defaultdict(float)
+    for text, voice in sorted(readings.items()):
+        of_form[normalized(text)] += voice.weight
     form = max(of_form, key=lambda text: (of_form[text], text))
     return max((text for text in readings if normalized(text) == form), key=lambda text: (readings[text], text))
 

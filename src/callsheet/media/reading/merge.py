@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from .consensus import consensus
+from .consensus import Voice, consensus
 from .normalise import displayed, normalized, text_hash
 from .records import Range, Seen
 from .sweep import swept
@@ -47,26 +47,34 @@ def _together(pieces: list[Piece]) -> Piece:
     """What the pieces of a track say together; its box is that of the reading that is nearest to it."""
     if len(pieces) == 1:
         return pieces[0]
-    readings: defaultdict[str, float] = defaultdict(float)
+    readings: defaultdict[str, list[Piece]] = defaultdict(list)
     languages: defaultdict[str, float] = defaultdict(float)
     for piece in pieces:
-        readings[piece.text] += piece.weight
+        readings[piece.text].append(piece)
         languages[piece.language] += piece.weight if piece.language else 0.0
-    text = consensus(readings)
+    text = consensus({text: _voice(said) for text, said in readings.items()})
     form = normalized(text)
     best = max(pieces, key=lambda piece: (piece.form == form, piece.weight, piece))
-    lasts = [piece.t_end - piece.t_start for piece in pieces]
-    sure = sum(piece.confidence * last for piece, last in zip(pieces, lasts, strict=True)) / sum(lasts)
     return Piece(
         min(piece.t_start for piece in pieces),
         max(piece.t_end for piece in pieces),
         best.box,
         text,
         form,
-        round(sure, 4),
+        round(_confidence(pieces), 4),
         max(languages, key=lambda language: (languages[language], language)),
         sum(piece.seen for piece in pieces),
     )
+
+
+def _voice(pieces: list[Piece]) -> Voice:
+    return Voice(sum(piece.weight for piece in pieces), _confidence(pieces))
+
+
+def _confidence(pieces: list[Piece]) -> float:
+    """On average over time."""
+    lasts = [piece.t_end - piece.t_start for piece in pieces]
+    return sum(piece.confidence * last for piece, last in zip(pieces, lasts, strict=True)) / sum(lasts)
 
 
 def _range(piece: Piece) -> Range:

@@ -32,7 +32,7 @@ export function makeTable(label, columns, keyOf) {
   /** @param {T} item */
   const row = (item) => {
     const key = keyOf(item);
-    const made = known.get(key) ?? h("tr", { data: { row: key } });
+    const made = known.get(key) ?? h("tr", { data: { row: key }, onanimationend: () => made.classList.remove("changed") });
     known.set(key, made);
     return fill(made, cells(item));
   };
@@ -60,8 +60,6 @@ export function makeTable(label, columns, keyOf) {
       const held = found.contains(document.activeElement) ? document.activeElement : null;
       const place = held ? [...found.querySelectorAll("a, button, input")].indexOf(held) : -1;
       fill(found, cells(item));
-      found.classList.remove("changed");
-      void found.offsetWidth; // begins the flash anew
       found.classList.add("changed");
       if (place >= 0) /** @type {HTMLElement | undefined} */ ([...found.querySelectorAll("a, button, input")][place])?.focus();
       return true;

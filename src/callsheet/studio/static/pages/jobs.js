@@ -51,7 +51,8 @@ class JobList {
   #filter = /** @type {Record<string, string>} */ ({});
   #reading = new AbortController();
   #following = new AbortController();
-  #typing = 0;
+  /** @type {Record<string, number>} A timer for each field. */
+  #typing = {};
   #notBefore = 0;
 
   /** @param {import("../router.js").View} view */
@@ -103,8 +104,8 @@ class JobList {
   #form() {
     /** @param {string} name @param {string} placeholder @param {Record<string, any>} [more] */
     const text = (name, placeholder, more = {}) => h("input", { class: "input", type: "search", name, value: this.#filter[name], placeholder, maxlength: "200", autocomplete: "off", oninput: (/** @type {Event} */ event) => {
-      clearTimeout(this.#typing);
-      this.#typing = setTimeout(() => this.#set(name, /** @type {HTMLInputElement} */ (event.target).value.trim()), 250);
+      clearTimeout(this.#typing[name]);
+      this.#typing[name] = setTimeout(() => this.#set(name, /** @type {HTMLInputElement} */ (event.target).value.trim()), 250);
     }, ...more });
     /** @param {string} name @param {[string, string][]} options */
     const choice = (name, options) => select(options, this.#filter[name] ?? "", { name, onchange: (/** @type {Event} */ event) => this.#set(name, /** @type {HTMLSelectElement} */ (event.target).value) });
@@ -227,7 +228,7 @@ class JobList {
   /** @param {ListedJob} job */
   #changed(job) {
     const before = this.#known.get(job.job_id);
-    if (!before || before.updated_ts > job.updated_ts) return;
+    if (!before || before.updated_ts > job.updated_ts) return; // what was read before it was heard
     const same = before.state === job.state && before.progress === job.progress && before.step === job.step && before.attempts === job.attempts;
     this.#known.set(job.job_id, job);
     if (!same) this.#changes.set(job.job_id, job);
@@ -256,8 +257,7 @@ class JobList {
     const before = this.#known.get(event.job_id);
     if (!before) return;
     const { job, ended } = moved(before, event);
-    this.#known.set(job.job_id, job);
-    this.#changes.set(job.job_id, job);
+    this.#changed(job);
     if (ended) get(`/v1/jobs/${job.job_id}`, { signal: this.view.signal }).then((read) => this.#changed({ ...read, payload: null, result: null }), () => undefined);
   }
 
@@ -269,7 +269,10 @@ class JobList {
   }
 
   #tickAll() {
-    for (const box of this.table.body.querySelectorAll(".tick input")) if (box instanceof HTMLInputElement && box.checked !== this.all.checked) box.click();
+    const ticked = this.all.checked;
+    this.#ticked = new Set(ticked ? this.#known.keys() : []);
+    for (const box of this.table.body.querySelectorAll(".tick input")) /** @type {HTMLInputElement} */ (box).checked = ticked;
+    this.#showBulk();
   }
 
   #showBulk() {
