@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import uvloop
 
-from bench import compose, cost, flat, held_xmin, large, live, media, places, report, store
+from bench import compose, cost, flat, held_xmin, large, live, media, places, report, sampling, store
 from bench.control_plane import run as workers
 from bench.http import run as http
 from bench.measure import forget, say
@@ -48,6 +48,7 @@ SECTIONS = {
     "workers": Section(workers.measure, ("sqlite", "postgres")),
     "media": Section(media.measure, ("ffmpeg",)),
     "large": Section(large.measure, ("s3",)),
+    "sampling": Section(sampling.measure, ("ffmpeg",)),
     "outbox": Section(outbox.measure, KINDS),
 }
 

@@ -62,7 +62,7 @@ async def fill(url: str, plan: Plan) -> float:
             began = time.perf_counter()
             await put(catalog, number, f"owner{number % 10}", f"team{number % 7}" if number % 3 else None, rows)
             spent += time.perf_counter() - began
-            if number % 100 == 99:  # noqa: PLR2004
+            if number % 100 == 99:
                 say(f"{number + 1} videos in {spent:.0f} s")
     finally:
         await catalog.close()
@@ -78,7 +78,7 @@ class Asker:
         self._chance = random.Random(SEED)
         self._lines = [self._corpus.line(0).clean for _ in range(2_000)]
 
-    def _rare(self) -> str:
+    def rare(self) -> str:
         words = self._corpus.words
         return self._chance.choice(words[min(RARE, len(words) // 2) :])
 
@@ -96,7 +96,7 @@ class Asker:
         def by(make: Callable[[], Query], reader: Reader = SERVICE) -> Callable[[], tuple[Query, Reader]]:
             return lambda: (make(), reader)
 
-        chance, rare, frequent = self._chance, self._rare, self._frequent
+        chance, rare, frequent = self._chance, self.rare, self._frequent
         return {
             "one rare word": by(lambda: Query(rare())),
             "two words of a line": by(lambda: Query(" ".join(self._pair()))),
@@ -154,7 +154,7 @@ async def _timed(catalog: Catalog, query: Query, reader: Reader) -> float:
 
 
 async def _suggested(catalog: Catalog, asker: Asker) -> float:
-    prefix = asker._rare()[:2]
+    prefix = asker.rare()[:2]
     began = time.perf_counter()
     await catalog.suggest(prefix, 10, SERVICE)
     return (time.perf_counter() - began) * 1000

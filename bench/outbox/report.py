@@ -12,9 +12,9 @@ One deliverer{apart}, to a sink on this machine: claimed, signed, sent over a co
 deliverer's own CPU time delivers: on a machine that is busy with other things it says more than the rate.
 """
 FAIR = """\
-{rate} events in a second for {healthy} endpoints that answer at once, for {seconds:g} s, with the contract's five slots;
-from the commit to the arrival. Then the same beside one endpoint that never answers and has {backlog:,} events due
-before them. Target: a p99 within 20 % of what it is alone.
+{rate} events in a second for {healthy} endpoints that answer at once, with the contract's five slots, from the commit to
+the arrival; and the same beside one endpoint that never answers and has {backlog:,} events due before them. Both take
+turns of {seconds:g} s, {slices} each, on stores that have had as many writes. Target: a p99 within 20 % of what it is alone.
 """
 
 
@@ -33,13 +33,14 @@ def sections(found: dict[str, Any], titles: dict[str, str], table: Table) -> lis
                 for name, r in m["rates"].items()
             ],
         ),
-        FAIR.strip().format(**first["plan"]),
+        FAIR.strip().format(**{"slices": 1, **first["plan"]}),
         table(
-            ("store", "p50 alone", "p99 alone", "p50 beside", "p99 beside", "ratio of p99 in each round"),
+            ("store", "p50 alone", "p99 alone", "p50 beside", "p99 beside", "ratio of p99", "in each turn"),
             [
                 (
                     store,
                     *(f"{m['fairness'][name]:.1f} ms" for name in ("p50_ms", "p99_ms", "p50_slow_ms", "p99_slow_ms")),
+                    f"{m['fairness'].get('ratio', m['fairness']['p99_slow_ms'] / m['fairness']['p99_ms']):.2f}",
                     ", ".join(f"{ratio:.2f}" for ratio in m["fairness"]["ratios"]),
                 )
                 for store, m in measured.items()

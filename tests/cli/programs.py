@@ -16,7 +16,7 @@ from typing import IO, TypeVar
 import psutil
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 POLL_S = 0.05
 T = TypeVar("T")
 

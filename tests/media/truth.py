@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from callsheet.media.ocr.records import Reading, Region
 from callsheet.media.reading.merge import merge
 from callsheet.media.reading.normalise import normalized
 from callsheet.media.reading.records import Range, Seen
-from callsheet.media.sampling.records import Kept, Sampled, Sampling
+from callsheet.media.sampling.records import Kept, Sampled
 from callsheet.media.sampling.sample import sample
 
 from .made_up import MadeUp, Truth
@@ -67,31 +68,47 @@ class Score(NamedTuple):
         return self.on_time / max(1, self.timed)
 
 
-async def read_back(video: MadeUp, folder: Path, *, processes: int = 0) -> ReadBack:
-    """The whole way, as the pipeline goes it, with its defaults."""
-    kept: dict[str, Kept] = {}
+async def read_back(videos: Sequence[MadeUp], folder: Path, *, processes: int = 0) -> dict[str, ReadBack]:
+    """The whole way, as the pipeline goes it, with its defaults; all videos are read by the same engines."""
+    found: dict[str, ReadBack] = {}
+    for languages in sorted({_languages(video) for video in videos}):
+        those = [video for video in videos if _languages(video) == languages]
+        sampled = {video.name: await _sampled(video, folder / video.name) for video in those}
+        frames = {str(frame.path): (name, frame) for name, (_, kept) in sampled.items() for frame in kept}
+        seen: dict[str, list[Seen]] = {video.name: [] for video in those}
+        async with read_frames(list(frames), _load, Reading(languages, processes=processes)) as batches:
+            async for batch in batches:
+                for key, text in zip(batch.keys, batch.texts, strict=True):
+                    name, frame = frames[key]
+                    seen[name] += [_seen(frame, at, region) for at, region in enumerate(text.regions)]
+        for name, (whole, _) in sampled.items():
+            ranges = merge(seen[name], period_ms=whole.period_ms, duration_ms=whole.duration_ms)
+            found[name] = ReadBack(ranges, whole, seen[name])
+    return found
+
+
+def _languages(video: MadeUp) -> tuple[str, ...]:
+    return ("deu",) if video.name == "german" else ("eng",)
+
+
+async def _sampled(video: MadeUp, folder: Path) -> tuple[Sampled, list[Kept]]:
+    kept: list[Kept] = []
 
     async def on_kept(frame: Kept) -> None:
-        kept[str(frame.path)] = frame
+        kept.append(frame)
 
-    async def load(key: str) -> bytes:
-        return Path(key).read_bytes()
+    folder.mkdir()
+    return await sample(video.path, folder, on_kept), kept
 
-    sampled = await sample(video.path, folder, on_kept, Sampling())
-    seen: list[Seen] = []
-    languages = ("deu",) if video.name == "german" else ("eng",)
-    async with read_frames(list(kept), load, Reading(languages=languages, processes=processes)) as batches:
-        async for batch in batches:
-            for key, text in zip(batch.keys, batch.texts, strict=True):
-                seen += [_seen(kept[key], at, region) for at, region in enumerate(text.regions)]
-    return ReadBack(merge(seen, period_ms=sampled.period_ms, duration_ms=sampled.duration_ms), sampled, seen)
+
+async def _load(key: str) -> bytes:
+    return await asyncio.to_thread(Path(key).read_bytes)
 
 
 def _seen(frame: Kept, at: int, region: Region) -> Seen:
-    confidence, box = region.confidence, tuple(region.box)
-    return Seen(
-        f"{frame.timestamp_ms}-{at}", frame.since_ms, frame.until_ms, region.text, confidence, box, region.language
-    )
+    box = (region.box.x, region.box.y, region.box.width, region.box.height)
+    times = frame.since_ms, frame.until_ms
+    return Seen(f"{frame.timestamp_ms}-{at}", *times, region.text, region.confidence, box, region.language)
 
 
 def judge(video: MadeUp, ranges: Sequence[Range]) -> list[Judged]:
@@ -111,6 +128,7 @@ def judge(video: MadeUp, ranges: Sequence[Range]) -> list[Judged]:
 
 
 def score(judged: Sequence[Judged]) -> Score:
+    """Of some lines together."""
     large = [one for one in judged if one.truth.px >= LARGE_PX]
     return Score(
         sum(one.words for one in judged),

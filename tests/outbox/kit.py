@@ -19,7 +19,7 @@ from callsheet.vault.keys import first_keys
 from callsheet.vault.local import LocalKeyring
 from tests.outbox.sink import RULES
 
-FAST = DeliveryOptions(poll_ms=(20, 40), limits=Limits(deadline_s=1.0), lease_ms=5_000)
+FAST = DeliveryOptions(poll_ms=(20, 40), limits=Limits(deadline_s=20.0), lease_ms=5_000)
 
 
 def sealer() -> VaultSealer:
@@ -56,7 +56,7 @@ async def event(engine: Engine, event_id: str) -> OutboxEvent:
     return found
 
 
-async def until(engine: Engine, ids: Sequence[str], status: str, patience_s: float = 10) -> list[OutboxEvent]:
+async def until(engine: Engine, ids: Sequence[str], status: str, patience_s: float = 60) -> list[OutboxEvent]:
     """Wait until all events have a status."""
     async with asyncio.timeout(patience_s):
         while True:

@@ -13,7 +13,7 @@ from callsheet.outbox.guard import Rules
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 RULES = Rules(http=True, networks=LOOPBACK, any_port=True)
-QUICK = Limits(deadline_s=0.5)
+QUICK, CALM = Limits(deadline_s=0.5), Limits(deadline_s=20.0)
 
 
 class Got(NamedTuple):
@@ -90,7 +90,7 @@ class Sink:
     def ids(self) -> list[str]:
         return [got.event_id for got in self.got]
 
-    async def until(self, count: int, patience_s: float = 10) -> list[Got]:
+    async def until(self, count: int, patience_s: float = 60) -> list[Got]:
         """Wait until so many requests have come."""
         async with asyncio.timeout(patience_s), self._arrived:
             await self._arrived.wait_for(lambda: len(self.got) >= count)

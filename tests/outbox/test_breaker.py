@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,13 @@ async def test_processes_share_it_and_one_of_them_probes(kind: str) -> None:
 async def test_an_open_breaker_spends_no_attempts_and_recovers_with_one_probe(
     engine: Engine, endpoints: Endpoints, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("callsheet.outbox.breaker.FIRST_OPEN_MS", 400)
+    looked = asyncio.Event()
+
+    async def probed(*args: Any) -> None:
+        await looked.wait()
+        await answer()(*args)
+
+    monkeypatch.setattr("callsheet.outbox.breaker.FIRST_OPEN_MS", 1_500)
     sink.turns = [answer("503 Down")]
     await endpoints.new_own_secret("acme")
     ids = await add_events(engine, *[sink.url] * 30)
@@ -107,13 +114,15 @@ async def test_an_open_breaker_spends_no_attempts_and_recovers_with_one_probe(
         async with asyncio.timeout(30):
             while not await troubled(engine.store):
                 await asyncio.sleep(0.01)
-        seen = len(sink.got)
         rows = [await event(engine, event_id) for event_id in ids]
+        seen = len(sink.got)
         assert sum(row.attempt_count for row in rows) <= seen <= 13
-        sink.turns = [answer()]
+        sink.turns = [probed]
         untouched = [row.event_id for row in rows if row.attempt_count == 0]
         await sink.until(seen + 1)
-        assert (await troubled(engine.store))[Destination("acme", sink.url[: -len("/hook")])].state is not State.CLOSED
+        assert (await troubled(engine.store))[Destination("acme", sink.url[: -len("/hook")])].state is State.HALF_OPEN
+        assert len(sink.got) == seen + 1
+        looked.set()
         await until(engine, untouched, "delivered")
     assert await troubled(engine.store) == {}
 

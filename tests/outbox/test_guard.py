@@ -26,7 +26,7 @@ from callsheet.outbox.guard import (
 from callsheet.outbox.post import TlsFailed
 from tests.outbox.certificate import certificate
 from tests.outbox.kit import add_events, event
-from tests.outbox.sink import QUICK, RULES, Sink, answer
+from tests.outbox.sink import CALM, QUICK, RULES, Sink, answer
 
 INNER = [
     "0.0.0.0", "0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.254", "100.100.100.200",
@@ -153,7 +153,7 @@ async def test_a_connection_that_ended_up_elsewhere_is_cut_before_a_byte_is_sent
 
     monkeypatch.setattr(loop, "create_connection", astray)
     with pytest.raises(BlockedTarget, match="another address"):
-        await Outlet(RULES, QUICK, resolve=elsewhere).post(f"http://h.example:{sink.port}/", b"{}", {})
+        await Outlet(RULES, CALM, resolve=elsewhere).post(f"http://h.example:{sink.port}/", b"{}", {})
     assert not sink.got
 
 
@@ -193,10 +193,10 @@ async def test_tls_is_checked_against_the_name_and_not_the_address(tmp_path: Pat
 
     rules = Rules(networks=RULES.networks, any_port=True)
     async with server:
-        outlet = Outlet(rules, QUICK._replace(deadline_s=5), resolve=here, tls=trusting)
+        outlet = Outlet(rules, CALM, resolve=here, tls=trusting)
         assert (await outlet.post(f"https://hooks.example:{port}/", b"{}", {})).status == 200
         assert names == ["hooks.example"]
         with pytest.raises(TlsFailed):
             await outlet.post(f"https://other.example:{port}/", b"{}", {})
         with pytest.raises(TlsFailed):
-            await Outlet(rules, QUICK, resolve=here).post(f"https://hooks.example:{port}/", b"{}", {})
+            await Outlet(rules, CALM, resolve=here).post(f"https://hooks.example:{port}/", b"{}", {})

@@ -48,13 +48,13 @@ async def test_a_deliverer_that_is_killed_loses_nothing_and_changes_nothing(kind
         await found.new_own_secret("acme")
         ids = await add_events(engine, *[sink.url] * 25)
         first = start(url, keys)
-        await sink.until(4, 30)
+        await sink.until(4, 60)
         first.send_signal(signal.SIGKILL)
         first.wait()
         held.set()
         second = start(url, keys)
         try:
-            rows = await until(engine, ids, "delivered", 30)
+            rows = await until(engine, ids, "delivered", 90)
         finally:
             second.kill()
             second.wait()

@@ -10,13 +10,13 @@ import pytest
 from callsheet.outbox import Limits, Outlet, guarded_post
 from callsheet.outbox.guard import Rules
 from callsheet.outbox.post import BadAnswer, NoAnswer, PostFailed, Unreachable
-from tests.outbox.sink import QUICK, RULES, Behave, Sink, answer, never_accepts, raw, silent
+from tests.outbox.sink import CALM, QUICK, RULES, Behave, Sink, answer, never_accepts, raw, silent
 from tests.pace import within
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-async def post(sink: Sink, *turns: Behave, limits: Limits = QUICK) -> object:
+async def post(sink: Sink, *turns: Behave, limits: Limits = CALM) -> object:
     sink.turns = list(turns)
     return await guarded_post(sink.url, b"{}", {"x": "y"}, rules=RULES, limits=limits)
 
@@ -43,7 +43,7 @@ async def test_one_that_never_accepts_ends_at_the_deadline() -> None:
 async def test_one_deadline_holds_for_the_whole_answer(sink: Sink, turn: Behave) -> None:
     begun = time.monotonic()
     with pytest.raises(NoAnswer):
-        await post(sink, turn)
+        await post(sink, turn, limits=QUICK)
     assert 0.4 < time.monotonic() - begun < within(1.5)
 
 
@@ -75,7 +75,7 @@ async def test_nothing_is_unpacked(sink: Sink) -> None:
 )
 async def test_a_head_that_is_none_is_refused(sink: Sink, turn: Behave) -> None:
     with pytest.raises(BadAnswer):
-        await post(sink, turn, limits=Limits(deadline_s=5))
+        await post(sink, turn, limits=CALM)
 
 
 async def test_an_answer_that_is_cut_off_is_none(sink: Sink) -> None:
@@ -91,7 +91,7 @@ async def test_a_closed_port_and_an_inner_address_are_told_the_same_way(sink: Si
     async with Sink() as closed:
         url = closed.url
     with pytest.raises(Unreachable) as told:
-        await guarded_post(url, b"{}", {}, rules=RULES, limits=QUICK)
+        await guarded_post(url, b"{}", {}, rules=RULES, limits=CALM)
     assert isinstance(told.value, PostFailed)
     assert "127.0.0.1" not in str(told.value)
 
@@ -108,7 +108,7 @@ async def test_the_host_header_is_the_name_and_the_connection_goes_to_the_addres
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    outlet = Outlet(Rules(http=True, networks=RULES.networks, any_port=True), QUICK, resolve=resolve)
+    outlet = Outlet(Rules(http=True, networks=RULES.networks, any_port=True), CALM, resolve=resolve)
     await outlet.post(f"http://hooks.example:{sink.port}/a?b=c", b"{}", {})
     assert (sink.got[0].headers["host"], sink.got[0].path) == (f"hooks.example:{sink.port}", "/a?b=c")
 
@@ -117,5 +117,5 @@ async def test_the_next_address_is_tried_when_one_is_closed(sink: Sink) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.9", "::1", "127.0.0.1"]
 
-    found = await Outlet(RULES, QUICK, resolve=resolve).post(f"http://hooks.example:{sink.port}/", b"{}", {})
+    found = await Outlet(RULES, CALM, resolve=resolve).post(f"http://hooks.example:{sink.port}/", b"{}", {})
     assert found.status == 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MEBIBYTE = 1024 * 1024
-PART_BYTES = 8 * MEBIBYTE  # of a stream whose size is known
+PART_BYTES = 5 * MEBIBYTE  # of a stream whose size is known; S3 takes no smaller ones, and four are in memory
 BLIND_PART_BYTES = 16 * MEBIBYTE  # of one whose size is not: 10,000 of them are 156 GiB
 IN_FLIGHT = 4
 PIECE_BYTES = MEBIBYTE
@@ -104,9 +104,11 @@ class S3Objects(S3Uploads):
             second = await anext(parts, None) if len(first) == part_bytes else None
             if second is None:
                 return await self._put_small(key, first, kind, _mode(only_if_absent, if_match))
+            begun = [first, second]
+            del first, second  # they would be in memory until the end
             upload = await self.begin_multipart(key, part_bytes=part_bytes, content_type=kind)
             try:
-                sent = await self._send(upload, _chained([first, second], parts))
+                sent = await self._send(upload, _chained(begun, parts))
                 return await self._complete(upload, sent, conditions(only_if_absent, if_match))
             except BaseException:
                 with contextlib.suppress(ObjectsError, TimeoutError):
@@ -301,9 +303,10 @@ def _info(meta: Any, content_type: str = "") -> ObjectInfo:
     return ObjectInfo(meta["path"], meta["size"], meta["e_tag"] or "", modified_ms, content_type)
 
 
-async def _chained(first: Sequence[bytes], rest: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    held = list(first)
-    while held:
-        yield held.pop(0)
+async def _chained(first: list[bytes], rest: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """One after the other; what was given out is held here no longer."""
+    while first:
+        yield first.pop(0)
     async for piece in rest:
         yield piece
+        del piece

@@ -37,17 +37,29 @@ async def pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, No
 
 
 async def regrouped(data: AsyncIterable[bytes], size: int) -> AsyncGenerator[bytes, None]:
-    """The same bytes in pieces of one size; the last is smaller, and is empty when there are none at all."""
-    held, count, first = [b""], 0, True
+    """The same bytes in pieces of one size; the last is smaller, and is empty when there are none at all.
+
+    What was given out is not held here any more: that was half of what an upload needed.
+    """
+    held: list[bytes] = []
+    count, first = 0, True
     async for piece in data:
         held.append(piece)
         count += len(piece)
-        if count < size:
-            continue
-        whole, at = b"".join(held), 0
-        while len(whole) - at >= size:
-            yield whole[at : at + size]
-            first, at = False, at + size
-        held, count = [whole[at:]], len(whole) - at
+        del piece
+        while count >= size:
+            first = False
+            yield _taken(held, size)
+            count -= size
     if count or first:
         yield b"".join(held)
+
+
+def _taken(held: list[bytes], size: int) -> bytes:
+    """So many bytes from the beginning of a list, which keeps the rest."""
+    whole = b"".join(held)
+    held.clear()
+    if len(whole) == size:
+        return whole
+    held.append(whole[size:])
+    return whole[:size]

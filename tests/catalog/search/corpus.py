@@ -62,9 +62,9 @@ class Corpus:
         return Line(video, tuple(clean), tuple(read))
 
     def damage(self, word: str) -> str:
-        """One error as OCR makes them; one word in fifty gets a second one."""
+        """One error as OCR makes them; one word in fifteen gets a second one."""
         word = self._error(word)
-        return self._error(word) if self.chance.random() < 1 / 50 else word
+        return self._error(word) if self.chance.random() < 1 / 15 else word
 
     def _error(self, word: str) -> str:
         at = self.chance.randrange(len(word))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from callsheet.catalog.search.expand import MOST, Tiers, expand
+from callsheet.catalog.search.expand import MOST, MOST_ROWS, Tiers, expand
 from callsheet.catalog.search.query import Part
 from callsheet.catalog.search.terms import Terms
 from callsheet.catalog.search.words import look_alike
@@ -15,7 +15,7 @@ def listed(*words: str) -> Terms:
 
 
 def tiers(word: str, terms: Terms, fit: str = "word") -> Tiers:
-    return expand(Part(word, 0, fit), terms)
+    return expand(Part(word, 0, fit), terms).tiers
 
 
 def test_a_word_is_taken_for_itself_then_misread_then_mistyped_then_longer() -> None:
@@ -45,8 +45,18 @@ def test_parts_of_words_are_found_inside_at_the_start_or_at_the_end() -> None:
 def test_a_frequent_beginning_is_taken_for_its_most_frequent_words_only() -> None:
     terms = Terms()
     terms.apply(1, [(f"pre{i:04}", i) for i in range(1, 1000)])
+    terms.newest = 3
     found = tiers("pre", terms)[3]
+    assert expand(Part("pre", 0, "word"), terms).is_cut
     assert found == tuple(f"pre{i:04}" for i in range(999, 999 - MOST["prefix"], -1))
+
+
+def test_a_frequent_word_is_taken_for_its_rare_misreadings_rather_than_for_other_frequent_words() -> None:
+    terms = Terms()
+    terms.newest = MOST_ROWS
+    terms.apply(1, [("where", 900_000), ("there", 800_000), ("thene", 3), ("therc", 2), ("ehere", 400_000)])
+    found = expand(Part("there", 0, "word"), terms)
+    assert (found.tiers[2], found.is_cut) == (("therc", "thene"), True)
 
 
 def test_a_word_that_left_the_catalogue_is_not_taken() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,22 +56,27 @@ def test_how_freely_a_word_is_read_depends_on_how_it_stands() -> None:
     assert fits("one b-mw-12 xy", "substring") == ["contains", "ends", "equal", "starts", "equal"]
 
 
+@contextlib.contextmanager
+def allowed_to_be_long() -> Iterator[None]:
+    """The only error that a text of allowed length may end in."""
+    try:
+        yield
+    except InvalidInput as error:
+        if f"at most {MAX_WORDS} words" not in str(error):
+            raise
+
+
 @given(st.text(max_size=MAX_CHARACTERS), st.sampled_from(["fuzzy", "exact", "substring"]))
 def test_no_text_is_a_syntax_error(text: str, mode: str) -> None:
-    try:
+    with allowed_to_be_long():
         parse(Query(text, mode, language="en"))
-    except InvalidInput as error:
-        assert f"at most {MAX_WORDS} words" in str(error)
 
 
 @given(st.lists(st.sampled_from(['"', "-", "@", "#", "a", "b1", " ", "*", "'", "(", "OR", "漢", "👍", "\\", "%", ":"])))
 def test_no_mixture_of_operators_is_a_syntax_error(pieces: list[str]) -> None:
     text = "".join(pieces)[:MAX_CHARACTERS]
-    try:
+    with allowed_to_be_long():
         asked = parse(Query(text, language="en"))
-    except InvalidInput as error:
-        assert f"at most {MAX_WORDS} words" in str(error)
-    else:
         assert asked is None or all(part.term for clause in asked.clauses for part in clause.parts)
 
 

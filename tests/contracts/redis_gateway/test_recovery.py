@@ -22,11 +22,13 @@ import redis
 from callsheet.engine import Engine
 from callsheet.kernel.errors import DuplicateJob, StoreUnavailable
 from callsheet.kernel.job import NewJob
+from tests.pace import DEEP
 from tests.servers import RedisServer
 
 from . import TERMINAL, ForeignWorker, Language, gateway_job, plain_client, until
 
-JOBS = 500
+JOBS = 500 if DEEP else 200
+pytestmark = pytest.mark.timeout(300)
 LEASE_S = 2
 BLOWS = ((0.1, "worker"), (0.2, "worker"), (0.4, "server"), (0.5, "worker"), (0.6, "server"))  # at which share of ends
 PATIENT = '{"max_lease_losses":50,"lost_lease_backoff":{"table_ms":[0]}}'

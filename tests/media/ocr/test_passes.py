@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from PIL import Image
 
 from callsheet.media.errors import InputTooLarge
 from callsheet.media.ocr import picture, tesseract
 from callsheet.media.ocr.errors import NotAPicture
-from callsheet.media.ocr.records import Region, Word
+from callsheet.media.ocr.records import Box, Region, Word
 from callsheet.media.ocr.regions import regions
 from callsheet.media.ocr.tesseract import Tesseract
 from tests.media.ocr import frames
@@ -89,7 +90,7 @@ def test_thorough_reads_what_one_limit_cannot(engine: Tesseract) -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (7, 400), (400, 1), (9, 9)])
 def test_a_tiny_picture_holds_no_text(engine: Tesseract, size: tuple[int, int]) -> None:
-    assert engine.read(frames.jpeg(frames.Image.new("RGB", size)), ("eng",)) == []
+    assert engine.read(frames.jpeg(Image.new("RGB", size)), ("eng",)) == []
 
 
 @pytest.mark.parametrize("size", [(641, 363), (100, 1500), (8, 8)])
@@ -128,7 +129,7 @@ def test_a_page_that_the_first_pass_has_read_needs_no_second(
 ) -> None:
     masks: list[picture.Mask | None] = []
 
-    def watched(image: frames.Image.Image, known: list[picture.Box]) -> picture.Mask | None:
+    def watched(image: Image.Image, known: list[Box]) -> picture.Mask | None:
         masks.append(picture.bright_text(image, known))
         return masks[-1]
 

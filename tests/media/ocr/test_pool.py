@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -100,8 +101,10 @@ async def test_a_read_that_is_cancelled_ends_its_child(pool: Pool) -> None:
 
 
 async def test_a_bad_frame_leaves_the_child_at_work(pool: Pool) -> None:
+    pids = pool.pids()
     with pytest.raises(NotAPicture):
         await pool.read(b"no picture")
+    assert pool.pids() == pids
     assert said(await pool.read(plate("Still here").jpeg)) == ["Still here"]
 
 
@@ -126,12 +129,10 @@ def test_an_unknown_language_is_told_before_anything_starts() -> None:
 
 
 async def test_data_that_is_broken_is_an_engine_that_does_not_work(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert isinstance(tmp_path, os.PathLike)
-    with open(f"{os.fspath(tmp_path)}/nor.traineddata", "wb") as file:  # noqa: PTH123, ASYNC230
-        file.write(b"no data")
-    monkeypatch.setenv("TESSDATA_PREFIX", os.fspath(tmp_path))
+    (tmp_path / "nor.traineddata").write_bytes(b"no data")
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     async with Pool(Reading(languages=("nor",), processes=1)) as pool:
         with pytest.raises(EngineMissing, match="nor"):
             await pool.read(plate("Nothing").jpeg)

@@ -9,7 +9,7 @@ from callsheet.media.ocr.records import Box, Word
 from callsheet.media.ocr.regions import regions
 
 
-def word(text: str, x: int, y: int = 100, confidence: float = 95.0, line: int = 1, pass_id: str = "whole") -> Word:
+def word(text: str, x: int, y: int = 100, *, confidence: float = 95.0, line: int = 1, pass_id: str = "whole") -> Word:
     return Word(text, Box(x, y, 20 * len(text), 30), confidence, "eng", line, line, pass_id)
 
 

@@ -96,6 +96,15 @@ def test_a_word_that_is_read_now_and_then_was_there_all_the_time() -> None:
     assert times(merged(*seen)) == [(whole, 0, 3500)]
 
 
+def test_words_that_go_while_the_rest_stays_were_lost_and_words_that_come_are_new() -> None:
+    whole, part = saw("Museum open until ten", 0, 800), saw("Museum open", 800, 3000, (200, 600, 420, 48))
+    assert times(merged(whole, part)) == [("Museum open until ten", 0, 3000)]
+    grown = part._replace(t_start=0, t_end=2200), whole._replace(t_start=2200, t_end=3000)
+    assert times(merged(*grown)) == [("Museum open", 0, 2200), ("Museum open until ten", 2200, 3000)]
+    elsewhere = part._replace(box=(400, 600, 420, 48))
+    assert len(merged(whole, elsewhere)) == 2
+
+
 def test_a_line_that_is_only_coming_belongs_to_the_whole() -> None:
     assert times(merged(saw("Once there was a", 800, 1000), saw("Once there was a harbor", 1000, 4000))) == [
         ("Once there was a harbor", 800, 4000)

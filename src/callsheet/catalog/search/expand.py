@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import accumulate, takewhile
+from typing import NamedTuple
 
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
@@ -20,41 +21,53 @@ MOST_ROWS = 4_000  # postings of a tier that are read for one word, so that the 
 Tiers = tuple[tuple[str, ...], ...]
 
 
-def expand(part: Part, terms: Terms) -> Tiers:
-    """Words by tier, best first; the first tier is the word itself. No word is in two tiers."""
+class Expanded(NamedTuple):
+    """Words by tier, best first; the first tier is the word itself, and no word is in two."""
+
+    tiers: Tiers
+    is_cut: bool  # there were more than are worth the work
+
+
+def expand(part: Part, terms: Terms) -> Expanded:
+    """What a word is taken for, as freely as its part of the query says."""
     term, fit = part.term, part.fit
-    if fit == "equal":
-        return ((term,),)
+    found = [_Kind("exact", [term])]
     if fit in {"contains", "starts", "ends"}:
-        found = {"contains": terms.containing, "starts": terms.starting, "ends": terms.ending}[fit](term)
-        return (term,), _bounded(found, {term}, "substring", terms)
-    taken = {term}
-    tiers = [(term,), _bounded(terms.alike(term), taken, "folded", terms)]
-    if fit != "quoted":
-        tiers.append(_bounded(_one_letter_off(term, terms), taken, "fuzzy", terms))
-    if fit == "word" and len(term) >= (PREFIX_MIN_DIGITS if term.isdigit() else PREFIX_MIN):
-        tiers.append(_bounded(terms.starting(term), taken, "prefix", terms))
-    return tuple(tiers)
+        look = {"contains": terms.containing, "starts": terms.starting, "ends": terms.ending}[fit]
+        found.append(_Kind("substring", look(term)))
+    elif fit != "equal":
+        found.append(_Kind("folded", terms.alike(term)))
+        if fit != "quoted":
+            found.append(_Kind("fuzzy", _one_letter_off(term, terms)))
+        if fit == "word" and len(term) >= (PREFIX_MIN_DIGITS if term.isdigit() else PREFIX_MIN):
+            found.append(_Kind("prefix", terms.starting(term)))
+    return _bounded(found, terms)
 
 
-def _bounded(found: Iterable[str], taken: set[str], kind: str, terms: Terms) -> tuple[str, ...]:
-    """Those that are not taken yet, as many as are worth the work; they are taken now.
+class _Kind(NamedTuple):
+    name: str
+    words: list[str]
+
+
+def _bounded(found: list[_Kind], terms: Terms) -> Expanded:
+    """Each word in its best tier, and of each tier as many as are worth the work.
 
     Misread forms are rare words, and a frequent word that looks alike is most often another one, so rare ones go first.
     Of words that begin alike, or have a part in common, the frequent ones are what is looked for.
     """
     frequency = terms.frequency
-    sign = 1 if kind in {"folded", "fuzzy"} else -1
-    fresh = {term for term in found if term not in taken and frequency[term] > 0}
-    ranked: list[str] = []
-    rows = 0
-    for term in sorted(fresh, key=lambda term: (sign * frequency[term], term))[: MOST[kind]]:
-        rows += terms.rows(term)
-        if rows > MOST_ROWS and ranked:
-            break
-        ranked.append(term)
-    taken.update(ranked)
-    return tuple(ranked)
+    tiers: list[tuple[str, ...]] = [tuple(found[0].words)]
+    taken, is_cut = set(tiers[0]), False
+    for name, words in found[1:]:
+        sign = 1 if name in {"folded", "fuzzy"} else -1
+        fresh = {term for term in words if term not in taken and frequency[term] > 0}
+        ranked = sorted(fresh, key=lambda term: (sign * frequency[term], term))
+        rows = accumulate(terms.rows(term) for term in ranked)
+        most = min(MOST[name], max(1, sum(1 for _ in takewhile(lambda sum_: sum_ <= MOST_ROWS, rows))))
+        is_cut = is_cut or most < len(ranked)
+        tiers.append(tuple(ranked[:most]))
+        taken.update(tiers[-1])
+    return Expanded(tuple(tiers), is_cut)
 
 
 def _one_letter_off(term: str, terms: Terms) -> list[str]:

@@ -48,7 +48,7 @@ def search(query: Query, reader: Reader, terms: Terms) -> Steps[Found]:
         hits=tuple(_hits(shown, rows, rounds, NAMES[query.mode])),
         cursor=cursors.write(query, int(page[-2])) if len(page) > query.limit else None,
         total=min(counted, TOTAL_LIMIT),
-        total_is_exact=counted <= TOTAL_LIMIT,
+        total_is_exact=counted <= TOTAL_LIMIT and not rounds.is_cut,
         per_video={row[1]: int(np.count_nonzero(videos == match.NEWEST - place[0])) for place, row in rows.items()},
         expanded=rounds.expanded(),
     )

@@ -141,11 +141,11 @@ def segment_of(rank: Numbers) -> Numbers:
     return rank & ((1 << RANK_SHIFT) - 1)
 
 
-def facts(packed: bytes) -> tuple[NDArray[np.float64], Numbers, Numbers]:
+def facts(packed: bytes) -> tuple[NDArray[np.float64], NDArray[np.uint32], NDArray[np.uint32]]:
     """Confidence, start and end of a video's segments."""
-    third = len(packed) // 3
-    starts, ends = (np.frombuffer(packed[i * third : (i + 1) * third], "<i8") for i in (1, 2))
-    return np.frombuffer(packed[:third], "<f8"), starts, ends
+    half, quarter = len(packed) // 2, len(packed) // 4
+    times = np.frombuffer(packed[half:], "<u4")
+    return np.frombuffer(packed[:half], "<f8"), times[: quarter // 4], times[quarter // 4 :]
 
 
 def row_id(packed: bytes, ordinal: int) -> int:

@@ -15,6 +15,7 @@ from .words import normal, tokens
 PLACE_BITS = 12
 MAX_PLACE = (1 << PLACE_BITS) - 1025  # a word moved back by a whole query stays clear of the segment before
 MAX_SEGMENTS = 1 << 20
+MAX_MS = (1 << 32) - 1  # 49 days
 
 
 class Line(NamedTuple):
@@ -91,8 +92,8 @@ def _flags(lines: Sequence[Line], tags: Iterable[Tag]) -> dict[str, array[int]]:
 def facts_of(lines: Sequence[Line]) -> bytes:
     """Confidence, start and end of all segments: three rows of numbers, one after another."""
     confidence = _packed(array("d", (line.confidence for line in lines)))
-    starts = _packed(array("q", (line.t_start for line in lines)))
-    return confidence + starts + _packed(array("q", (line.t_end for line in lines)))
+    starts = _packed(array("I", (min(line.t_start, MAX_MS) for line in lines)))
+    return confidence + starts + _packed(array("I", (min(line.t_end, MAX_MS) for line in lines)))
 
 
 def _packed(numbers: array[int] | array[float]) -> bytes:

@@ -72,7 +72,9 @@ class Rounds:
         self._query = asked.query
         self._filters_by_facts = asked.filters_by_facts
         self._scope: dict[int, int] | None = None  # the videos that were named, and how many segments they have
-        readings = [Reading(c, tuple(expand(p, terms) for p in c.parts)) for c in asked.clauses]
+        words = {part: expand(part, terms) for clause in asked.clauses for part in clause.parts}
+        readings = [Reading(c, tuple(words[part].tiers for part in c.parts)) for c in asked.clauses]
+        self.is_cut = any(word.is_cut for word in words.values())
         self.wanted = [one for one in readings if not one.clause.is_excluded]
         self._excluded = [one for one in readings if one.clause.is_excluded]
         flags = (Clause((Part(flag, 0, "equal"),), is_excluded=False) for flag in asked.flags)

@@ -29,6 +29,7 @@ from .records import Box, FrameText, Reading, Region, Word
 LIMITS = Limits(cpu_s=7 * 24 * 3600, memory_bytes=2 * GB, file_bytes=MB, free_bytes=0)
 SILENCE = Path(os.devnull)  # tesserocr has Tesseract print to it, and it crashes where it may not
 START_S = 60.0
+LEAVE_S = 2.0
 CODE = "import sys; sys.path += sys.argv[5:]; from callsheet.media.ocr.child import main; main(*sys.argv[1:5])"
 ERRORS: dict[str, type[MediaError]] = {
     kind.code: kind for kind in (EngineMissing, NotAPicture, InputTooLarge, LimitReached)
@@ -73,7 +74,7 @@ class Pool:
             self._idle.put_nowait(None)
             raise
         self._idle.put_nowait(child)
-        return FrameText(_regions(answer), f"{child.engine} {self._how}", retried=False)
+        return FrameText(_regions(_checked(answer)), f"{child.engine} {self._how}", retried=False)
 
     def pids(self) -> list[int]:
         """Of the children that are there now."""
@@ -110,12 +111,12 @@ class Child:
         child = cls(await start(line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=env))
         try:
             async with asyncio.timeout(START_S):
-                child.engine = f"{options.engine} {(await child._answer())['engine']}"
+                child.engine = f"{options.engine} {_checked(await child._answer())['engine']}"
         except BaseException as error:
             child.kill()
             said = await child.gone()
             if isinstance(error, OcrCrashed | TimeoutError):
-                raise EngineMissing(f"{options.engine} does not start: {said or 'it says nothing'}") from None
+                raise EngineMissing(f"{options.engine} does not start: {said or error}") from None
             raise
         return child
 
@@ -125,7 +126,7 @@ class Child:
         return self._process.returncode is None
 
     async def ask(self, picture: bytes, patience_s: float, *, thorough: bool) -> dict[str, Any]:
-        """What it answers; afterwards it can be asked again, unless this raised."""
+        """What it answers, an error perhaps; afterwards it can be asked again, unless this raised."""
         try:
             async with asyncio.timeout(patience_s):
                 return await self._asked(picture, thorough=thorough)
@@ -148,11 +149,13 @@ class Child:
             (size,) = ANSWER.unpack(await pipe.readexactly(ANSWER.size))
             answer: dict[str, Any] = json.loads(await pipe.readexactly(size))
         except (OSError, asyncio.IncompleteReadError):
+            with contextlib.suppress(TimeoutError):  # so that the code is its own, and not that of the kill
+                async with asyncio.timeout(LEAVE_S):
+                    await self._process.wait()
             self.kill()
-            said = await self.gone()
-            raise OcrCrashed(f"the engine {_how(self._process.returncode)} while it read a frame{said}") from None
-        if "error" in answer:
-            raise ERRORS.get(answer["error"], OcrError)(answer["text"])
+            last = (await self.gone()).rpartition("\n")[2]
+            how = _how(self._process.returncode)
+            raise OcrCrashed(f"the engine {how} while it read a frame{last and ': '}{last}") from None
         return answer
 
     def kill(self) -> None:
@@ -169,6 +172,13 @@ class Child:
 def cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    """Raises what went wrong in the child."""
+    if "error" in answer:
+        raise ERRORS.get(answer["error"], OcrError)(answer["text"])
+    return answer
 
 
 def _regions(answer: dict[str, Any]) -> tuple[Region, ...]:

@@ -70,9 +70,13 @@ class Tesseract:
         known: dict[tuple[str, ...], Any] = self._local.__dict__.setdefault("apis", {})
         if languages not in known:
             folder = self._data or tessdata.data_for(languages)
-            known[languages] = self._tesserocr.PyTessBaseAPI(
-                path=str(folder), lang="+".join(languages), oem=self._tesserocr.OEM.LSTM_ONLY
-            )
+            codes, newest = "+".join(languages), self._tesserocr.OEM.LSTM_ONLY
+            try:
+                known[languages] = self._tesserocr.PyTessBaseAPI(path=str(folder), lang=codes, oem=newest)
+            except RuntimeError:
+                raise EngineMissing(
+                    f"Tesseract cannot use its data for {codes} in {folder}; install it again"
+                ) from None
         return known[languages]
 
     def _recognised(self, api: Any, mode: int, pass_id: str) -> Iterator[Word]:

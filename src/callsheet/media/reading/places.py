@@ -23,6 +23,14 @@ def is_same_box(one: Box, other: Box) -> bool:
     return 2 * shared >= max(one[2], 1) * max(one[3], 1) and 2 * shared >= max(other[2], 1) * max(other[3], 1)
 
 
+def is_cut(whole: Box, part: Box) -> bool:
+    """The part begins or ends where the whole does, and is on the same line."""
+    height = min(whole[3], part[3]) or 1
+    begins = 2 * abs(whole[0] - part[0]) <= height
+    ends = 2 * abs(whole[0] + whole[2] - part[0] - part[2]) <= height
+    return (begins or ends) and part[2] < whole[2] and at_same_place(whole, part)
+
+
 def may_have_moved(one: Box, other: Box) -> bool:
     """The same size, up, down or aside by a few lines: text that scrolls."""
     height, width = one[3] or 1, one[2] or 1

@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from .alike import Difference, difference, shape
-from .places import at_same_place, distance, is_same_box, may_have_moved, rows_near, rows_of
+from .places import at_same_place, distance, is_cut, is_same_box, may_have_moved, rows_near, rows_of
 from .tracks import OpenTracks, Piece, Track
 
 # In sample periods.
@@ -84,11 +84,13 @@ class _Sweep:
                 yield 0, distance(track.box, piece.box), at, track.serial
 
     def _is_scrap(self, track: Track, piece: Piece) -> bool:
-        """The shorter one is seen for a moment beside the longer: a line that was just coming or going."""
-        lasts_ms = piece.t_end - piece.t_start
+        """Of a line and a part of it: whether they are one text, which is only coming or going, or lost words."""
         if len(shape(track.form).text) < len(shape(piece.form).text):
             return track.lasts_ms <= BRIEF * self.period_ms and 3 * track.weight <= piece.weight
-        return lasts_ms <= BRIEF * self.period_ms and 3 * piece.weight <= track.weight
+        if piece.t_end - piece.t_start <= BRIEF * self.period_ms and 3 * piece.weight <= track.weight:
+            return True
+        # People add words to a line that stands; words that go while the rest stays where it is, engines have lost.
+        return is_cut(track.box, piece.box) and 9 * track.weight >= piece.weight
 
     def _join(self, track: Track, piece: Piece) -> None:
         slip = track.after

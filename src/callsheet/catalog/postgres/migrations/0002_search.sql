@@ -17,13 +17,15 @@ CREATE TABLE search_videos (
     team_id text COLLATE "C",
     version bigint NOT NULL DEFAULT 0,
     segments bigint NOT NULL DEFAULT 0,
-    facts bytea NOT NULL DEFAULT ''::bytea, -- confidence (f64), t_start, t_end (i64) of each segment, column by column
+    facts bytea NOT NULL DEFAULT ''::bytea, -- confidence (f64), t_start, t_end (u32) of each segment, column by column
     row_ids bytea NOT NULL DEFAULT ''::bytea, -- i64: its row of search_materialized
     words text NOT NULL DEFAULT '{}' -- {term: segments that have it}
 );
 CREATE INDEX search_videos_changed ON search_videos (version);
 CREATE INDEX search_videos_by_owner ON search_videos (owner_id);
 CREATE INDEX search_videos_by_team ON search_videos (team_id);
+-- Read often and all at once: not worth packing and unpacking.
+ALTER TABLE search_videos ALTER COLUMN facts SET STORAGE EXTERNAL, ALTER COLUMN row_ids SET STORAGE EXTERNAL;
 ALTER TABLE search_videos ENABLE ROW LEVEL SECURITY;
 
 -- u32 each: the segment's number in order of time << 12 | the word's place in it

@@ -16,22 +16,26 @@ from callsheet.store.queries import Queries
 
 T = TypeVar("T")
 Q = Queries(__name__)
+MANY = 50  # rows; a step over fewer takes less than a change of threads does
+THOUGHTFUL = {"version", "tags"}  # after these words are guessed at, and texts are split
 
 
 async def run(session: Any, steps: Steps[T]) -> T:
-    """Answer what the steps ask until they are done. They think in a thread, so that the event loop goes on."""
-    answer: list[Any] | None = None
-    while True:
-        ask, result = await asyncio.to_thread(_next, steps, answer)
-        if ask is None:
-            done: T = result
-            return done
+    """Answer what the steps ask until they are done. Where there is much to think they do so in a thread."""
+    ask, result = _next(steps, None)
+    while ask is not None:
         sql = getattr(Q, ask.name)
         if ask.rows is not None:
             await session.execute(sql, *(list(column) for column in zip(*ask.rows, strict=True)))
             answer = []
         else:
             answer = await session.fetch(sql, *ask.arguments)
+        if len(answer) > MANY or ask.name in THOUGHTFUL:
+            ask, result = await asyncio.to_thread(_next, steps, answer)
+        else:
+            ask, result = _next(steps, answer)
+    done: T = result
+    return done
 
 
 def _next(steps: Steps[T], answer: list[Any] | None) -> tuple[Ask | None, Any]:

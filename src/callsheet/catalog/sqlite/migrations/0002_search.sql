@@ -16,7 +16,7 @@ CREATE TABLE search_videos (
     team_id TEXT,
     version INTEGER NOT NULL DEFAULT 0,
     segments INTEGER NOT NULL DEFAULT 0,
-    facts BLOB NOT NULL DEFAULT x'', -- confidence (f64), t_start, t_end (i64) of each segment, column by column
+    facts BLOB NOT NULL DEFAULT x'', -- confidence (f64), t_start, t_end (u32) of each segment, column by column
     row_ids BLOB NOT NULL DEFAULT x'', -- i64: its row of search_materialized
     words TEXT NOT NULL DEFAULT '{}' -- {term: segments that have it}
 );

@@ -1,0 +1,82 @@
+"""Workers that are killed with signal 9 when all of a stage is written but its end: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import stores
+from tests.contracts.cortana.kit import Stack, running
+from tests.contracts.cortana.test_stages import PIPELINE, jobs_of
+from tests.media.made_up import MadeUp
+
+ROOT = Path(__file__).parents[3]
+KINDS = ("sqlite", "postgres") if os.environ.get("CALLSHEET_DEEP") else ("sqlite",)
+PATIENCE_S = 100
+
+
+def start(url: str, stack: Stack, stage: str, mark: Path) -> subprocess.Popen[bytes]:
+    """A worker as a program, in a folder of workspaces that the next worker has, too."""
+    command = [sys.executable, "-m", "callsheet.cli", "worker", "tests.contracts.cortana.crew:app"]
+    options = ["--lease", "2s", "--poll", "0.2s", "--workspaces", str(stack.workspaces), "--log-level", "error"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        "CALLSHEET_DATABASE_URL": url,
+        "CALLSHEET_OBJECTS_URL": stack.app.objects_url,
+        "CORTANA_STALL": stage,
+        "CORTANA_MARK": str(mark),
+    }
+    return subprocess.Popen([*command, *options], env=environment)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_worker_killed_at_the_end_of_each_stage_leaves_one_whole_result(
+    kind: str, tmp_path: Path, video: Callable[[str], MadeUp]
+) -> None:
+    made = video("price")
+    url = stores.fresh_url(kind)
+    async with running(url, tmp_path, worker=False) as stack:
+        video_id = await stack.added(made.path)
+        for stage in PIPELINE:
+            mark = tmp_path / stage
+            process = start(url, stack, stage, mark)
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    while not mark.exists():
+                        assert process.poll() is None, "the worker ended by itself"
+                        await asyncio.sleep(0.05)
+            finally:
+                process.kill()
+                process.wait()
+        process = start(url, stack, "", tmp_path / "none")
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                async for _ in stack.live.engine.watch((await stack.video(video_id))["jobs"]["segment_index"]):
+                    pass
+        finally:
+            process.kill()
+            process.wait()
+        assert (await stack.video(video_id))["status"] == "ready"
+        jobs = await jobs_of(stack)
+        assert [(job["job_type"], job["status"]) for job in jobs] == [(stage, "done") for stage in PIPELINE]
+        found = (await stack.client.get(f"/videos/{video_id}/segments")).json()["segments"]
+        killed = [(text["text"], text["t_start"], text["t_end"]) for text in found]
+        assert len(set(killed)) == len(killed) > 0
+    assert killed == await _undisturbed(tmp_path / "again", made)
+
+
+async def _undisturbed(folder: Path, made: MadeUp) -> list[tuple[str, int, int]]:
+    """What the same video gives when nobody is killed."""
+    async with running(stores.fresh_url("sqlite"), folder) as stack:
+        video_id = await stack.added(made.path)
+        assert (await stack.over(video_id))["status"] == "ready"
+        found = (await stack.client.get(f"/videos/{video_id}/segments")).json()["segments"]
+        return [(text["text"], text["t_start"], text["t_end"]) for text in found]
