@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import uvloop
 
-from bench import compose, cost, flat, held_xmin, large, live, media, places, report, sampling, store
+from bench import compose, cost, flat, held_xmin, large, live, media, places, report, sampling, store, truth
 from bench.control_plane import run as workers
 from bench.http import run as http
 from bench.measure import forget, say
@@ -49,6 +49,7 @@ SECTIONS = {
     "media": Section(media.measure, ("ffmpeg",)),
     "large": Section(large.measure, ("s3",)),
     "sampling": Section(sampling.measure, ("ffmpeg",)),
+    "truth": Section(truth.measure, ("tesseract",)),
     "outbox": Section(outbox.measure, KINDS),
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import large, media
+from bench import large, media, sampling, truth
 from bench.http import report as http
 from bench.measure import PAYLOAD, kept
 from bench.outbox import report as outbox
@@ -56,6 +56,10 @@ def write() -> None:
         parts += ["## ffmpeg in its box", *media.sections(boxed, _table)]
     if (through := results.get("large-s3")) is not None:
         parts += ["## A large source", *large.sections(through, _table)]
+    if (read := results.get("truth-tesseract")) is not None:
+        parts += ["## Text in videos", *truth.sections(read, _table)]
+    if (sieved := results.get("sampling-ffmpeg")) is not None:
+        parts += ["## Sampling a video", *sampling.sections(sieved, _table)]
     TARGET.write_text("\n\n".join(parts) + "\n", "utf-8")
 
 

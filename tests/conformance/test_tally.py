@@ -104,3 +104,20 @@ async def test_find_looks_for_a_text_in_what_a_job_says(kit: Kit) -> None:
     page = await kit.store.find(JobQuery("me", text="harbour", limit=2))
     rest = await kit.store.find(JobQuery("me", text="harbour", limit=2, cursor=page.cursor))
     assert [job.job_id for job in (*page.jobs, *rest.jobs)] == [by_correlation, by_kind, by_payload]
+
+
+@pytest.mark.guarantee("S20")
+async def test_a_page_that_looks_at_few_jobs_goes_on_by_its_cursor(kit: Kit) -> None:
+    first = await kit.add(kind="rare")
+    for _ in range(12):
+        await kit.add(kind="often")
+    last = await kit.add(kind="rare")
+    found, cursor, pages = list[str](), None, 0
+    while cursor is not None or not pages:
+        page = await kit.store.find(JobQuery(kind="rare", look=5, cursor=cursor))
+        found, cursor, pages = found + [job.job_id for job in page.jobs], page.cursor, pages + 1
+        assert pages < 10
+    assert found == [last, first]
+    whole = await kit.store.find(JobQuery(limit=14, look=1_000))
+    assert len(whole.jobs) == 14
+    assert [job.job_id for job in (await kit.store.find(JobQuery(kind="rare", look=1_000))).jobs] == [last, first]

@@ -65,6 +65,9 @@ class JobQuery(NamedTuple):
     cursor: str | None = None
     text: str | None = None
     """Stands in a job's id, kind, correlation id, payload or error; the case of ASCII letters does not matter."""
+    look: int | None = None
+    """About so many jobs are looked at for a page, which may then hold fewer than `limit` and still have a cursor. What
+    a store finds by an index may be more."""
 
     @property
     def needle(self) -> str | None:
@@ -310,7 +313,10 @@ class Store(Protocol):
         ...
 
     async def find(self, query: JobQuery) -> JobPage:
-        """Jobs by filter, newest first, by pages that do not shift. S20: only the requester's own."""
+        """Jobs by filter, newest first, by pages that do not shift; without a cursor a page is the last.
+
+        S20: only the requester's own.
+        """
         ...
 
     async def counts(self) -> dict[str, dict[Status, int]]:

@@ -81,3 +81,10 @@ def line_place(cursor: str | None) -> tuple[Any, Any, Any]:
     """Queue, priority and place of the last job that was seen; before the first one there is no queue."""
     queue, priority, place = json.loads(cursor) if cursor is not None else ("", 0, 0)
     return queue, priority, place
+
+
+def next_cursor(rows: Sequence[Sequence[Any]], limit: int, floor: int | None) -> str | None:
+    """The cursor after a page whose rows begin with their `seq`; `floor` is the lowest that was looked at."""
+    if len(rows) == limit:
+        return str(rows[-1][0])
+    return str(floor) if floor else None

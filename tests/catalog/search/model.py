@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -57,8 +58,16 @@ def _passes(entry: Entry, query: Query) -> bool:
     )
 
 
+@functools.cache
+def _tokens(text: str) -> list[Token]:
+    return list(tokens(normal(text)))
+
+
+_alike = functools.cache(look_alike)
+
+
 def _tiers(text: str, clauses: Sequence[Clause]) -> list[int] | None:
-    found = list(tokens(normal(text)))
+    found = _tokens(text)
     tiers = []
     for clause in clauses:
         tier = min((_at(found, clause, place) for place in {token.place for token in found}), default=NEVER)
@@ -92,7 +101,7 @@ def _tier(part: Part, term: str) -> int:
             return 1 if term.startswith(part.term) else NEVER
         case "ends":
             return 1 if term.endswith(part.term) else NEVER
-    if look_alike(term) == look_alike(part.term):
+    if _alike(term) == _alike(part.term):
         return 1
     letters = any(letter.isalpha() for letter in part.term)
     if part.fit != "quoted" and len(part.term) > 3 and letters and OSA.distance(term, part.term) <= 1:

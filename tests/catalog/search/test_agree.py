@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+from typing import Any
+
+import pytest
 
 from callsheet.catalog import open_catalog
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import SERVICE, Reader
+from callsheet.catalog.search import find, rounds
 from callsheet.catalog.search.records import Query
 from tests import stores
 from tests.catalog.search.corpus import Corpus, put, segments_of, video_id_of
@@ -15,7 +19,7 @@ from tests.catalog.search.model import Entry, expected
 
 DEEP = "CALLSHEET_DEEP" in os.environ
 SEED = int(os.environ.get("CALLSHEET_SEED", "20261116"))
-VIDEOS, SEGMENTS, QUERIES = (20, 100, 3000) if DEEP else (8, 40, 250)
+VIDEOS, SEGMENTS, QUERIES = (20, 100, 3000) if DEEP else (8, 40, 200)
 READERS = (SERVICE, SERVICE, Reader("owner0"), Reader("owner1", ("team1",)), Reader("nobody"))
 
 
@@ -67,21 +71,32 @@ class Asker:
     def _excluded(self, line: list[str], mode: str) -> str:
         return f"{self._word(line, mode)} -{self._chance.choice(line)}"
 
-    def _filter(self) -> dict[str, object]:
+    def _filter(self) -> dict[str, Any]:
         chance = self._chance
         start = chance.randrange(20_000)
-        return chance.choice(
-            (
-                {"video_ids": (video_id_of(chance.randrange(VIDEOS)), video_id_of(chance.randrange(VIDEOS + 1)))},
-                {"from_ms": start, "to_ms": start + chance.randint(1, 9000)},
-                {"entity_type": chance.choice(("mention", "hashtag", "number"))},
-                {"language": chance.choice(("en", "de")), "min_confidence": 0.8},
-                {"min_confidence": chance.choice((0.7, 0.9, 0.99))},
-            )
+        some: tuple[dict[str, Any], ...] = (
+            {"video_ids": (video_id_of(chance.randrange(VIDEOS)), video_id_of(chance.randrange(VIDEOS + 1)))},
+            {"from_ms": start, "to_ms": start + chance.randint(1, 9000)},
+            {"entity_type": chance.choice(("mention", "hashtag", "number"))},
+            {"language": chance.choice(("en", "de")), "min_confidence": 0.8},
+            {"min_confidence": chance.choice((0.7, 0.9, 0.99))},
         )
+        return chance.choice(some)
 
 
-async def test_both_databases_and_the_rules_give_the_same_hits_in_the_same_order() -> None:
+def _tighten(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> int:
+    """Small steps and an early end now and then, so that few videos show what many would; how far hits are counted."""
+    monkeypatch.setattr(rounds, "NEWEST_VIDEOS", chance.choice((1, 3, 64)))
+    monkeypatch.setattr(rounds, "GROWTH", chance.choice((1, 4)))
+    monkeypatch.setattr(rounds, "FEW", chance.choice((0, 40, 4000)))
+    limit = chance.choice((1, 30, 1000))
+    monkeypatch.setattr(find, "TOTAL_LIMIT", limit)
+    return limit
+
+
+async def test_both_databases_and_the_rules_give_the_same_hits_in_the_same_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     corpus, chance = Corpus(SEED, words=150), random.Random(SEED)
     catalogs = [open_catalog(stores.fresh_url(kind)) for kind in ("sqlite", "postgres")]
     for catalog in catalogs:
@@ -91,17 +106,30 @@ async def test_both_databases_and_the_rules_give_the_same_hits_in_the_same_order
         entries = await _filled(corpus, catalogs)
         asker = Asker(corpus, entries, chance)
         with_hits = 0
-        for i in range(QUERIES):
-            query, reader = asker.query(), chance.choice(READERS)
-            answers = [await catalog.search(query, reader) for catalog in catalogs]
-            told = f"seed {SEED}, query {i}: {query} {reader}"
-            assert answers[0] == answers[1], told
+        for _ in range(QUERIES):
+            query, reader, limit = asker.query(), chance.choice(READERS), _tighten(monkeypatch, chance)
             fitting = expected(entries, query, reader)
-            assert [hit.segment_id for hit in answers[0].hits] == fitting[: query.limit], told
-            assert answers[0].total == min(len(fitting), 1000), told
-            assert all(hit.marks for hit in answers[0].hits) or not query.text, told
             with_hits += bool(fitting)
+            await _compare(catalogs, query, reader, fitting, limit)
         assert with_hits > QUERIES / 2
     finally:
         for catalog in catalogs:
             await catalog.close()
+
+
+async def _compare(catalogs: list[Catalog], query: Query, reader: Reader, fitting: list[str], limit: int) -> None:
+    """The first page, and the second where there is one."""
+    told = f"CALLSHEET_SEED={SEED}: {query} {reader}"
+    start = 0
+    for _ in range(2):
+        answers = [await catalog.search(query, reader) for catalog in catalogs]
+        found = answers[0]
+        assert found == answers[1], told
+        assert [hit.segment_id for hit in found.hits] == fitting[start : start + query.limit], told
+        assert (found.total, found.total_is_exact) == (min(len(fitting), limit), len(fitting) <= limit), told
+        assert all(hit.marks for hit in found.hits) or not query.text, told
+        start += query.limit
+        assert (found.cursor is not None) == (len(fitting) > start), told
+        if found.cursor is None:
+            return
+        query = query._replace(cursor=found.cursor)

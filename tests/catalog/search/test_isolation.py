@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from callsheet.catalog.protocol import Catalog
@@ -60,7 +62,7 @@ async def test_naming_a_video_of_others_shows_nothing_of_it(shared: Catalog) -> 
 
 
 @pytest.mark.parametrize("filters", [{"language": "en"}, {"min_confidence": 0.1}, {"to_ms": 99}, {"text": "-zebra"}])
-async def test_filters_alone_show_only_what_the_reader_may_see(shared: Catalog, filters: dict[str, object]) -> None:
+async def test_filters_alone_show_only_what_the_reader_may_see(shared: Catalog, filters: dict[str, Any]) -> None:
     assert await texts(shared, reader=BOB, **filters) == ["ann secretsix common", "bob secrettwo common"]
 
 

@@ -181,7 +181,7 @@ async def test_suggestions_go_on_with_the_last_word_most_frequent_first(catalog:
     await fill(catalog, 1, "video word", "view", "video @vera", "vice")
 
     async def words(prefix: str, limit: int = 10) -> list[tuple[str, int]]:
-        return [tuple(one) for one in await catalog.suggest(prefix, limit, SERVICE)]
+        return [(one.word, one.segments) for one in await catalog.suggest(prefix, limit, SERVICE)]
 
     assert await words("VI") == [("video", 2), ("vice", 1), ("view", 1)]
     assert await words("some wo") == [("word", 1)]

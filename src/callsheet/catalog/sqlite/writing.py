@@ -79,7 +79,6 @@ def replace_segments(db: Db, video_id: str, writer: Writer, batch: intake.Batch,
 
 def refresh(db: Db, video_id: str) -> None:
     """Bring what is searched up to date with a video's segments."""
-    words.forget(db, video_id)
     db.execute(Q.delete_search, (video_id,)).fetchall()
     db.execute(Q.fill_search, (video_id,)).fetchall()
     words.index(db, video_id)

@@ -42,6 +42,7 @@ JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
 CURSOR = r"^[0-9]{1,18}$"
+LOOK = 20_000  # jobs that one page looks at: what a filter rarely finds is not waited for
 TEXT = "Stands in the id, task, correlation id, payload or error; in any case of letters."
 router = APIRouter(tags=["jobs"])
 direct = APIRouter(tags=["jobs"], route_class=Direct)
@@ -133,12 +134,12 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(pattern=CURSOR, description="`next` of the page before.")] = None,
 ) -> Response:
-    """Newest first, by pages that do not shift while jobs come in."""
+    """Newest first, by pages that do not shift while jobs come in. A page may hold fewer: go on while `next` is given."""
     statuses = tuple(s for word in status or () for s in STATUSES[word])
     if who.sees is not None and requester not in (None, who.sees):
         return JsonAnswer({"jobs": [], "next": None})  # another's jobs are as if they were not there
     mine = requester if who.sees is None else who.sees
-    query = JobQuery(mine, statuses, task, queue, contract, created_from, created_to, limit, cursor, text)
+    query = JobQuery(mine, statuses, task, queue, contract, created_from, created_to, limit, cursor, text, LOOK)
     page = await site_of(request).engine.find(query)
     return JsonAnswer({"jobs": [listed(job, brief=brief) for job in page.jobs], "next": page.cursor})
 

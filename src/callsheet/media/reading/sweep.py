@@ -78,9 +78,9 @@ class _Sweep:
         """A text that differs no more than noise does, a few lines away. Its numbers are the same."""
         numbers = shape(piece.form).numbers
         for track in self.open.around(piece, rows_near(piece.box)).values():
-            if not _is_free(track, piece, taken) or not may_have_moved(track.box, piece.box):
+            if shape(track.form).numbers != numbers or not _is_free(track, piece, taken):
                 continue
-            if shape(track.form).numbers == numbers and difference(track.form, piece.form) <= Difference.NOISE:
+            if may_have_moved(track.box, piece.box) and difference(track.form, piece.form) <= Difference.NOISE:
                 yield 0, distance(track.box, piece.box), at, track.serial
 
     def _is_scrap(self, track: Track, piece: Piece) -> bool:

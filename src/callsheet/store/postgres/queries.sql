@@ -639,7 +639,7 @@ SELECT * FROM inbox_jobs WHERE job_id = ANY ($1::uuid[]);
 
 -- name: find
 SELECT j.* FROM job_register r JOIN inbox_jobs j ON j.job_id = r.job_id
-WHERE r.seq < coalesce($1::bigint, 9223372036854775807) AND ($2::text IS NULL OR r.requester_id = $2)
+WHERE r.seq < coalesce($1::bigint, 9223372036854775807) AND r.seq >= coalesce($11::bigint, 0) AND ($2::text IS NULL OR r.requester_id = $2)
   AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
   AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
   AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
@@ -650,7 +650,7 @@ ORDER BY r.seq DESC LIMIT $9::bigint;
 
 -- name: find_of_requester
 SELECT j.* FROM job_register r JOIN inbox_jobs j ON j.job_id = r.job_id
-WHERE r.requester_id = $2 AND r.requester_id <> '' AND r.seq < coalesce($1::bigint, 9223372036854775807)
+WHERE r.requester_id = $2 AND r.requester_id <> '' AND r.seq < coalesce($1::bigint, 9223372036854775807) AND r.seq >= coalesce($11::bigint, 0)
   AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
   AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
   AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
@@ -662,7 +662,7 @@ ORDER BY r.requester_id DESC, r.seq DESC LIMIT $9::bigint;
 -- name: find_ended_badly
 SELECT j.* FROM inbox_jobs j
 WHERE j.error IS NOT NULL AND j.ended_at IS NOT NULL
-  AND j.seq < coalesce($1::bigint, 9223372036854775807) AND ($2::text IS NULL OR j.requester_id = $2)
+  AND j.seq < coalesce($1::bigint, 9223372036854775807) AND j.seq >= coalesce($11::bigint, 0) AND ($2::text IS NULL OR j.requester_id = $2)
   AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
   AND ($5::text IS NULL OR j.contract = $5) AND ($6::bigint IS NULL OR j.created_at >= $6)
   AND ($7::bigint IS NULL OR j.created_at < $7) AND ($8::text[] IS NULL OR j.status = ANY ($8))
@@ -670,6 +670,9 @@ WHERE j.error IS NOT NULL AND j.ended_at IS NOT NULL
        OR strpos(lower(j.correlation_id COLLATE "C"), $10) > 0 OR strpos(lower(j.error COLLATE "C"), $10) > 0
        OR strpos(lower(j.payload COLLATE "C"), $10) > 0)
 ORDER BY j.seq DESC LIMIT $9::bigint;
+
+-- name: newest
+SELECT max(seq) FROM job_register;
 
 -- name: endings
 SELECT ended_at - ended_at % $2::bigint, kind, status, count(*) FROM inbox_jobs

@@ -21,7 +21,15 @@ from callsheet.store.protocol import (
     Sharing,
 )
 from callsheet.store.queries import Queries
-from callsheet.store.rows import attempt_of, job_of, line_page, line_place, outbox_event_of, running_attempt
+from callsheet.store.rows import (
+    attempt_of,
+    job_of,
+    line_page,
+    line_place,
+    next_cursor,
+    outbox_event_of,
+    running_attempt,
+)
 
 from . import credentials as creds
 from . import line, schema
@@ -155,9 +163,15 @@ class PostgresStore:
     async def find(self, query: JobQuery) -> JobPage:
         """See the protocol."""
         sql = Q.find_of_requester if query.requester_id else Q.find
+        if query.ended_badly:
+            sql = Q.find_ended_badly
+        top, floor = int(query.cursor) if query.cursor else None, None
+        if query.look is not None and sql is Q.find:
+            newest = (await self._db.fetch(Q.newest))[0][0] or 0
+            floor = max(0, (newest + 1 if top is None else top) - query.look)
         rows = await self._db.fetch(
-            Q.find_ended_badly if query.ended_badly else sql,
-            int(query.cursor) if query.cursor else None,
+            sql,
+            top,
             query.requester_id,
             query.kind,
             query.queue,
@@ -167,8 +181,9 @@ class PostgresStore:
             [status.value for status in query.statuses] or None,
             query.limit,
             query.needle,
+            floor,
         )
-        return JobPage([job_of(row) for row in rows], str(rows[-1][0]) if len(rows) == query.limit else None)
+        return JobPage([job_of(row) for row in rows], next_cursor(rows, query.limit, floor))
 
     async def counts(self) -> dict[str, dict[Status, int]]:
         """See the protocol."""

@@ -214,14 +214,15 @@ class RedisStore:
             for value in (q.requester_id, q.kind, q.queue, q.contract, q.created_from, q.created_to, statuses, q.needle)
         ]
         jobs: list[Job] = []
-        cursor = q.cursor or ""
-        while len(jobs) < q.limit:
+        cursor, looks = q.cursor or "", q.look
+        while len(jobs) < q.limit and (looks is None or looks > 0):
             wanted = q.limit - len(jobs)
             *found, cursor = await self._client.run("find", None, key, cursor, wanted, LOOK, *filters)
             jobs += [job_of(as_map(flat)) for flat in found]
             if not cursor:
                 break
-        return JobPage(jobs, cursor if cursor and len(jobs) == q.limit else None)
+            looks = None if looks is None else looks - LOOK
+        return JobPage(jobs, cursor or None)
 
     async def counts(self) -> dict[str, dict[Status, int]]:
         """See the protocol."""

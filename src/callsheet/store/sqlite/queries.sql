@@ -280,7 +280,7 @@ SELECT * FROM inbox_jobs WHERE job_id = ?1;
 
 -- name: find
 SELECT * FROM inbox_jobs
-WHERE (?1 IS NULL OR seq < ?1) AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
+WHERE seq < coalesce(?1, 9223372036854775807) AND seq >= coalesce(?11, 0) AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
@@ -290,7 +290,7 @@ ORDER BY seq DESC LIMIT ?9;
 
 -- name: find_of_requester
 SELECT * FROM inbox_jobs
-WHERE requester_id = ?2 AND requester_id <> '' AND (?1 IS NULL OR seq < ?1) AND (?3 IS NULL OR kind = ?3)
+WHERE requester_id = ?2 AND requester_id <> '' AND seq < coalesce(?1, 9223372036854775807) AND seq >= coalesce(?11, 0) AND (?3 IS NULL OR kind = ?3)
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
@@ -301,13 +301,16 @@ ORDER BY seq DESC LIMIT ?9;
 -- name: find_ended_badly
 SELECT * FROM inbox_jobs INDEXED BY inbox_jobs_ended_badly
 WHERE error IS NOT NULL AND ended_at IS NOT NULL
-  AND (?1 IS NULL OR seq < ?1) AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
+  AND seq < coalesce(?1, 9223372036854775807) AND seq >= coalesce(?11, 0) AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
   AND (?10 IS NULL OR instr(job_id, ?10) > 0 OR instr(lower(kind), ?10) > 0 OR instr(lower(correlation_id), ?10) > 0
        OR instr(lower(error), ?10) > 0 OR instr(lower(payload), ?10) > 0)
 ORDER BY seq DESC LIMIT ?9;
+
+-- name: newest
+SELECT max(seq) FROM inbox_jobs;
 
 -- name: endings
 SELECT ended_at - ended_at % ?2, kind, status, count(*) FROM inbox_jobs
@@ -358,17 +361,23 @@ SELECT name, data FROM job_checkpoints WHERE job_id = ?1 ORDER BY name;
 SELECT * FROM job_events WHERE job_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3;
 
 -- name: outbox_destinations
--- By jumps through the index: a destination with 100,000 pending events costs as much as one with a single one.
+-- By jumps through the index: a destination with 100,000 pending events costs as much as one with a single one. Two
+-- jumps, for SQLite uses the index only for the first column of `(a, b) > (x, y)`: 10,000 events cost 1.9 ms instead of 0.1.
 WITH RECURSIVE found (requester_id, destination) AS (
     SELECT * FROM (
         SELECT requester_id, destination FROM job_outbox_events WHERE status = 'pending'
         ORDER BY requester_id, destination LIMIT 1
     )
     UNION ALL
-    SELECT o.requester_id, o.destination FROM found f JOIN job_outbox_events o ON o.seq = (
-        SELECT seq FROM job_outbox_events
-        WHERE status = 'pending' AND (requester_id, destination) > (f.requester_id, f.destination)
-        ORDER BY requester_id, destination LIMIT 1
+    SELECT o.requester_id, o.destination FROM found f JOIN job_outbox_events o ON o.seq = coalesce(
+        (
+            SELECT seq FROM job_outbox_events WHERE status = 'pending' AND requester_id = f.requester_id
+            AND destination > f.destination ORDER BY destination LIMIT 1
+        ),
+        (
+            SELECT seq FROM job_outbox_events WHERE status = 'pending' AND requester_id > f.requester_id
+            ORDER BY requester_id, destination LIMIT 1
+        )
     )
 )
 SELECT requester_id, destination FROM found;

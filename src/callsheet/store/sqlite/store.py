@@ -27,7 +27,15 @@ from callsheet.store.protocol import (
     Sharing,
 )
 from callsheet.store.queries import Queries
-from callsheet.store.rows import attempt_of, job_of, line_page, line_place, outbox_event_of, running_attempt
+from callsheet.store.rows import (
+    attempt_of,
+    job_of,
+    line_page,
+    line_place,
+    next_cursor,
+    outbox_event_of,
+    running_attempt,
+)
 from callsheet.store.tasks import end
 
 from . import credentials as creds
@@ -163,8 +171,16 @@ class SqliteStore:
     async def find(self, query: JobQuery) -> JobPage:
         """See the protocol."""
         statuses = f" {' '.join(query.statuses)} " if query.statuses else ""
+        top = int(query.cursor) if query.cursor else None
+        sql = Q.find_of_requester if query.requester_id else Q.find
+        if query.ended_badly:
+            sql = Q.find_ended_badly
+        floor = None
+        if query.look is not None and sql is Q.find:
+            newest = (await self._reader.run(lambda db: db.execute(Q.newest).fetchone()))[0] or 0
+            floor = max(0, (newest + 1 if top is None else top) - query.look)
         parameters = (
-            int(query.cursor) if query.cursor else None,
+            top,
             query.requester_id,
             query.kind,
             query.queue,
@@ -174,12 +190,10 @@ class SqliteStore:
             statuses,
             query.limit,
             query.needle,
+            floor,
         )
-        sql = Q.find_of_requester if query.requester_id else Q.find
-        if query.ended_badly:
-            sql = Q.find_ended_badly
         rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
-        return JobPage([job_of(row) for row in rows], str(rows[-1][0]) if len(rows) == query.limit else None)
+        return JobPage([job_of(row) for row in rows], next_cursor(rows, query.limit, floor))
 
     async def counts(self) -> dict[str, dict[Status, int]]:
         """See the protocol."""

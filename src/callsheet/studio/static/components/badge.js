@@ -13,6 +13,7 @@ const WORDS = {
   queued: ["wait", "Queued"], running: ["run", "Running"], done: ["good", "Done"], succeeded: ["good", "Done"],
   error: ["bad", "Failed"], failed: ["bad", "Failed"], dead_letter: ["dead", "Dead letter"], canceled: ["off", "Canceled"],
   retried: ["warn", "Retried"], dead_lettered: ["dead", "Gave up"], released: ["off", "Handed back"], lease_lost: ["warn", "Lease lost"],
+  uploading: ["wait", "Uploading"], processing: ["run", "In work"], ready: ["good", "Ready"],
   pending: ["wait", "Pending"], delivering: ["run", "Delivering"], delivered: ["good", "Delivered"],
   active: ["good", "Active"], draining: ["warn", "Draining"], revoked: ["bad", "Revoked"], expired: ["off", "Expired"], unenrolled: ["off", "By key"],
   open: ["bad", "Left alone"], disabled: ["off", "Disabled"], enabled: ["good", "Enabled"], silent: ["bad", "Silent"],

@@ -10,6 +10,10 @@ export const PAGES = [
   { path: "/studio", title: "Overview", nav: { group: "Work", icon: "overview", key: "o", tab: true }, load: () => import("./overview.js") },
   { path: "/studio/jobs", title: "Jobs", nav: { group: "Work", icon: "jobs", key: "j", tab: true }, load: () => import("./jobs.js") },
   { path: "/studio/jobs/:id", title: "Job", load: () => import("./job.js") },
+  { path: "/studio/videos", title: "Videos", nav: { group: "Media", icon: "videos", key: "v", tab: true }, load: () => import("./videos.js") },
+  { path: "/studio/videos/:id", title: "Video", load: () => import("./video.js") },
+  { path: "/studio/search", title: "Search", nav: { group: "Media", icon: "search", key: "s", tab: true }, load: () => import("./search.js") },
+  { path: "/studio/compose", title: "Compose", nav: { group: "Media", icon: "compose", key: "c" }, load: () => import("./compose.js") },
 ];
 
 /** Groups of the navigation, in their order. */
