@@ -206,7 +206,18 @@ ODD_MAKERS: dict[str, Callable[[Path], MadeUp]] = {
     make.__name__: make
     for make in (
         *(ntsc, vfr, late_start, late_mp4, odd_size, one_fps, fps_240, hdr_10bit, turned_90, turned_180, turned_270),
-        *(wide_pixels, one_fps_captions, one_frame, hole, no_frames, truncated, truncated_ts, empty, zero_length, sound_only),
+        *(
+            wide_pixels,
+            one_fps_captions,
+            one_frame,
+            hole,
+            no_frames,
+            truncated,
+            truncated_ts,
+            empty,
+            zero_length,
+            sound_only,
+        ),
     )
 }
 ODD: tuple[str, ...] = tuple(ODD_MAKERS)

@@ -194,9 +194,7 @@ async def test_memory_does_not_grow_with_the_length_of_the_video(video: Video, t
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_progress_goes_up_to_almost_all(
-    video: Video, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_progress_goes_up_to_almost_all(video: Video, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Progress] = []
     await sampled(video(CAPTIONS_40).path, tmp_path, on_progress=seen.append)
     percents = [one.percent for one in seen if one.percent is not None]

@@ -20,6 +20,7 @@ import { may } from "../session.js";
 /** @typedef {import("../jobs_live.js").ListedJob} ListedJob */
 
 const PAGE = 50;
+const PAGES = 20; // that are asked for by themselves while a filter finds little; each looks at 20,000 jobs
 const LOOK_MS = 3000;
 const FLUSH_MS = 400;
 const FOLLOWED = 150;
@@ -148,6 +149,7 @@ class JobList {
     try {
       const told = await get("/v1/jobs", { query: this.#query(), signal: reading.signal });
       this.#show(told.jobs, told.next);
+      for (let pages = 0; this.#next && this.#known.size < PAGE && pages < PAGES; pages += 1) await this.#older();
     } catch (error) {
       if (!reading.signal.aborted) fill(this.list, trouble(error, () => this.#read()));
       fill(this.foot);
@@ -162,20 +164,24 @@ class JobList {
     this.#next = next;
     fill(this.news);
     this.table.rows(found);
-    const filtered = FILTERS.some((name) => this.#filter[name]);
-    const none = filtered
-      ? empty("No job fits these filters", "Take one of them away, or look at another time.")
-      : empty("No jobs yet", ["Send one: ", h("code", null, "curl /v1/jobs -d '{\"task\": \"chat\", …}'"), ", or compose a video."]);
-    fill(this.list, found.length ? this.table.element : none);
+    this.#showList();
     this.#showFoot();
     this.#followOpen();
     this.view.announce(`${plural(found.length, "job")} shown`);
     this.view.main.dataset.shown = String(found.length);
   }
 
+  #showList() {
+    if (this.#known.size) {
+      if (!this.table.element.isConnected) fill(this.list, this.table.element);
+    } else if (this.#next) fill(this.list, empty("Nothing yet", "Looking at older jobs …"));
+    else if (FILTERS.some((name) => this.#filter[name])) fill(this.list, empty("No job fits these filters", "Take one of them away, or look at another time."));
+    else fill(this.list, empty("No jobs yet", ["Send one: ", h("code", null, "curl /v1/jobs -d '{\"task\": \"chat\", …}'"), ", or compose a video."]));
+  }
+
   #showFoot() {
-    fill(this.foot, h("span", { class: "small quiet" }, this.#known.size ? `${plural(this.#known.size, "job")} shown` : ""), this.#next ? this.more : null);
-    this.foot.hidden = !this.#known.size;
+    fill(this.foot, h("span", { class: "small quiet" }, `${plural(this.#known.size, "job")} shown`), this.#next ? this.more : null);
+    this.foot.hidden = !this.#known.size && !this.#next;
   }
 
   async #older() {
@@ -186,7 +192,8 @@ class JobList {
       for (const job of added) this.#known.set(job.job_id, job);
       this.table.append(added);
       this.#next = told.next;
-      this.#followOpen();
+      this.#showList();
+      if (added.length) this.#followOpen();
     } finally {
       this.more.disabled = false;
       this.#showFoot();

@@ -27,7 +27,7 @@ export default async function search(view) {
     pageHead("Search", "What was on screen, in all videos that you may see."),
     h("form", { class: "stack", role: "search", onsubmit: (/** @type {Event} */ event) => (event.preventDefault(), read()) },
       h("div", { class: "find-row" }, words, offered, button("Search", { icon: "search", tone: "first", type: "submit" })),
-      h("div", { class: "filters" }, field("Match", mode), field("Only with", entity), field("Its value", value))),
+      h("div", { class: "filters wide-filters" }, field("Match", mode), field("Only with", entity), field("Its value", value))),
     told, list, h("div", { class: "row" }, more));
 
   let reading = new AbortController();
@@ -52,7 +52,7 @@ export default async function search(view) {
       const found = await get("/search", { query: query, signal: mine.signal });
       cursor = found.next;
       more.hidden = !cursor;
-      const taken = Object.entries(found.expanded).flatMap(([, others]) => /** @type {string[]} */ (others)).slice(0, 6);
+      const taken = Object.entries(found.expanded).flatMap(([word, others]) => /** @type {string[]} */ (others).filter((other) => other !== word)).slice(0, 6);
       told.textContent = found.hits.length ? `${number(found.total)}${found.total_is_exact ? "" : "+"} found in ${plural(Object.keys(found.per_video).length, "video")}${taken.length ? `; also looked for ${taken.join(", ")}` : ""}` : "";
       view.announce(found.hits.length ? `${found.total} found` : "Nothing found");
       if (found.hits.length) fill(list, found.hits.map(hitRow));
