@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import uvloop
 
-from bench import compose, cost, flat, held_xmin, large, live, media, places, report, sampling, store, truth
+from bench import compose, cost, flat, held_xmin, large, live, media, ocr, places, report, sampling, store, truth
 from bench.control_plane import run as workers
 from bench.http import run as http
 from bench.measure import forget, say
@@ -47,6 +47,7 @@ SECTIONS = {
     "compose": Section(compose.measure, ("ffmpeg",)),
     "workers": Section(workers.measure, ("sqlite", "postgres")),
     "media": Section(media.measure, ("ffmpeg",)),
+    "ocr": Section(ocr.measure, ("tesseract",)),
     "large": Section(large.measure, ("s3",)),
     "sampling": Section(sampling.measure, ("ffmpeg",)),
     "truth": Section(truth.measure, ("tesseract",)),

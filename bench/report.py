@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import large, media, sampling, truth
+from bench import large, media, ocr, sampling, truth
 from bench.http import report as http
 from bench.measure import PAYLOAD, kept
 from bench.outbox import report as outbox
@@ -54,6 +54,8 @@ def write() -> None:
             parts += [f"## {title}", *render({kind: found[kind] for kind in TITLES if kind in found})]
     if (boxed := results.get("media-ffmpeg")) is not None:
         parts += ["## ffmpeg in its box", *media.sections(boxed, _table)]
+    if (read := results.get("ocr-tesseract")) is not None:
+        parts += ["## Reading text in frames", *ocr.sections(read, _table)]
     if (through := results.get("large-s3")) is not None:
         parts += ["## A large source", *large.sections(through, _table)]
     if (read := results.get("truth-tesseract")) is not None:

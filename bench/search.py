@@ -9,13 +9,12 @@ import argparse
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from bench import places
 from bench.measure import keep, percentile, say
 from callsheet.catalog import open_catalog
-from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import SERVICE, Reader
 from callsheet.catalog.search.records import Query
 from tests.catalog.search.corpus import Corpus, put, segments_of, video_id_of
@@ -124,16 +123,17 @@ async def ask(url: str, plan: Plan) -> dict[str, Any]:
     catalog = open_catalog(url)
     await catalog.open()
     asker = Asker(plan)
-    kinds, everything = {}, []
+    kinds: dict[str, dict[str, float]] = {}
+    everything: list[Spent] = []
     try:
         began = time.perf_counter()
         await catalog.search(Query("warm"), SERVICE)
         first_ms = (time.perf_counter() - began) * 1000
         for name, make in asker.kinds().items():
-            spent = [await _timed(catalog, *make()) for _ in range(plan.times)]
+            spent = [await _timed(catalog.search(*make())) for _ in range(plan.times)]
             everything += spent
             kinds[name] = _told(name, spent)
-        spent = [await _suggested(catalog, asker) for _ in range(plan.times)]
+        spent = [await _timed(catalog.suggest(asker.rare()[:2], 10, SERVICE)) for _ in range(plan.times)]
         kinds["suggestions"] = _told("suggestions", spent)
     finally:
         await catalog.close()
@@ -141,23 +141,25 @@ async def ask(url: str, plan: Plan) -> dict[str, Any]:
     return {"first_ms": first_ms, "kinds": kinds, "all": _told("all", everything)}
 
 
-def _told(name: str, spent: list[float]) -> dict[str, float]:
-    found = {"p50": percentile(spent, 0.5), "p95": percentile(spent, 0.95), "max": max(spent)}
+def _told(name: str, spent: list[Spent]) -> dict[str, float]:
+    walls, cpus = [one.wall for one in spent], [one.cpu for one in spent]
+    found = {"p50": percentile(walls, 0.5), "p95": percentile(walls, 0.95), "max": max(walls)}
+    found |= {"cpu p50": percentile(cpus, 0.5), "cpu p95": percentile(cpus, 0.95)}
     say(f"{name:28} " + "  ".join(f"{key} {value:8.1f} ms" for key, value in found.items()))
     return found
 
 
-async def _timed(catalog: Catalog, query: Query, reader: Reader) -> float:
-    began = time.perf_counter()
-    await catalog.search(query, reader)
-    return (time.perf_counter() - began) * 1000
+class Spent(NamedTuple):
+    """Milliseconds of one query: by the clock, and of the CPU in this process (PostgreSQL's own is not in it)."""
+
+    wall: float
+    cpu: float
 
 
-async def _suggested(catalog: Catalog, asker: Asker) -> float:
-    prefix = asker.rare()[:2]
-    began = time.perf_counter()
-    await catalog.suggest(prefix, 10, SERVICE)
-    return (time.perf_counter() - began) * 1000
+async def _timed(asked: Awaitable[Any]) -> Spent:
+    began, used = time.perf_counter(), time.process_time()
+    await asked
+    return Spent((time.perf_counter() - began) * 1000, (time.process_time() - used) * 1000)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import uuid
@@ -15,9 +16,10 @@ import pytest
 from callsheet.catalog import migrate_catalog, open_catalog
 from callsheet.catalog.postgres.store import PostgresCatalog
 from callsheet.catalog.protocol import Catalog
-from callsheet.catalog.records import Reader
+from callsheet.catalog.records import SERVICE, Reader, VideoPage
 from callsheet.catalog.search.records import Query
 from callsheet.kernel.errors import StoreError
+from callsheet.store import store_from_url
 from tests import stores
 from tests.catalog.kit import clip, ready
 from tests.servers import PostgresServer
@@ -31,7 +33,7 @@ NEW_VIDEO = (
 
 
 class Database:
-    """A database with two engines' worth of tables in it, and somebody who asks it for others."""
+    """A database with three videos in it, and somebody who asks it for others."""
 
     def __init__(self, catalog: Catalog, session: Any, names: Mapping[str, str]) -> None:
         self.catalog = catalog
@@ -59,20 +61,32 @@ class Database:
         return found
 
 
+@functools.cache
+def shared_url() -> str:
+    """One database for all: what a test asks is rolled back, and what it grants is taken back."""
+    return stores.fresh_url("postgres")
+
+
+async def fill(catalog: Catalog) -> None:
+    for owner_id, team_id in (("ann", None), ("ann", "crew"), ("bob", None)):
+        await catalog.add_clip(clip(await ready(catalog, "hello #one", owner_id=owner_id, team_id=team_id)))
+
+
 @pytest.fixture
 async def database() -> AsyncIterator[Database]:
-    url = stores.fresh_url("postgres")
-    await (await stores.open_store(url)).close()
+    url = shared_url()
+    await store_from_url(url).migrate()
     await migrate_catalog(url)
     catalog = open_catalog(url)
     await catalog.open()
+    if not await catalog.videos(VideoPage(), SERVICE):
+        await fill(catalog)
+    names = {("ann", None): "hers", ("ann", "crew"): "crew's", ("bob", None): "his"}
+    videos = await catalog.videos(VideoPage(), SERVICE)
     session = await asyncpg.connect(url)
-    names = {}
-    for name, owner_id, team_id in (("hers", "ann", None), ("crew's", "ann", "crew"), ("his", "bob", None)):
-        video = await ready(catalog, "hello #one", owner_id=owner_id, team_id=team_id)
-        await catalog.add_clip(clip(video))
-        names[video.video_id] = name
-    yield Database(catalog, session, names)
+    yield Database(catalog, session, {v.video_id: names[v.owner_id, v.team_id] for v in videos})
+    await session.execute(f"REVOKE ALL ON {', '.join((*TABLES, *OWN))} FROM anon, authenticated")
+    await session.execute(f"GRANT SELECT ON {', '.join(TABLES)} TO authenticated")
     await session.close()
     await catalog.close()
 

@@ -10,8 +10,8 @@ import pytest
 
 from callsheet.media.ocr.errors import InvalidReading, NotAPicture
 from callsheet.media.ocr.pool import Pool
-from callsheet.media.ocr.reader import Load, read_frames
-from callsheet.media.ocr.records import Batch, Reading
+from callsheet.media.ocr.reader import AHEAD, Load, read_frames
+from callsheet.media.ocr.records import Batch, FrameText, Reading
 from tests.media.ocr.frames import Drawn, empty, in_the_dark, plate
 
 PATIENCE_S = 60.0
@@ -85,11 +85,19 @@ async def test_the_next_batch_is_read_while_the_caller_holds_one() -> None:
         assert (await anext(batches)).first == 2
 
 
-async def test_frames_are_loaded_only_a_little_ahead() -> None:
-    shelf = Shelf([plate("Same")] * 30)
-    async with read_frames(shelf.keys, shelf.load, Reading(batch=4, processes=1)) as batches:
-        await anext(batches)
-        assert len(shelf.asked) <= 4 * 2 + 5
+async def test_frames_are_loaded_only_a_little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(_pool: Pool, _picture: bytes, *, thorough: bool = False) -> FrameText:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(Pool, "read", never)
+    shelf = Shelf([empty()] * 30)
+    async with read_frames(shelf.keys, shelf.load, Reading(batch=30, processes=1)) as batches:
+        waiting = asyncio.ensure_future(anext(batches))
+        for _ in range(200):  # turns of the loop: no one has anything else to wait for
+            await asyncio.sleep(0)
+        assert len(shelf.asked) == 1 + AHEAD
+        waiting.cancel()
 
 
 async def test_a_bad_frame_is_told_in_its_batch_and_the_ones_before_are_whole() -> None:

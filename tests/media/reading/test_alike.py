@@ -21,8 +21,12 @@ ONE_TEXT = (Difference.NONE, Difference.NOISE)
         ("00:14:59 elapsed", "00:15:00 elapsed"),
         ("x1 = compute(y)", "x2 = compute(y)"),
         ("Chapter 9 begins", "Chapter 10 begins"),
+        ("Flight 545923 is boarding", "Flight 545928 is boarding"),
+        ("Invoice INV20261 is paid", "Invoice INV20267 is paid"),
         ("Appendix A", "Appendix B"),
         ("World War II begins", "World War III begins"),
+        ("Part VII of the story", "Part VIII of the story"),
+        ("Part XIV of the story", "Part XIX of the story"),
         ("Sign in to continue", "Sign on to continue"),
         ("Open on Monday morning", "Open on Sunday morning"),
         ("Amber morning", "Copper morning"),
@@ -53,6 +57,11 @@ def test_texts_that_look_alike_are_two(one: str, other: str) -> None:
 )
 def test_noise_is_no_other_text(one: str, other: str) -> None:
     assert difference(normalized(one), normalized(other)) in ONE_TEXT
+
+
+def test_a_number_that_is_missing_is_no_lost_word() -> None:
+    assert difference("es gibt 3 neue bilder", "es gibt neue bilder") is Difference.DIGITS
+    assert difference("es gibt neue bilder", "es gibt neue bilder heute") is Difference.PART
 
 
 def test_a_reading_that_lacks_words_is_a_part() -> None:

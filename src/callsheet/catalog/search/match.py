@@ -8,7 +8,7 @@ of its words (2 bits), then the segment (51).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,21 +141,28 @@ def segment_of(rank: Numbers) -> Numbers:
     return rank & ((1 << RANK_SHIFT) - 1)
 
 
-def facts(packed: bytes) -> tuple[NDArray[np.float64], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Confidence, start and end of a video's segments."""
-    half, quarter = len(packed) // 2, len(packed) // 4
-    times = np.frombuffer(packed[half:], "<u4")
-    return np.frombuffer(packed[:half], "<f8"), times[: quarter // 4], times[quarter // 4 :]
+class Facts(NamedTuple):
+    """Confidence, start and end of some segments."""
+
+    confidence: NDArray[np.float64]
+    starts: NDArray[np.uint32]
+    ends: NDArray[np.uint32]
+
+
+def facts(at: Numbers, packed: Mapping[int, bytes]) -> Facts:
+    """The facts of these segments, which are in order, from their videos' packed ones."""
+    videos = [packed[video] for video in videos_of(at)]
+    counts = [len(video) // 16 for video in videos]
+    first = np.diff(at >> SEGMENT_BITS, prepend=-1) != 0
+    offsets = np.cumsum([0, *counts[:-1]])
+    where = offsets[np.cumsum(first) - 1] + (at & (MAX_SEGMENTS - 1))
+    pairs = list(zip(videos, counts, strict=True))
+    confidence = np.frombuffer(b"".join(video[: 8 * n] for video, n in pairs), "<f8")
+    starts = np.frombuffer(b"".join(video[8 * n : 12 * n] for video, n in pairs), "<u4")
+    ends = np.frombuffer(b"".join(video[12 * n :] for video, n in pairs), "<u4")
+    return Facts(confidence[where], starts[where], ends[where])
 
 
 def row_id(packed: bytes, ordinal: int) -> int:
     """The row of `search_materialized` of one segment."""
     return int.from_bytes(packed[8 * ordinal : 8 * ordinal + 8], "little", signed=True)
-
-
-def passing(at: Numbers, allowed: Mapping[int, Any]) -> NDArray[np.bool_]:
-    """Which of these segments, which are in order, their video's row of booleans allows."""
-    videos, ordinals = at >> SEGMENT_BITS, at & (MAX_SEGMENTS - 1)
-    edges = np.flatnonzero(np.diff(videos)) + 1
-    parts = zip(np.split(videos, edges), np.split(ordinals, edges), strict=True)
-    return np.concatenate([allowed[NEWEST - int(video[0])][ordinal] for video, ordinal in parts])

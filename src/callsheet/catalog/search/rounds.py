@@ -8,9 +8,7 @@ A frequent word costs a look at the newest videos: its misread forms, and the ol
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from callsheet.catalog.records import Reader
 
@@ -68,7 +66,7 @@ class Rounds:
         self._terms = terms
         self._read: dict[Span, Postings] = {}
         self._met_terms: set[str] = set()
-        self._passes: dict[int, Any] = {}  # by video: whether each segment's times and confidence are as asked
+        self._facts: dict[int, bytes] = {}  # by video
         self._query = asked.query
         self._filters_by_facts = asked.filters_by_facts
         self._scope: dict[int, int] | None = None  # the videos that were named, and how many segments they have
@@ -181,18 +179,19 @@ class Rounds:
 
     def _filtered(self, ranks: match.Numbers) -> Steps[match.Numbers]:
         """The ranks whose times and confidence are as asked."""
+        if not len(ranks):
+            return ranks
         at = match.segment_of(ranks)
-        missing = [video for video in match.videos_of(at) if video not in self._passes]
-        query = self._query
-        for number, packed in (yield Ask("facts", (missing,))) if missing else ():
-            confidence, starts, ends = match.facts(packed)
-            passes = confidence >= query.min_confidence
-            if query.to_ms is not None:
-                passes &= starts < query.to_ms
-            if query.from_ms is not None:
-                passes &= (ends > query.from_ms) | (starts >= query.from_ms)
-            self._passes[number] = passes
-        return ranks[match.passing(at, self._passes)] if len(ranks) else np.empty(0, np.int64)
+        missing = [video for video in match.videos_of(at) if video not in self._facts]
+        if missing:
+            self._facts.update((yield Ask("facts", (missing,))))
+        facts, query = match.facts(at, self._facts), self._query
+        passes = facts.confidence >= query.min_confidence
+        if query.to_ms is not None:
+            passes &= facts.starts < query.to_ms
+        if query.from_ms is not None:
+            passes &= (facts.ends > query.from_ms) | (facts.starts >= query.from_ms)
+        return ranks[passes]
 
     def expanded(self) -> dict[str, tuple[str, ...]]:
         """What each word was taken for, as far as this reader's videos have it and it was read."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from callsheet.catalog.records import Box, NewSegment, VideoFacts
@@ -108,7 +108,7 @@ def _detection(space: uuid.UUID, frame: Shown, number: int, region: Region) -> N
     """Ids come from the frame and the place in it, so that reading a frame again makes the same rows."""
     form = normalized(region.text)
     return NewSegment(
-        str(uuid.uuid5(space, f"seen:{frame.t_start}:{number}:{form}")),
+        str(uuid.uuid5(space, f"seen:{frame.key}:{number}:{form}")),
         frame.t_start,
         frame.t_end,
         region.text,
@@ -129,11 +129,18 @@ async def _frames(bench: Bench, frame_paths: Sequence[str]) -> list[Shown]:
     if list(frame_paths) == [manifest]:
         if not listed:
             raise Fatal(f"there is no {manifest}; sample the video again", code=NOT_FOUND)
-        return sorted(listed.values(), key=lambda frame: frame.t_start)
+        return _lasting(listed.values())
     times = sorted((time_of(path), path) for path in dict.fromkeys(frame_paths))
     ends = [at for at, _ in times[1:]] + [bench.video.duration_ms or times[-1][0] + PERIOD_MS]
     plain = [Shown(path, at, max(end, at + 1)) for (at, path), end in zip(times, ends, strict=True)]
-    return [listed.get(frame.key, frame) for frame in plain]
+    return _lasting([listed.get(frame.key, frame) for frame in plain])
+
+
+def _lasting(frames: Iterable[Shown]) -> list[Shown]:
+    """By time, without those that a later one has replaced from their own beginning on."""
+    return sorted(
+        (frame for frame in frames if frame.t_end > frame.t_start), key=lambda frame: (frame.t_start, frame.key)
+    )
 
 
 def time_of(path: str) -> int:

@@ -134,7 +134,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(pattern=CURSOR, description="`next` of the page before.")] = None,
 ) -> Response:
-    """Newest first, by pages that do not shift while jobs come in. A page may hold fewer: go on while there is `next`."""
+    """Newest first, by pages that do not shift while jobs come in. One may hold fewer: go on while there is `next`."""
     statuses = tuple(s for word in status or () for s in STATUSES[word])
     if who.sees is not None and requester not in (None, who.sees):
         return JsonAnswer({"jobs": [], "next": None})  # another's jobs are as if they were not there

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +63,9 @@ class Look:
         self._order, self._container, self._tell = order, container, tell
         self._stream = container.streams[order.stream]
         self._start = start_of(container)
+        self._base = Fraction(self._stream.time_base)
+        rate = self._stream.average_rate or self._stream.guessed_rate or order.options.target_fps
+        self._usual = max(1, round(1 / (Fraction(rate) * self._base)))  # ticks of a frame that does not say its length
         self._period = 1 / Fraction(order.options.target_fps)
         self._shrink = VideoReformatter()
         self._camera = Camera(Path(order.folder), self._stream.sample_aspect_ratio)
@@ -74,42 +78,45 @@ class Look:
 
     def run(self) -> None:
         """Look at the whole stream; the last thing told is what it came to."""
-        end = Fraction(0)
-        next_at = Fraction(0)
-        for frame, at, was_broken in self._frames():
-            if was_broken and at > end:
-                self._gap(end, at)
-            end = at + self._length(frame)
-            if at < next_at:
-                continue
-            next_at = (at // self._period + 1) * self._period
-            self._take(frame, at)
-        self._finish(end)
+        end = wanted = ceil(self._start / self._base)
+        for frame, ticks, was_broken in self._frames():
+            if was_broken and ticks > end:
+                self._gap(self._at(end), self._at(ticks))
+            end = ticks + (frame.duration or self._usual)
+            if ticks >= wanted:  # whole ticks until here: fractions of all frames cost as much as the sieve
+                at = self._at(ticks)
+                wanted = ceil(((at // self._period + 1) * self._period + self._start) / self._base)
+                self._take(frame, at)
+        self._finish(self._at(end))
 
-    def _frames(self) -> Iterator[tuple[Any, Fraction, bool]]:
-        """Each good frame, its time, and whether something before it could not be decoded."""
-        base, offset = self._stream.time_base, -self._start
-        last, was_broken = Fraction(-1), False
+    def _frames(self) -> Iterator[tuple[Any, int, bool]]:
+        """Each good frame, its time in ticks of the stream, and whether something before it could not be decoded."""
+        shift, last, back = 0, None, ceil(BACK_S / self._base)
+        was_broken = False
         for frame in decoded(self._container, self._stream):
             if frame is None or frame.is_corrupt or frame.pts is None:
                 was_broken = True
                 continue
             if frame.width * frame.height > self._order.max_pixels:
                 raise TooLarge(f"a picture of {frame.width}x{frame.height}")
-            at = frame.pts * base + offset
-            if at < last - BACK_S:
-                offset += last + self._length(frame) - at
-                at = frame.pts * base + offset
-            if at <= last:
+            ticks = frame.pts + shift
+            if last is not None and ticks < last - back:
+                shift += last + self._usual - ticks
+                ticks = last + self._usual
+            if last is not None and ticks <= last:
                 continue
-            last = at
-            yield frame, max(Fraction(0), at), was_broken
+            last = ticks
+            yield frame, ticks, was_broken
             was_broken = False
+
+    def _at(self, ticks: int) -> Fraction:
+        """Seconds from the start of the video."""
+        return max(Fraction(0), ticks * self._base - self._start)
 
     def _take(self, frame: Any, at: Fraction) -> None:
         self._stand(at)
         small = self._shrink.reformat(
-            frame, width=WIDTH, height=HEIGHT, format="gray", interpolation=Interpolation.AREA
+            frame, width=WIDTH, height=HEIGHT, format="gray", interpolation=Interpolation.AREA, threads=1
         )
         gray = self._camera.upright(small.to_ndarray().astype(np.uint8, copy=False), frame)
         verdict = self._sieve.take(gray, float(at))
@@ -175,13 +182,6 @@ class Look:
         if not stream.duration:
             return Fraction(0)
         return Fraction(((stream.start_time or 0) + stream.duration) * stream.time_base) - self._start
-
-    def _length(self, frame: Any) -> Fraction:
-        """How long a frame is shown; a guess where the file says nothing."""
-        if frame.duration:
-            return Fraction(frame.duration * self._stream.time_base)
-        rate = self._stream.average_rate or self._stream.guessed_rate
-        return 1 / Fraction(rate) if rate else self._period
 
 
 def look(order: Order, tell: Tell) -> None:

@@ -41,7 +41,7 @@ class Camera:
         """The file, its width and its height."""
         width = max(1, round(frame.width * self._aspect))
         plain = self._reformatter.reformat(
-            frame, width=width, height=frame.height, format="rgb24", interpolation=Interpolation.BICUBIC
+            frame, width=width, height=frame.height, format="rgb24", interpolation=Interpolation.BICUBIC, threads=1
         )
         picture = Image.fromarray(plain.to_ndarray())
         if (turn := self._turn_of(frame)) is not None:
