@@ -32,6 +32,7 @@ UNSETTLED_S = 2.0
 ALONE_S = 0.25  # a frame that is shown for longer than this is at rest by itself
 
 MOST_TIMES = 1024
+MOST_PASSES = 5
 
 Mask = npt.NDArray[np.bool_]
 
@@ -52,9 +53,12 @@ class Sieve:
         self._count = 0
         self._guarded_s = -np.inf
         self._unlike_s: float | None = None
+        self._passed = 0
 
     def take(self, gray: Gray, time_s: float) -> Verdict | None:
         """A verdict when the sample is to be kept. `gray` is HEIGHT by WIDTH, and not changed afterwards."""
+        if self._count and self._passes(gray, time_s):
+            return None
         code = phash(gray)
         if not self._count:
             self._begin(gray, time_s, code)
@@ -77,6 +81,15 @@ class Sieve:
         self._moves = np.zeros(gray.shape, np.uint8)  # a bit for each of the last eight samples
         self._jumps = np.zeros(gray.shape, np.int32)  # in which sample since the kept one a cell last changed at once
         self._onsets = np.zeros(gray.shape, np.int32)  # and since which it has been unlike the kept one
+
+    def _passes(self, gray: Gray, time_s: float) -> bool:
+        """Whether a sample is the last one again, which saves the whole look. Some of them in a row may add up."""
+        passes = self._unlike_s is None and self._passed < MOST_PASSES and _difference(gray, self._last).max() <= STIR
+        self._passed = self._passed + 1 if passes else 0
+        if passes:
+            self._last, self._times[-1] = gray, time_s
+            self._moves <<= 1
+        return bool(passes)
 
     def _look(self, gray: Gray, time_s: float) -> None:
         """What changed since the last sample, and since the kept one."""

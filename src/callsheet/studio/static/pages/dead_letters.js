@@ -107,7 +107,7 @@ export default async function deadLetters(view) {
   const actions = writer ? [button("Replay all shown here", { icon: "retry", onclick: () => many("replay") }), button("Delete all", { icon: "trash", tone: "danger", onclick: () => many("purge") })] : [];
   view.main.append(
     pageHead("Dead letters", "Jobs that gave up: why, and what to do next.", ...actions), running,
-    card("", {}, h("form", { class: "filters", role: "search", "aria-label": "Filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
+    card("", {}, h("form", { class: "filters wide-filters", role: "search", "aria-label": "Filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
       field("Which", select(WHICH, filter.status ?? "dead_letter", { name: "status", onchange: (/** @type {Event} */ event) => set("status", /** @type {HTMLSelectElement} */ (event.target).value) })),
       field("Kind", text("task", "transcode …")), field("Queue", text("queue", "default")), field("Error code", text("error_code", "timeout …")))),
     h("section", { class: "card flush", "aria-label": "Dead letters" }, list, foot));
