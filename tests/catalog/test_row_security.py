@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 from callsheet.catalog import migrate_catalog, open_catalog
+from callsheet.catalog.postgres.schema import ACCESS
 from callsheet.catalog.postgres.store import PostgresCatalog
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import SERVICE, Reader, VideoPage
@@ -30,6 +31,13 @@ ENGINE = ("inbox_jobs", "job_credentials", "job_events", "documents", "jobs", "c
 NEW_VIDEO = (
     "INSERT INTO videos (video_id, owner_id, title, status, s3_original_path) VALUES ($1, $2, 't', 'queued', 'p')"
 )
+
+
+AS_SUPABASE = """
+ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO anon, authenticated;
+ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO anon, authenticated;
+ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON FUNCTIONS TO anon, authenticated;
+"""
 
 
 class Database:
@@ -75,6 +83,10 @@ async def fill(catalog: Catalog) -> None:
 @pytest.fixture
 async def database() -> AsyncIterator[Database]:
     url = shared_url()
+    admin = await asyncpg.connect(url)
+    await admin.execute(ACCESS.roles)
+    await admin.execute(AS_SUPABASE)
+    await admin.close()
     await store_from_url(url).migrate()
     await migrate_catalog(url)
     catalog = open_catalog(url)

@@ -109,8 +109,8 @@ SQLITE = [
     ),
     sqlite(
         "a requester finds only his own",
-        "WHERE requester_id = ?2 AND requester_id <> '' AND (?1",
-        "WHERE ?2 = ?2 AND (?1",
+        "WHERE requester_id = ?2 AND requester_id <> '' AND seq < ",
+        "WHERE ?2 = ?2 AND seq < ",
         ENQUEUE,
     ),
     sqlite(

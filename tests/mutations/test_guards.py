@@ -21,12 +21,13 @@ from tests.mutations.of_kernel import KERNEL
 from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
 from tests.mutations.of_sqlite import SQLITE
+from tests.mutations.of_studio import STUDIO
 from tests.mutations.of_vault import VAULT
 from tests.mutations.of_worker import WORKER
 
 ROOT = Path(__file__).parents[2]
 TESTS_FAILED = 1
-ALL = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT, *CATALOG]
+ALL = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT, *CATALOG, *STUDIO]
 GUARDS = (
     ALL if os.environ.get("CALLSHEET_DEEP") else ALL[::3]
 )  # each is a test run of its own; `make mutations` has all

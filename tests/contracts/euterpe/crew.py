@@ -32,7 +32,7 @@ match os.environ.get("EUTERPE_STALL"):
     case "processing":
         Ffmpeg.command = command_in_real_time  # type: ignore[method-assign]
     case "uploading":
-        FolderObjects.put_file = put_and_wait  # type: ignore[method-assign]
+        FolderObjects.put_file = put_and_wait  # type: ignore[method-assign, assignment]
 
 app = Callsheet()
 add_transcoding(app, RULES)

@@ -16,7 +16,7 @@ from tests.contracts.euterpe.kit import MP3, TENANT, Stack, running
 from tests.media.corpus import Corpus
 
 # output → what a file of it holds: container, codecs of sound and picture, as PyAV names them
-SOUND = {
+SOUND: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "mp3": ({"key": "a.mp3", "format": "mp3", "audio_kbps": 64}, "mp3", {"mp3float", "mp3"}),
     "aac": ({"key": "a.m4a", "format": "aac"}, "mov,mp4,m4a,3gp,3g2,mj2", {"aac"}),
     "opus": ({"key": "a.opus", "format": "opus"}, "ogg", {"opus", "libopus"}),
@@ -24,7 +24,7 @@ SOUND = {
     "wav": ({"key": "a.wav", "format": "wav", "sample_rate_hz": 16000}, "wav", {"pcm_s16le"}),
 }
 SMALL = {"height": 90}
-FILMS = {
+FILMS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "mp4": ({"key": "a.mp4", "format": "mp4", **SMALL}, "h264", {"aac"}),
     "vp9": ({"key": "a.webm", "format": "webm", **SMALL}, "vp9", {"opus", "libopus"}),
     "av1": ({"key": "b.webm", "format": "webm", "video_codec": "av1", **SMALL}, "av1", {"opus", "libopus"}),
@@ -55,7 +55,7 @@ async def test_sound_alone_is_made_in_every_format_from_aac_alone(tmp_path: Path
         for output, (wanted, container, codecs) in zip(outputs, SOUND.values(), strict=True):
             data = await raw(stack, output)
             assert (output["key"], output["format"], len(data)) == (wanted["key"], wanted["format"], output["bytes"])
-            with av.open(io.BytesIO(data)) as file:
+            with av.open(io.BytesIO(data), "r") as file:
                 assert file.format.name == container
                 assert [stream.type for stream in file.streams] == ["audio"]
                 assert file.streams.audio[0].codec_context.name in codecs
@@ -73,7 +73,7 @@ async def test_pictures_are_made_in_every_format_from_webm(tmp_path: Path, corpu
             data = await raw(stack, output)
             if wanted["format"] == "hls":
                 data = await _joined(stack, data.decode(), f"outputs/{TENANT}/film/stream")
-            with av.open(io.BytesIO(data)) as file:
+            with av.open(io.BytesIO(data), "r") as file:
                 assert file.streams.video[0].codec_context.name.removeprefix("lib").startswith((picture, "dav1d"))
                 assert file.streams.audio[0].codec_context.name in sound
                 assert sum(1 for _ in file.decode(video=0)) == pytest.approx(25, abs=2)
@@ -92,6 +92,6 @@ async def test_sources_of_all_kinds_are_read(tmp_path: Path, corpus: Corpus) -> 
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
         found = await asyncio.gather(*(made(stack, corpus(name), [MP3], name.replace(".", "-")) for name in SOURCES))
         for name, (output,) in zip(SOURCES, found, strict=True):
-            with av.open(io.BytesIO(await raw(stack, output))) as file:
+            with av.open(io.BytesIO(await raw(stack, output)), "r") as file:
                 assert file.format.name == "mp3", name
                 assert next(file.decode(audio=0)).samples > 0

@@ -96,6 +96,7 @@ def test_a_word_that_a_reading_added_without_being_sure_goes() -> None:
     assert agreed({"On the kitchen table": 20.0, "On the kitchen table ae": 1.0}) == "On the kitchen table"
 
 
+@hypothesis.settings(deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(
     st.dictionaries(st.text("ab1l ", min_size=1).map(str.strip).filter(bool), st.floats(0.1, 9), min_size=1)
 )

@@ -136,6 +136,7 @@ def test_entities_come_in_the_order_of_the_text() -> None:
     assert kinds == ["number", "mention", "url", "hashtag", "emoji"]
 
 
+@hypothesis.settings(deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(
     st.text(alphabet=st.one_of(st.characters(), st.sampled_from("@#$€.,:/-+()0123456789 a")), max_size=40)
 )

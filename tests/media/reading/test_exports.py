@@ -95,6 +95,7 @@ def test_each_form_has_its_media_type() -> None:
     assert set(MEDIA_TYPES) == set(WRITERS)
 
 
+@hypothesis.settings(deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(st.lists(st.text(alphabet=st.characters()), max_size=4))
 def test_any_text_can_be_written(texts: list[str]) -> None:
     ranges = [a_range(displayed(text), at, at + 1) for at, text in enumerate(texts)]

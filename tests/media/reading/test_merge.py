@@ -177,7 +177,9 @@ a_seen = st.builds(
 )
 
 
-@hypothesis.settings(max_examples=2000 if DEEP else 120, deadline=None)
+@hypothesis.settings(
+    max_examples=2000 if DEEP else 120, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
 @hypothesis.given(st.lists(a_seen, max_size=14), st.randoms(use_true_random=False))
 def test_merging_again_changes_nothing_and_order_does_not_matter(seen: list[Seen], chance: random.Random) -> None:
     ranges = merge(seen, period_ms=PERIOD_MS, duration_ms=2000)
@@ -188,7 +190,9 @@ def test_merging_again_changes_nothing_and_order_does_not_matter(seen: list[Seen
     assert all(0 <= one.t_start < one.t_end <= 2000 for one in ranges)
 
 
-@hypothesis.settings(max_examples=1000 if DEEP else 80, deadline=None)
+@hypothesis.settings(
+    max_examples=1000 if DEEP else 80, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
 @hypothesis.given(st.lists(a_seen, max_size=14))
 def test_ranges_of_one_text_at_one_place_do_not_overlap_nor_touch(seen: list[Seen]) -> None:
     ranges = merge([one._replace(box=LEFT) for one in seen], period_ms=PERIOD_MS, duration_ms=0)

@@ -31,6 +31,7 @@ def test_texts_that_say_the_same_have_one_form(written: str, expected: str) -> N
     assert text_hash(written) == hashlib.sha256(expected.encode()).hexdigest()
 
 
+@hypothesis.settings(deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(ANY)
 def test_the_form_of_a_form_is_itself(text: str) -> None:
     assert normalized(normalized(text)) == normalized(text)

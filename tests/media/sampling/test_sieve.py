@@ -147,7 +147,8 @@ def test_forgetting_old_times_keeps_the_new_ones_right() -> None:
     sieve = Sieve(Sampling())
     count = MOST_TIMES + 100
     for at in range(count):
-        assert (sieve.take(scene(), at * PERIOD_S) is None) == (at > 0)
+        assert (sieve.take(noisy(scene(), at % 7), at * PERIOD_S) is None) == (at > 0)
+    assert len(sieve._times) < count
     assert sieve.take(with_caption(scene(), 1), count * PERIOD_S) is None
     verdict = sieve.take(with_caption(scene(), 1), (count + 1) * PERIOD_S)
     assert verdict is not None

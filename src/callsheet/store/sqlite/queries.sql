@@ -290,7 +290,8 @@ ORDER BY seq DESC LIMIT ?9;
 
 -- name: find_of_requester
 SELECT * FROM inbox_jobs
-WHERE requester_id = ?2 AND requester_id <> '' AND seq < coalesce(?1, 9223372036854775807) AND seq >= coalesce(?11, 0) AND (?3 IS NULL OR kind = ?3)
+WHERE requester_id = ?2 AND requester_id <> '' AND seq < coalesce(?1, 9223372036854775807)
+  AND seq >= coalesce(?11, 0) AND (?3 IS NULL OR kind = ?3)
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)

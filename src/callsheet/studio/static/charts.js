@@ -104,7 +104,7 @@ export function rowChart({ unit, rows, label }) {
 
 /** @param {string} unit @param {Row[]} rows @param {string} label @param {number} width */
 function drawRows(unit, rows, label, width) {
-  const left = Math.min(150, Math.max(70, width * 0.28));
+  const left = Math.min(150, Math.max(104, width * 0.28));
   const right = 52;
   const [rowHeight, foot] = [26, 30];
   const height = rows.length * rowHeight + foot;
@@ -118,7 +118,7 @@ function drawRows(unit, rows, label, width) {
   made.append(s("text", { x: width, y: height - foot + 17, "text-anchor": "end" }, unit));
   rows.forEach((row, n) => {
     const top = n * rowHeight;
-    const most = Math.floor(left / 6.6);
+    const most = Math.floor((left - 8) / 7);
     made.append(s("text", { class: "name", x: left - 8, y: top + 17, "text-anchor": "end" }, row.name.length > most ? `${row.name.slice(0, most - 1)}…` : row.name, s("title", {}, row.name)));
     let sum = 0;
     for (const part of row.parts) {
