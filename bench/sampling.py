@@ -28,7 +28,7 @@ CLIPS = {
     # a page that changes once a second, and hardly anything in between
     "screencast": "-f lavfi -i testsrc=s=1920x1080:r=1:d={s} -vf fps=30 {coded} -crf 23 {source}",
     # colours that flow, with the grain of a camera
-    "natural": "-f lavfi -i gradients=s=1920x1080:r=30:d={s}:speed=0.02:n=6:seed=1"
+    "natural": "-f lavfi -i gradients=s=1920x1080:r=30:d={s}:speed=0.002:n=6:seed=1"
     " -vf noise=alls=14:allf=t {coded} -b:v 6M -maxrate 8M -bufsize 12M {source}",
 }
 

@@ -60,10 +60,12 @@ def command() -> None:
 
 
 @command.command("add", epilog="\b\nExample:\n  callsheet video add talk.mp4 --title 'The talk'")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @settings(VIDEO_ADD)
 def add(files: tuple[Path, ...], **given: Any) -> None:
     """Add videos and make their text searchable. Ctrl-C stops; the same command, or a worker, goes on."""
+    if missing := [path for path in files if not path.is_file()]:
+        raise WrongInput(f"{missing[0]} is no file")
 
     async def work() -> None:
         async with _opened(given) as app:

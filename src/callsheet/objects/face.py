@@ -27,6 +27,9 @@ class Objects(ABC):
     place: str
     """Where the objects are, for people: no secret is in it."""
 
+    origin: str = ""
+    """Where signed URLs lead to, as `https://host:port`; empty when that is our own server."""
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -50,6 +50,7 @@ class S3Objects(S3Uploads):
     def __init__(self, bucket: Bucket, credentials: HeldCredentials, *, proxy_url: str | None = None) -> None:
         """`proxy_url`: all connections go through there."""
         self.place = f"s3://{bucket.name}/{bucket.prefix}" + (f" at {bucket.endpoint}" if bucket.endpoint else "")
+        self.origin = bucket.origin
         self._bucket = bucket
         self._credentials = credentials
         self._wire = Wire(bucket, credentials, proxy_url)

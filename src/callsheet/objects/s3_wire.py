@@ -46,6 +46,12 @@ class Bucket(NamedTuple):
             return f"https://s3.{self.region}.amazonaws.com/{self.name}"
         return f"https://{self.name}.s3.{self.region}.amazonaws.com"
 
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port of its URLs: a browser's policy names the servers it may go to by these."""
+        url = httpx.URL(self.base)
+        return f"{url.scheme}://{url.netloc.decode('ascii')}"
+
     def whole(self, key: str) -> str:
         """A key as the bucket knows it."""
         return f"{self.prefix}/{key}" if self.prefix else key

@@ -18,18 +18,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.http.problems import Problem
+from callsheet.http.site import site_of
 
 from . import session
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+    from callsheet.objects import Objects
+
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; "
-    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'{storage} blob: data:; "
+    "media-src 'self'{storage} blob:; connect-src 'self'{storage}; font-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -56,10 +59,15 @@ async def page(request: Request, path: str = "") -> Response:
     if found is None and "." in path.rpartition("/")[2]:
         raise Problem("not_found", "the studio has no such file")
     sent = found or _files()[INDEX]
-    headers = {**HEADERS, "ETag": sent.etag}
+    headers = {**HEADERS, "Content-Security-Policy": policy_for(site_of(request).objects), "ETag": sent.etag}
     if request.headers.get("if-none-match") == sent.etag:
         return Response(status_code=304, headers=headers)
     return Response(sent.content, headers=headers, media_type=sent.media_type)
+
+
+def policy_for(objects: Objects | None) -> str:
+    """What a page may load: our own, and the storage's where uploads and files go straight there."""
+    return POLICY.format(storage=f" {objects.origin}" if objects is not None and objects.origin else "")
 
 
 @cache

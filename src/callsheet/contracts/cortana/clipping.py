@@ -36,7 +36,7 @@ ClipId = Annotated[str, Path(description="The clip's id.")]
     summary="Cut a clip",
     response_model=ClipReceipt,
     openapi_extra=documented(ClipRequest),
-    responses=problems.responses(*ALWAYS, *BODY, "video_not_found", "invalid_range", "queue_full"),
+    responses=problems.responses(*ALWAYS, *BODY, "video_not_found", "invalid_range", "refused", "queue_full"),
 )
 async def create(request: Request) -> JsonAnswer:
     """Exact to the frame. The same `clip_id` again answers with the same clip."""
@@ -60,8 +60,8 @@ async def create(request: Request) -> JsonAnswer:
             paths.clip(video.video_id, clip_id),
         )
     )
-    if clip.video_id != video.video_id:
-        raise Problem("refused", "this clip_id belongs to another video; choose another one")
+    if (clip.video_id, clip.owner_id) != (video.video_id, video.owner_id):
+        raise Problem("refused", "this clip_id is taken; choose another one, or leave it out")
     status = await _status(site, clip)
     if status is None:  # a new one, or one whose job was never written or is forgotten
         await site.intake.enqueue(new._replace(job_id=clip.job_id))

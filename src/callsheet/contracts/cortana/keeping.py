@@ -76,7 +76,9 @@ class Keeping:
             job = jobs.get(job_id or "")
             if job is not None and job.status in ENDED_BADLY:
                 try:
-                    await self._catalog.fail(video_id, Writer(job.job_id, job.claim_version), encode(_told(job)))
+                    await self._catalog.fail(
+                        video_id, Writer(job.job_id, job.claim_version, job.created_at), encode(_told(job))
+                    )
                     count += 1
                 except StaleClaim:
                     log.info("video %s moved on", video_id)

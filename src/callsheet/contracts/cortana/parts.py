@@ -64,13 +64,13 @@ async def look(ctx: Context, parts: Parts, video_id: str) -> Bench:
 def _writer(ctx: Context) -> Writer:
     if ctx.job.contract != CONTRACT:  # anybody may create jobs of any kind; those of this contract are made here alone
         raise Fatal("this work belongs to a video: POST /videos or POST /clips starts it", code="forbidden")
-    return Writer(ctx.job_id, ctx.job.claim_version)
+    return Writer(ctx.job_id, ctx.job.claim_version, ctx.job.created_at)
 
 
 def _bench(ctx: Context, parts: Parts, video: Video | None, video_id: str) -> Bench:
     if video is None:
         raise Fatal(f"there is no video {video_id}; it was deleted, or never added", code="video_not_found")
-    return Bench(ctx, parts, video, Writer(ctx.job_id, ctx.job.claim_version))
+    return Bench(ctx, parts, video, Writer(ctx.job_id, ctx.job.claim_version, ctx.job.created_at))
 
 
 async def fetch_original(bench: Bench, key: str, *, share: float) -> Path:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.wire import encode
 from callsheet.worker.context import Context
 from callsheet.worker.pipeline import Pipeline, TakesTasks
@@ -91,6 +92,8 @@ async def _at_work(ctx: Context, parts: FindsParts, video_id: str) -> AsyncItera
         with told(ctx):
             bench = await begin(ctx, await parts(), video_id)
             yield bench
+    except StaleClaim as error:  # of the video, or of the job itself: then nobody hears of this any more
+        raise Fatal(f"a newer job has this video: {error}", code="superseded") from error
     except (Fatal, Retry) as error:
         is_last = isinstance(error, Fatal) or ctx.attempt >= ctx.job.max_attempts
         if bench is not None and is_last:

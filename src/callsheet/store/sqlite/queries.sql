@@ -280,7 +280,8 @@ SELECT * FROM inbox_jobs WHERE job_id = ?1;
 
 -- name: find
 SELECT * FROM inbox_jobs
-WHERE seq < coalesce(?1, 9223372036854775807) AND seq >= coalesce(?11, 0) AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
+WHERE seq < coalesce(?1, 9223372036854775807) AND seq >= coalesce(?11, 0)
+  AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
@@ -302,7 +303,8 @@ ORDER BY seq DESC LIMIT ?9;
 -- name: find_ended_badly
 SELECT * FROM inbox_jobs INDEXED BY inbox_jobs_ended_badly
 WHERE error IS NOT NULL AND ended_at IS NOT NULL
-  AND seq < coalesce(?1, 9223372036854775807) AND seq >= coalesce(?11, 0) AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
+  AND seq < coalesce(?1, 9223372036854775807) AND seq >= coalesce(?11, 0)
+  AND (?2 IS NULL OR requester_id = ?2) AND (?3 IS NULL OR kind = ?3)
   AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR contract = ?5)
   AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR created_at < ?7)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
