@@ -190,3 +190,21 @@ async def test_a_key_has_so_many_streams_and_the_next_is_told_to_wait() -> None:
         await until(lambda: not live.site.streams.total)
         async with a.stream("GET", "/v1/events") as again:
             assert again.status_code == 200
+
+
+async def test_a_stream_with_a_tail_begins_at_the_present(live: Live) -> None:
+    first, second = jobs = await running(live, 2)
+    await live.note(first, *('{"n": 1}' for _ in range(5)))
+    await live.done(second)
+    async with live.client.stream("GET", f"{path(jobs)}&tail=true") as answer:
+        reader = frames(answer)
+        hello = await anext(reader)
+        assert {job["job_id"]: job["status"] for job in hello.data["jobs"]} == {
+            first.job_id: "running",
+            second.job_id: "done",
+        }
+        await live.note(first, '{"n": 2}')
+        heard = await anext(reader)
+        assert (heard.data["job_id"], heard.data["data"]) == (first.job_id, {"n": 2})
+    rest = await read(live, f"{path(jobs)}&tail=true", last=heard.id, most=0)  # an id says more than the tail
+    assert rest[0].event == "hello"

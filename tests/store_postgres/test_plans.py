@@ -157,9 +157,13 @@ async def test_successes_find_their_jobs_by_primary_key(session: Any) -> None:
         ("delayed_queues", (), "inbox_jobs_delayed", 5),
         ("keys_waiting", (), "inbox_jobs_waiting_for_slot", 51),
         ("prune", (T0, T0 + 20, 100), "inbox_jobs_ended", 100),
-        ("find_of_requester", (None, "r7", None, None, None, None, None, None, 20), "job_register_of_requester", 20),
-        ("find", (None, None, None, None, None, None, None, None, 20), "job_register_pkey", 20),
-        ("find_ended_badly", (None, "r7", None, None, None, None, None, None, 20), "inbox_jobs_ended_badly", 20),
+        ("find_of_requester", (None, "r7", *[None] * 6, 20, None, None), "job_register_of_requester", 20),
+        ("find", (*[None] * 8, 20, None, None), "job_register_pkey", 20),
+        ("find", (*[None] * 8, 20, "nowhere", 5 * ROWS - 99), "job_register_pkey", 101),
+        ("find_ended_badly", (None, "r7", *[None] * 6, 20, None, None), "inbox_jobs_ended_badly", 20),
+        ("endings", (T0 + ROWS - 99, 10_000, None), "inbox_jobs_ended", 101),
+        ("dead_letters", (None,), "inbox_jobs_ended_badly", 20),
+        ("newest", (), "job_register_pkey", 1),
     ],
 )
 async def test_a_verb_reads_little_by_its_index(

@@ -18,6 +18,7 @@ from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.control_plane import enrolment, files, workers
 from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.cortana import routes as cortana
+from callsheet.contracts.cortana.keeping import Keeping
 from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.http import (
@@ -137,7 +138,9 @@ async def host(engine: Engine, flags: Flags, worker: Worker | None = None, kept:
     stops = _Stops(server, worker, outgoing)
     stops.listen()
     _greet(server, engine, flags)
-    async with asyncio.TaskGroup() as group:
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        if kept.catalog is not None:
+            await stack.enter_async_context(Keeping(engine, kept.catalog, kept.objects))
         group.create_task(_serve(server, worker, outgoing))
         group.create_task(outgoing.run())
         if worker is not None:

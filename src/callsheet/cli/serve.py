@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
 
 from callsheet.http.keys import ApiKeys
+from callsheet.objects import open_objects
 from callsheet.settings import SERVE
 
 from . import logs
@@ -41,5 +43,8 @@ async def _serve(flags: Flags) -> None:
     async with opened(flags.database_url, must_exist=False, redis_url=flags.redis_url) as engine:
         if flags.auth == "on" and not flags.api_key and not await ApiKeys(engine.store).list():
             log.warning("there is no API key yet, so nobody can get in: callsheet keys create NAME")
-        async with opened_catalog(flags.catalog_url, flags.database_url) as catalog:
-            await host(engine, flags, kept=Kept(catalog=catalog))
+        async with contextlib.AsyncExitStack() as stack:
+            catalog = await stack.enter_async_context(opened_catalog(flags.catalog_url, flags.database_url))
+            url = flags.objects_url
+            objects = await stack.enter_async_context(await open_objects(url, engine.store)) if url else None
+            await host(engine, flags, kept=Kept(objects, catalog))

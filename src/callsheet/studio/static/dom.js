@@ -44,8 +44,10 @@ export function s(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Replace what is in a box. @template {Element} E @param {E} box @param {...Children} children @returns {E} */
+/** Replace what is in a box; the same nodes stay where they are, with the focus. @template {Element} E @param {E} box @param {...Children} children @returns {E} */
 export function fill(box, ...children) {
+  const asked = /** @type {Child[]} */ (children.flat(2)).filter((child) => child !== null && child !== undefined && child !== false);
+  if (asked.length === box.childNodes.length && asked.every((child, n) => child === box.childNodes[n])) return box;
   const held = document.createDocumentFragment();
   append(held, children);
   box.replaceChildren(held);

@@ -57,6 +57,10 @@ export default async function compose(view) {
 
   /** @param {string} jobId */
   async function watch(jobId) {
+    const track = h("div");
+    const progress = h("div");
+    const stop = button("Cancel", { tone: "plain", onclick: () => post(`/api/jobs/${jobId}/cancel`, {}).catch((error) => toastError(error, "It was not canceled")) });
+    const foot = h("div", { class: "row" }, link(`/studio/jobs/${jobId}`, { class: "small" }, "Its job"), writer ? stop : null);
     for (;;) {
       const job = await get(`/api/jobs/${jobId}`, { signal: view.signal });
       if (job.status === "Done") return show(jobId);
@@ -64,8 +68,9 @@ export default async function compose(view) {
         fill(stage, note("bad", job.status === "Failed" ? "It could not be made" : "It was canceled", job.errorMessage ?? "", link(`/studio/jobs/${jobId}`, {}, "Look at the job")));
         return undefined;
       }
-      const stop = button("Cancel", { tone: "plain", onclick: () => post(`/api/jobs/${jobId}/cancel`, {}).catch((error) => toastError(error, "It was not canceled")) });
-      fill(stage, stageTrack(PHASES, job.phase ?? job.stage ?? "", "running"), bar(job.percent ?? 0, "run", "Progress of the video"), h("div", { class: "row" }, link(`/studio/jobs/${jobId}`, { class: "small" }, "Its job"), stop));
+      fill(track, stageTrack(PHASES, job.phase ?? job.stage ?? "", "running"));
+      fill(progress, bar(job.percent ?? 0, "run", "Progress of the video"));
+      fill(stage, track, progress, foot);
       await pause(LOOK_MS, view.signal);
       if (view.signal.aborted) return undefined;
     }

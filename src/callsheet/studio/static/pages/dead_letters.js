@@ -48,6 +48,7 @@ export default async function deadLetters(view) {
   const more = button("Older", { onclick: () => page(true) });
 
   async function read() {
+    if (view.signal.aborted) return;
     reading.abort();
     reading = new AbortController();
     if (!table.body.childElementCount) fill(list, h("div", { class: "pad" }, skeleton(5)));
@@ -78,11 +79,13 @@ export default async function deadLetters(view) {
       const begun = await post(`/v1/dead-letters/${action}`, { ...Object.fromEntries(chosen), ...(action === "purge" && chosen.length === 1 && { all: true }) });
       await follow(begun.operation_id);
     } catch (error) {
-      toastError(error, "Nothing was begun");
+      if (!view.signal.aborted) toastError(error, "Nothing was begun");
     }
   }
   /** @param {string} id */
   async function follow(id) {
+    const sofar = h("span");
+    const stop = button("Stop", { tone: "tiny", onclick: () => post(`/v1/operations/${id}/stop`).catch((error) => toastError(error, "It goes on")) });
     while (!view.signal.aborted) {
       const now = await get(`/v1/operations/${id}`, { signal: view.signal });
       if (now.status !== "running") {
@@ -90,7 +93,8 @@ export default async function deadLetters(view) {
         toast(`${plural(now.done, "job")} ${now.action === "purge" ? "deleted" : "replayed"}${now.refused ? `, ${number(now.refused)} refused: ${now.why}` : ""}`, now.refused ? "" : "good");
         return read();
       }
-      fill(running, note("run", now.action === "purge" ? "Deleting" : "Replaying", `${plural(now.done, "job")} so far`, button("Stop", { tone: "tiny", onclick: () => post(`/v1/operations/${id}/stop`) })));
+      sofar.textContent = `${plural(now.done, "job")} so far`;
+      if (!running.childElementCount) fill(running, note("run", now.action === "purge" ? "Deleting" : "Replaying", sofar, stop));
       await pause(500, view.signal);
     }
     return undefined;
@@ -98,7 +102,7 @@ export default async function deadLetters(view) {
 
   let typing = 0;
   /** @param {string} name @param {string} value */
-  const set = (name, value) => ((filter[name] = value), setQuery({ [name]: name === "status" && value === "dead_letter" ? "" : value }), read());
+  const set = (name, value) => view.signal.aborted || ((filter[name] = value), setQuery({ [name]: name === "status" && value === "dead_letter" ? "" : value }), read());
   /** @param {string} name @param {string} placeholder */
   const text = (name, placeholder) => h("input", { class: "input", type: "search", name, value: filter[name], placeholder, maxlength: "200", oninput: (/** @type {Event} */ event) => {
     clearTimeout(typing);

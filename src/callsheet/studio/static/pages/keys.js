@@ -2,6 +2,7 @@
 /** API keys: who may do what; made here, shown once, revoked. */
 import { del, get, poll, post } from "../api.js";
 import { badge } from "../components/badge.js";
+import { changes } from "../components/changes.js";
 import { copyButton } from "../components/code.js";
 import { confirm, openDialog } from "../components/dialog.js";
 import { field, pageHead, select } from "../components/layout.js";
@@ -24,12 +25,15 @@ const LIVES = [["", "For ever"], ["604800", "7 days"], ["7776000", "90 days"], [
 /** @param {import("../router.js").View} view */
 export default async function keys(view) {
   const list = h("div", null, h("div", { class: "pad" }, skeleton(4)));
-  const table = makeTable("Keys", columns(load), (/** @type {Key} */ key) => key.key_id);
+  const again = () => load().catch(() => undefined);
+  const table = makeTable("Keys", columns(again), (/** @type {Key} */ key) => key.key_id);
   view.main.append(
-    pageHead("Keys", "Who may do what. A key sees the jobs of its requester alone.", button("New key", { icon: "plus", tone: "first", onclick: () => create(load) })),
+    pageHead("Keys", "Who may do what. A key sees the jobs of its requester alone.", button("New key", { icon: "plus", tone: "first", onclick: () => create(again) })),
     h("section", { class: "card flush", "aria-label": "Keys" }, list));
+  const isNew = changes();
   async function load() {
     const told = await get("/v1/keys", { signal: view.signal });
+    if (!isNew(told)) return;
     table.rows(told.keys);
     fill(list, told.keys.length ? table.element : empty("No keys are kept", "The server was started with a key of its own. Make one for each person and each program."));
   }

@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { field, pageHead, select } from "../components/layout.js";
 import { empty, skeleton, trouble } from "../components/states.js";
+import { toastError } from "../components/toast.js";
 import { button, fill, h, icon, link } from "../dom.js";
 import { number, plural, timecode } from "../format.js";
 import { setQuery } from "../router.js";
@@ -37,6 +38,7 @@ export default async function search(view) {
 
   const asked = () => ({ q: words.value.trim(), mode: mode.value, entity: entity.value, value: entity.value ? value.value.trim() : "" });
   async function read() {
+    if (view.signal.aborted) return; // the last letter was typed just before the page was left
     const query = asked();
     setQuery({ ...query, mode: query.mode === "fuzzy" ? "" : query.mode });
     reading.abort();
@@ -65,10 +67,15 @@ export default async function search(view) {
     }
   }
   more.addEventListener("click", async () => {
-    const found = await get("/search", { query: { ...asked(), cursor }, signal: reading.signal });
-    cursor = found.next;
-    more.hidden = !cursor;
-    list.append(...found.hits.map(hitRow));
+    const { signal } = reading;
+    try {
+      const found = await get("/search", { query: { ...asked(), cursor }, signal });
+      cursor = found.next;
+      more.hidden = !cursor;
+      list.append(...found.hits.map(hitRow));
+    } catch (error) {
+      if (!signal.aborted) toastError(error, "No more were read");
+    }
   });
 
   let typing = 0;

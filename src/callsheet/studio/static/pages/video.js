@@ -5,6 +5,7 @@
  */
 import { del, get, pause, poll, post } from "../api.js";
 import { badge, bar } from "../components/badge.js";
+import { changes } from "../components/changes.js";
 import { confirm } from "../components/dialog.js";
 import { card, facts, field, pageHead, select } from "../components/layout.js";
 import { stageTrack } from "../components/stage_track.js";
@@ -37,6 +38,7 @@ class Watch {
   /** @type {Entity[]} */
   #entities = [];
   #drawn = "";
+  #isNewState = changes();
 
   /** @param {import("../router.js").View} view */
   constructor(view) {
@@ -49,6 +51,8 @@ class Watch {
     this.words = h("input", { class: "input", type: "search", placeholder: "Within this video", maxlength: "200", "aria-label": "Search within this video", oninput: () => this.#showTexts(), data: { search: "" } });
     this.kind = select(ENTITIES, "", { "aria-label": "Only texts with", onchange: () => this.#showTexts() });
     this.state = h("div", { class: "stack" });
+    this.progress = h("div");
+    this.unplayable = h("div", { class: "stack" });
     this.about = h("div");
     this.clips = h("div", { class: "stack" });
     this.from = h("input", { class: "input", type: "number", min: "0", step: "0.1", value: "0" });
@@ -60,7 +64,7 @@ class Watch {
     const { view } = this;
     const head = h("div");
     const body = h("div", { class: "stack" }, skeleton(6));
-    view.main.append(link("/studio/videos", { class: "crumb row" }, icon("left"), "Videos"), head, this.state, body);
+    view.main.append(link("/studio/videos", { class: "crumb row" }, icon("left"), "Videos"), head, this.state, this.unplayable, body);
     let built = false;
     await poll(async () => {
       /** @type {Video} */
@@ -92,8 +96,10 @@ class Watch {
       const stage = stageOf(video);
       const done = await progressOf(video, this.view.signal);
       const job = stage ? link(`/studio/jobs/${video.jobs[stage]}`, {}, "its job") : null;
-      fill(this.state, card("In work", { aside: job }, stageTrack(STAGES.map((one) => STAGE_WORDS[one] ?? one), STAGE_WORDS[stage] ?? "", "running"), bar(done, "run", "Progress of this video")));
-    } else if (video.status === "failed" && video.error) {
+      fill(this.progress, bar(done, "run", "Progress of this video"));
+      if (this.#isNewState([video.status, video.jobs])) fill(this.state, card("In work", { aside: job }, stageTrack(STAGES.map((one) => STAGE_WORDS[one] ?? one), STAGE_WORDS[stage] ?? "", "running"), this.progress));
+    } else if (!this.#isNewState([video.status, video.error])) return;
+    else if (video.status === "failed" && video.error) {
       const job = video.error.job_id ? link(`/studio/jobs/${video.error.job_id}`, {}, "Look at the job") : null;
       fill(this.state, note("bad", `${video.error.type}${video.error.stage ? ` in ${video.error.stage}` : ""}`, video.error.message, job));
     } else fill(this.state);
@@ -119,7 +125,7 @@ class Watch {
     const at = Number(this.view.query.get("t") ?? "0") / 1000;
     if (at > 0) this.player.addEventListener("loadedmetadata", () => (this.player.currentTime = at), { once: true });
     this.player.addEventListener("timeupdate", () => this.#follow());
-    this.player.addEventListener("error", () => fill(this.state, note("warn", "This browser does not play it", "The video is HLS; Chromium, Edge and Safari play it by themselves. The texts and clips work all the same.")));
+    this.player.addEventListener("error", () => fill(this.unplayable, note("warn", "This browser does not play it", "The video is HLS; Chromium, Edge and Safari play it by themselves. The texts and clips work all the same.")));
   }
 
   /** @param {Video} video */

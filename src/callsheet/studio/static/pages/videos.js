@@ -2,11 +2,12 @@
 /** The library: drop videos in, watch them become searchable, open them. */
 import { get, poll } from "../api.js";
 import { badge, bar } from "../components/badge.js";
+import { changes } from "../components/changes.js";
 import { openDialog } from "../components/dialog.js";
 import { field, pageHead, select } from "../components/layout.js";
 import { moment } from "../components/moment.js";
 import { describe, empty, skeleton } from "../components/states.js";
-import { toast } from "../components/toast.js";
+import { toast, toastError } from "../components/toast.js";
 import { button, fill, h, icon, link } from "../dom.js";
 import { bytes, duration } from "../format.js";
 import { setQuery } from "../router.js";
@@ -40,61 +41,75 @@ export default async function videos(view) {
     h("div", { class: "stack" }, grid, h("div", { class: "row" }, more)));
   fill(grid, h("li", { class: "whole" }, skeleton(4)));
 
-  /** @type {Map<string, Video>} */
+  /** @type {Map<string, Shown>} */
   const known = new Map();
+  let asked = 0;
   /** @type {string | null} */
   let next = null;
   let older = 0;
 
   const query = () => ({ limit: PAGE, text: text.value.trim(), status: status.value });
   const show = async () => {
+    const mine = (asked += 1);
     const told = await get("/videos", { query: query(), signal: view.signal });
-    if (!older) next = told.next;
-    known.clear();
-    await draw(told.videos);
+    const cards = await drawn(told.videos);
+    if (mine !== asked) return; // another question was asked meanwhile
+    next = told.next;
+    more.hidden = !next;
+    for (const id of known.keys()) if (!told.videos.some((/** @type {Video} */ video) => video.video_id === id)) known.delete(id);
+    if (cards.length) fill(grid, cards);
+    else if (!grid.querySelector("[data-state=empty]") || isNew(query())) fill(grid, h("li", { class: "whole" }, query().text || query().status ? empty("No video fits", "Change the filters.") : empty("No videos yet", writer ? "Drop one above: its text becomes searchable within minutes." : "Somebody with the right to write adds them here, or with `callsheet video add`.")));
   };
   /** @param {Video[]} found */
-  const draw = async (found) => {
-    const cards = await Promise.all(found.map((video) => card(video, view.signal)));
-    more.hidden = !next;
-    if (cards.length) fill(grid, cards);
-    else fill(grid, h("li", { class: "whole" }, query().text || query().status ? empty("No video fits", "Change the filters.") : empty("No videos yet", writer ? "Drop one above: its text becomes searchable within minutes." : "Somebody with the right to write adds them here, or with `callsheet video add`.")));
-  };
-  more.addEventListener("click", async () => {
+  const drawn = (found) => Promise.all(found.map(async (video) => {
+    const shown = known.get(video.video_id) ?? { isNew: changes(), element: h("li", { class: "card flush film" }), progress: h("div", { class: "film-progress" }) };
+    known.set(video.video_id, shown);
+    await drawCard(shown, video, view.signal);
+    return shown.element;
+  }));
+  const isNew = changes();
+  const showMore = async () => {
     const told = await get("/videos", { query: { ...query(), before: next }, signal: view.signal });
     [next, older] = [told.next, older + 1];
     more.hidden = !next;
-    grid.append(...(await Promise.all(told.videos.map((/** @type {Video} */ video) => card(video, view.signal)))));
-  });
-  const changed = () => (setQuery({ text: text.value.trim(), status: status.value }), (older = 0), show());
+    grid.append(...(await drawn(told.videos)));
+  };
+  /** @param {Promise<unknown>} what */
+  const quietly = (what) => what.catch((error) => view.signal.aborted || toastError(error, "The list was not read"));
+  more.addEventListener("click", () => quietly(showMore()));
+  const changed = () => view.signal.aborted || (setQuery({ text: text.value.trim(), status: status.value }), (older = 0), quietly(show()));
   let typing = 0;
   text.addEventListener("input", () => (clearTimeout(typing), (typing = setTimeout(changed, 250))));
   status.addEventListener("change", changed);
 
   /** @param {File[]} files @param {string} languages */
   const begin = (files, languages) => {
-    for (const file of files) send(file, languages, sending, view).then(show, () => undefined);
+    for (const file of files) send(file, languages, sending, view).then(() => view.signal.aborted || quietly(show()));
   };
-  dropping(view.main, zone, (files) => writer && begin(files, "eng"), view.signal);
+  dropping(zone, (files) => writer && begin(files, "eng"), view.signal);
   await poll(async () => {
     if (!older) await show();
   }, LOOK_MS, view.signal);
 }
 
-/** @param {Video} video @param {AbortSignal} signal */
-async function card(video, signal) {
+/** @typedef {{isNew: (value: unknown) => boolean, element: HTMLLIElement, progress: HTMLElement}} Shown A card, and what it shows. */
+
+/** @param {Shown} shown @param {Video} video @param {AbortSignal} signal */
+async function drawCard({ isNew, element, progress }, video, signal) {
   const moving = isMoving(video);
-  const done = moving ? await progressOf(video, signal) : 0;
+  if (moving) fill(progress, bar(await progressOf(video, signal), "run", `Progress of ${video.title}`));
+  if (!isNew(video)) return;
   const picture = video.poster_url
     ? h("img", { src: video.poster_url, alt: "", loading: "lazy", class: "poster" })
     : h("div", { class: "poster blank" }, icon("videos"));
   const stage = stageOf(video);
-  return h("li", { class: "card flush film", data: { video: video.video_id, status: video.status } },
+  Object.assign(element.dataset, { video: video.video_id, status: video.status });
+  fill(element,
     link(`/studio/videos/${video.video_id}`, { class: "film-link" }, picture, h("span", { class: "film-title wrap" }, video.title)),
     h("div", { class: "film-facts" },
       video.status === "ready" ? h("span", { class: "small quiet" }, duration(video.duration_ms)) : badge(video.status, moving && stage ? STAGE_WORDS[stage] : undefined),
       h("span", { class: "small quiet" }, moment(video.created_at))),
-    moving ? bar(done, "run", `Progress of ${video.title}`) : null,
+    moving ? progress : null,
     video.error ? h("p", { class: "small wrap film-error" }, video.error.message) : null);
 }
 
@@ -128,8 +143,8 @@ async function send(file, languages, place, view) {
   }
 }
 
-/** Files that are dropped anywhere on the page. @param {HTMLElement} page @param {HTMLElement} zone @param {(files: File[]) => unknown} take @param {AbortSignal} signal */
-function dropping(page, zone, take, signal) {
+/** Files that are dropped anywhere on the page. @param {HTMLElement} zone @param {(files: File[]) => unknown} take @param {AbortSignal} signal */
+function dropping(zone, take, signal) {
   /** @param {DragEvent} event */
   const over = (event) => {
     if (!event.dataTransfer?.types.includes("Files")) return;
@@ -144,5 +159,4 @@ function dropping(page, zone, take, signal) {
     event.preventDefault();
     take([...event.dataTransfer.files]);
   }, { signal });
-  page.append();
 }

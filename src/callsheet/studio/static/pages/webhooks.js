@@ -2,6 +2,7 @@
 /** Webhooks: endpoints with their health, deliveries with their log, replay, and what is left alone for now. */
 import { del, get, poll, post } from "../api.js";
 import { badge } from "../components/badge.js";
+import { changes } from "../components/changes.js";
 import { codeBlock, copyButton } from "../components/code.js";
 import { confirm, openDialog } from "../components/dialog.js";
 import { card, facts, field, pageHead, select } from "../components/layout.js";
@@ -30,14 +31,15 @@ export default async function webhooks(view) {
   const endpoints = h("div", { class: "stack" }, skeleton(3));
   const trouble = h("div", { class: "stack" });
   const list = h("div", null, h("div", { class: "pad" }, skeleton(4)));
-  const status = select(STATUSES, view.query.get("status") ?? "", { name: "status", onchange: () => (setQuery({ status: status.value }), load()) });
-  const table = makeTable("Deliveries", columns((delivery) => look(delivery, writer, load)), (/** @type {Delivery} */ delivery) => delivery.event_id);
-  const again = button("Send all that were given up again", { icon: "retry", onclick: () => replayAll(load) });
-  const make = button("New endpoint", { icon: "plus", tone: "first", onclick: () => create(load) });
+  const status = select(STATUSES, view.query.get("status") ?? "", { name: "status", onchange: () => (setQuery({ status: status.value }), again()) });
+  const table = makeTable("Deliveries", columns((delivery) => look(delivery, writer, again)), (/** @type {Delivery} */ delivery) => delivery.event_id);
+  const sendAll = button("Send all that were given up again", { icon: "retry", onclick: () => replayAll(again) });
+  const make = button("New endpoint", { icon: "plus", tone: "first", onclick: () => create(again) });
   view.main.append(
     pageHead("Webhooks", "What this server tells others, and whether they heard it.", ...(writer ? [make] : [])),
     trouble, card("Endpoints", {}, endpoints),
-    h("section", { class: "card flush", "aria-label": "Deliveries" }, h("div", { class: "pad row between" }, field("Deliveries", status), writer ? again : null), list));
+    h("section", { class: "card flush", "aria-label": "Deliveries" }, h("div", { class: "pad row between" }, field("Deliveries", status), writer ? sendAll : null), list));
+  const [newEndpoints, newDeliveries, newTrouble] = [changes(), changes(), changes()];
 
   async function load() {
     const { signal } = view;
@@ -46,11 +48,14 @@ export default async function webhooks(view) {
       get("/v1/webhooks/deliveries", { query: { status: status.value, limit: 50 }, signal }),
       get("/v1/webhooks/destinations", { signal }),
     ]);
-    fill(endpoints, own.endpoints.length ? own.endpoints.map((/** @type {Endpoint} */ one) => endpoint(one, writer, load)) : empty("No endpoints yet", "An endpoint is a URL of yours that is told of jobs, signed with a secret of its own."));
-    table.rows(deliveries.deliveries);
-    fill(list, deliveries.deliveries.length ? table.element : empty("Nothing was sent", "Deliveries stand here as soon as a job has something to tell."));
-    fill(trouble, destinations.destinations.map((/** @type {{destination: string, health: Health}} */ one) => note(one.health.state === "closed" ? "warn" : "bad", one.destination, `${plural(one.health.failures, "failure")} in a row. ${words(one.health)}`)));
+    if (newEndpoints(own)) fill(endpoints, own.endpoints.length ? own.endpoints.map((/** @type {Endpoint} */ one) => endpoint(one, writer, again)) : empty("No endpoints yet", "An endpoint is a URL of yours that is told of jobs, signed with a secret of its own."));
+    if (newDeliveries(deliveries)) {
+      table.rows(deliveries.deliveries);
+      fill(list, deliveries.deliveries.length ? table.element : status.value ? empty("None of these", "Choose another status.") : empty("Nothing was sent", "Deliveries stand here as soon as a job has something to tell."));
+    }
+    if (newTrouble(destinations)) fill(trouble, destinations.destinations.map((/** @type {{destination: string, health: Health}} */ one) => note(one.health.state === "closed" ? "warn" : "bad", one.destination, `${plural(one.health.failures, "failure")} in a row. ${words(one.health)}`)));
   }
+  const again = () => load().catch(() => undefined); // what is wrong, the next look tells
   await poll(load, LOOK_MS, view.signal);
 }
 

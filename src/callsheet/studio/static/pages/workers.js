@@ -2,6 +2,7 @@
 /** Workers over HTTP: who works, invite one, drain, revoke. Workers beside the store stand on the overview. */
 import { del, get, poll, post } from "../api.js";
 import { badge } from "../components/badge.js";
+import { changes } from "../components/changes.js";
 import { codeBlock, copyButton } from "../components/code.js";
 import { confirm, openDialog } from "../components/dialog.js";
 import { field, pageHead } from "../components/layout.js";
@@ -18,12 +19,14 @@ const LOOK_MS = 2000;
 /** @param {import("../router.js").View} view */
 export default async function workers(view) {
   const list = h("div", null, h("div", { class: "pad" }, skeleton(4)));
-  const table = makeTable("Workers", columns(load), (/** @type {Worker} */ worker) => worker.worker_id);
+  const table = makeTable("Workers", columns(() => load().catch(() => undefined)), (/** @type {Worker} */ worker) => worker.worker_id);
   view.main.append(
     pageHead("Workers", "Those that get their jobs over HTTP, from anywhere.", button("Invite a worker", { icon: "plus", tone: "first", onclick: invite })),
     h("section", { class: "card flush", "aria-label": "Workers" }, list));
+  const isNew = changes();
   async function load() {
     const told = await get("/v1/workers", { signal: view.signal });
+    if (!isNew(told)) return;
     table.rows(told.workers);
     fill(list, told.workers.length ? table.element : empty("No remote workers", "Invite one: it needs nothing but Python and a way out to this server. Workers beside the store need no invitation; they stand on the overview."));
   }

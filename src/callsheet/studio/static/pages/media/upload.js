@@ -22,7 +22,7 @@ const TRIES = 6;
 export async function uploadVideo(file, { title = file.name, options = {}, onProgress = () => undefined, signal }) {
   const name = `${file.name}:${file.size}:${file.lastModified}`;
   const known = kept()[name];
-  let upload = known ? await found(known.upload_id) : null;
+  let upload = known ? await found(known) : null;
   let videoId = known?.video_id ?? "";
   if (!upload) {
     const made = await post("/videos", { title, name: file.name, size: file.size, options }, { signal });
@@ -35,9 +35,10 @@ export async function uploadVideo(file, { title = file.name, options = {}, onPro
   return videoId;
 }
 
-/** @param {string} uploadId @returns {Promise<Upload | null>} */
-async function found(uploadId) {
+/** An upload that was begun, unless it or its video is gone. @param {{upload_id: string, video_id: string}} known @returns {Promise<Upload | null>} */
+async function found({ upload_id: uploadId, video_id: videoId }) {
   try {
+    await get(`/videos/${videoId}`);
     return await get(`/v1/uploads/${uploadId}`);
   } catch (error) {
     if (error instanceof CallsheetError && error.status === 404) return null;
@@ -78,7 +79,7 @@ function send(file, part, onProgress, signal) {
     const leave = () => request.abort();
     const fail = () => refuse(new CallsheetError("upload_failed", "the connection to the storage broke while a file was sent", { status: request.status }));
     request.open(part.method, part.url);
-    for (const [name, value] of Object.entries(part.headers)) request.setRequestHeader(name, value);
+    for (const [name, value] of Object.entries(part.headers)) if (name.toLowerCase() !== "content-length") request.setRequestHeader(name, value);
     request.upload.addEventListener("progress", (event) => onProgress(event.loaded));
     request.addEventListener("load", () => (request.status < 300 ? done() : fail()));
     request.addEventListener("error", fail);
