@@ -79,6 +79,9 @@ CATALOG_URL = Setting(
 FAIR_QUEUES = Setting(
     "fair-queues", "Queues in which each requester has a line of its own, served in turn: a,b.", Kind.NAMES
 )
+PIPELINE_LOGS = Setting(
+    "pipeline-logs", "Keep what each job of a video did, in logs/pipeline/{job_id}.json of the objects.", Kind.SWITCH
+)
 JSON = Setting("json", "Print JSON.", Kind.SWITCH, from_environment=False)
 YES = Setting("yes", "Do not ask.", Kind.SWITCH, from_environment=False)
 
@@ -107,6 +110,7 @@ WORKER = (
     Setting("labels", "With --url: what this worker can do: gpu,av1.", Kind.NAMES),
     FAIR_QUEUES,
     Setting("claim-wait", "With --url: how long one request for jobs waits.", Kind.DURATION, "20s"),
+    PIPELINE_LOGS,
     OBJECTS_URL,
     CATALOG_URL,
     APP_DATABASE_URL,
@@ -154,6 +158,7 @@ UP = (
     Setting("concurrency", "How many jobs run at once.", Kind.COUNT, "10"),
     Setting("drain", "How long a stop waits for running jobs before it hands them back.", Kind.DURATION, "30s"),
     Setting("max-source", "The largest source of a transcoding job, in megabytes.", Kind.COUNT, "100000"),
+    PIPELINE_LOGS,
     *SERVE[-4:],
 )
 KEYS_CREATE = (

@@ -51,6 +51,7 @@ async def main() -> None:
     worker = app.worker(lease=float(sys.argv[3]), concurrency=int(sys.argv[4]), poll=0.2)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     async with app:
+        Path(f"{LOG}.{os.getpid()}").touch()  # the interpreter is up: what comes now is the program's own time
         await worker.run()
 
 

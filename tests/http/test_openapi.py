@@ -82,7 +82,7 @@ def test_a_route_says_what_it_does_and_what_it_answers(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name.split()[1] not in OPEN])
 def test_a_route_behind_a_key_says_so_with_its_refusals(name: str) -> None:
     operation = OPERATIONS[name]
-    assert operation["security"] == [{"bearer": []}, {"apiKey": []}]
+    assert operation["security"] == [{"bearer": []}, {"apiKey": []}, {"session": []}]
     assert {"401", "403", "429", "503"} <= set(operation["responses"])
     assert ("404" in operation["responses"]) is ("{job_id}" in name or name == "get /v1/events")
 

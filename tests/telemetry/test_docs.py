@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from callsheet.engine import telemetry
+from callsheet.kernel.job import Outcome
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guides" / "metrics.md").read_text("utf-8")
@@ -26,7 +27,7 @@ def created() -> dict[str, str]:
 
 
 def test_every_metric_is_in_the_table_and_every_row_is_a_metric() -> None:
-    assert len(created()) == 18
+    assert len(created()) == 19
     assert {name: prometheus for name, prometheus, _ in ROW.findall(PAGE)} == created()
 
 
@@ -39,3 +40,4 @@ def test_every_fact_and_outcome_is_in_its_row() -> None:
     rows = {name: rest for name, _, rest in ROW.findall(PAGE)}
     assert all(f"`{fact}`" in rows["callsheet.facts"] for fact in telemetry.FACTS)
     assert all(f"`{outcome}`" in rows["callsheet.jobs.ended"] for outcome in telemetry.OUTCOMES)
+    assert all(f"`{outcome}`" in rows["callsheet.attempt.duration"] for outcome in set(Outcome) - {Outcome.LEASE_LOST})

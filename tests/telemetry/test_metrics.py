@@ -16,6 +16,7 @@ from tests.kit import new_job
 from tests.telemetry.conftest import Samples, ask, scrape, until, value, working
 
 ENDED, FACTS = "callsheet_jobs_ended_total", "callsheet_facts_total"
+ATTEMPTS = "callsheet_attempt_duration_seconds_count"
 
 
 @pytest.fixture
@@ -107,6 +108,27 @@ async def test_ends_retries_and_dead_letters_are_counted(app: Callsheet) -> None
         after = await scrape_until(health, lambda s: sum(grown(before, s, ENDED, "outcome").values()) == 6)
     assert grown(before, after, ENDED, "outcome") == {"succeeded": 5, "dead_letter": 1}
     assert grown(before, after, FACTS, "fact") == {"retried": 1, "dead_letter": 1}
+
+
+async def test_attempts_are_timed_by_task_and_outcome(app: Callsheet) -> None:
+    @app.task
+    async def read_frames() -> None: ...
+
+    @app.task(retry=[0.01])
+    async def cut() -> None:
+        raise RuntimeError("no")
+
+    def counted(samples: Samples) -> dict[tuple[str, str], float]:
+        found = [(dict(labels), number) for (name, labels), number in samples.items() if name == ATTEMPTS]
+        mine = [(labels, number) for labels, number in found if labels["task"] in {"read_frames", "cut"}]
+        return {(labels["task"], labels["outcome"]): number for labels, number in mine}
+
+    async with working(app) as (_, health):
+        await (await read_frames.enqueue()).result(timeout=20)
+        with pytest.raises(JobFailed):
+            await (await cut.enqueue()).result(timeout=20)
+        after = await scrape_until(health, lambda s: len(counted(s)) == 3)
+    assert counted(after) == {("read_frames", "succeeded"): 1, ("cut", "retried"): 1, ("cut", "dead_lettered"): 1}
 
 
 async def test_lease_losses_and_stale_claims_are_counted(app: Callsheet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from callsheet.app import Callsheet
 from callsheet.app.builtin import add_builtin
 from callsheet.catalog import OFF
-from callsheet.settings import UP
+from callsheet.settings import PIPELINE_LOGS, UP
 
 from . import logs
 from .apps import Places, load_app
@@ -43,6 +44,8 @@ def command(target: str | None, concurrency: int, drain: str, max_source: int, *
     MODULE:APP brings your own tasks. The gateway's (chat, plan, code, tool, rag, embed) and transcode are
     always there; with the extra media compose and the search for what is on screen in videos, too.
     """
+    if given.pop("pipeline_logs"):
+        os.environ[PIPELINE_LOGS.variable] = "on"  # where the tasks look
     flags = Flags(**given)
     logs.set_up(flags.log_format, flags.log_level)
     flags.options()

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from callsheet.kernel.errors import InvalidInput
-from callsheet.settings import WORKER
+from callsheet.settings import PIPELINE_LOGS, WORKER
 
 from . import logs
 from .failures import DRAINED, WRONG_INPUT, WrongInput
@@ -46,6 +46,7 @@ class Flags:
     labels: tuple[str, ...] | None
     fair_queues: tuple[str, ...] | None
     claim_wait: str
+    pipeline_logs: bool
     objects_url: str | None
     catalog_url: str | None
     database_url: str | None
@@ -85,6 +86,8 @@ def command(ctx: click.Context, /, target: str | None, **given: Any) -> None:
         given["url"] = None
     flags = Flags(**given)
     logs.set_up(flags.log_format, flags.log_level)
+    if flags.pipeline_logs:
+        os.environ[PIPELINE_LOGS.variable] = "on"  # where the tasks look, those of an app that declares them itself too
     place = take_place(os.environ)
     if place is None and (flags.reload or flags.processes > 1):
         sys.exit(_supervise(flags))

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 Source = Mapping[str, Callable[[], Iterable[Observation]]]
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+ATTEMPT_SECONDS = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 FACTS = ("retried", "lease_lost", "stale_claim", "dead_letter")
 OUTCOMES = ("succeeded", "failed", "dead_letter", "canceled")
+UNMEASURED = ("_ProxyMeterProvider", "NoOpMeterProvider")  # the first has no public name
 IDLE = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 _sources: list[Source] = []
@@ -33,6 +35,12 @@ _tracer = trace.get_tracer("callsheet")
 _meter = metrics.get_meter("callsheet")
 _seconds = _meter.create_histogram(
     "callsheet.verb.duration", "s", "How long a verb of the engine took", explicit_bucket_boundaries_advisory=SECONDS
+)
+_attempts = _meter.create_histogram(
+    "callsheet.attempt.duration",
+    "s",
+    "How long an attempt took, by task and outcome",
+    explicit_bucket_boundaries_advisory=ATTEMPT_SECONDS,
 )
 _items = _meter.create_counter("callsheet.verb.items", "{item}", "How many jobs, claims or settlements a verb took")
 _ended = _meter.create_counter("callsheet.jobs.ended", "{job}", "Jobs that have ended, by outcome")
@@ -69,6 +77,16 @@ def ended(outcome: str, count: int = 1) -> None:
     """Count jobs that have ended, as one of OUTCOMES."""
     if count:
         _ended.add(count, {"outcome": outcome})
+
+
+def measuring() -> bool:
+    """True when a meter SDK is installed, so that a number for each job is worth its cost; ask once for many jobs."""
+    return type(metrics.get_meter_provider()).__name__ not in UNMEASURED
+
+
+def attempted(task: str, outcome: str, took_s: float) -> None:
+    """Time one attempt of a task. Only where `measuring()`."""
+    _attempts.record(took_s, {"task": task, "outcome": outcome})
 
 
 def tracing() -> bool:

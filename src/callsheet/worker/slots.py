@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callsheet.engine.telemetry import attempt_span, tracing
+from callsheet.engine.telemetry import attempt_span, attempted, measuring, tracing
 from callsheet.kernel import commands
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError
@@ -89,7 +89,7 @@ class Slots:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - we are in one
         clean, yielded_at = contextvars.copy_context(), time.monotonic()
-        told, traced = log.isEnabledFor(logging.INFO), tracing()
+        told, traced = log.isEnabledFor(logging.INFO) or measuring(), tracing()
         if len(self._line) > 1:
             self.fill()
         while self._line:
@@ -213,6 +213,7 @@ def _tell_begin(run: Run) -> None:
 def _tell_end(run: Run, took_s: float) -> None:
     job, end = run.job, run.outcome
     how = "lost" if end is None else (end.outcome or end.status).value
+    attempted(job.kind if run.definition is not None else "unknown", how, took_s)  # others may send any name as a kind
     fields = {"job_id": job.job_id, "task": job.kind, "queue": job.queue, "attempt": job.attempt_count}
     log.info(
         "%s %s %s, attempt %d, took %.3f s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import random
@@ -85,6 +86,8 @@ class Keeping:
         return count
 
     async def _for_ever(self) -> None:
+        with contextlib.suppress(CallsheetError):
+            await self._catalog.suggest("warm", 1, SERVICE)  # the first search of a process reads all words
         while True:
             await asyncio.sleep(PERIOD_S * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
             try:

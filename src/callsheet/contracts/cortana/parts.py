@@ -30,6 +30,7 @@ class Parts(NamedTuple):
     max_source_bytes: int = MAX_SOURCE_BYTES
     ocr_engine: str = "tesseract"
     clip_days: int = 30
+    keep_logs: bool = False
 
 
 FindsParts = Callable[[], Awaitable[Parts]]

@@ -20,6 +20,7 @@ from .outcomes import told, type_of
 from .parts import CONTRACT, Bench, FindsParts, VideoId, begin, look
 from .sample import sample as take
 from .segment_index import segment_index as index
+from .telling import telling
 from .transcode import transcode as make
 
 NAME, KEY = "video", "video_id"
@@ -75,10 +76,11 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
         s3_original_path: ObjectKey,
         padding_ms: Annotated[int, Field(ge=0, le=600_000)] = 2000,
     ) -> dict[str, Any]:
-        with told(ctx):
-            bench = await look(ctx, await parts(), video_id)
-            wanted = clips.Wanted(clip_id, t_start, t_end, padding_ms, s3_original_path)
-            return await clips.generate(bench, wanted)
+        async with telling(ctx, parts, video_id):
+            with told(ctx):
+                bench = await look(ctx, await parts(), video_id)
+                wanted = clips.Wanted(clip_id, t_start, t_end, padding_ms, s3_original_path)
+                return await clips.generate(bench, wanted)
 
     app.task(name=f"{NAME}.{CLIP}", retry=CONTRACT, timeout="2h")(clip_generate)
     return videos
@@ -86,7 +88,14 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
 
 @contextlib.asynccontextmanager
 async def _at_work(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[Bench]:
-    """One attempt of a stage. When it is the last one and fails, the video is `failed` with it."""
+    """One attempt of a stage, which tells of itself."""
+    async with telling(ctx, parts, video_id), _writing(ctx, parts, video_id) as bench:
+        yield bench
+
+
+@contextlib.asynccontextmanager
+async def _writing(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[Bench]:
+    """The attempt as the writer of its video. When it is the last one and fails, the video is `failed` with it."""
     bench: Bench | None = None
     try:
         with told(ctx):

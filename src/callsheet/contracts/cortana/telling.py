@@ -1,0 +1,86 @@
+"""What an attempt tells of itself: two lines in the log and, where that is wanted, a small object in the storage."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+from callsheet.vault.redact import redact
+from callsheet.worker.context import Context
+from callsheet.worker.signals import Fatal, Retry, Snooze
+
+from . import paths
+from .outcomes import type_of
+from .parts import FindsParts
+
+log = logging.getLogger("callsheet.video")
+UPLOAD_S = 5.0
+MESSAGE_LIMIT = 2_000
+
+
+@contextlib.asynccontextmanager
+async def telling(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[None]:
+    """Tell of the beginning and of the end. Nothing that goes wrong here harms the job."""
+    kind = ctx.job.kind.rpartition(".")[2]
+    about = {"job_id": ctx.job_id, "video_id": video_id, "job_type": kind, "attempt": ctx.attempt}
+    began = time.time()
+    _write(about, "processing")
+    failure: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        status = status_after(ctx, failure)
+        ended = time.time()
+        error = {} if failure is None or status == "processing" else {"error": _error(failure)}
+        told = {**about, **error, "started_at": _moment(began), "ended_at": _moment(ended)}
+        _write({**about, **error, "took_ms": round((ended - began) * 1000)}, status)
+        if status != "processing":  # then the job, and this object with it, is another worker's by now
+            await _keep(parts, ctx.job_id, {**told, "status": status})
+
+
+def status_after(ctx: Context, failure: BaseException | None) -> str:
+    """The contract's word for the job once this attempt's end is written."""
+    if ctx.stop_reason is not None:
+        stopped = {"lost": "processing", "shutdown": "queued", "cancel": "failed"}.get(ctx.stop_reason)
+        if stopped is not None:
+            return stopped
+    if failure is None:
+        return "done"
+    if isinstance(failure, Snooze):
+        return "queued"
+    return "failed" if isinstance(failure, Fatal) or ctx.attempt >= ctx.job.max_attempts else "queued"
+
+
+def _write(about: dict[str, Any], status: str) -> None:
+    fields = {**about, "status": status}
+    message = f"{about['job_id']} {about['job_type']} of video {about['video_id']}: {status}"
+    log.info(message, extra={"fields": fields})
+
+
+async def _keep(parts: FindsParts, job_id: str, told: dict[str, Any]) -> None:
+    try:
+        async with asyncio.timeout(UPLOAD_S):
+            found = await parts()
+            if found.keep_logs:
+                raw = json.dumps(told, ensure_ascii=False).encode()
+                await found.objects.put(paths.log(job_id), raw, content_type="application/json")
+    except Exception as error:  # noqa: BLE001 - a log that cannot be kept is no reason to fail
+        log.warning("%s: its log could not be kept: %s", job_id, error)
+
+
+def _error(failure: BaseException) -> dict[str, str]:
+    named = type_of(failure.code) if isinstance(failure, Fatal | Retry) else type(failure).__name__
+    return {"type": named, "message": redact(str(failure))[:MESSAGE_LIMIT]}
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
