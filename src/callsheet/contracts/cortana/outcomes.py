@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
-from collections.abc import Iterator
 
-from callsheet.kernel.errors import CallsheetError, InvalidInput, StaleClaim, StoreError
+from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
 from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.objects import ObjectNotFound, ObjectsError, ObjectTooLarge, UnknownObjects
-from callsheet.worker.context import Context
-from callsheet.worker.signals import Fatal, Retry, Snooze
+from callsheet.worker.signals import Fatal, Retry
 
 log = logging.getLogger("callsheet.video")
 NOT_FOUND = "s3_object_not_found"
 AGAIN = (StoreError, FfmpegMissing, UnknownObjects)  # another worker may do better, or the same one later
-
-
-@contextlib.contextmanager
-def told(ctx: Context) -> Iterator[None]:
-    """Whatever a stage raises as Fatal or Retry with a code, without a traceback's worth of what is not the user's."""
-    try:
-        yield
-    except (Fatal, Retry, Snooze, StaleClaim):
-        raise
-    except Exception as error:
-        if ctx.cancelled:
-            raise  # the reason to stop says what becomes of the job
-        raise outcome_of(error, ctx.attempt) from error
 
 
 def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:

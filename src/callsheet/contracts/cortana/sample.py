@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from callsheet.catalog.records import VideoFacts
 from callsheet.kernel.wire import encode
-from callsheet.media.progress import Progress
 from callsheet.media.sampling.records import Kept, Sampled, Sampling
 from callsheet.media.sampling.running import CAPS, Means
 from callsheet.media.sampling.sample import sample as frames_of
 
+from ..attempts import telling  # noqa: TID252 - what contracts share
 from . import paths
 from .parts import Bench, chosen, fetch_original, remove_others
 
@@ -34,7 +34,9 @@ async def sample(bench: Bench, s3_original_path: str, target_fps: float, dedupe_
     )
     options = Sampling(target_fps, dedupe_threshold)
     async with _Uploads(bench) as uploads:
-        done = await frames_of(source, folder, uploads.send, options, means=means, on_progress=_telling(bench))
+        done = await frames_of(
+            source, folder, uploads.send, options, means=means, on_progress=telling(ctx, FETCHED, SAMPLED)
+        )
     await ctx.progress(SAMPLED)  # committed: the claim is still ours
     kept = uploads.kept
     told = {"frames": [_told(frame) for frame in kept], **_coverage(done)}
@@ -99,16 +101,3 @@ def _coverage(done: Sampled) -> dict[str, Any]:
         "dedupe_threshold": options.dedupe_threshold,
         "guard": options.guard,
     }
-
-
-def _telling(bench: Bench) -> Any:
-    last = 0.0
-
-    def tell(progress: Progress) -> None:
-        nonlocal last
-        percent = FETCHED + (SAMPLED - FETCHED) * (progress.percent or 0.0) / 100
-        if percent - last >= 1.0 and not bench.ctx.cancelled:
-            last = percent
-            _ = bench.ctx.progress(percent)
-
-    return tell

@@ -14,9 +14,10 @@ from callsheet.worker.context import Context
 from callsheet.worker.pipeline import Pipeline, TakesTasks
 from callsheet.worker.signals import Fatal, Retry
 
+from ..attempts import told  # noqa: TID252 - what contracts share
 from . import clip as clips
 from .ocr import ocr as read
-from .outcomes import told, type_of
+from .outcomes import outcome_of, type_of
 from .parts import CONTRACT, Bench, FindsParts, VideoId, begin, look
 from .sample import sample as take
 from .segment_index import segment_index as index
@@ -77,7 +78,7 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
         padding_ms: Annotated[int, Field(ge=0, le=600_000)] = 2000,
     ) -> dict[str, Any]:
         async with telling(ctx, parts, video_id):
-            with told(ctx):
+            with told(ctx, outcome_of):
                 bench = await look(ctx, await parts(), video_id)
                 wanted = clips.Wanted(clip_id, t_start, t_end, padding_ms, s3_original_path)
                 return await clips.generate(bench, wanted)
@@ -98,7 +99,7 @@ async def _writing(ctx: Context, parts: FindsParts, video_id: str) -> AsyncItera
     """The attempt as the writer of its video. When it is the last one and fails, the video is `failed` with it."""
     bench: Bench | None = None
     try:
-        with told(ctx):
+        with told(ctx, outcome_of):
             bench = await begin(ctx, await parts(), video_id)
             yield bench
     except StaleClaim as error:  # of the video, or of the job itself: then nobody hears of this any more

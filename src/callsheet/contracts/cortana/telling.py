@@ -40,9 +40,9 @@ async def telling(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterat
     finally:
         status = status_after(ctx, failure)
         ended = time.time()
-        error = {} if failure is None or status == "processing" else {"error": _error(failure)}
-        told = {**about, **error, "started_at": _moment(began), "ended_at": _moment(ended)}
-        _write({**about, **error, "took_ms": round((ended - began) * 1000)}, status)
+        why = {} if failure is None or status == "processing" else {"error": _error(failure)}
+        told = {**about, **why, "started_at": _moment(began), "ended_at": _moment(ended)}
+        _write({**about, **why, "took_ms": round((ended - began) * 1000)}, status)
         if status != "processing":  # then the job, and this object with it, is another worker's by now
             await _keep(parts, ctx.job_id, {**told, "status": status})
 

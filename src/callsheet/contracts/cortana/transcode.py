@@ -11,8 +11,8 @@ from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.hls import INDEX, MIME, make_hls
 from callsheet.media.poster import make_poster
 from callsheet.media.probe import Caps, probe
-from callsheet.media.progress import Progress
 
+from ..attempts import telling  # noqa: TID252 - what contracts share
 from . import paths
 from .parts import Bench, chosen, fetch_original, remove_others
 
@@ -28,7 +28,7 @@ async def transcode(bench: Bench, s3_original_path: str) -> dict[str, Any]:
     media = await probe(source, start=ctx.children.start, caps=Caps(size_bytes=bench.parts.max_source_bytes))
     if media.video is None:
         raise NoSuchStream("the file has no moving picture, and text is read from pictures")
-    made = await make_hls(media, ctx.workspace / "hls", how, on_progress=_telling(bench))
+    made = await make_hls(media, ctx.workspace / "hls", how, on_progress=telling(ctx, FETCHED, MADE))
     poster = await make_poster(media, ctx.workspace, how)
     await ctx.progress(MADE)  # committed: the claim is still ours
     objects, folder = bench.parts.objects, paths.proxies(bench.video_id)
@@ -64,16 +64,3 @@ async def transcode(bench: Bench, s3_original_path: str) -> dict[str, Any]:
         "poster_at_ms": round(poster.at_s * 1000),
         **chosen(bench, "target_fps", "dedupe_threshold"),
     }
-
-
-def _telling(bench: Bench) -> Any:
-    last = 0.0
-
-    def tell(progress: Progress) -> None:
-        nonlocal last
-        percent = FETCHED + (MADE - FETCHED) * (progress.percent or 0.0) / 100
-        if percent - last >= 1.0 and not bench.ctx.cancelled:
-            last = percent
-            _ = bench.ctx.progress(percent)
-
-    return tell

@@ -12,7 +12,7 @@ from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import allowed, check
 from callsheet.http.bodies import documented, read
-from callsheet.http.dead_letter_bodies import Time
+from callsheet.http.dead_letter_bodies import LATEST_MS
 from callsheet.http.direct import Direct
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
@@ -127,8 +127,8 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
     queue: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)] = None,
     contract: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)] = None,
     requester: Annotated[str | None, Query(max_length=255, pattern=NO_NUL, description="For admins.")] = None,
-    created_from: Annotated[Time | None, Query(description="Milliseconds or RFC 3339; with it.")] = None,
-    created_to: Annotated[Time | None, Query(description="Without it.")] = None,
+    created_from: Annotated[int | None, Query(ge=0, le=LATEST_MS, description="Milliseconds; with it.")] = None,
+    created_to: Annotated[int | None, Query(ge=0, le=LATEST_MS, description="Without it.")] = None,
     text: Annotated[str | None, Query(max_length=200, pattern=NO_NUL, description=TEXT)] = None,
     brief: Annotated[bool, Query(description="Leave payloads and results out, which `partial` tells.")] = False,  # noqa: FBT002
     limit: Annotated[int, Query(ge=1, le=200)] = 50,

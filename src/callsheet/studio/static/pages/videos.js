@@ -69,6 +69,7 @@ export default async function videos(view) {
   }));
   const isNew = changes();
   const showMore = async () => {
+    asked += 1; // what a look brings now is too late
     const told = await get("/videos", { query: { ...query(), before: next }, signal: view.signal });
     [next, older] = [told.next, older + 1];
     more.hidden = !next;
@@ -84,7 +85,7 @@ export default async function videos(view) {
 
   /** @param {File[]} files @param {string} languages */
   const begin = (files, languages) => {
-    for (const file of files) send(file, languages, sending, view).then(() => view.signal.aborted || quietly(show()));
+    for (const file of files) send(file, languages, sending, view).then(() => view.signal.aborted || ((older = 0), quietly(show())));
   };
   dropping(zone, (files) => writer && begin(files, "eng"), view.signal);
   await poll(async () => {
