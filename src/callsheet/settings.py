@@ -358,7 +358,7 @@ VIDEO_ADD = (
     *_MEDIA_PLACES,
 )
 VIDEO_LIST = (
-    Setting("limit", "How many at most.", Kind.COUNT, "50", from_environment=False),
+    Setting("limit", "How many at most.", Kind.COUNT, "50"),
     JSON,
     *_MEDIA_PLACES[1:],
 )
@@ -371,7 +371,7 @@ VIDEO_SEARCH = (
         from_environment=False,
     ),
     Setting("video", "Only in this video. May be given again.", Kind.EACH, from_environment=False),
-    Setting("limit", "How many at most.", Kind.COUNT, "20", from_environment=False),
+    Setting("limit", "How many at most.", Kind.COUNT, "20"),
     JSON,
     *_MEDIA_PLACES[1:],
 )

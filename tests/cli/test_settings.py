@@ -32,6 +32,18 @@ OF_ONE_CALL = {
     "--prepare",
     "--all",
     "--overlap",
+    "--detach",
+    "--exit",
+    "--format",
+    "--home",
+    "--languages",
+    "--mode",
+    "--output",
+    "--owner",
+    "--padding",
+    "--team",
+    "--title",
+    "--video",
 }
 
 

@@ -104,14 +104,14 @@ async def test_a_job_of_a_killed_worker_runs_again_within_its_lease_and_two_seco
     app: Callsheet, start: Start, log: Path
 ) -> None:
     lease_s = 3.0
-    (job,) = await app.enqueue([slow.definition.new_job("01900000-0000-7000-8000-000000000001", '{"seconds":0.5}')])
-    first = start(lease_s)
-    await _until(lambda: "slow" in log.read_text())
-    second = start(lease_s)
-    await _until(Path(f"{log}.{second.pid}").exists)
-    first.kill()
+    crew = {worker.pid: worker for worker in (start(lease_s), start(lease_s))}
+    await _until(lambda: all(Path(f"{log}.{pid}").exists() for pid in crew))
+    (job,) = await app.enqueue([slow.definition.new_job("01900000-0000-7000-8000-000000000001", '{"seconds":2.0}')])
+    await _until(lambda: log.read_text().endswith("\n"))
+    victim = crew[int(log.read_text().split()[1])]
+    victim.kill()
     killed_at = time.monotonic()
-    first.wait()
+    victim.wait()
     await _until(lambda: log.read_text().count("slow") == 2)
     assert time.monotonic() - killed_at < within(lease_s + 2)
     await job.result(timeout=60)
@@ -119,7 +119,7 @@ async def test_a_job_of_a_killed_worker_runs_again_within_its_lease_and_two_seco
 
 
 async def test_a_frozen_worker_that_wakes_up_changes_nothing(app: Callsheet, start: Start, log: Path) -> None:
-    (job,) = await app.enqueue([slow.definition.new_job("01900000-0000-7000-8000-000000000002", '{"seconds":1.0}')])
+    (job,) = await app.enqueue([slow.definition.new_job("01900000-0000-7000-8000-000000000002", '{"seconds":2.0}')])
     zombie = start(3.0)
     await _until(lambda: "slow" in log.read_text())
     zombie.send_signal(signal.SIGSTOP)

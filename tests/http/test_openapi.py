@@ -106,4 +106,4 @@ async def test_the_document_is_served_without_a_key(small: Live) -> None:
     async with small.bare() as anybody:
         answer = await anybody.get("/openapi.json")
     assert answer.json()["paths"].keys() == DOCUMENT["paths"].keys()
-    assert answer.json()["components"]["securitySchemes"].keys() == {"bearer", "apiKey"}
+    assert answer.json()["components"]["securitySchemes"].keys() == {"bearer", "apiKey", "session"}

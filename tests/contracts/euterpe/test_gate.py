@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import socket
 import ssl
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -66,8 +65,8 @@ async def test_a_storage_is_read_and_written_through_its_gate(tmp_path: Path) ->
 
 
 @contextlib.asynccontextmanager
-async def listening(host: str, port: int) -> AsyncIterator[list[str]]:
-    """Who has come to an address."""
+async def listening(host: str, port: int = 0) -> AsyncIterator[tuple[list[str], int]]:
+    """Who has come to an address, and its port."""
     came: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,25 +79,17 @@ async def listening(host: str, port: int) -> AsyncIterator[list[str]]:
 
     server = await asyncio.start_server(serve, host, port)
     try:
-        yield came
+        yield came, server.sockets[0].getsockname()[1]
     finally:
         server.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_name_that_comes_to_mean_an_inner_address_is_not_connected_to(scheme: str) -> None:
-    port = free_port()
     names = Names("127.0.0.2", "127.0.0.1")  # good when it is judged first, and then never again
-    storage = Storage(endpoint=f"{scheme}://{NAME}:{port}")
     held = HeldCredentials(ADMIN)
-    async with listening("127.0.0.1", port) as inside, listening("127.0.0.2", port) as outside:
+    async with listening("127.0.0.1") as (inside, port), listening("127.0.0.2", port) as (outside, _):
+        storage = Storage(endpoint=f"{scheme}://{NAME}:{port}")
         with pytest.raises(BlockedTarget) as caught:
             async with s3_objects(place("a"), storage, held, ONE_ADDRESS, resolve=names) as objects:
                 await objects.get("a/b")
@@ -112,10 +103,9 @@ async def test_a_name_that_comes_to_mean_an_inner_address_is_not_connected_to(sc
 
 
 async def test_the_own_requests_of_an_upload_go_through_the_gate_too() -> None:
-    port = free_port()
     names = Names("127.0.0.2", "127.0.0.1")
-    storage = Storage(endpoint=f"http://{NAME}:{port}")
-    async with listening("127.0.0.1", port) as inside:
+    async with listening("127.0.0.1") as (inside, port):
+        storage = Storage(endpoint=f"http://{NAME}:{port}")
         with pytest.raises(BlockedTarget):
             async with s3_objects(place("a"), storage, HeldCredentials(ADMIN), ONE_ADDRESS, resolve=names) as objects:
                 await objects.begin_multipart("a/b", part_bytes=8 * 1024 * 1024)

@@ -5,13 +5,12 @@ Each stage is written with its callback in one settlement; what goes wrong becom
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from callsheet.kernel.errors import CallsheetError, StaleClaim, StoreError
+from callsheet.kernel.errors import CallsheetError, StoreError
 from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, probe
@@ -19,8 +18,9 @@ from callsheet.media.transcode import transcode as make
 from callsheet.objects.errors import ClockSkewed, ObjectsError, ObjectsForbidden, ObjectTooLarge, UnknownObjects
 from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek
 from callsheet.worker.context import Context
-from callsheet.worker.signals import Fatal, Retry, Snooze
+from callsheet.worker.signals import Fatal, Retry
 
+from ..attempts import telling, told  # noqa: TID252 - what contracts share
 from .access import Access
 from .download import CutOff, Downloads, Refused
 from .fetch import fetched
@@ -93,7 +93,7 @@ def add_task(app: TakesTasks, parts: Callable[[], Awaitable[Parts]]) -> None:
         metadata: dict[str, str] | None = None,  # noqa: ARG001 - likewise
     ) -> dict[str, Any]:
         asked = Asked(source, output, outputs, source_storage or Storage(), output_storage or Storage())
-        with told(ctx):
+        with told(ctx, outcome_of):
             return await _transcode(ctx, await parts(), asked, refresh_url)
 
     app.task(name=NAME, queue=QUEUE, retry="euterpe", timeout="24h")(transcode)
@@ -122,30 +122,9 @@ async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str)
 
 
 def _telling(ctx: Context, number: int, count: int) -> Callable[[Progress], None]:
-    """Progress of one of several outputs as progress of the job, not more often than by whole percents."""
-    share, last = (PROCESSED - FETCHED) / count, 0.0
-
-    def tell(progress: Progress) -> None:
-        nonlocal last
-        percent = FETCHED + share * (number + (progress.percent or 0.0) / 100)
-        if percent - last >= 1.0 and not ctx.cancelled:
-            last = percent
-            _ = ctx.progress(percent)
-
-    return tell
-
-
-@contextlib.contextmanager
-def told(ctx: Context) -> Iterator[None]:
-    """Whatever goes wrong as an outcome of the attempt, with a code, and without a word of what is secret."""
-    try:
-        yield
-    except (Fatal, Retry, Snooze, StaleClaim):
-        raise
-    except Exception as error:
-        if ctx.cancelled:
-            raise  # the reason to stop says what becomes of the job
-        raise outcome_of(error, ctx.attempt) from None
+    """Progress of one of several outputs."""
+    share = (PROCESSED - FETCHED) / count
+    return telling(ctx, FETCHED + share * number, FETCHED + share * (number + 1))
 
 
 def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:

@@ -55,7 +55,7 @@ export default async function search(view) {
       cursor = found.next;
       more.hidden = !cursor;
       const taken = Object.entries(found.expanded).flatMap(([word, others]) => /** @type {string[]} */ (others).filter((other) => other !== word)).slice(0, 6);
-      told.textContent = found.hits.length ? `${number(found.total)}${found.total_is_exact ? "" : "+"} found in ${plural(Object.keys(found.per_video).length, "video")}${taken.length ? `; also looked for ${taken.join(", ")}` : ""}` : "";
+      told.textContent = found.hits.length ? `${number(found.total)}${found.total_is_exact ? "" : "+"} found${cursor ? "" : ` in ${plural(Object.keys(found.per_video).length, "video")}`}${taken.length ? `; also looked for ${taken.join(", ")}` : ""}` : "";
       view.announce(found.hits.length ? `${found.total} found` : "Nothing found");
       if (found.hits.length) fill(list, found.hits.map(hitRow));
       else fill(list, h("li", { class: "whole" }, empty("Nothing found", query.mode === "exact" ? "Let a wrong letter be forgiven, or use fewer words." : "Use fewer words, or look for parts of words.")));

@@ -174,8 +174,15 @@ class Watch {
   /** @param {Video} video */
   #showTimeline(video) {
     const whole = video.duration_ms || Math.max(1, ...this.#segments.map((one) => one.t_end));
+    const free = [0, 0, 0]; // when each lane is free again: texts that are there at once lie below one another
+    const laneOf = (/** @type {Segment} */ one) => {
+      const found = free.findIndex((until) => until <= one.t_start);
+      const lane = found < 0 ? free.indexOf(Math.min(...free)) : found;
+      free[lane] = one.t_end;
+      return lane;
+    };
     fill(this.timeline, this.#segments.slice(0, 2000).map((one) => h("button", {
-      type: "button", class: "tick", tabindex: "-1", "aria-label": `${timecode(one.t_start / 1000)} ${one.text}`, title: `${timecode(one.t_start / 1000)} ${one.text}`,
+      type: "button", class: `tick lane${laneOf(one)}`, tabindex: "-1", "aria-label": `${timecode(one.t_start / 1000)} ${one.text}`, title: `${timecode(one.t_start / 1000)} ${one.text}`,
       style: { left: `${(100 * one.t_start) / whole}%`, width: `${Math.max(0.3, (100 * (one.t_end - one.t_start)) / whole)}%` }, onclick: () => this.#choose(one),
     })), h("i", { class: "now" }));
   }

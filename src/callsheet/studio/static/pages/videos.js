@@ -37,7 +37,7 @@ export default async function videos(view) {
   view.main.append(
     pageHead("Videos", "What is on screen in them can be searched, watched at that moment, and cut.", searchAll, ...(writer ? [button("Add videos", { icon: "plus", tone: "first", onclick: () => choose(begin) })] : [])),
     zone, sending,
-    h("form", { class: "filters", role: "search", "aria-label": "Filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, field("Title", text), field("Status", status)),
+    h("form", { class: "filters wide-filters", role: "search", "aria-label": "Filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, field("Title", text), field("Status", status)),
     h("div", { class: "stack" }, grid, h("div", { class: "row" }, more)));
   fill(grid, h("li", { class: "whole" }, skeleton(4)));
 
@@ -106,7 +106,7 @@ async function drawCard({ isNew, element, progress }, video, signal) {
   const stage = stageOf(video);
   Object.assign(element.dataset, { video: video.video_id, status: video.status });
   fill(element,
-    link(`/studio/videos/${video.video_id}`, { class: "film-link" }, picture, h("span", { class: "film-title wrap" }, video.title)),
+    link(`/studio/videos/${video.video_id}`, { class: "film-link" }, picture, h("span", { class: "film-title wrap", title: video.title }, video.title)),
     h("div", { class: "film-facts" },
       video.status === "ready" ? h("span", { class: "small quiet" }, duration(video.duration_ms)) : badge(video.status, moving && stage ? STAGE_WORDS[stage] : undefined),
       h("span", { class: "small quiet" }, moment(video.created_at))),

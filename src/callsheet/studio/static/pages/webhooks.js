@@ -11,7 +11,7 @@ import { empty, note, skeleton } from "../components/states.js";
 import { makeTable } from "../components/table.js";
 import { toast, toastError } from "../components/toast.js";
 import { button, fill, h, link } from "../dom.js";
-import { clock, duration, plural, shortId } from "../format.js";
+import { clock, plural, shortId } from "../format.js";
 import { setQuery } from "../router.js";
 import { may } from "../session.js";
 
@@ -121,11 +121,11 @@ function columns(open) {
 async function look(delivery, writer, changed) {
   const whole = await get(`/v1/webhooks/deliveries/${delivery.event_id}`).catch((error) => (toastError(error, "It cannot be read"), null));
   if (!whole) return;
-  const log = whole.log.map((/** @type {Record<string, any>} */ line) => h("li", { class: "small" }, h("span", { class: "mono" }, line.at ? clock(line.at) : ""), ` ${line.status ?? line.error ?? line.code ?? ""} `, line.ms === undefined ? "" : duration(line.ms)));
+  const log = whole.log.map((/** @type {Record<string, any>} */ line) => h("li", { class: "small" }, h("span", { class: "mono" }, line.at_ms ? clock(line.at_ms) : ""), ` attempt ${line.attempt ?? ""}: ${line.code ?? ""}`, line.timing ? `, ${line.timing}` : ""));
   const box = openDialog("Delivery", [
     h("div", { class: "row" }, badge(whole.status), h("code", { class: "wrap" }, whole.event_id)),
     facts([["To", h("code", { class: "wrap" }, whole.endpoint)], ["Reason", whole.reason], ["Attempts", String(whole.attempts)], ["Made", moment(whole.created_at)], ["Answer", whole.response]]),
-    log.length ? h("ol", { class: "stack" }, log) : null,
+    log.length ? h("ol", { class: "tries", "aria-label": "Attempts" }, log) : null,
     codeBlock(whole.body, "Body"),
     writer ? h("div", { class: "actions" }, button("Send it again", { icon: "retry", tone: "first", onclick: () => post(`/v1/webhooks/deliveries/${delivery.event_id}/replay`).then(() => (toast("It is sent again", "good"), box.close(), changed()), (error) => toastError(error, "It was not sent")) })) : null,
   ], { class: "wide" });

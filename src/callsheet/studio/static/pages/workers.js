@@ -59,9 +59,9 @@ function invite() {
     const names = queues.value.split(",").map((name) => name.trim()).filter(Boolean);
     try {
       const made = await post("/v1/workers/enrolments", { ...(names.length && { queues: names }), uses: Number(uses.value) });
-      const line = `CALLSHEET_TOKEN=${made.enrolment_token} callsheet worker --url ${location.origin}`;
+      const line = `CALLSHEET_TOKEN=${made.enrolment_token} callsheet worker MODULE:APP --url ${location.origin}`;
       box.close();
-      openDialog("Start the worker", [h("p", null, "Run this on its machine within the hour. The token is shown this once."), codeBlock(line, "Command"), copyButton("Copy", () => line)], { class: "wide" });
+      openDialog("Start the worker", [h("p", null, "Run this on its machine within the hour; MODULE:APP is the app with your tasks. The token is shown this once."), codeBlock(line, "Command"), copyButton("Copy", () => line)], { class: "wide" });
     } catch (error) {
       toastError(error, "No invitation was made");
     }

@@ -1,0 +1,105 @@
+"""Writes what `docs/reference` has from the code: flags, settings, events, errors. `python -m tools.reference`.
+
+`command-line.md` keeps its prose; its tables are made anew and commands that it lacks are added. The other pages are made
+whole. `tests/docs/test_reference.py` fails when a page is not what this writes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from callsheet.cli import cli
+
+from .pages import errors_page, events_page, settings_page
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+HEAD = "| flag | variable | default | |\n|---|---|---|---|\n"
+TABLE = re.compile(r"^\| flag \| variable \| default \| \|\n(?:\|.*\n?)+", re.MULTILINE)
+SECTION = re.compile(r"^##+ (callsheet .*)\n", re.MULTILINE)
+
+
+def commands(group: click.Group, path: str = "callsheet") -> Iterator[tuple[str, click.Command]]:
+    """Every command and group by its whole name, in the order of the help."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is None:
+            continue
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+
+
+def table_of(command: click.Command) -> str:
+    """The flags of a command."""
+    return HEAD + "".join(_row(param) for param in command.params if isinstance(param, click.Option))
+
+
+def _row(option: click.Option) -> str:
+    names = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+    variables = ", ".join(f"`{name}`" for name in names)
+    default = f"`{option.default}`" if isinstance(option.default, str) else ""
+    told = option.help or ""
+    if isinstance(option.type, click.Choice):
+        told += f" One of {', '.join(f'`{choice}`' for choice in option.type.choices)}."
+    return f"| `{option.opts[0]}` | {variables} | {default} | {told} |\n"
+
+
+def command_line_page(text: str) -> str:
+    """The page with its tables as the code has them, and with a section for every command."""
+    head, parts = _split(text)
+    known = dict(commands(cli))
+    lines = []
+    for name, command in known.items():
+        body = parts.get(name) or _new(name, command)
+        if not isinstance(command, click.Group):
+            body = TABLE.sub(lambda _, made=table_of(command): made, body, count=1)
+        level = "#" * name.count(" ") + "#"
+        lines.append(f"{level} {name}\n\n{body.strip()}\n")
+    return head.strip() + "\n\n" + "\n".join(lines)
+
+
+def _split(text: str) -> tuple[str, dict[str, str]]:
+    """What stands before the first command, and the text of each."""
+    found = list(SECTION.finditer(text))
+    ends = [match.start() for match in found[1:]] + [len(text)]
+    parts = {match[1].strip(): text[match.end() : end] for match, end in zip(found, ends, strict=True)}
+    return text[: found[0].start()], parts
+
+
+def _new(name: str, command: click.Command) -> str:
+    """A section from the command's own help."""
+    shown = re.findall(r"^  (callsheet .*)$", command.epilog or "", re.MULTILINE)
+    console = "```console\n" + "".join(f"$ {line}\n" for line in shown) + "```\n\n" if shown else ""
+    told = re.sub(r"\s*\n\s*", "\n", (command.help or "").replace("\n\n", " ")).replace("\n", " ").strip()
+    return console + told + ("" if isinstance(command, click.Group) else "\n\n" + table_of(command))
+
+
+def pages() -> dict[Path, str]:
+    """What each page has to be."""
+    line = FOLDER / "command-line.md"
+    known = {name: command for name, command in commands(cli) if not isinstance(command, click.Group)}
+    return {
+        line: command_line_page(line.read_text("utf-8")),
+        FOLDER / "settings.md": settings_page(known),
+        FOLDER / "events.md": events_page(),
+        FOLDER / "errors.md": errors_page(),
+    }
+
+
+def main() -> int:
+    """Write all pages; tells which have changed."""
+    for path, text in pages().items():
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+            sys.stdout.write(f"wrote {path.name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
