@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 APT := DEBIAN_FRONTEND=noninteractive timeout 180 apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check browser test conformance faults mutations differential bench format lock clean
+.PHONY: help venv demo check browser test conformance faults mutations differential bench reference format lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -65,6 +65,9 @@ differential: venv ## All stores and the pure model under the same commands, for
 
 bench: venv ## Measure on this machine
 	$(BIN)/python -m bench $(ARGS)
+
+reference: venv ## Write docs/reference anew from the code
+	$(BIN)/python -m tools.reference
 
 format: venv ## Format, and fix what ruff can fix
 	$(BIN)/ruff format

@@ -17,6 +17,7 @@ from callsheet.kernel.commands import TERMINAL_EVENTS
 from callsheet.kernel.contracts import CONTRACTS
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Status
+from callsheet.kernel.lifecycle import Lifecycle
 
 SRC = Path(__file__).parents[1] / "src"
 MADE = "<!-- written by `make reference` from the code -->\n"
@@ -98,9 +99,9 @@ def settings_page(commands: Mapping[str, click.Command]) -> str:
     return f"""# Settings
 
 {MADE}
-A setting is a flag of the commands that use it, and an environment variable; the flag wins. Durations are `500ms`, `30s`,
-`10m`, `2d`; a switch is on by `1`, `true`, `yes` or `on`; lists are `a,b`. Nothing is read from a file. What each command
-takes is in [the command line](command-line.md).
+A setting is a flag of the commands that use it, and an environment variable; the flag wins. Durations are `500ms`,
+`30s`, `10m`, `2d`; a switch is on by `1`, `true`, `yes` or `on`; lists are `a,b`. Nothing is read from a file. What
+each command takes is in [the command line](command-line.md).
 
 | variable | flag | default | meaning | commands |
 |---|---|---|---|---|
@@ -159,24 +160,24 @@ def events_page() -> str:
     rows = [f"| `{name}` | {told} | {data} |" for name, (told, data) in EVENTS.items()]
     live = [f"| `{name}` | {LIVE[name]} |" for name in TYPES]
     words = [
-        f"| `{name}` | {', '.join(f'`{contract.word(status)}`' for status in Status)} |"
+        f"| `{name}` | {' | '.join(_word(contract, status) for status in Status)} |"
         for name, contract in sorted(CONTRACTS.items())
     ]
-    statuses = ", ".join(f"`{status.value}`" for status in Status)
+    statuses = " | ".join(f"`{status.value}`" for status in Status)
     ends = ", ".join(f"`{name}`" for name in EVENTS if name in TERMINAL_EVENTS)
     return f"""# Events
 
 {MADE}
 An event is a fact about a job, written in the same transaction as what it tells of. A job's events are numbered from 1
-without a gap. Each has `id` (`{{ms}}-{{seq}}`), `job_id`, `seq`, `type`, `ts` (milliseconds), `step`, `progress` and `data`.
-They are read by `job.events()`, `GET /v1/jobs/{{job_id}}/events` and `callsheet watch`, from any of them on; a job's last is
-one of {ends}. `ctx.emit(type, …)` of a task adds types of its own.
+without a gap. Each has `id` (`{{ms}}-{{seq}}`), `job_id`, `seq`, `type`, `ts` (milliseconds), `step`, `progress` and
+`data`. They are read by `job.events()`, `GET /v1/jobs/{{job_id}}/events` and `callsheet watch`, from any of them on; a
+job's last is one of {ends}. `ctx.emit(type, …)` of a task adds types of its own.
 
 | type | meaning | `data` |
 |---|---|---|
 {_lines(rows)}
-On a connection come two more, which are no facts and have no number: `hello`, the job as it is when the stream begins, and
-`reset`, the same after an id that the job never had.
+On a connection come two more, which are no facts and have no number: `hello`, the job as it is when the stream begins,
+and `reset`, the same after an id that the job never had.
 
 ## Live jobs
 
@@ -187,14 +188,20 @@ On a connection come two more, which are no facts and have no number: `hello`, t
 {_lines(live)}
 ## Webhooks
 
-A job of [Euterpe](../contracts/euterpe.md) that asks for callbacks sends one for each move that its contract has a word for:
-`type` is `{{kind}}.{{word}}`, such as `transcode.completed`. Fields and signature are in [webhooks](../guides/webhooks.md).
+A job of [Euterpe](../contracts/euterpe.md) that asks for callbacks sends one for each move that its contract has a word
+for: `type` is `{{kind}}.{{word}}`, such as `transcode.succeeded`. Fields and signature are in
+[webhooks](../guides/webhooks.md).
 
 ## Statuses in the contracts' words
 
 | contract | {statuses} |
-|---|---|
+|---|{"---|" * len(Status)}
 {_lines(words)}"""
+
+
+def _word(contract: Lifecycle, status: Status) -> str:
+    word = contract.word(status, started=status is not Status.QUEUED)
+    return "–" if word is None else f"`{word}`"
 
 
 def errors_page() -> str:
@@ -206,9 +213,10 @@ def errors_page() -> str:
     return f"""# Errors
 
 {MADE}
-Every error that the library raises has a `code` that does not change: match on it, or on the class. Over HTTP it is the `code`
-of a problem, with the status below where a route may answer with it; [the HTTP reference](http.md) has those that only
-requests meet. A job's own error has the `code` that its task gave ([writing tasks](../guides/writing-tasks.md)).
+Every error that the library raises has a `code` that does not change: match on it, or on the class. Over HTTP it is the
+`code` of a problem, with the status below where a route may answer with it; [the HTTP reference](http.md) has those
+that only requests meet. A job's own error has the `code` that its task gave
+([writing tasks](../guides/writing-tasks.md)).
 
 | code | class | HTTP | meaning |
 |---|---|---|---|

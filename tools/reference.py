@@ -1,7 +1,7 @@
 """Writes what `docs/reference` has from the code: flags, settings, events, errors. `python -m tools.reference`.
 
-`command-line.md` keeps its prose; its tables are made anew and commands that it lacks are added. The other pages are made
-whole. `tests/docs/test_reference.py` fails when a page is not what this writes.
+`command-line.md` keeps its prose; its tables are made anew and commands that it lacks are added. The other pages are
+made whole. `tests/docs/test_reference.py` fails when a page is not what this writes.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def command_line_page(text: str) -> str:
     known = dict(commands(cli))
     lines = []
     for name, command in known.items():
-        body = parts.get(name) or _new(name, command)
+        body = parts.get(name) or _new(command)
         if not isinstance(command, click.Group):
-            body = TABLE.sub(lambda _, made=table_of(command): made, body, count=1)
+            body = TABLE.sub(table_of(command).replace("\\", r"\\"), body, count=1)
         level = "#" * name.count(" ") + "#"
         lines.append(f"{level} {name}\n\n{body.strip()}\n")
     return head.strip() + "\n\n" + "\n".join(lines)
@@ -72,11 +72,11 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
     return text[: found[0].start()], parts
 
 
-def _new(name: str, command: click.Command) -> str:
+def _new(command: click.Command) -> str:
     """A section from the command's own help."""
     shown = re.findall(r"^  (callsheet .*)$", command.epilog or "", re.MULTILINE)
     console = "```console\n" + "".join(f"$ {line}\n" for line in shown) + "```\n\n" if shown else ""
-    told = re.sub(r"\s*\n\s*", "\n", (command.help or "").replace("\n\n", " ")).replace("\n", " ").strip()
+    told = " ".join((command.help or "").split())
     return console + told + ("" if isinstance(command, click.Group) else "\n\n" + table_of(command))
 
 

@@ -150,8 +150,6 @@ async def test_deliveries_are_looked_into_and_sent_again(live: Live, browser: Br
         sink.turns = [answer("410 Gone", f"go away {SCRIPT}".encode()), answer(), answer()]
         await endpoints.create("", sink.url, SCRIPT)
         await endpoints.new_own_secret("")
-        for _ in range(10):
-            await Health(live.engine.store).record(Destination("", "https://down.example.org"), ok=False, now=1)
         async with kit.delivering(live.engine, endpoints):
             (dead,) = await kit.add_events(live.engine, sink.url, requester_id="")
             await kit.until(live.engine, [dead], "dead_letter")
@@ -183,6 +181,7 @@ async def test_a_destination_that_is_left_alone_is_told(live: Live, browser: Bro
         told = page.locator(".note[data-tone=bad]")
         await expect(told).to_contain_text("https://down.example.org")
         await expect(told).to_contain_text("10 failures in a row. It is left alone until")
+        await check_in_all_looks(page, "left-alone")
 
 
 async def test_a_worker_is_invited_drained_and_revoked(live: Live, browser: Browser) -> None:
@@ -193,7 +192,7 @@ async def test_a_worker_is_invited_drained_and_revoked(live: Live, browser: Brow
         await press_in_dialog(page, "Invite")
         command = await page.locator("dialog pre").inner_text()
         token = command.removeprefix("CALLSHEET_TOKEN=").partition(" ")[0]
-        assert command.endswith(f" callsheet worker MODULE:APP --url {live.url}")
+        assert command.endswith(f" callsheet worker --url {live.url}")
         await check_in_all_looks(page, "invitation")
         await close(page)
         body = {"enrolment_token": token, "worker_name": "gpu-1", "labels": ["gpu"]}

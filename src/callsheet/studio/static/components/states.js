@@ -12,14 +12,14 @@ import { button, h, icon } from "../dom.js";
 
 /** @param {string} title @param {import("../dom.js").Children} text @param {...import("../dom.js").Child} actions */
 export function empty(title, text, ...actions) {
-  return h("div", { class: "state", data: { state: "empty" } }, icon("empty"), h("h3", null, title), h("p", null, text), actions.length ? h("div", { class: "row" }, ...actions) : null);
+  return h("div", { class: "state", data: { state: "empty" } }, icon("empty"), h("h2", null, title), h("p", null, text), actions.length ? h("div", { class: "row" }, ...actions) : null);
 }
 
 /** @param {unknown} error @param {() => void} [again] */
 export function trouble(error, again) {
   const told = describe(error);
   return h("div", { class: "state bad", role: "alert", data: { state: "error" } },
-    icon("alert"), h("h3", null, told.title), h("p", { class: "wrap" }, told.text),
+    icon("alert"), h("h2", null, told.title), h("p", { class: "wrap" }, told.text),
     told.id ? h("p", { class: "small quiet" }, "Request ", h("code", null, told.id)) : null,
     again ? button("Try again", { icon: "retry", onclick: again }) : null);
 }

@@ -48,7 +48,7 @@ function columns(changed) {
   return [
     { name: "State", cell: (key) => badge(stateOf(key)) },
     { name: "Key", cell: (key) => h("div", { class: "jobcell" }, h("strong", { class: "clip" }, key.name), h("span", { class: "mono small quiet" }, key.key_id)) },
-    { name: "Requester", cell: (key) => key.requester_id || "–", class: "clip" },
+    { name: "Requester", cell: (key) => key.requester_id || "–", class: "clip extra" },
     { name: "May", cell: (key) => key.scopes.map((scope) => h("span", { class: "chip small" }, scope)), class: "extra" },
     { name: "Teams", cell: (key) => key.teams.join(", ") || "–", class: "extra clip" },
     { name: "Until", cell: (key) => (key.expires_at ? moment(key.expires_at) : "for ever"), class: "nowrap extra" },

@@ -42,8 +42,8 @@ function columns(changed) {
     { name: "Worker", cell: (worker) => h("div", { class: "jobcell" }, h("strong", { class: "clip" }, worker.name || worker.worker_id), h("span", { class: "mono small quiet clip" }, worker.worker_id)) },
     { name: "Queues", cell: (worker) => worker.queues?.join(", ") ?? "all", class: "extra clip" },
     { name: "Labels", cell: (worker) => worker.labels.map((label) => h("span", { class: "chip small" }, label)), class: "extra" },
-    { name: "Running", cell: (worker) => String(worker.running), class: "num" },
-    { name: "Last seen", cell: (worker) => moment(worker.last_seen_at), class: "nowrap" },
+    { name: "Running", cell: (worker) => String(worker.running), class: "num extra" },
+    { name: "Last seen", cell: (worker) => moment(worker.last_seen_at), class: "nowrap extra" },
     { name: "Token until", cell: (worker) => moment(worker.token_expires_at), class: "nowrap extra" },
     { name: "Actions", hidden: true, class: "num nowrap", cell: (worker) => worker.state === "revoked" ? "" : h("div", { class: "row" },
       button(worker.draining ? "Take jobs again" : "Drain", { tone: "tiny", onclick: () => act(post(`/v1/workers/${encodeURIComponent(worker.worker_id)}/drain`, { drain: !worker.draining }), worker.draining ? "It takes jobs again" : "It finishes what it has, then ends") }),
@@ -59,9 +59,9 @@ function invite() {
     const names = queues.value.split(",").map((name) => name.trim()).filter(Boolean);
     try {
       const made = await post("/v1/workers/enrolments", { ...(names.length && { queues: names }), uses: Number(uses.value) });
-      const line = `CALLSHEET_TOKEN=${made.enrolment_token} callsheet worker MODULE:APP --url ${location.origin}`;
+      const line = `CALLSHEET_TOKEN=${made.enrolment_token} callsheet worker --url ${location.origin}`;
       box.close();
-      openDialog("Start the worker", [h("p", null, "Run this on its machine within the hour; MODULE:APP is the app with your tasks. The token is shown this once."), codeBlock(line, "Command"), copyButton("Copy", () => line)], { class: "wide" });
+      openDialog("Start the worker", [h("p", null, "Run this on its machine within the hour. It runs the tasks that come along; for your own, name your app: callsheet worker MODULE:APP. The token is shown this once."), codeBlock(line, "Command"), h("div", { class: "actions" }, copyButton("Copy", () => line))], { class: "wide" });
     } catch (error) {
       toastError(error, "No invitation was made");
     }

@@ -1,0 +1,59 @@
+"""`callsheet demo` as a real process: killed in the middle, it goes on, and ends with its table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "callsheet.cli", "demo", "--exit", "--port", "18484"]
+PATIENCE_S = 200
+
+
+def start(home: Path, log: Path) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CALLSHEET_")}
+    with log.open("wb") as file:
+        return subprocess.Popen([*COMMAND, "--home", str(home)], stdout=file, stderr=file, env=environment)
+
+
+@pytest.mark.timeout(420)
+def test_a_killed_demo_goes_on_where_it_was_and_tells_what_happened(tmp_path: Path) -> None:
+    home = tmp_path / "demo"
+    first = start(home, tmp_path / "first.log")
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while "video_id" not in _state(home):  # composed and uploaded; it is being read
+            assert first.poll() is None, (tmp_path / "first.log").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "first.log").read_text()
+            time.sleep(0.1)
+    finally:
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    composed = (home / "composed.mp4").stat().st_mtime_ns
+    video_id = _state(home)["video_id"]
+    second = start(home, tmp_path / "second.log")
+    assert second.wait(PATIENCE_S) == 0, (tmp_path / "second.log").read_text()
+    told = (tmp_path / "second.log").read_text()
+    assert "What happened" in told
+    assert "callbacks delivered and verified" in told
+    assert "Call times for each department" in told
+    assert "/studio" in told
+    assert _state(home)["video_id"] == video_id, "the video was not added again"
+    assert (home / "clip.mp4").read_bytes()[4:8] == b"ftyp"
+    assert (home / "composed.mp4").stat().st_mtime_ns >= composed
+    for secret in ("state.json", "keys"):
+        assert (home / secret).stat().st_mode & 0o077 == 0, f"{secret} is for its owner alone"
+
+
+def _state(home: Path) -> dict[str, object]:
+    try:
+        found: dict[str, object] = json.loads((home / "state.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found

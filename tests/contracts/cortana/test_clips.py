@@ -1,0 +1,75 @@
+"""`POST /clips` and `clip_generate`: the payload, several at once, and what is there already."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from pathlib import Path
+
+from callsheet.catalog.records import Clip, Video, VideoFacts, VideoStatus, Writer
+from callsheet.contracts.cortana import paths
+from callsheet.contracts.cortana.jobs import clip_job
+from callsheet.kernel.job import Status
+from tests import stores
+from tests.contracts.cortana.kit import TENANT, Stack, running
+
+DAY_MS = 24 * 3600 * 1000
+
+
+async def watched(stack: Stack) -> str:
+    """A video of a minute, as far as the catalogue knows."""
+    video_id = str(uuid.uuid4())
+    await stack.catalog.add_video(Video(video_id, TENANT, None, "x", VideoStatus.UPLOADING, paths.original(video_id)))
+    writer = Writer(str(uuid.uuid4()), 1)
+    await stack.catalog.begin(video_id, writer, "transcode")
+    await stack.catalog.note(video_id, writer, VideoFacts(duration_ms=60_000))
+    return video_id
+
+
+async def test_a_request_makes_a_job_with_the_contracts_payload(tmp_path: Path) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
+        video_id = await watched(stack)
+        asked = {"video_id": video_id, "t_start": 1500, "t_end": 3000}
+        answered = await stack.client.post("/clips", json=asked)
+        told = answered.json()
+        assert (answered.status_code, told["status"]) == (202, "queued")
+        job = (await stack.client.get(f"/pipeline/jobs/{told['job_id']}")).json()
+        assert (job["job_type"], job["status"]) == ("clip_generate", "queued")
+        assert job["payload"] == {
+            **asked,
+            "clip_id": told["clip_id"],
+            "padding_ms": 2000,
+            "s3_original_path": f"videos/original/{video_id}/master.mp4",
+        }
+
+
+async def test_a_video_may_have_several_clip_jobs_and_a_clip_has_one(tmp_path: Path) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
+        video_id = await watched(stack)
+        asked = [{"video_id": video_id, "t_start": at, "t_end": at + 500} for at in (0, 1000, 2000)]
+        made = [(await stack.client.post("/clips", json=one)).json() for one in asked]
+        assert len({one["job_id"] for one in made}) == 3
+        again = (await stack.client.post("/clips", json={**asked[0], "clip_id": made[0]["clip_id"]})).json()
+        assert again == made[0]
+
+
+async def test_a_clip_that_is_there_is_not_cut_again_and_is_kept_for_thirty_days(tmp_path: Path) -> None:
+    """There is no original: whoever tried to cut would fail."""
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        video_id = await watched(stack)
+        key = paths.clip(video_id, "one")
+        await stack.objects.put(key, b"cut before")
+        new = clip_job(video_id, "one", (1500, 3000), 2000, TENANT)
+        await stack.catalog.add_clip(Clip("one", video_id, TENANT, None, new.job_id, 1500, 3000, 2000, key))
+        begun = round(time.time() * 1000)
+        await stack.live.engine.enqueue([new])
+        async for _ in stack.live.engine.watch(new.job_id):
+            pass
+        job = await stack.live.engine.get(new.job_id)
+        assert job.status is Status.SUCCEEDED, job.error
+        told = {"clip_id": "one", "s3_path": key, "t_start": 0, "t_end": 5000, "skipped": True}
+        assert json.loads(job.result or "{}") == told
+        assert await stack.objects.get(key) == b"cut before"
+        assert await stack.catalog.expired_clips(begun + 30 * DAY_MS - 1, 10) == []
+        assert [clip.clip_id for clip in await stack.catalog.expired_clips(begun + 31 * DAY_MS, 10)] == ["one"]
