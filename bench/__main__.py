@@ -15,7 +15,23 @@ from typing import NamedTuple, Protocol
 
 import uvloop
 
-from bench import compose, cost, flat, held_xmin, large, live, media, ocr, places, report, sampling, store, truth
+from bench import (
+    compose,
+    cost,
+    flat,
+    held_xmin,
+    large,
+    live,
+    media,
+    ocr,
+    pipeline,
+    places,
+    report,
+    sampling,
+    search,
+    store,
+    truth,
+)
 from bench.control_plane import run as workers
 from bench.http import run as http
 from bench.measure import forget, say
@@ -51,6 +67,8 @@ SECTIONS = {
     "large": Section(large.measure, ("s3",)),
     "sampling": Section(sampling.measure, ("ffmpeg",)),
     "truth": Section(truth.measure, ("tesseract",)),
+    "pipeline": Section(pipeline.measure, ("sqlite",)),
+    "search": Section(search.measure, ("sqlite", "postgres")),
     "outbox": Section(outbox.measure, KINDS),
 }
 

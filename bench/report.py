@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import large, media, ocr, sampling, truth
+from bench import large, media, ocr, pipeline, sampling, search, truth
 from bench.http import report as http
 from bench.measure import PAYLOAD, kept
 from bench.outbox import report as outbox
@@ -52,17 +52,28 @@ def write() -> None:
         found = {name.removeprefix(prefix): r for name, r in results.items() if name.startswith(prefix)}
         if found:
             parts += [f"## {title}", *render({kind: found[kind] for kind in TITLES if kind in found})]
-    if (boxed := results.get("media-ffmpeg")) is not None:
-        parts += ["## ffmpeg in its box", *media.sections(boxed, _table)]
-    if (read := results.get("ocr-tesseract")) is not None:
-        parts += ["## Reading text in frames", *ocr.sections(read, _table)]
-    if (through := results.get("large-s3")) is not None:
-        parts += ["## A large source", *large.sections(through, _table)]
-    if (read := results.get("truth-tesseract")) is not None:
-        parts += ["## Text in videos", *truth.sections(read, _table)]
-    if (sieved := results.get("sampling-ffmpeg")) is not None:
-        parts += ["## Sampling a video", *sampling.sections(sieved, _table)]
+    parts += _media(results)
     TARGET.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def _media(results: dict[str, Any]) -> list[str]:
+    parts: list[str] = []
+    for title, name, one in (
+        ("ffmpeg in its box", "media-ffmpeg", media.sections),
+        ("A large source", "large-s3", large.sections),
+        ("Sampling a video", "sampling-ffmpeg", sampling.sections),
+        ("Reading text in frames", "ocr-tesseract", ocr.sections),
+        ("Text in videos", "truth-tesseract", truth.sections),
+    ):
+        if (found := results.get(name)) is not None:
+            parts += [f"## {title}", *one(found, _table)]
+    for title, prefix, many in (
+        ("A video, from its upload to ready", "pipeline-", pipeline.sections),
+        ("Search", "search-", search.sections),
+    ):
+        if by_kind := {name.removeprefix(prefix): r for name, r in results.items() if name.startswith(prefix)}:
+            parts += [f"## {title}", *many(by_kind, _table)]
+    return parts
 
 
 def _intro(results: dict[str, Any]) -> str:

@@ -162,6 +162,29 @@ async def _timed(asked: Awaitable[Any]) -> Spent:
     return Spent((time.perf_counter() - began) * 1000, (time.process_time() - used) * 1000)
 
 
+def sections(records: dict[str, dict[str, Any]], table: Callable[[Any, Any], str]) -> list[str]:
+    """For RESULTS.md."""
+    text = (
+        "Segments of made-up videos, 500 each, with a share of their words misread; 100 queries of each kind, one after "
+        "the other, in milliseconds: the median and the 95th percentile. The first search of a process reads the words."
+    )
+    parts = [text]
+    sizes = {name for record in records.values() for name in record["measured"]["found"]}
+    for size in sorted(sizes, reverse=True):
+        found = {kind: r["measured"]["found"][size] for kind, r in records.items() if size in r["measured"]["found"]}
+        plan = next(iter(found.values()))["plan"]
+        names = next(iter(found.values()))["kinds"]
+        rows = [
+            (name, *(f"{one['kinds'][name]['p50']:.1f} / {one['kinds'][name]['p95']:.1f}" for one in found.values()))
+            for name in names
+        ]
+        rows.append(("**all**", *(f"{one['all']['p50']:.1f} / {one['all']['p95']:.1f}" for one in found.values())))
+        rows.append(("first search", *(f"{one['first_ms']:.0f}" for one in found.values())))
+        rows.append(("filled in", *(f"{one['filled_s']:.0f} s" for one in found.values())))
+        parts += [f"{plan['videos'] * PER_VIDEO:,} segments:", table(("query", *found), rows)]
+    return parts
+
+
 def main() -> None:
     """One kind of database, from the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.search", description=__doc__)

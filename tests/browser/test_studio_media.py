@@ -239,7 +239,8 @@ async def test_search_marks_what_it_found_and_leads_there(tmp_path: Path, browse
             await check_in_all_looks(page, "search")
             await hits.first.locator("a.open").click()
             await page.wait_for_url(f"**/studio/videos/{first}?t=2000")
-            assert "broken" not in await page.title()
+            await expect(page.locator("h1")).to_have_text(f"Board {SCRIPT}")
+            assert await page.title() != "broken"
 
 
 async def _entities_and_pages(page: Page) -> None:

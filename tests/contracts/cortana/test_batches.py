@@ -86,6 +86,7 @@ async def test_an_attempt_goes_on_after_the_last_batch_of_the_one_before(
         assert len(found) == FRAMES
         first = found[0]
         assert (first.t_start, first.t_end, first.confidence, first.language) == (0, 100, 0.9, "eng")
+        assert (first.owner_id, first.team_id) == (TENANT, None)
         assert tuple(first.bounding_box) == (1, 2, 30, 10)
         assert first.normalized_text == first.text.lower()
 

@@ -38,6 +38,7 @@ async def test_a_video_goes_through_all_stages_and_is_found(
         await _check_jobs(stack, video_id)
         assert (ready["width"], ready["height"], ready["duration_ms"]) == (1280, 720, 8000)
         assert ready["s3_proxy_path"] == f"videos/proxy/{video_id}/index.m3u8"
+        assert ready["s3_thumb_path"] == f"thumbs/{video_id}/poster.jpg"
         assert ready["coverage"]["kept"] <= ready["coverage"]["sampled"]
         await _check_search(stack, video_id)
         await _check_clip(stack, video_id)

@@ -65,7 +65,7 @@ export default async function compose(view) {
       const job = await get(`/api/jobs/${jobId}`, { signal: view.signal });
       if (job.status === "Done") return show(jobId);
       if (job.status === "Failed" || job.status === "Canceled") {
-        fill(stage, note("bad", job.status === "Failed" ? "It could not be made" : "It was canceled", job.errorMessage ?? "", link(`/studio/jobs/${jobId}`, {}, "Look at the job")));
+        fill(stage, note("bad", job.status === "Failed" ? "It could not be made" : "It was canceled", job.errors.at(-1)?.message ?? "", link(`/studio/jobs/${jobId}`, {}, "Look at the job")));
         return undefined;
       }
       fill(track, stageTrack(PHASES, job.phase ?? job.stage ?? "", "running"));
