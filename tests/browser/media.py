@@ -96,9 +96,11 @@ async def media_server(folder: Path, *, worker: bool = False) -> AsyncIterator[M
     await app.migrate()
     async with app:
         objects, catalog = await app.objects(), await app.catalog()
-        async with serving(url, routers=ROUTERS, objects=objects, catalog=catalog) as live:
-            async with _working(app, folder, on=worker):
-                yield Media(live, catalog, objects)
+        async with (
+            serving(url, routers=ROUTERS, objects=objects, catalog=catalog) as live,
+            _working(app, folder, on=worker),
+        ):
+            yield Media(live, catalog, objects)
 
 
 @contextlib.asynccontextmanager

@@ -107,3 +107,11 @@ async def check_in_all_looks(page: Page, name: str) -> None:
         await (check(page) if n < 2 else fits(page))
         await picture(page, f"{name}-{'dark' if dark else 'light'}-{width}")
     await change_look(page, dark=False, width=1280)
+
+
+async def check_on_a_phone(page: Page, name: str) -> None:
+    """In the dark, on a phone: for what opens on a page that is checked in all looks itself."""
+    await change_look(page, dark=True, width=390)
+    await check(page)
+    await picture(page, f"{name}-dark-390")
+    await change_look(page, dark=False, width=1280)

@@ -14,6 +14,7 @@ from callsheet.kernel.errors import StaleClaim
 from tests.catalog.kit import added, job_id, segment, video, writer
 
 Write = Callable[[Catalog, str, Writer], Awaitable[object]]
+NOON = 1_800_000_000_000  # as large as a real time: 32 bits do not hold it
 WRITES: dict[str, Write] = {
     "begin": lambda c, v, w: c.begin(v, w, "ocr"),
     "note": lambda c, v, w: c.note(v, w, VideoFacts(width=1)),
@@ -44,9 +45,9 @@ async def test_a_begin_of_no_video_is_none(catalog: Catalog) -> None:
     [
         (writer(1, 1), writer(1, 2)),
         (writer(1, 9), writer(2, 1)),
-        (writer(2, 9, created_at=1_000), writer(1, 1, created_at=1_001)),  # a worker's clock was behind
-        (writer(1, 9, created_at=1_000), writer(2, 1, created_at=1_000)),
-        (writer(1, 9, created_at=1_000), writer(2, 1)),
+        (writer(2, 9, created_at=NOON), writer(1, 1, created_at=NOON + 1)),  # a worker's clock was behind
+        (writer(1, 9, created_at=NOON), writer(2, 1, created_at=NOON)),
+        (writer(1, 9, created_at=NOON), writer(2, 1)),
     ],
     ids=["claim", "job", "clock", "same moment", "no clock"],
 )

@@ -13,6 +13,7 @@ import pytest
 from callsheet.catalog import migrate_catalog, open_catalog
 from callsheet.catalog.postgres.store import PostgresCatalog
 from callsheet.catalog.protocol import Catalog
+from callsheet.contracts.cortana.models import pipeline_job
 from callsheet.kernel import commands
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import Store
@@ -80,11 +81,11 @@ async def test_jobs_of_videos_are_told_in_the_contracts_words(both: Both) -> Non
 async def test_a_failed_job_tells_its_error_and_what_it_was_asked(both: Both) -> None:
     kit = Kit(both.store)
     await kit.add(**of_video("ocr", max_attempts=2))
-    error = JobError("S3ObjectNotFound", "Original video not found")
+    error = JobError("s3_object_not_found", "Original video not found", retryable=True)
     first = await kit.claim_one()
     await kit.settle(commands.fail(first, error, rand=0)._replace(delay_ms=0))
     waits = (await jobs(both))[first.job_id]
-    assert (waits["status"], waits["retry_count"]) == ("queued", 0)
+    assert (waits["status"], waits["retry_count"]) == ("queued", 1)
     assert "error" not in json.loads(waits["payload"])
     second = await kit.claim_one()
     await kit.settle(commands.fail(second, error, rand=0))
@@ -101,13 +102,28 @@ async def test_a_failed_job_tells_its_error_and_what_it_was_asked(both: Both) ->
     }
 
 
+async def test_the_view_and_the_api_tell_the_same(both: Both) -> None:
+    kit = Kit(both.store)
+    for error in ("s3_object_not_found", "RuntimeError", 'odd "code\\_', "x"):
+        await kit.settle(commands.fail(await kit.running(**of_video("ocr")), JobError(error, retryable=False), rand=0))
+    await kit.settle(commands.cancel(await kit.running(**of_video("ocr")), "not needed"))
+    again = await kit.running(**of_video("sample"))
+    await kit.settle(commands.fail(again, JobError("x"), rand=0))
+    for job_id, row in (await jobs(both)).items():
+        told = pipeline_job(await kit.get(job_id))
+        shown = json.loads(row["payload"])
+        assert (row["status"], row["retry_count"]) == (told["status"], told["retry_count"])
+        assert shown.get("error", {}).get("type") == told["payload"].get("error", {}).get("type")
+        assert shown.get("error", {}).get("message") == told["payload"].get("error", {}).get("message")
+
+
 async def test_a_canceled_job_is_a_failed_one(both: Both) -> None:
     kit = Kit(both.store)
     await kit.settle(commands.cancel(await kit.running(**of_video("ocr")), "not needed"))
     (told,) = (await jobs(both)).values()
     assert told["status"] == "failed"
     error = json.loads(told["payload"])["error"]
-    assert (error["type"], error["message"]) == ("canceled", "not needed")
+    assert (error["type"], error["message"]) == ("Canceled", "not needed")
 
 
 async def test_one_job_of_a_type_is_active_for_a_video(both: Both) -> None:

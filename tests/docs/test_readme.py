@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -7,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.engine import Engine
+from callsheet.store.protocol import JobQuery
+
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def test_the_first_code_of_the_readme_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+def test_the_code_of_the_readme_is_twelve_lines_and_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) == 12
     run = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -22,16 +28,27 @@ def test_the_first_code_of_the_readme_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    result, *lines = run.stdout.splitlines()
-    assert result == "{'width': 640}"
-    events = [line.split()[1:] for line in lines]
-    assert events == [
-        ["queued", "0.0"],
-        ["running", "0.0"],
-        ["progress", "40.0"],
-        ["checkpoint", "40.0"],
-        ["done", "100.0"],
-    ]
+    assert run.stdout == "{'width': 640}\n"
+    told = ["queued", "running", "progress", "checkpoint", "done"]
+    assert asyncio.run(events_of(f"sqlite:///{tmp_path / 'jobs.db'}")) == told
+
+
+async def events_of(url: str) -> list[str]:
+    """The types of the events of the only job."""
+    async with Engine.from_url(url) as engine:
+        (job,) = (await engine.find(JobQuery())).jobs
+        return [event.type async for event in engine.watch(job.job_id)]
+
+
+def test_the_readme_shows_the_studio_the_peers_all_contracts_and_all_promises() -> None:
+    pictures = [ROOT / path for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)]
+    assert [picture.name for picture in pictures] == ["studio.png", "peers.png"]
+    assert all(picture.read_bytes()[:4] == b"\x89PNG" for picture in pictures)
+    assert (ROOT / "docs" / "images" / "studio.png").stat().st_size <= 200_000
+    for page in (*(ROOT / "docs" / "contracts").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")):
+        assert f"({page.relative_to(ROOT)})" in README
+    promised = re.findall(r"^\| (G\d) \|.*\(tests/", README, re.MULTILINE)
+    assert promised == [f"G{n}" for n in range(1, 9)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

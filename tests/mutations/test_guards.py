@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 TESTS_FAILED = 1
 ALL = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT, *CATALOG, *STUDIO]
 GUARDS = (
-    ALL if os.environ.get("CALLSHEET_DEEP") else ALL[::3]
+    ALL if os.environ.get("CALLSHEET_DEEP") else ALL[::6]
 )  # each is a test run of its own; `make mutations` has all
 
 

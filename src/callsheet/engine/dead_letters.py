@@ -109,7 +109,8 @@ def diagnose(job: Job) -> Diagnosis:
         return Diagnosis("fatal", "it will fail in the same way: mend the task or send a new job with another payload")
     if error.code in policy.throttled:
         return Diagnosis("throttled", "the other side asked for less: replay with a rate, later")
-    told = f"{job.attempt_count} attempts failed in a way that may pass: mend the cause, then replay it"
+    tries = "1 attempt" if job.attempt_count == 1 else f"{job.attempt_count} attempts"
+    told = f"{tries} failed in a way that may pass: mend the cause, then replay it"
     return Diagnosis("retryable", told)
 
 

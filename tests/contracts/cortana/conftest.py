@@ -1,24 +1,33 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import uuid
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.media.made_up import MadeUp, made_up
+from callsheet.media.binaries import ffmpeg
+from tests.media.made_up import ALL, MadeUp, made_up
 from tests.seaweed import ADMIN, BUCKET, REGION, s3_server
 
 
 @pytest.fixture(scope="session")
 def video(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], MadeUp]:
-    """A made-up video by its name; made once per session, whatever the number of processes that run it."""
+    """A made-up video by its name, films in half their size: most of the work is making HLS of them."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made_up"
     folder.mkdir(exist_ok=True)
-    return partial(made_up, folder=folder)
+    return lambda name: _halved(made_up(name, folder), base) if name in ALL else made_up(name, folder)
+
+
+def _halved(made: MadeUp, folder: Path) -> MadeUp:
+    small = folder / f"half-{made.name}.mp4"
+    if not small.exists():
+        command = [str(ffmpeg().path), "-v", "error", "-i", str(made.path), "-vf", "scale=640:360", "-y", str(small)]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    return made._replace(path=small, width=640, height=360)
 
 
 @pytest.fixture

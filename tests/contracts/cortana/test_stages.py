@@ -36,7 +36,7 @@ async def test_a_video_goes_through_all_stages_and_is_found(
         assert ready["status"] == "ready", ready["error"]
         await _check_artifacts(stack, video_id)
         await _check_jobs(stack, video_id)
-        assert (ready["width"], ready["height"], ready["duration_ms"]) == (1280, 720, 8000)
+        assert (ready["width"], ready["height"], ready["duration_ms"]) == (640, 360, 8000)
         assert ready["s3_proxy_path"] == f"videos/proxy/{video_id}/index.m3u8"
         assert ready["s3_thumb_path"] == f"thumbs/{video_id}/poster.jpg"
         assert ready["coverage"]["kept"] <= ready["coverage"]["sampled"]

@@ -18,12 +18,14 @@ SELECT j.job_id AS id,
             WHEN 'succeeded' THEN 'done'::job_status ELSE 'failed'::job_status END AS status,
        CASE WHEN j.status IN ('queued', 'running', 'succeeded') THEN p.body ELSE jsonb_build_object(
            'error', jsonb_build_object(
-               'type', CASE j.status WHEN 'canceled' THEN 'canceled' ELSE p.failure ->> 'code' END,
+               'type', CASE j.status WHEN 'canceled' THEN 'Canceled' ELSE ( -- s3_object_not_found is S3ObjectNotFound
+                   SELECT string_agg(upper(left(w.part, 1)) || substr(w.part, 2), '' ORDER BY w.n)
+                   FROM unnest(string_to_array(p.failure ->> 'code', '_')) WITH ORDINALITY AS w (part, n)) END,
                'message', coalesce(CASE j.status WHEN 'canceled' THEN j.cancel_reason END, p.failure ->> 'message', ''),
                'timestamp', to_char(to_timestamp(j.ended_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
                'retry_count', greatest(j.attempt_count - 1, 0)),
            'original_payload', p.body) END AS payload,
-       greatest(j.attempt_count - 1, 0) AS retry_count,
+       CASE j.status WHEN 'queued' THEN j.attempt_count ELSE greatest(j.attempt_count - 1, 0) END AS retry_count,
        to_timestamp(j.created_at / 1000.0) AS created_at,
        to_timestamp(j.updated_at / 1000.0) AS updated_at,
        CASE j.status WHEN 'running' THEN split_part(j.worker_id, '~', 1) END AS locked_by,

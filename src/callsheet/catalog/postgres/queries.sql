@@ -98,7 +98,7 @@ UPDATE videos SET writer_job_id = $2::text, writer_claim_version = $3, writer_cr
     updated_at = date_trunc('milliseconds', clock_timestamp()), jobs = jobs || jsonb_build_object($5::text, $2::text)
 WHERE video_id = $1 AND CASE
     WHEN writer_job_id = $2 THEN writer_claim_version <= $3
-    WHEN writer_created_at > 0 AND $4 > 0 AND writer_created_at <> $4 THEN writer_created_at < $4
+    WHEN writer_created_at > 0 AND $4::bigint > 0 AND writer_created_at <> $4 THEN writer_created_at < $4
     ELSE writer_job_id < $2 END
 RETURNING video_id, owner_id, team_id, title, status, s3_original_path, s3_proxy_path, s3_thumb_path, size_bytes,
           duration_ms, width, height, fps, coverage, options, jobs, error, (extract(epoch FROM created_at) * 1000)::bigint,
@@ -110,7 +110,7 @@ UPDATE videos SET writer_job_id = $2, writer_claim_version = $3, writer_created_
     updated_at = date_trunc('milliseconds', clock_timestamp())
 WHERE video_id = $1 AND CASE
     WHEN writer_job_id = $2 THEN writer_claim_version <= $3
-    WHEN writer_created_at > 0 AND $4 > 0 AND writer_created_at <> $4 THEN writer_created_at < $4
+    WHEN writer_created_at > 0 AND $4::bigint > 0 AND writer_created_at <> $4 THEN writer_created_at < $4
     ELSE writer_job_id < $2 END
 RETURNING owner_id, team_id;
 

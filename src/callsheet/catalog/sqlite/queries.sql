@@ -21,25 +21,27 @@ SELECT name FROM sqlite_master WHERE type IN ('table', 'view')
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'inbox_jobs';
 
 -- name: jobs_view_is_here
-SELECT count(*) FROM sqlite_master WHERE type = 'view' AND name = 'jobs' AND sql LIKE '%contract 002, 1%';
+SELECT count(*) FROM sqlite_master WHERE type = 'view' AND name = 'jobs' AND sql LIKE '%contract 002, 2%';
 
 -- name: jobs_view_drop
 DROP VIEW IF EXISTS jobs;
 
 -- name: jobs_view
-CREATE VIEW jobs AS -- contract 002, 1
+CREATE VIEW jobs AS -- contract 002, 2
 SELECT j.job_id AS id, json_extract(j.payload, '$.video_id') AS video_id, substr(j.kind, 7) AS job_type,
        CASE j.status WHEN 'queued' THEN 'queued' WHEN 'running' THEN 'processing' WHEN 'succeeded' THEN 'done'
             ELSE 'failed' END AS status,
        CASE WHEN j.status IN ('queued', 'running', 'succeeded') THEN j.payload ELSE json_object(
            'error', json_object(
-               'type', CASE j.status WHEN 'canceled' THEN 'canceled' ELSE json_extract(j.error, '$.code') END,
+               'type', CASE j.status WHEN 'canceled' THEN 'Canceled' ELSE ( -- s3_object_not_found is S3ObjectNotFound
+                   SELECT group_concat(upper(substr(w.value, 1, 1)) || substr(w.value, 2), '')
+                   FROM json_each('[' || replace(json_quote(json_extract(j.error, '$.code')), '_', '","') || ']') w) END,
                'message', coalesce(CASE j.status WHEN 'canceled' THEN j.cancel_reason END,
                                    json_extract(j.error, '$.message'), ''),
                'timestamp', strftime('%Y-%m-%dT%H:%M:%SZ', j.ended_at / 1000, 'unixepoch'),
                'retry_count', max(j.attempt_count - 1, 0)),
            'original_payload', json(j.payload)) END AS payload,
-       max(j.attempt_count - 1, 0) AS retry_count,
+       CASE j.status WHEN 'queued' THEN j.attempt_count ELSE max(j.attempt_count - 1, 0) END AS retry_count,
        strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at / 1000.0, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at / 1000.0, 'unixepoch') AS updated_at,
        CASE j.status WHEN 'running' THEN substr(j.worker_id, 1, instr(j.worker_id || '~', '~') - 1) END AS locked_by,

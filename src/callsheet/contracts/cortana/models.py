@@ -341,8 +341,10 @@ def pipeline_job(job: Job) -> dict[str, Any]:
     payload: dict[str, Any] = json.loads(job.payload)
     told = payload
     status = CORTANA.word_of(job)
-    if job.error is not None and status == "failed":
-        error = json.loads(job.error)
+    if status == "failed":
+        error = json.loads(job.error or "{}")
+        if job.status is Status.CANCELED:
+            error = {"code": "canceled", "message": job.cancel_reason or ""}
         about = {
             "type": type_of(str(error.get("code", "error"))),
             "message": error.get("message", ""),

@@ -62,8 +62,9 @@ def status_after(ctx: Context, failure: BaseException | None) -> str:
 
 def _write(about: dict[str, Any], status: str) -> None:
     fields = {**about, "status": status}
-    message = f"{about['job_id']} {about['job_type']} of video {about['video_id']}: {status}"
-    log.info(message, extra={"fields": fields})
+    why = f", {about['error']['type']}: {about['error']['message']}" if "error" in about else ""
+    message = f"{about['job_id']} {about['job_type']} of video {about['video_id']}: {status}{why}"
+    log.info("%s", message, extra={"fields": fields})
 
 
 async def _keep(parts: FindsParts, job_id: str, told: dict[str, Any]) -> None:

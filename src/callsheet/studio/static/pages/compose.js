@@ -13,7 +13,8 @@ import { uploadVideo } from "./media/upload.js";
 
 const LOOK_MS = 400;
 const KEPT = "callsheet-script";
-const PHASES = ["Initialization", "Script", "Voice", "Visuals", "Rendering"];
+/** The contract's phases, and what is shown for them. @type {Record<string, string>} */
+const PHASES = { plan: "Script", tts: "Voice", visuals: "Pictures", compose: "Put together", render: "Render" };
 const SAMPLE = `---
 size: 720p
 theme: dark
@@ -47,6 +48,7 @@ export default async function compose(view) {
     try {
       const made = await post("/api/jobs", { task: "compose", payload: { script: script.value } });
       setQuery({ job: made.jobId });
+      stage.scrollIntoView({ block: "nearest" }); // on a phone it is below the script
       await watch(made.jobId);
     } catch (error) {
       if (!view.signal.aborted) fill(stage, trouble(error, begin));
@@ -68,7 +70,7 @@ export default async function compose(view) {
         fill(stage, note("bad", job.status === "Failed" ? "It could not be made" : "It was canceled", job.errors.at(-1)?.message ?? "", link(`/studio/jobs/${jobId}`, {}, "Look at the job")));
         return undefined;
       }
-      fill(track, stageTrack(PHASES, job.phase ?? job.stage ?? "", "running"));
+      fill(track, stageTrack(Object.values(PHASES), PHASES[job.phase] ?? "", "running"));
       fill(progress, bar(job.percent ?? 0, "run", "Progress of the video"));
       fill(stage, track, progress, foot);
       await pause(LOOK_MS, view.signal);

@@ -26,7 +26,7 @@ const FLUSH_MS = 400;
 const FOLLOWED = 150;
 const AT_ONCE = 6;
 /** @type {[string, string][]} */
-const STATUSES = [["", "Any status"], ["queued", "Queued"], ["running", "Running"], ["done", "Done"], ["error", "Failed and dead letters"], ["canceled", "Canceled"]];
+const STATUSES = [["", "Any"], ["queued", "Queued"], ["running", "Running"], ["done", "Done"], ["error", "Failed"], ["canceled", "Canceled"]];
 /** @type {[string, string][]} */
 const TIMES = [["", "Any time"], ["15m", "Last 15 minutes"], ["1h", "Last hour"], ["24h", "Last day"], ["7d", "Last week"]];
 /** @type {Record<string, number>} */
@@ -111,7 +111,7 @@ class JobList {
     /** @param {string} name @param {[string, string][]} options */
     const choice = (name, options) => select(options, this.#filter[name] ?? "", { name, onchange: (/** @type {Event} */ event) => this.#set(name, /** @type {HTMLSelectElement} */ (event.target).value) });
     const form = h("form", { class: "filters", role: "search", "aria-label": "Filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
-      field("Text", text("text", "Id, payload, error", { data: { search: "" } })), field("Status", choice("status", STATUSES)), field("Kind", text("task", "compose, chat …")),
+      field("Text", text("text", "Words in a job", { data: { search: "" } })), field("Status", choice("status", STATUSES)), field("Kind", text("task", "chat")),
       field("Queue", text("queue", "default")), this.view.session.teams ? null : field("Requester", text("requester", "A team")), field("Created", choice("time", TIMES)),
       button("Clear", { tone: "plain", onclick: () => (form.reset(), this.#clear(form)) }));
     return form;
