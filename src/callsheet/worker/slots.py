@@ -89,7 +89,7 @@ class Slots:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - we are in one
         clean, yielded_at = contextvars.copy_context(), time.monotonic()
-        told, traced = log.isEnabledFor(logging.INFO), tracing()
+        told, traced = log.isEnabledFor(logging.INFO) or measuring(), tracing()
         if len(self._line) > 1:
             self.fill()
         while self._line:
