@@ -19,6 +19,7 @@ PATIENCE_MS = 90_000  # of a pipeline on a busy machine
 PLAYS = "video => video.readyState >= 2 && !video.error"
 
 
+@pytest.mark.timeout(300)  # a whole pipeline, beside others
 async def test_a_video_is_dropped_read_watched_searched_cut_and_deleted(tmp_path: Path, browser: Browser) -> None:
     film = tiny_film(tmp_path)
     async with (
@@ -297,6 +298,7 @@ Wind.
 LONG = SHORT + "".join(f"\n## Part {n}\n\nOne more sentence about the sea, number {n}.\n" for n in range(120))
 
 
+@pytest.mark.timeout(300)  # a whole pipeline, beside others
 async def test_a_script_becomes_a_video_that_can_be_searched(
     tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
