@@ -163,7 +163,7 @@ async def test_successes_find_their_jobs_by_primary_key(session: Any) -> None:
         ("find_ended_badly", (None, "r7", *[None] * 6, 20, None, None), "inbox_jobs_ended_badly", 20),
         ("endings", (T0 + ROWS - 99, 10_000, None), "inbox_jobs_ended", 101),
         ("dead_letters", (None,), "inbox_jobs_ended_badly", 20),
-        ("newest", (), "job_register_pkey", 1),
+        ("find_floor", (None, 20), "job_register_pkey", 20),
     ],
 )
 async def test_a_verb_reads_little_by_its_index(

@@ -64,6 +64,7 @@ async def test_in_mid_run_it_loses_no_job_doubles_none_and_delays_none_much(
                 sent[n] = time.monotonic()
                 await app.enqueue([note.new_job(n=n)])
                 if n in troubles:
+                    await asyncio.gather(*beside)  # one after the other: a server is not killed while it starts
                     beside.append(asyncio.create_task(troubles[n](server)))
                 await asyncio.sleep(0.003)
             async with asyncio.timeout(60):

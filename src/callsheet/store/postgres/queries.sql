@@ -671,8 +671,10 @@ WHERE j.error IS NOT NULL AND j.ended_at IS NOT NULL
        OR strpos(lower(j.payload COLLATE "C"), $10) > 0)
 ORDER BY j.seq DESC LIMIT $9::bigint;
 
--- name: newest
-SELECT max(seq) FROM job_register;
+-- name: find_floor
+-- The last of so many jobs before one; none when there are fewer, wherever pruning has left holes.
+SELECT seq FROM job_register WHERE seq < coalesce($1::bigint, 9223372036854775807) ORDER BY seq DESC
+OFFSET $2::bigint - 1 LIMIT 1;
 
 -- name: endings
 SELECT ended_at - ended_at % $2::bigint, kind, status, count(*) FROM inbox_jobs

@@ -167,8 +167,8 @@ class PostgresStore:
             sql = Q.find_ended_badly
         top, floor = int(query.cursor) if query.cursor else None, None
         if query.look is not None and sql is Q.find:
-            newest = (await self._db.fetch(Q.newest))[0][0] or 0
-            floor = max(0, (newest + 1 if top is None else top) - query.look)
+            last = await self._db.fetch(Q.find_floor, top, query.look)
+            floor = last[0][0] if last else None
         rows = await self._db.fetch(
             sql,
             top,

@@ -312,8 +312,9 @@ WHERE error IS NOT NULL AND ended_at IS NOT NULL
        OR instr(lower(error), ?10) > 0 OR instr(lower(payload), ?10) > 0)
 ORDER BY seq DESC LIMIT ?9;
 
--- name: newest
-SELECT max(seq) FROM inbox_jobs;
+-- name: find_floor
+-- The last of so many jobs before one; none when there are fewer, wherever pruning has left holes.
+SELECT seq FROM inbox_jobs WHERE seq < coalesce(?1, 9223372036854775807) ORDER BY seq DESC LIMIT 1 OFFSET ?2 - 1;
 
 -- name: endings
 SELECT ended_at - ended_at % ?2, kind, status, count(*) FROM inbox_jobs

@@ -177,8 +177,8 @@ class SqliteStore:
             sql = Q.find_ended_badly
         floor = None
         if query.look is not None and sql is Q.find:
-            newest = (await self._reader.run(lambda db: db.execute(Q.newest).fetchone()))[0] or 0
-            floor = max(0, (newest + 1 if top is None else top) - query.look)
+            last = await self._reader.run(lambda db: db.execute(Q.find_floor, (top, query.look)).fetchone())
+            floor = last[0] if last else None
         parameters = (
             top,
             query.requester_id,
