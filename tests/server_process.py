@@ -24,7 +24,7 @@ import psutil
 from tests import binaries, warden
 
 START_TIMEOUT_S = 30.0
-GOODBYE_S = 20.0
+GOODBYE_S = 3.0
 POLL_S = 0.01
 # Below the range from which Linux takes ports for outgoing connections (32768 and up), so that no client
 # sits on a server's port while that server is being restarted.

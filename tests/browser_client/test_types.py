@@ -1,4 +1,4 @@
-"""The type check passes for what is there, and would not pass for everything."""
+"""The type check, which `make check` runs over all modules of the studio, would not pass for everything."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ from pathlib import Path
 import pytest
 
 from tools import check_types
-
-
-def test_the_browsers_modules_have_no_type_errors() -> None:
-    check_types.install()
-    assert "client.js" in [path.name for path in check_types.modules()]
-    assert check_types.check(*check_types.modules()) == 0
 
 
 def test_a_type_error_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
