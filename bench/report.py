@@ -91,7 +91,7 @@ def _environment(results: dict[str, Any]) -> list[str]:
     facts = dict(newest["machine"])
     facts.pop("load average")
     for record in results.values():
-        facts |= record["measured"]["servers"]
+        facts |= record["measured"].get("servers", {})
     runs = [
         (name, r["at"], "quick" if r["quick"] else "full", r["machine"]["load average"]) for name, r in results.items()
     ]
