@@ -1,4 +1,4 @@
-"""`callsheet demo`: everything once, on this machine. `home` has the places, `story` what happens, `steps` how."""
+"""`callsheet demo`: everything once, here. `home` has the places, `command` what runs, `steps` what happens."""
 
 from .command import command
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 
+from callsheet.contracts.cortana.jobs import PIPELINE
 from callsheet.receiver import Receiver
 
 from ..failures import Told  # noqa: TID252 - the commands' own
@@ -17,7 +17,6 @@ from .home import Home
 from .receiver import Inbox
 
 LOOK_S = 0.2
-STAGES = ("transcode", "sample", "ocr", "segment_index")
 WORDS = "call times"
 PATIENCE = httpx.Timeout(60)
 SCRIPT = """\
@@ -108,9 +107,9 @@ async def add_video(client: Client, tell: Tell) -> Row:
         video_id = await _uploaded(client, client.home.path("composed.mp4"), tell)
     over = ("ready", "failed")
     async for video in _watched(client, f"/videos/{video_id}", lambda video: video["status"] in over):
-        begun = [stage for stage in STAGES if stage in video["jobs"]]
+        begun = [stage for stage in PIPELINE if stage in video["jobs"]]
         here = (await client.get(f"/v1/jobs/{video['jobs'][begun[-1]]}"))["progress"] if begun else 0.0
-        tell((100 * max(0, len(begun) - 1) + here) / len(STAGES), begun[-1] if begun else "queued")
+        tell((100 * max(0, len(begun) - 1) + here) / len(PIPELINE), begun[-1] if begun else "queued")
     if video["status"] != "ready":
         raise Told(f"the video could not be read: {video['error']}")
     about = video["coverage"]
@@ -122,15 +121,20 @@ async def _uploaded(client: Client, path: Path, tell: Tell) -> str:
     raw = path.read_bytes()  # noqa: ASYNC240 - a small file
     made = await client.post("/videos", {"title": "The call sheet", "name": path.name, "size": len(raw)})
     video_id: str = made["video"]["video_id"]
-    for part in made["upload"]["todo"]:
-        piece = raw[part["offset"] : part["offset"] + part["size"]]
-        async with httpx.AsyncClient(base_url=client.http.base_url, timeout=PATIENCE) as plain:
-            sent = await plain.request(part["method"], part["url"], content=piece, headers=part["headers"])
-            sent.raise_for_status()
-        tell(0, "uploading")
+    tell(0, "uploading")
+    await _send(client, made["upload"], raw)
     await client.post(f"/videos/{video_id}/complete")
     client.home.keep(video_id=video_id)
     return video_id
+
+
+async def _send(client: Client, upload: dict[str, Any], raw: bytes) -> None:
+    """The parts of an upload, to their signed URLs: without the key, which they do not need."""
+    async with httpx.AsyncClient(base_url=client.http.base_url, timeout=PATIENCE) as plain:
+        for part in upload["todo"]:
+            piece = raw[part["offset"] : part["offset"] + part["size"]]
+            sent = await plain.request(part["method"], part["url"], content=piece, headers=part["headers"])
+            sent.raise_for_status()
 
 
 async def search(client: Client, tell: Tell) -> Row:
@@ -197,11 +201,7 @@ async def _own_source(client: Client) -> str:
     if "source" not in client.home.kept:
         raw = client.home.path("composed.mp4").read_bytes()
         made = await client.post("/v1/uploads", {"name": "composed.mp4", "size": len(raw)})
-        for part in made["todo"]:
-            piece = raw[part["offset"] : part["offset"] + part["size"]]
-            async with httpx.AsyncClient(base_url=client.http.base_url, timeout=PATIENCE) as plain:
-                sent = await plain.request(part["method"], part["url"], content=piece, headers=part["headers"])
-                sent.raise_for_status()
+        await _send(client, made, raw)
         done = await client.post(f"/v1/uploads/{made['upload_id']}/complete")
         client.home.keep(source=done["key"])
     source: str = client.home.kept["source"]
@@ -228,8 +228,3 @@ LABELS = {
     clip: "cut a clip",
     transcode: "transcode",
 }
-
-
-def as_text(rows: list[Row]) -> str:
-    """For `--json`."""
-    return json.dumps([row._asdict() for row in rows])

@@ -16,6 +16,7 @@ from callsheet.worker.signals import Fatal, Retry
 
 from ..attempts import told  # noqa: TID252 - what contracts share
 from . import clip as clips
+from .jobs import CLIP, NAME
 from .ocr import ocr as read
 from .outcomes import outcome_of, type_of
 from .parts import CONTRACT, Bench, FindsParts, VideoId, begin, look
@@ -24,8 +25,7 @@ from .segment_index import segment_index as index
 from .telling import telling
 from .transcode import transcode as make
 
-NAME, KEY = "video", "video_id"
-CLIP = "clip_generate"
+KEY = "video_id"
 DURATION_MS = 10**10
 Milliseconds = Annotated[int, Field(ge=0, le=DURATION_MS)]
 ObjectKey = Annotated[str, Field(min_length=1, max_length=1024)]
