@@ -13,6 +13,7 @@ from callsheet.store.postgres import PostgresStore
 from callsheet.store.postgres import settle as settle_verb
 from callsheet.store.postgres.connection import SETTINGS
 from tests import stores
+from tests.plans import vacuum
 from tests.store_postgres.test_plans import FILL, ROWS, T0, Q, explain, rows_read, settlement
 
 CREDENTIALS = """
@@ -34,7 +35,7 @@ async def session(request: pytest.FixtureRequest, filled: str) -> AsyncIterator[
     if not await opened.fetchval("SELECT EXISTS (SELECT FROM inbox_jobs)"):
         await opened.execute(FILL, ROWS)
         await opened.execute(CREDENTIALS)
-        await opened.execute("VACUUM ANALYZE")
+        await vacuum(opened)
     await opened.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
     yield opened
     await opened.close()

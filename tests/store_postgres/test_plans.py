@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -16,6 +16,7 @@ from callsheet.store.postgres import settle as settle_verb
 from callsheet.store.postgres.connection import SETTINGS
 from callsheet.store.queries import Queries
 from tests import stores
+from tests.plans import nodes_of, vacuum
 
 Q = Queries("callsheet.store.postgres")
 ROWS = 20_000
@@ -51,16 +52,10 @@ async def session(request: pytest.FixtureRequest, filled: str) -> AsyncIterator[
         await opened.execute("INSERT INTO job_register SELECT seq, job_id, requester_id FROM inbox_jobs")
         await opened.execute("INSERT INTO job_events SELECT job_id, 9, event_ms, 'log', '', 0, '{}' FROM inbox_jobs")
         await opened.execute("INSERT INTO concurrency_limits SELECT 'key' || n, 1 FROM generate_series(0, 49) n")
-        await opened.execute("VACUUM ANALYZE")
+        await vacuum(opened)
     await opened.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
     yield opened
     await opened.close()
-
-
-def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", []):
-        yield from nodes_of(child)
 
 
 async def explain(session: Any, sql: str, *parameters: object) -> list[dict[str, Any]]:

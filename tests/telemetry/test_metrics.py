@@ -59,10 +59,14 @@ async def test_queues_tell_their_depth_and_age(app: Callsheet) -> None:
         assert 60 <= value(samples, "callsheet_queue_oldest_age_seconds", queue="unserved") < 120
         release.set()
         samples = await scrape_until(
-            health, lambda s: value(s, "callsheet_queue_depth", queue="default", state="running") == 0
+            health,
+            lambda s: (
+                value(s, "callsheet_queue_depth", queue="default", state="ready") == 0
+                and value(s, "callsheet_queue_depth", queue="default", state="running") == 0
+                and value(s, "callsheet_queue_oldest_age_seconds", queue="default") == 0
+            ),
         )
         assert ("callsheet_queue_depth", frozenset({"queue": "default", "state": "ready"}.items())) in samples
-        assert value(samples, "callsheet_queue_oldest_age_seconds", queue="default") == 0
 
 
 async def test_a_worker_tells_its_slots_and_that_it_claims(app: Callsheet) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +15,7 @@ from callsheet.store.postgres import PostgresStore
 from callsheet.store.postgres.connection import SETTINGS
 from callsheet.store.queries import Queries
 from tests import stores
+from tests.plans import nodes_of, vacuum
 
 POSTGRES = Queries("callsheet.store.postgres")
 SQLITE = Queries("callsheet.store.sqlite")
@@ -48,15 +49,9 @@ async def session(request: pytest.FixtureRequest, filled: str) -> AsyncIterator[
     opened = await asyncpg.connect(filled, server_settings=SETTINGS if request.param == "direct" else None)
     if not await opened.fetchval("SELECT EXISTS (SELECT FROM inbox_jobs)"):
         await opened.execute(FILL, str(EACH), str(ENDED))
-        await opened.execute("VACUUM ANALYZE")
+        await vacuum(opened)
     yield opened
     await opened.close()
-
-
-def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", []):
-        yield from nodes_of(child)
 
 
 async def test_postgres_reads_no_ended_job(session: Any) -> None:
