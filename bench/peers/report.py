@@ -107,12 +107,19 @@ def _share(steady: list[Record]) -> str:
 
 
 def _decay(found: list[Record]) -> str:
+    header = ["", "drained/s, filled and drained again and again in one database", "then ÷ an empty one, in turns"]
     rows = [
-        [record["name"], " → ".join(f"{rate:,.0f}" for rate in taken[0]["drain_per_s"])]
+        [record["name"], " → ".join(f"{rate:,.0f}" for rate in taken[0]["drain_per_s"]), _aged(taken[0])]
         for record in found
         if (taken := good(record, "decay"))
     ]
-    return _table(["", "drained/s, filled and drained again and again in one database"], rows)
+    return _table(header, rows)
+
+
+def _aged(taken: Record) -> str:
+    pairs = zip(taken.get("aged_per_s", []), taken.get("fresh_per_s", []), strict=True)
+    ratios = [aged / fresh for aged, fresh in pairs]
+    return f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else ""
 
 
 def _faults(found: list[Record]) -> str:

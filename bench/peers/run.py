@@ -18,6 +18,7 @@ from bench.peers.program import Failed, figures
 SCENARIOS = ("drain", "single", "latency", "steady", "decay", "kill", "zombie")
 QUICK_COUNT = 2000
 SINGLES = 300
+TURNS = 5
 Record = dict[str, Any]
 
 
@@ -168,13 +169,29 @@ def _taken(step: Scenario, entry: Entry, plan: Plan, ground: Ground) -> Record:
         before = ground.counted(entry.store, url)
         try:
             found = figures(entry, step.driver, url, options, limit_s=step.limit_s(plan))
+            after = ground.counted(entry.store, url)
+            if "rounds" in options and not plan.quick:
+                found |= _aged_beside_fresh(entry, plan, ground, url)
         except Failed as error:
             return {"not_run": str(error)}
-        after = ground.counted(entry.store, url)
     jobs = found.get("count", 0) * int(str(options.get("rounds", 1)))
     if step.driver == "drain" and jobs and not options["singles"]:
         found["server_per_job"] = {what: round((after[what] - before[what]) / jobs, 3) for what in after}
     return found
+
+
+def _aged_beside_fresh(entry: Entry, plan: Plan, ground: Ground, aged: str) -> Record:
+    """The old database in turns with empty ones: what the machine does meanwhile, it does to both."""
+    once: dict[str, object] = {"count": plan.jobs(entry), "singles": 0}
+
+    def drained(url: str) -> float:
+        return float(figures(entry, "drain", url, once, limit_s=120.0)["drain_per_s"][0])
+
+    pairs = []
+    for _ in range(TURNS):
+        with ground.fresh(entry.store) as empty:
+            pairs.append((drained(aged), drained(empty)))
+    return {"aged_per_s": [a for a, _ in pairs], "fresh_per_s": [b for _, b in pairs]}
 
 
 def _told(found: Record) -> str:
