@@ -5,7 +5,7 @@ ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-APT := DEBIAN_FRONTEND=noninteractive timeout 180 apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null
+APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo check browser test conformance faults mutations differential bench reference format lock clean
@@ -18,12 +18,13 @@ venv: $(STAMP) ## Create .venv with everything pinned in requirements/dev.txt
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Callsheet needs Python 3.11 or later")'
+	@echo "installing what requirements/dev.txt pins into .venv: some minutes, once"
 	@if command -v uv >/dev/null; then \
 		{ test -x $(BIN)/python || uv venv --python $(PYTHON) .venv; } \
 		&& uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt \
 		&& uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .; \
 	else \
-		{ test -x $(BIN)/python || $(PYTHON) -m venv .venv; } \
+		{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv; } \
 		&& $(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt \
 		&& $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .; \
 	fi
@@ -40,8 +41,12 @@ check: venv ## Format, lint, types and the import law
 	$(BIN)/python -m tools.check_types
 
 browser: ## Chromium for the tests of pages: installed when it is missing and it can be
-	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && { $(APT) || { timeout 60 apt-get update >/dev/null 2>&1; $(APT); }; }; } \
-		|| echo "there is no Chromium and it cannot be installed here; tests of pages are left out"
+	@if command -v chromium >/dev/null; then exit 0; fi; \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		echo "installing Chromium for the tests of pages: some minutes, once"; \
+		$(APT) || { timeout 120 apt-get update >/dev/null 2>&1; $(APT); } && exit 0; \
+	fi; \
+	echo "there is no Chromium and it cannot be installed here (apt-get and root can): tests of pages are skipped"
 
 # One failure in 7,000 tests may be the machine's: it is tried again and told of at the end. The sixth in one run is not,
 # nor is any where there is no clock and no neighbour, or where a second try could hide what a rare input found.

@@ -1,5 +1,7 @@
 """`python -m bench [store flat held_xmin cost http media peers report] [--only redis] [--quick]`: measure, then write RESULTS.md.
 
+`python -m bench studio --soak 60` keeps the studio open for an hour instead, and looks at its memory.
+
 A section that fails is told at once, leaves no figures, and makes the exit code 1; the others still run.
 """
 
@@ -30,6 +32,8 @@ from bench import (
     sampling,
     search,
     store,
+    studio,
+    studio_soak,
     truth,
 )
 from bench.control_plane import run as workers
@@ -69,12 +73,15 @@ SECTIONS = {
     "truth": Section(truth.measure, ("tesseract",)),
     "pipeline": Section(pipeline.measure, ("sqlite",)),
     "search": Section(search.measure, ("sqlite", "postgres")),
+    "studio": Section(studio.measure, KINDS),
     "outbox": Section(outbox.measure, KINDS),
 }
 
 
 def main() -> int:
     options = _options()
+    if options.soak:
+        return _soak(options.soak)
     names = options.names or [*SECTIONS, PEERS]
     began = time.perf_counter()
     asked = [
@@ -105,10 +112,21 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--only", choices=KINDS, help="one kind of store")
     parser.add_argument("--quick", action="store_true", help="small sizes: some minutes in all")
+    parser.add_argument("--soak", type=int, metavar="MINUTES", help="only: the studio's pages open for so long")
     options = parser.parse_args()
     if unknown := set(options.names) - {*SECTIONS, PEERS, "report"}:
         parser.error(f"no bench is called {', '.join(sorted(unknown))}")
     return options
+
+
+def _soak(minutes: int) -> int:
+    """The studio's hour, apart from all else; its samples so far are kept when it fails."""
+    try:
+        uvloop.run(studio_soak.soak(minutes))
+    finally:
+        places.stop()
+        report.write()
+    return 0
 
 
 def _run_peers(only: str | None, *, quick: bool) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import large, media, ocr, pipeline, sampling, search, truth
+from bench import large, media, ocr, pipeline, sampling, search, studio, truth
 from bench.http import report as http
 from bench.measure import PAYLOAD, kept
 from bench.outbox import report as outbox
@@ -53,6 +53,7 @@ def write() -> None:
         if found:
             parts += [f"## {title}", *render({kind: found[kind] for kind in TITLES if kind in found})]
     parts += _media(results)
+    parts += studio.parts(results, _table)
     TARGET.write_text("\n\n".join(parts) + "\n", "utf-8")
 
 

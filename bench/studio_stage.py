@@ -40,7 +40,7 @@ TEAMS = tuple(f"team-{n:02}" for n in range(40))
 RARE_KIND, RARE_QUEUE, RARE_TEAM, RARE_WORD = "seldom", "night", "team-rare", "zanzibar"
 RARE_EVERY = 4_000  # of the oldest fifth
 WORDS = ("harbour", "lantern", "copper", "meadow", "signal", "velvet", "thunder", "paper", "orchard", "glacier")
-START_S, STOP_S = 60.0, 10.0
+START_S, STOP_S = 120.0, 10.0
 
 
 class Site(NamedTuple):

@@ -40,10 +40,11 @@ OTHERS = {
     "CALLSHEET_OCR_ENGINE": "What reads frames: tesseract (unless given) or rapidocr.",
     "CALLSHEET_DEMO_EXIT": "`callsheet demo` ends when all is done.",
     "CALLSHEET_DEMO_HOME": "The folder of `callsheet demo`.",
+    "POD_NAME": "What a worker is called; HOSTNAME, then an id that is new with each start, unless given.",
     "TESSDATA_PREFIX": "A folder with .traineddata files that comes before the others.",
     "S3_ENDPOINT": "Where the S3 is; AWS_ENDPOINT_URL is known, too. Amazon's unless given.",
     "S3_REGION": "Its region; or AWS_REGION, AWS_DEFAULT_REGION.",
-    "S3_BUCKET": "The bucket where an s3:/// URL names none.",
+    "S3_BUCKET": "The bucket where an s3:/// URL names none, or where, with S3_ACCESS_KEY_ID, there is no URL.",
     "S3_ACCESS_KEY_ID": "Who asks; or S3_ACCESS_KEY, AWS_ACCESS_KEY_ID.",
     "S3_SECRET_ACCESS_KEY": "The secret; or S3_SECRET_KEY, AWS_SECRET_ACCESS_KEY.",
     "S3_SESSION_TOKEN": "The token of temporary keys; or AWS_SESSION_TOKEN.",
@@ -69,7 +70,7 @@ EVENTS = {
     "canceled": ("The end: it was canceled.", "`reason`"),
 }
 LIVE = {
-    "job-status": "queued, running, and the entry of a stage",
+    "job-status": "queued, running, the entry of a stage, and each end before what came of it",
     "step-status": "a stage begins, a checkpoint is kept",
     "step-progress": "progress, at most each 500 ms; the last is never held back",
     "warning": "warning",

@@ -5,6 +5,7 @@ This is the one table of them; the command line makes its options from it. Nothi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -12,6 +13,12 @@ from callsheet.kernel.job import Status
 
 DEFAULT_DATABASE_URL = "sqlite:///callsheet.db"
 DEFAULT_URL = "http://127.0.0.1:8484"
+
+
+def contract_objects_url(environ: Mapping[str, str]) -> str:
+    """The objects that the variables of contract 002 name; '' unless S3_BUCKET and S3_ACCESS_KEY_ID are set."""
+    bucket = environ.get("S3_BUCKET", "")
+    return f"s3://{bucket}" if bucket and environ.get("S3_ACCESS_KEY_ID") else ""
 
 
 class Kind(Enum):
@@ -70,7 +77,8 @@ REDIS_URL = Setting(
     "redis-url", "Redis Streams beside a SQL store: messages wake workers, the database stays the truth."
 )
 OBJECTS_URL = Setting(
-    "objects-url", "Where files are kept: file:///folder, or s3://bucket/prefix with the S3_ variables."
+    "objects-url",
+    "Where files are kept: file:///folder, or s3://bucket/prefix with the S3_ variables; S3_BUCKET's unless given.",
 )
 CATALOG_URL = Setting(
     "catalog-url",
@@ -81,6 +89,12 @@ FAIR_QUEUES = Setting(
 )
 PIPELINE_LOGS = Setting(
     "pipeline-logs", "Keep what each job of a video did, in logs/pipeline/{job_id}.json of the objects.", Kind.SWITCH
+)
+MAX_SOURCE = Setting("max-source", "The largest source of a transcoding job, in megabytes.", Kind.COUNT, "100000")
+WEBHOOK_RULES = (
+    Setting("webhook-http", "Let webhooks go to http:// too.", Kind.SWITCH),
+    Setting("webhook-networks", "Networks that webhooks may reach beside public ones: 10.1.0.0/16.", Kind.NAMES),
+    Setting("webhook-ports", "Ports that webhooks may go to instead of 443 and 8443: 443,9443.", Kind.NAMES),
 )
 JSON = Setting("json", "Print JSON.", Kind.SWITCH, from_environment=False)
 YES = Setting("yes", "Do not ask.", Kind.SWITCH, from_environment=False)
@@ -110,6 +124,8 @@ WORKER = (
     Setting("labels", "With --url: what this worker can do: gpu,av1.", Kind.NAMES),
     FAIR_QUEUES,
     Setting("claim-wait", "With --url: how long one request for jobs waits.", Kind.DURATION, "20s"),
+    MAX_SOURCE,
+    *WEBHOOK_RULES,
     PIPELINE_LOGS,
     OBJECTS_URL,
     CATALOG_URL,
@@ -142,9 +158,8 @@ SERVE = (
     Setting("streams", "Open event streams that a key may have.", Kind.COUNT, "200"),
     Setting("webhooks", "`off` leaves deliveries to other processes.", default="on", choices=("on", "off")),
     Setting("webhook-concurrency", "How many webhooks are under way at once.", Kind.COUNT, "5"),
-    Setting("webhook-http", "Let webhooks go to http:// too.", Kind.SWITCH),
-    Setting("webhook-networks", "Networks that webhooks may reach beside public ones: 10.1.0.0/16.", Kind.NAMES),
-    Setting("webhook-ports", "Ports that webhooks may go to instead of 443 and 8443: 443,9443.", Kind.NAMES),
+    Setting("webhook-batch", "How many webhooks are taken from the store at once; 25 at most.", Kind.COUNT, "10"),
+    *WEBHOOK_RULES,
     FAIR_QUEUES,
     OBJECTS_URL,
     CATALOG_URL,
@@ -157,7 +172,7 @@ UP = (
     *SERVE[:-4],
     Setting("concurrency", "How many jobs run at once.", Kind.COUNT, "10"),
     Setting("drain", "How long a stop waits for running jobs before it hands them back.", Kind.DURATION, "30s"),
-    Setting("max-source", "The largest source of a transcoding job, in megabytes.", Kind.COUNT, "100000"),
+    MAX_SOURCE,
     PIPELINE_LOGS,
     *SERVE[-4:],
 )
@@ -206,9 +221,7 @@ WEBHOOKS_ENDPOINTS = (_REQUESTER, JSON, DATABASE_URL)
 WEBHOOKS_CREATE = (
     Setting("requester", "Whose endpoint it is; nobody's in particular unless given.", from_environment=False),
     Setting("description", "What it is for."),
-    Setting("webhook-http", "Let webhooks go to http:// too.", Kind.SWITCH),
-    Setting("webhook-networks", "Networks that webhooks may reach beside public ones: 10.1.0.0/16.", Kind.NAMES),
-    Setting("webhook-ports", "Ports that webhooks may go to instead of 443 and 8443: 443,9443.", Kind.NAMES),
+    *WEBHOOK_RULES,
     JSON,
     DATABASE_URL,
 )

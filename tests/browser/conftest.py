@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
+from tools.check_types import node
+
+# Playwright's own node wants libatomic, which small machines lack; that of the wheel wants nothing more
+os.environ.setdefault("PLAYWRIGHT_NODEJS_PATH", str(node()[0]))
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import io
@@ -23,6 +22,7 @@ from callsheet.contracts.aura.tasks import add_tasks as add_compose
 from callsheet.contracts.cortana import paths
 from callsheet.objects import Objects
 from tests import stores
+from tests.beside import working
 from tests.catalog import kit
 from tests.http.live import Live, serving
 from tests.media.made_up.drawing import Film, Line, plain
@@ -96,25 +96,12 @@ async def media_server(folder: Path, *, worker: bool = False) -> AsyncIterator[M
     await app.migrate()
     async with app:
         objects, catalog = await app.objects(), await app.catalog()
+        beside = working(app, workspaces=folder / "work", poll=0.05, concurrency=2)
         async with (
             serving(url, routers=ROUTERS, objects=objects, catalog=catalog) as live,
-            _working(app, folder, on=worker),
+            beside if worker else contextlib.nullcontext(),
         ):
             yield Media(live, catalog, objects)
-
-
-@contextlib.asynccontextmanager
-async def _working(app: Callsheet, folder: Path, *, on: bool) -> AsyncIterator[None]:
-    if not on:
-        yield
-        return
-    worker = app.worker(workspaces=folder / "work", poll=0.05, concurrency=2, grace=2.0)
-    task = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.stop(hard=True)
-        await task
 
 
 def tiny_film(folder: Path) -> Path:

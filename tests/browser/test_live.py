@@ -18,6 +18,7 @@ from callsheet.contracts.control_plane import files
 from callsheet.http import objects
 from callsheet.studio import mount
 from tests import stores
+from tests.beside import working
 from tests.client.proxy import Proxy, before
 from tests.http.live import ADMIN, Live, serving
 
@@ -36,12 +37,8 @@ async def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     add_tasks(app)
     await app.migrate()
     routers = [routes.router, files.router, objects.router, mount.router]
-    async with app, serving(url, routers=routers, objects_url=kept) as live:
-        worker = app.worker(poll=0.2, grace=5.0, drain=10.0)
-        working = asyncio.create_task(worker.run())
+    async with app, serving(url, routers=routers, objects_url=kept) as live, working(app, grace=5.0):
         yield live
-        worker.stop(hard=True)
-        await working
 
 
 async def begin(page: Page, proxy: Proxy, script: str) -> str:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from callsheet.engine import Engine
+from callsheet.store.protocol import JobQuery
 
 COMMAND = [sys.executable, "-m", "callsheet.cli", "demo", "--exit", "--port", "18484"]
 PATIENCE_S = 200
 
 
-def start(home: Path, log: Path) -> subprocess.Popen[bytes]:
+def start(home: Path, log: Path, command: Sequence[str] = COMMAND, **settings: str) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CALLSHEET_")}
     with log.open("wb") as file:
-        return subprocess.Popen([*COMMAND, "--home", str(home)], stdout=file, stderr=file, env=environment)
+        arguments = [*command, "--home", str(home)]
+        return subprocess.Popen(arguments, stdout=file, stderr=file, env=environment | settings)
 
 
 @pytest.mark.timeout(420)
@@ -49,6 +56,26 @@ def test_a_killed_demo_goes_on_where_it_was_and_tells_what_happened(tmp_path: Pa
     assert (home / "composed.mp4").stat().st_mtime_ns >= composed
     for secret in ("state.json", "keys"):
         assert (home / secret).stat().st_mode & 0o077 == 0, f"{secret} is for its owner alone"
+
+
+def test_a_demo_that_fails_says_why_ends_and_begins_anew(tmp_path: Path) -> None:
+    home, log = tmp_path / "demo", tmp_path / "demo.log"
+    keeps_serving = [part for part in COMMAND if part != "--exit"]
+    for turn in (1, 2):
+        failing = start(home, log, keeps_serving, CALLSHEET_FFMPEG="/bin/false")
+        try:
+            assert failing.wait(PATIENCE_S) == 1, log.read_text()
+        finally:
+            failing.kill()
+        (told,) = re.findall(r"^callsheet: .*", log.read_text(), re.MULTILINE)
+        assert "no video was composed: ffmpeg_missing: " in told
+        assert "set CALLSHEET_FFMPEG" in told
+        assert asyncio.run(_composed(home)) == turn, "what failed before is not told again"
+
+
+async def _composed(home: Path) -> int:
+    async with Engine.from_url(f"sqlite:///{home / 'demo.db'}") as engine:
+        return len((await engine.find(JobQuery(kind="compose"))).jobs)
 
 
 def _state(home: Path) -> dict[str, object]:

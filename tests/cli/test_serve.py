@@ -10,8 +10,11 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from callsheet.cli import outgoing
+from callsheet.cli.failures import WrongInput
 from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
+from callsheet.outbox import DeliveryOptions
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import eventually
 from tests.pace import within
@@ -60,6 +63,7 @@ def test_serve_tells_when_nobody_could_get_in(start: Start, port: int) -> None:
 
 def test_up_makes_a_key_runs_tasks_and_drains(start: Start, shop: Shop, port: int, client: httpx.Client) -> None:
     up = start("up", shop.app, "--port", str(port))
+    up.hear(f"studio http://127.0.0.1:{port}/studio, files in ")
     up.hear("serves")
     (key,) = eventually(lambda: re.findall(r"cs_live_\w+", "\n".join(up.printed)))
     eventually(lambda: _answers(client))
@@ -85,13 +89,32 @@ def test_auth_is_off_only_on_this_machine(shop: Shop) -> None:
     assert "for this machine alone" in refused.stderr
 
 
+def test_a_batch_of_webhooks_is_a_setting_and_has_at_most_25(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = shop.cli("serve", env={"CALLSHEET_WEBHOOK_BATCH": "26"})
+    assert refused.exit_code == 2
+    assert "at most 25" in refused.stderr
+    found: list[DeliveryOptions] = []
+
+    def noted(_: Engine, __: object, options: DeliveryOptions) -> None:
+        found.append(options)
+        raise WrongInput("that is all")
+
+    monkeypatch.setattr(outgoing, "Deliveries", noted)
+    shop.cli("serve", env={"CALLSHEET_WEBHOOK_BATCH": "25", "CALLSHEET_WEBHOOK_CONCURRENCY": "7"})
+    assert [(options.batch, options.held, options.concurrency) for options in found] == [(25, 25, 7)]
+
+
 def test_a_port_in_use_is_told(start: Start, port: int) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
         server = start("serve", "--port", str(port))
         assert server.end() == 1
-    assert any("cannot listen" in line for line in server.said)
+        up = start("up", "--port", str(port))
+        assert up.end() == 1
+    for program in (server, up):
+        assert any("cannot listen" in line and "take another one with --port" in line for line in program.said)
+    assert not up.printed, "a key is shown once, so not where nothing is served"
 
 
 def test_keys_are_made_listed_and_revoked(shop: Shop) -> None:

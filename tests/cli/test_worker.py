@@ -7,12 +7,17 @@ import random
 import signal
 import socket
 import urllib.request
+import uuid
 from pathlib import Path
 
 import psutil
 import pytest
 
+from callsheet.app import Callsheet
+from callsheet.cli import serving
+from callsheet.cli.outgoing import rules_of
 from callsheet.kernel.job import Status
+from callsheet.outbox import Rules
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import SHOP, Program, eventually
 
@@ -43,6 +48,55 @@ def test_variables_stand_for_flags_and_a_flag_wins(shop: Shop, start: Start) -> 
     assert (shop.job(here).status, shop.job(there).status) == (Status.QUEUED, Status.SUCCEEDED)
     burst(shop, start, "--queues", "default", CALLSHEET_QUEUES="other")
     assert shop.job(here).status is Status.SUCCEEDED
+
+
+def test_a_worker_is_called_what_contract_000_calls_it(shop: Shop, start: Start) -> None:
+    for variables, name in (
+        ({"POD_NAME": "pod-7", "HOSTNAME": "host-1"}, "pod-7"),
+        ({"POD_NAME": "", "HOSTNAME": "host-1"}, "host-1"),
+    ):
+        job_id = shop.add()
+        burst(shop, start, **variables)
+        assert [a.worker_id for a in shop.ask(lambda engine: engine.store.attempts(job_id))] == [name]  # noqa: B023
+    boots = set()
+    for _ in range(2):
+        job_id = shop.add()
+        burst(shop, start, POD_NAME="", HOSTNAME="")
+        boots.add(shop.ask(lambda engine: engine.store.attempts(job_id))[0].worker_id)  # noqa: B023
+    assert len({uuid.UUID(boot) for boot in boots}) == 2
+
+
+def test_each_process_of_a_pod_has_a_name_of_its_own(shop: Shop, start: Start) -> None:
+    worker = start("worker", shop.app, "--processes", "2", POD_NAME="pod-7")
+    worker.hear("serves", 2)
+    told = {line.partition("worker ")[2].partition(" serves")[0] for line in worker.said if " serves " in line}
+    assert told == {"pod-7", "pod-7-2"}
+
+
+def test_the_largest_source_is_a_setting_of_the_worker(shop: Shop, start: Start) -> None:
+    objects = shop.folder / "objects"
+    (objects / "uploads").mkdir(parents=True)
+    (objects / "uploads" / "large.wav").write_bytes(bytes(1_000_001))
+    output = {"key": "a.mp3", "format": "mp3"}
+    payload = {"source": "object:uploads/large.wav", "output": "object:outputs", "outputs": [output]}
+    job_id = shop.add("transcode", payload, queue="transcode", contract="euterpe")
+    worker = start("worker", "--burst", CALLSHEET_MAX_SOURCE="1", CALLSHEET_OBJECTS_URL=f"file://{objects}")
+    assert worker.end() == 0, worker.said
+    job = shop.job(job_id)
+    assert (job.status, json.loads(job.error or "{}")["code"]) == (Status.FAILED, "source_too_large")
+
+
+def test_a_worker_reaches_what_its_flags_open_as_a_server_does(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Rules] = []
+
+    def declared(app: Callsheet, rules: Rules, **_: object) -> Callsheet:
+        found.append(rules)
+        return app
+
+    monkeypatch.setattr(serving, "add_builtin", declared)
+    monkeypatch.setenv("CALLSHEET_WEBHOOK_NETWORKS", "10.1.0.0/16")
+    shop.cli("worker", "--burst", "--queues", "none", "--webhook-http", "--webhook-ports", "9443")
+    assert found == [rules_of(["10.1.0.0/16"], ["9443"], http=True)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -105,8 +159,15 @@ def test_workers_end_when_their_supervisor_is_killed(shop: Shop, start: Start) -
     children = worker.children()
     assert len(children) == 2
     worker.process.kill()
-    _, alive = psutil.wait_procs(children, timeout=20)
-    assert not alive
+    eventually(lambda: all(_has_ended(child) for child in children))
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Also when nobody reaps it, as in a container whose first process is no init."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_burst_of_several_processes_ends(shop: Shop, start: Start) -> None:

@@ -185,7 +185,7 @@ async def test_ctrl_c_stops_watching_and_nothing_else(site: Site, client: Client
     ("words", "variables", "code", "said"),
     [
         (["ask", " "], {}, 2, "nothing is asked"),
-        (["ask", "hi"], {"CALLSHEET_API_KEY": ""}, 1, "send an API key"),
+        (["ask", "hi"], {"CALLSHEET_API_KEY": ""}, 1, "export CALLSHEET_API_KEY="),
         (["ask", "hi"], {"CALLSHEET_API_KEY": "cs live"}, 2, "the API key has characters that no key has"),
         (["ask", "hi"], {"CALLSHEET_URL": "nonsense"}, 2, "must begin with http://"),
         (["watch", NOBODY], {}, 1, "no job"),
@@ -209,5 +209,10 @@ def test_a_terminal_takes_no_orders_from_a_model(monkeypatch: pytest.MonkeyPatch
     assert printable(text) == "a]0;owned[2J\tb\nc"
 
 
-def test_a_missing_server_is_told_of_soon() -> None:
+@pytest.mark.parametrize("words", [["ask", "hi"], ["watch", NOBODY]], ids=["ask", "watch"])
+async def test_a_missing_server_is_told_of_soon(words: list[str]) -> None:
     assert SOON.retry_for_s <= 5.0
+    async with program("http://127.0.0.1:9", *words) as process:
+        result = await ended(process)
+    assert result.code == 1
+    assert "callsheet: no answer from http://127.0.0.1:9" in result.said

@@ -17,8 +17,8 @@ PARAMETER = re.compile(r"\[([a-z]+)")
 def guarantees() -> dict[str, str]:
     """The numbered guarantees and their words, read from the protocol's docstrings."""
     found: dict[str, str] = {}
-    for member in vars(Store).values():
-        text = " ".join((getattr(member, "__doc__", None) or "").split())
+    for name in dir(Store):
+        text = " ".join((getattr(Store, name).__doc__ or "").split())
         found |= dict(re.findall(r"(S\d+): (.*?[^ ])(?= S\d+:|$)", text))
     return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
 

@@ -8,7 +8,8 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.job import Claim, Delivery, NewOutboxEvent, OutboxEvent
 from callsheet.kernel.settlement import OutboxSettlement
-from callsheet.store.protocol import Beat, OutboxFilter, Replay, Room, Settled, Sharing
+from callsheet.store.outbox import OutboxFilter, Replay, Room, Sharing
+from callsheet.store.protocol import Beat, Settled
 from tests.kit import T0, Kit
 
 

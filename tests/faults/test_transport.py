@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from callsheet.engine import Housekeeping
 from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
+from tests.beside import until
 from tests.faults.crew import count
 from tests.pace import within
 from tests.servers import RedisServer
@@ -59,12 +60,6 @@ async def dead(url: str, server: RedisServer, point: str) -> str:
     done = await asyncio.to_thread(subprocess.run, command, env=ENV, capture_output=True, text=True, timeout=60)
     assert done.returncode == -9, done.stderr
     return done.stdout.strip()
-
-
-async def until(fact: Callable[[], bool], within_s: float = 60.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not fact():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_job_whose_process_died_before_it_could_publish_is_published(

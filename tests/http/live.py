@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import httpx
@@ -111,13 +111,6 @@ async def _tick(server: Server) -> None:
     await server.on_tick(0)
     while not server.should_exit:
         await asyncio.sleep(0.01)
-
-
-async def until(fact: Callable[[], Any], within_s: float = 60.0) -> None:
-    """Wait for a fact."""
-    async with asyncio.timeout(within_s):
-        while not fact():
-            await asyncio.sleep(0.005)
 
 
 def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:

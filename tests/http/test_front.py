@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from callsheet.http.keys import new_key
-from tests.http.live import Live, until
+from tests.beside import until
+from tests.http.live import Live
 from tests.http.raw import exchange
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch

@@ -8,7 +8,8 @@ import socket
 import pytest
 
 from callsheet.http import protocol
-from tests.http.live import Live, until
+from tests.beside import until
+from tests.http.live import Live
 from tests.http.raw import exchange, flood, head
 
 

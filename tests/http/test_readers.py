@@ -15,7 +15,8 @@ from callsheet.http import server as server_module
 from callsheet.http import sse
 from callsheet.kernel.job import Job
 from tests import stores
-from tests.http.live import Live, frames, serving, until
+from tests.beside import until
+from tests.http.live import Live, frames, serving
 from tests.http.raw import head
 
 DROPS = 2_000

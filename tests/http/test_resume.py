@@ -112,7 +112,7 @@ async def test_no_last_event_id_is_answered_with_silence_or_an_error(
 
 
 async def test_what_no_header_can_hold_may_come_in_the_query(live: Live) -> None:
-    for value in ["\0", "a\0b", "1-1\n", "\r\n\r\n", "\U0001f600", "\u0661-\u0661", "\ud800", "x" * 8192]:
+    for value in ["\0", "a\0b", "1-1\n", "\r\n\r\n", "\U0001f600", "\u0661-\u0661", "\ud800", "x" * 1024]:
         job_id = await live.job()
         await live.client.post(f"/v1/jobs/{job_id}/cancel")
         url = httpx.URL(live.url + f"/v1/jobs/{job_id}/events")
@@ -124,7 +124,7 @@ async def test_what_no_header_can_hold_may_come_in_the_query(live: Live) -> None
 
 async def test_a_query_that_is_too_long_is_the_one_refusal(small: Live) -> None:
     job_id = await small.job()
-    answer = await small.client.get(f"/v1/jobs/{job_id}/events?lastEventId={'x' * 8193}")
+    answer = await small.client.get(f"/v1/jobs/{job_id}/events?lastEventId={'x' * 1025}")
     assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -40,6 +41,21 @@ async def test_every_path_of_the_app_is_its_one_page_with_a_strict_policy(client
         assert "unsafe" not in policy
         assert "frame-ancestors 'none'" in policy
         assert page.headers["x-content-type-options"].startswith("nosniff")
+
+
+async def test_the_bare_address_leads_to_the_studio(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (307, "/studio")
+
+
+async def test_files_do_not_drown_the_log_but_errors_are_told(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "callsheet.access")
+    await client.get("/studio/app.js")
+    await client.get("/studio/nothing.js")
+    (line,) = [line.getMessage() for line in caplog.records if line.name == "callsheet.access"]
+    assert line.startswith("GET /studio/{path:path} 404 in ")
 
 
 async def test_every_file_is_served_as_what_it_is_and_not_sent_twice(client: httpx.AsyncClient) -> None:

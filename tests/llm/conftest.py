@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -13,6 +12,7 @@ from callsheet import Callsheet, JobHandle, Worker
 from callsheet.contracts.redis_gateway.tasks import add_tasks
 from callsheet.kernel.job import Event
 from tests import stores
+from tests.beside import beside
 
 from . import toolbox
 from .server import Server
@@ -51,16 +51,9 @@ async def gateway(url: str) -> AsyncIterator[Callsheet]:
         yield app
 
 
-@contextlib.asynccontextmanager
-async def working(app: Callsheet) -> AsyncIterator[Worker]:
+def working(app: Callsheet) -> contextlib.AbstractAsyncContextManager[Worker]:
     """A worker beside the test, stopped hard at its end."""
-    worker = app.worker(poll=0.1, grace=5.0, drain=5.0)
-    task = asyncio.create_task(worker.run())
-    try:
-        yield worker
-    finally:
-        worker.stop(hard=True)
-        await task
+    return beside(app.worker(poll=0.1, grace=5.0, drain=5.0))
 
 
 async def enqueued(app: Callsheet, task: str, requester: str = "", **payload: Any) -> JobHandle[Any]:

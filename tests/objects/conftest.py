@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from callsheet.objects import Objects, Signer, objects_from_url
@@ -10,6 +11,13 @@ from tests.seaweed import s3_server
 
 SECRET = b"the signing secret of the tests!"
 KINDS = ("memory", "folder", "s3")
+MEBIBYTE = 1024 * 1024
+PART = 5 * MEBIBYTE  # the least that an S3 takes
+
+
+def browser() -> httpx.AsyncClient:
+    """A client that knows nothing but the URL."""
+    return httpx.AsyncClient(verify=False, timeout=20)
 
 
 def made(kind: str, folder: Path) -> Objects:

@@ -27,11 +27,10 @@ from callsheet.objects import (
     folder,
 )
 from callsheet.objects.s3 import S3Objects
+from tests.objects.conftest import MEBIBYTE, PART
 
-MEBIBYTE = 1024 * 1024
 MANY = 1100 if os.environ.get("CALLSHEET_DEEP") else 250  # an S3 has pages of 1000
 LARGE = 17 * MEBIBYTE + 12_345  # three parts at an S3
-PART = 5 * MEBIBYTE  # the least that an S3 takes
 WRONG_KEYS = [
     "",
     "/",

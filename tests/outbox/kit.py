@@ -14,7 +14,8 @@ from callsheet.engine import Engine
 from callsheet.kernel import commands
 from callsheet.kernel.job import NewJob, NewOutboxEvent, OutboxEvent
 from callsheet.outbox import Deliveries, DeliveryOptions, Endpoints, Limits
-from callsheet.store.protocol import ClaimRequest, OutboxFilter, Settled, Store
+from callsheet.store.outbox import OutboxFilter
+from callsheet.store.protocol import ClaimRequest, Settled, Store
 from callsheet.vault.keys import first_keys
 from callsheet.vault.local import LocalKeyring
 from tests.outbox.sink import RULES

@@ -8,7 +8,7 @@ import pytest
 from callsheet.engine import Engine
 from callsheet.outbox.health import Destination
 from callsheet.outbox.shares import Shares
-from callsheet.store.protocol import Room, Sharing
+from callsheet.store.outbox import Room, Sharing
 from tests import stores
 from tests.outbox.kit import add_events, delivering, until
 from tests.outbox.kit import endpoints as endpoints_of

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from callsheet import Callsheet, Context, Fatal, Retry, Snooze
-from callsheet.cli.testkit.proxy import Asked, Fate, FaultProxy, problem
+from callsheet.cli.testkit.proxy import Fate, FaultProxy, problem
 from callsheet.contracts.control_plane.claims import Terms
 from callsheet.kernel import commands
-from callsheet.kernel.job import NewJob, Outcome, Status
-from callsheet.worker.remote import RemoteOptions, WorkerRefused
+from callsheet.kernel.job import NewJob, Status
+from callsheet.worker.remote import RemoteOptions
 from tests.http.live import Live
 from tests.pace import within
 
@@ -236,102 +236,6 @@ async def test_a_deadline_holds_whatever_the_heartbeats_say(live: Live, app: Cal
     assert not psutil.pid_exists(pids[0])
 
 
-async def test_stopping_finishes_or_hands_back_and_costs_no_attempt(
-    live: Live, app: Callsheet, working: Working
-) -> None:
-    """A26."""
-    stopping = asyncio.Event()
-
-    @app.task
-    async def nap(seconds: float) -> str:
-        await stopping.wait()
-        await asyncio.sleep(seconds)
-        return "slept"
-
-    async with working(drain=2.0) as worker:
-        short, long = await add(live, app, "nap", seconds=0.0), await add(live, app, "nap", seconds=600.0)
-        for job_id in (short, long):
-            await running(live, job_id)
-        worker.stop()
-        stopping.set()
-        assert (await ended(live, short)).status is Status.SUCCEEDED
-        handed = await until(live, long, lambda job: job.status is Status.QUEUED)
-    assert handed.attempt_count == 0
-    assert [a.outcome for a in await live.engine.store.attempts(long)] == [Outcome.RELEASED]
-
-
-async def test_an_idle_worker_stops_at_once_and_leaves_no_claim_behind(
-    live: Live, app: Callsheet, working: Working
-) -> None:
-    app.task(name="one")(lambda: None)
-    async with FaultProxy.before(live.url) as proxy, working(proxy.url, wait=30.0) as worker:
-        async with asyncio.timeout(30):
-            while not proxy.waiting:
-                await asyncio.sleep(0.01)
-        begun = time.monotonic()
-        worker.stop()
-    assert time.monotonic() - begun < within(3)
-    assert [one.asked.said.get("first") for one in proxy.passed if one.asked.verb == "claim"][-1] is None
-
-
-async def test_a_server_that_asks_for_a_drain_is_obeyed(live: Live, app: Callsheet, token: str) -> None:
-    @app.task
-    async def nap() -> str:
-        await asyncio.sleep(0.5)
-        return "slept"
-
-    def drain(asked: Asked) -> Fate:
-        return Fate(change=(lambda said: {**said, "drain": True}) if asked.verb == "heartbeats" else None)
-
-    async with FaultProxy.before(live.url, drain) as proxy:
-        worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=30.0))
-        job_id = await add(live, app, "nap")
-        async with asyncio.timeout(20):
-            await worker.run()
-    assert worker.drained
-    assert (await live.engine.get(job_id)).status is Status.SUCCEEDED
-
-
-@pytest.mark.parametrize(
-    ("status", "code"), [(401, "unauthorized"), (403, "forbidden"), (404, "not_found"), (426, "upgrade_required")]
-)
-async def test_a_server_that_does_not_want_the_worker_ends_it(
-    live: Live, app: Callsheet, token: str, status: int, code: str
-) -> None:
-    app.task(name="one")(lambda: None)
-    refusal = Fate(instead=problem(status, code))
-    async with FaultProxy.before(live.url, lambda asked: refusal) as proxy:
-        worker = app.remote_worker(RemoteOptions(proxy.url, token))
-        async with asyncio.timeout(30):
-            with pytest.raises(WorkerRefused, match=code):
-                await worker.run()
-        assert proxy.count("claim") == 1
-
-
-async def test_a_refused_claim_lets_running_work_end_but_a_refused_token_does_not(
-    live: Live, app: Callsheet, token: str
-) -> None:
-    @app.task(max_attempts=1)
-    async def nap() -> str:
-        await asyncio.sleep(0.6)
-        return "slept"
-
-    for status, ended_as in ((426, Status.SUCCEEDED), (401, Status.RUNNING)):
-        job_id = await add(live, app, "nap")
-
-        async def fate(asked: Asked, job_id: str = job_id, status: int = status) -> Fate:
-            begun = (await live.engine.get(job_id)).status is not Status.QUEUED
-            refused = begun and (status == 401 or asked.verb == "claim")
-            return Fate(instead=problem(status, "no")) if refused else Fate()
-
-        async with FaultProxy.before(live.url, fate) as proxy:
-            worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=0.2), grace=1.0)
-            async with asyncio.timeout(20):
-                with pytest.raises(WorkerRefused):
-                    await worker.run()
-        assert (await live.engine.get(job_id)).status is ended_as
-
-
 async def test_readiness_is_lost_when_claims_are_not_answered(live: Live, app: Callsheet, working: Working) -> None:
     """A23: red after three waits without a poll that came round."""
     app.task(name="one")(lambda: None)
@@ -392,20 +296,9 @@ async def test_labels_let_a_worker_have_what_needs_them(live: Live, app: Callshe
         assert (await ended(live, new.job_id)).status is Status.SUCCEEDED
 
 
-async def test_a_burst_ends_when_all_is_done(live: Live, app: Callsheet, token: str) -> None:
-    @app.task
-    async def add_one(n: int) -> int:
-        return n + 1
-
-    ids = [await add(live, app, "add_one", n=n) for n in range(30)]
-    async with asyncio.timeout(30):
-        await app.remote_worker(RemoteOptions(live.url, token), concurrency=4).run(burst=True)
-    assert [(await live.engine.get(i)).result for i in ids] == [str(n + 1) for n in range(30)]
-
-
 async def test_the_apps_own_store_is_never_opened(live: Live, app: Callsheet, token: str) -> None:
     app.task(name="one")(lambda: None)
     job_id = await add(live, app, "one")
     await app.remote_worker(RemoteOptions(live.url, token)).run(burst=True)
     assert (await live.engine.get(job_id)).status is Status.SUCCEEDED
-    assert not app._engines
+    assert not app._engines.opened

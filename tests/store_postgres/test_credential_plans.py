@@ -6,14 +6,11 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncpg
 import pytest
 
-from callsheet.store.postgres import PostgresStore
 from callsheet.store.postgres import settle as settle_verb
-from callsheet.store.postgres.connection import SETTINGS
 from tests import stores
-from tests.plans import vacuum
+from tests.plans import planning
 from tests.store_postgres.test_plans import FILL, ROWS, T0, Q, explain, rows_read, settlement
 
 CREDENTIALS = """
@@ -30,15 +27,8 @@ def filled() -> str:
 
 @pytest.fixture(params=["direct", "pooled"])
 async def session(request: pytest.FixtureRequest, filled: str) -> AsyncIterator[Any]:
-    await PostgresStore.from_url(filled).migrate()
-    opened = await asyncpg.connect(filled, server_settings=SETTINGS if request.param == "direct" else None)
-    if not await opened.fetchval("SELECT EXISTS (SELECT FROM inbox_jobs)"):
-        await opened.execute(FILL, ROWS)
-        await opened.execute(CREDENTIALS)
-        await vacuum(opened)
-    await opened.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
-    yield opened
-    await opened.close()
+    async with planning(filled, request.param, (FILL, ROWS), (CREDENTIALS,)) as session:
+        yield session
 
 
 def read_of_credentials(nodes: list[dict[str, Any]]) -> float:

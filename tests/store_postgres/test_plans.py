@@ -6,17 +6,14 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncpg
 import pytest
 
 from callsheet.kernel.job import NewEvent, Outcome, Status
 from callsheet.kernel.settlement import Settlement
-from callsheet.store.postgres import PostgresStore
 from callsheet.store.postgres import settle as settle_verb
-from callsheet.store.postgres.connection import SETTINGS
 from callsheet.store.queries import Queries
 from tests import stores
-from tests.plans import nodes_of, vacuum
+from tests.plans import nodes_of, planning
 
 Q = Queries("callsheet.store.postgres")
 ROWS = 20_000
@@ -44,18 +41,15 @@ def filled() -> str:
 
 @pytest.fixture(params=["direct", "pooled"])
 async def session(request: pytest.FixtureRequest, filled: str) -> AsyncIterator[Any]:
-    """As a direct connection is set up, and as PgBouncer gives one: nothing set, a custom plan each time."""
-    await PostgresStore.from_url(filled).migrate()
-    opened = await asyncpg.connect(filled, server_settings=SETTINGS if request.param == "direct" else None)
-    if not await opened.fetchval("SELECT EXISTS (SELECT FROM inbox_jobs)"):
-        await opened.execute(FILL, ROWS)
-        await opened.execute("INSERT INTO job_register SELECT seq, job_id, requester_id FROM inbox_jobs")
-        await opened.execute("INSERT INTO job_events SELECT job_id, 9, event_ms, 'log', '', 0, '{}' FROM inbox_jobs")
-        await opened.execute("INSERT INTO concurrency_limits SELECT 'key' || n, 1 FROM generate_series(0, 49) n")
-        await vacuum(opened)
-    await opened.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
-    yield opened
-    await opened.close()
+    async with planning(
+        filled,
+        request.param,
+        (FILL, ROWS),
+        ("INSERT INTO job_register SELECT seq, job_id, requester_id FROM inbox_jobs",),
+        ("INSERT INTO job_events SELECT job_id, 9, event_ms, 'log', '', 0, '{}' FROM inbox_jobs",),
+        ("INSERT INTO concurrency_limits SELECT 'key' || n, 1 FROM generate_series(0, 49) n",),
+    ) as session:
+        yield session
 
 
 async def explain(session: Any, sql: str, *parameters: object) -> list[dict[str, Any]]:

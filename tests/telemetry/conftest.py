@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,6 +12,7 @@ from callsheet import Callsheet, Worker
 from callsheet.worker import health as health_module
 from callsheet.worker.health import Health
 from tests import stores
+from tests.beside import beside, until
 
 HOST = "127.0.0.1"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -33,20 +34,9 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def working(app: Callsheet, **options: Any) -> AsyncIterator[tuple[Worker, Health]]:
     """A worker beside the test, ready to claim, with a health server."""
     worker = app.worker(**{"poll": 0.2, "grace": 2.0, "drain": 5.0, **options})
-    async with Health(worker, HOST, 0) as health:
-        task = asyncio.create_task(worker.run())
-        try:
-            await until(lambda: worker.ready)
-            yield worker, health
-        finally:
-            worker.stop(hard=True)
-            await task
-
-
-async def until(fact: Callable[[], Any], within_s: float = 60.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not fact():
-            await asyncio.sleep(0.005)
+    async with Health(worker, HOST, 0) as health, beside(worker):
+        await until(lambda: worker.ready)
+        yield worker, health
 
 
 class Reply(NamedTuple):

@@ -12,8 +12,9 @@ import pytest
 from callsheet import Callsheet
 from callsheet.worker import health as health_module
 from callsheet.worker.health import Health
+from tests.beside import until
 from tests.pace import within
-from tests.telemetry.conftest import HOST, ask, send, until, working
+from tests.telemetry.conftest import HOST, ask, send, working
 
 
 @pytest.fixture

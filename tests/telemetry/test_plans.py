@@ -8,14 +8,11 @@ from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
 
-import asyncpg
 import pytest
 
-from callsheet.store.postgres import PostgresStore
-from callsheet.store.postgres.connection import SETTINGS
 from callsheet.store.queries import Queries
 from tests import stores
-from tests.plans import nodes_of, vacuum
+from tests.plans import nodes_of, planning
 
 POSTGRES = Queries("callsheet.store.postgres")
 SQLITE = Queries("callsheet.store.sqlite")
@@ -44,14 +41,8 @@ def filled() -> str:
 
 @pytest.fixture(params=["direct", "pooled"])
 async def session(request: pytest.FixtureRequest, filled: str) -> AsyncIterator[Any]:
-    """As a direct connection is set up, and as PgBouncer gives one: nothing set."""
-    await PostgresStore.from_url(filled).migrate()
-    opened = await asyncpg.connect(filled, server_settings=SETTINGS if request.param == "direct" else None)
-    if not await opened.fetchval("SELECT EXISTS (SELECT FROM inbox_jobs)"):
-        await opened.execute(FILL, str(EACH), str(ENDED))
-        await vacuum(opened)
-    yield opened
-    await opened.close()
+    async with planning(filled, request.param, (FILL, str(EACH), str(ENDED))) as session:
+        yield session
 
 
 async def test_postgres_reads_no_ended_job(session: Any) -> None:

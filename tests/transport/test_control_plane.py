@@ -40,6 +40,15 @@ async def test_a_worker_is_given_its_message_and_the_end_acknowledges_it(live: L
     assert stream.entries() == []
 
 
+async def test_a_stream_may_be_asked_for_by_the_name_that_a_claim_tells(live: Live, stream: Stream) -> None:
+    first, second = await add(live), await add(live)
+    worker = Remote(live)
+    told = await worker.claim("default")
+    again = await worker.claim("other", told["stream"])
+    assert [told["job_id"], again["job_id"]] == [first, second]
+    assert told["stream"] == again["stream"] == stream.key()
+
+
 async def test_a_failure_that_runs_again_is_a_new_message(live: Live, stream: Stream) -> None:
     worker, job_id = Remote(live), await add(live, retry='{"backoff":{"table_ms":[0]}}')
     first = await worker.claim()

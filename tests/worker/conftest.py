@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
-from callsheet import Callsheet, Worker
+from callsheet import Callsheet
 from callsheet.kernel.job import Job
 from tests import stores
 
@@ -26,25 +23,6 @@ async def small() -> AsyncIterator[Callsheet]:
     """An app on SQLite, for what has nothing to do with the store."""
     async with Callsheet(stores.fresh_url("sqlite")) as app:
         yield app
-
-
-@contextlib.asynccontextmanager
-async def working(app: Callsheet, **options: Any) -> AsyncIterator[Worker]:
-    """A worker beside the test, stopped hard at its end."""
-    worker = app.worker(**{"poll": 0.2, "grace": 2.0, "drain": 5.0, **options})
-    task = asyncio.create_task(worker.run())
-    try:
-        yield worker
-    finally:
-        worker.stop(hard=True)
-        await task
-
-
-async def until(fact: Callable[[], Any], within_s: float = 60.0) -> None:
-    """Wait for a fact."""
-    async with asyncio.timeout(within_s):
-        while not fact():
-            await asyncio.sleep(0.005)
 
 
 async def events_of(app: Callsheet, job_id: str) -> list[str]:

@@ -14,8 +14,9 @@ from callsheet import Callsheet, Context, Fatal, RetryPolicy
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.retry import Backoff
 from callsheet.store.protocol import ClaimRequest
+from tests.beside import until, working
 
-from .conftest import events_of, until, working
+from .conftest import events_of
 
 AT_ONCE = RetryPolicy(backoff=Backoff(table_ms=(0,)))
 

@@ -14,9 +14,8 @@ from callsheet.engine import Engine
 from callsheet.kernel.errors import InvalidInput, StoreUnavailable
 from callsheet.kernel.job import Status
 from callsheet.worker.heartbeat import Heartbeat
+from tests.beside import until, working
 from tests.pace import within
-
-from .conftest import until, working
 
 
 class Outage:

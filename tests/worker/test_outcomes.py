@@ -10,8 +10,9 @@ import pytest
 from callsheet import Callsheet, Context, Fatal, JobFailed, Retry, RetryPolicy, Snooze
 from callsheet.kernel.job import NewJob, Status
 from callsheet.kernel.retry import Backoff
+from tests.beside import until, working
 
-from .conftest import events_of, until, working
+from .conftest import events_of
 
 AT_ONCE = RetryPolicy(backoff=Backoff(table_ms=(0,)))
 

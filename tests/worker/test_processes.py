@@ -20,8 +20,7 @@ from callsheet.kernel.job import Job, Status
 from callsheet.kernel.wire import decode
 from callsheet.store.protocol import JobQuery
 from tests import stores
-
-from .conftest import until, working
+from tests.beside import until, working
 
 TASKS = """
 import ctypes, os, signal, subprocess, sys, threading, time

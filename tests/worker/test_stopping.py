@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 import time
 from pathlib import Path
@@ -17,8 +16,10 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Job, Status
 from callsheet.store.protocol import ClaimRequest
+from callsheet.worker.options import default_worker_id
+from tests.beside import until, working
 
-from .conftest import events_of, until, working
+from .conftest import events_of
 
 
 async def test_a_running_task_is_cancelled_with_its_reason(app: Callsheet) -> None:
@@ -287,7 +288,7 @@ def test_the_worker_has_a_name_of_its_own() -> None:
     async def task() -> None: ...
 
     assert app.worker().options.worker_id != app.worker().options.worker_id
-    assert os.environ.get("HOSTNAME", "worker") in app.worker().options.worker_id
+    assert app.worker().options.worker_id.startswith(default_worker_id())
 
 
 async def test_a_burst_goes_on_while_an_end_on_its_way_may_release_others(

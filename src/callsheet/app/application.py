@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
@@ -12,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 from callsheet.catalog import catalog_url, migrate_beside, open_catalog
 from callsheet.engine import Engine
 from callsheet.kernel.errors import InvalidTask, UnknownStore, UnknownTask
-from callsheet.settings import DEFAULT_DATABASE_URL
+from callsheet.settings import DEFAULT_DATABASE_URL, contract_objects_url
 from callsheet.worker import Worker
 from callsheet.worker.context import Context
 from callsheet.worker.definition import Definition
 
 from .handle import JobHandle
 from .options import TaskOptions, definition_of
+from .per_loop import PerLoop
 from .portal import Portal
 from .task import Task
 from .within import Within, WithinPlain, handles, within
@@ -43,7 +42,7 @@ class Callsheet:
 
     The store opens when it is first used; `async with app` closes it at the end. Without a URL
     CALLSHEET_DATABASE_URL names it. `redis_url` (else CALLSHEET_REDIS_URL) puts Redis Streams beside a SQL store; an
-    empty one does not. CALLSHEET_OBJECTS_URL, or `objects_url` set later, says where files are kept.
+    empty one does not. CALLSHEET_OBJECTS_URL (else S3_BUCKET), or `objects_url` set later, says where files are kept.
     """
 
     def __init__(
@@ -51,16 +50,14 @@ class Callsheet:
     ) -> None:
         self.database_url = database_url or os.environ.get("CALLSHEET_DATABASE_URL") or DEFAULT_DATABASE_URL
         self.redis_url = os.environ.get("CALLSHEET_REDIS_URL") if redis_url is None else redis_url
-        self.objects_url = os.environ.get("CALLSHEET_OBJECTS_URL", "")
+        self.objects_url = os.environ.get("CALLSHEET_OBJECTS_URL") or contract_objects_url(os.environ)
         self.catalog_url = os.environ.get("CALLSHEET_CATALOG_URL", "")
         self.requester_id = requester_id
         self.tasks: dict[str, Task[..., Any]] = {}
         self.definitions: dict[str, Definition] = {}
-        self._engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Engine]]
-        self._engines = weakref.WeakKeyDictionary()
-        self._objects: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Objects] = weakref.WeakKeyDictionary()
-        self._catalogs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Catalog]]
-        self._catalogs = weakref.WeakKeyDictionary()
+        self._engines = PerLoop(self._open_engine)
+        self._objects = PerLoop(self._open_objects)
+        self._catalogs = PerLoop(self._open_catalog)
         self._portal = Portal(self.close)
 
     async def __aenter__(self) -> Self:
@@ -74,34 +71,25 @@ class Callsheet:
 
     async def engine(self) -> Engine:
         """The engine of this event loop, opened when it is first asked for."""
-        loop = asyncio.get_running_loop()
-        opening = self._engines.get(loop)
-        if opening is None or _failed(opening):
-            engine = Engine.from_url(self.database_url, redis_url=self.redis_url)
-            opening = self._engines[loop] = asyncio.ensure_future(engine.__aenter__())
-        return await asyncio.shield(opening)  # one caller that is cancelled does not take the others with it
+        return await self._engines.get()
 
     async def objects(self) -> Objects:
         """The objects of this event loop: files of jobs, in a folder or an S3. Raises UnknownObjects without a URL."""
-        from callsheet.objects import UnknownObjects, open_objects  # noqa: PLC0415 - a third of an app's import
-
-        loop = asyncio.get_running_loop()
-        if loop not in self._objects:
-            if not self.objects_url:
-                raise UnknownObjects(
-                    "no objects are set up: set CALLSHEET_OBJECTS_URL to file:///folder or s3://bucket"
-                )
-            made = await open_objects(self.objects_url, (await self.engine()).store)
-            self._objects.setdefault(loop, made)
-        return self._objects[loop]
+        return await self._objects.get()
 
     async def catalog(self) -> Catalog:
         """The catalogue of videos of this event loop, opened when it is first asked for."""
-        loop = asyncio.get_running_loop()
-        opening = self._catalogs.get(loop)
-        if opening is None or _failed(opening):
-            opening = self._catalogs[loop] = asyncio.ensure_future(self._open_catalog())
-        return await asyncio.shield(opening)
+        return await self._catalogs.get()
+
+    async def _open_engine(self) -> Engine:
+        return await Engine.from_url(self.database_url, redis_url=self.redis_url).__aenter__()
+
+    async def _open_objects(self) -> Objects:
+        from callsheet.objects import UnknownObjects, open_objects  # noqa: PLC0415 - a third of an app's import
+
+        if not self.objects_url:
+            raise UnknownObjects("no objects are set up: set CALLSHEET_OBJECTS_URL to file:///folder or s3://bucket")
+        return await open_objects(self.objects_url, (await self.engine()).store)
 
     async def _open_catalog(self) -> Catalog:
         url = catalog_url(self.catalog_url, self.database_url)
@@ -113,15 +101,12 @@ class Callsheet:
 
     async def close(self) -> None:
         """Close the store, the objects and the catalogue of this event loop. May be called twice."""
-        catalog = self._catalogs.pop(asyncio.get_running_loop(), None)
-        if catalog is not None and not _failed(catalog):
-            await (await catalog).close()
-        objects = self._objects.pop(asyncio.get_running_loop(), None)
-        if objects is not None:
+        if (catalog := await self._catalogs.taken()) is not None:
+            await catalog.close()
+        if (objects := await self._objects.taken()) is not None:
             await objects.close()
-        opened = self._engines.pop(asyncio.get_running_loop(), None)
-        if opened is not None and not _failed(opened):
-            await (await opened).__aexit__(None, None, None)
+        if (engine := await self._engines.taken()) is not None:
+            await engine.__aexit__(None, None, None)
 
     async def migrate(self) -> list[str]:
         """Bring the schemas of the store and of the catalogue to this program's version; the names of what ran."""
@@ -217,7 +202,3 @@ class _Declares:
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any: ...
-
-
-def _failed(opening: asyncio.Future[Any]) -> bool:
-    return opening.done() and (opening.cancelled() or opening.exception() is not None)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from callsheet.engine import Engine, dead_letters
 from callsheet.engine.dead_letters import Done, Wanted
-from callsheet.http.attempts import name_of
+from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Claim, Job
 from callsheet.settings import DEAD_LIST, DEAD_PURGE, DEAD_REPLAY, JOBS_SHOW
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from callsheet.settings import DOCTOR
+from callsheet.settings import DOCTOR, contract_objects_url
 
 from .check_keys import check_keys
 from .check_machine import check_machine
@@ -33,6 +35,7 @@ Examples:
 def command(database_url: str, redis_url: str | None, objects_url: str | None, *, json: bool) -> None:
     """Check this machine, the store, the transport and the keys, and say what to do next."""
     found = [*run(check_store(database_url)), *run(check_transport(database_url, redis_url))]
+    objects_url = objects_url or contract_objects_url(os.environ)
     found += [*run(check_objects(objects_url)), *run(check_keys(database_url)), *check_machine()]
     findings = [finding.to_show() for finding in found]
     if json:

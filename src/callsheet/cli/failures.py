@@ -11,6 +11,9 @@ from callsheet.kernel.errors import CallsheetError, InvalidInput
 from .passwords import without_passwords
 
 WRONG_INPUT = 2
+WHERE_KEYS_ARE = (
+    "export CALLSHEET_API_KEY=…, as the first `callsheet up` showed it; `callsheet keys create NAME` makes another"
+)
 DRAINED = 3  # of a worker process to its supervisor: a server asked it to end, and it is not to be started again
 
 
@@ -33,4 +36,6 @@ class WrongInput(Told):
 
 def told(error: CallsheetError) -> Told:
     """An error of ours as one line."""
+    if error.code == "unauthorized":
+        return Told(f"{error}; {WHERE_KEYS_ARE}")
     return WrongInput(str(error)) if isinstance(error, InvalidInput) else Told(str(error))

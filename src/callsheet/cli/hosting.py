@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import logging
 import os
 import signal
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,6 +40,7 @@ from callsheet.http.limits import Limits
 from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.kernel.durations import seconds
 from callsheet.objects import objects_from_url
+from callsheet.outbox.options import MAX_BATCH
 from callsheet.studio import mount
 
 from .failures import Told, WrongInput
@@ -101,6 +104,7 @@ class Flags:
     log_level: str
     database_url: str
     redis_url: str | None
+    webhook_batch: int = 10
 
     def options(self) -> ServerOptions:
         """For the server; raises WrongInput."""
@@ -109,6 +113,8 @@ class Flags:
         if self.objects_url:
             objects_from_url(self.objects_url)  # what is wrong with it is told before anything begins
         rules_of(self.webhook_networks, self.webhook_ports, http=self.webhook_http)
+        if self.webhook_batch > MAX_BATCH:
+            raise WrongInput(f"--webhook-batch is at most {MAX_BATCH}")
         limits = Limits(rate=float(self.rate_limit), streams=self.streams, queue_depth=max(0, self.queue_depth))
         ttl_s = max(1, round(seconds(self.job_ttl)))
         return ServerOptions(
@@ -117,10 +123,22 @@ class Flags:
 
 
 class Kept(NamedTuple):
-    """What is open already and outlives the server."""
+    """What is open already."""
 
     objects: Objects | None = None
     catalog: Catalog | None = None
+    sock: socket.socket | None = None
+
+
+def listening(flags: Flags) -> socket.socket:
+    """The server's socket; raises Told, with what to do when another one is there."""
+    try:
+        return listen(flags.host, flags.port)
+    except OSError as error:
+        told = f"cannot listen at {flags.host}:{flags.port}: {os.strerror(error.errno or 0)}"
+        if error.errno == errno.EADDRINUSE:
+            told += "; perhaps another callsheet serves there, else take another one with --port"
+        raise Told(told) from error
 
 
 async def host(engine: Engine, flags: Flags, worker: Worker | None = None, kept: Kept = Kept()) -> None:  # noqa: B008
@@ -129,15 +147,11 @@ async def host(engine: Engine, flags: Flags, worker: Worker | None = None, kept:
     outgoing = Outgoing.of(engine, flags)
     options = flags.options()._replace(objects=kept.objects, catalog=kept.catalog, parts=(outgoing.endpoints,))
     app = create_app(engine, ROUTERS, options, version=__version__)
-    try:
-        sock = listen(flags.host, flags.port)
-    except OSError as error:
-        raise Told(f"cannot listen at {flags.host}:{flags.port}: {os.strerror(error.errno or 0)}") from error
-    server = Server(app, [sock])
+    server = Server(app, [kept.sock or listening(flags)])
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # signals are ours
     stops = _Stops(server, worker, outgoing)
     stops.listen()
-    _greet(server, engine, flags)
+    _greet(server, engine, flags, kept)
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         if kept.catalog is not None:
             await stack.enter_async_context(Keeping(engine, kept.catalog, kept.objects))
@@ -189,7 +203,7 @@ async def ensure_key(engine: Engine, flags: Flags) -> None:
     click.echo(f"API key (shown once, keep it): {text}")
 
 
-def _greet(server: Server, engine: Engine, flags: Flags) -> None:
+def _greet(server: Server, engine: Engine, flags: Flags, kept: Kept) -> None:
     host, port = server.address
     store = without_password(flags.database_url)
     log.info(
@@ -201,6 +215,8 @@ def _greet(server: Server, engine: Engine, flags: Flags) -> None:
         engine.store.durability,
         extra={"fields": {"event": "serving", "host": host, "port": port, "store": store}},
     )
+    files = f", files in {kept.objects.place}" if kept.objects is not None else ""
+    log.info("studio http://%s:%d/studio%s", host, port, files)
     if engine.transport is not None:
         log.info("transport %s, messages in %s", *told_of(flags.redis_url, engine.transport))
 

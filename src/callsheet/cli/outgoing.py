@@ -31,7 +31,7 @@ class Outgoing(NamedTuple):
         """As the flags say; raises WrongInput, InvalidKeyring."""
         rules = rules_of(flags.webhook_networks, flags.webhook_ports, http=flags.webhook_http)
         endpoints = Endpoints(engine.store, sealer_from(os.environ), rules)
-        options = DeliveryOptions(concurrency=flags.webhook_concurrency)
+        options = DeliveryOptions(batch=flags.webhook_batch, concurrency=flags.webhook_concurrency)
         return cls(endpoints, Deliveries(engine, endpoints, options) if flags.webhooks == "on" else None)
 
     async def run(self) -> None:

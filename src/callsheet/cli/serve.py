@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 import click
 
 from callsheet.http.keys import ApiKeys
 from callsheet.objects import open_objects
-from callsheet.settings import SERVE
+from callsheet.settings import SERVE, contract_objects_url
 
 from . import logs
 from .hosting import Flags, Kept, host, log
 from .options import settings
 from .serving import run_on_fast_loop
-from .stores import opened, opened_catalog
+from .stores import beside, opened, opened_catalog
 
 
 @click.command(
@@ -45,6 +46,6 @@ async def _serve(flags: Flags) -> None:
             log.warning("there is no API key yet, so nobody can get in: callsheet keys create NAME")
         async with contextlib.AsyncExitStack() as stack:
             catalog = await stack.enter_async_context(opened_catalog(flags.catalog_url, flags.database_url))
-            url = flags.objects_url
+            url = flags.objects_url or contract_objects_url(os.environ) or beside(flags.database_url)
             objects = await stack.enter_async_context(await open_objects(url, engine.store)) if url else None
             await host(engine, flags, kept=Kept(objects, catalog))

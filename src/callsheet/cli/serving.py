@@ -15,9 +15,11 @@ from callsheet import __version__
 from callsheet.app import Callsheet
 from callsheet.app.builtin import add_builtin
 from callsheet.store.tasks import end
+from callsheet.worker.options import default_worker_id
 
 from .apps import Places, load_app
 from .failures import Told
+from .outgoing import rules_of
 from .parent import Place, await_death
 from .passwords import without_password
 from .stores import beside
@@ -38,13 +40,19 @@ def serve(target: str | None, flags: Flags, place: Place | None) -> bool:
     """Work until stopped; True when a server asked for it. Raises what the app's import and the opening raise."""
     debug = flags.log_level == "debug"
     places = Places(flags.database_url, flags.redis_url, flags.objects_url, flags.catalog_url)
-    app = load_app(target, places, debug=debug) if target else add_builtin(places.apply_to(Callsheet()))
+    app = load_app(target, places, debug=debug) if target else _builtin(places, flags)
     app.objects_url = app.objects_url or beside(app.database_url)
     if flags.url is not None:
         return _serve_remotely(app, flags, flags.url, place)
-    worker = app.worker(**_options(flags))
+    worker = app.worker(**_options(flags, place))
     run_on_fast_loop(_work(app, worker, flags, place))
     return False
+
+
+def _builtin(places: Places, flags: Flags) -> Callsheet:
+    """The tasks that come along, with the server's own limits and ways out: what it takes must run here."""
+    rules = rules_of(flags.webhook_networks, flags.webhook_ports, http=flags.webhook_http)
+    return add_builtin(places.apply_to(Callsheet()), rules, max_source_bytes=flags.max_source * 1_000_000)
 
 
 def _serve_remotely(app: Callsheet, flags: Flags, url: str, place: Place | None) -> bool:
@@ -54,7 +62,7 @@ def _serve_remotely(app: Callsheet, flags: Flags, url: str, place: Place | None)
         os.environ.pop(name, None)  # programs that tasks start have no business with it
     token = "" if flags.token_file is not None else flags.token or ""
     remote = RemoteOptions(url, token, flags.token_file, flags.labels or (), flags.claim_wait)
-    worker = app.remote_worker(remote, **_options(flags))
+    worker = app.remote_worker(remote, **_options(flags, place))
     run_on_fast_loop(_work_remotely(app, worker, flags, place))
     return worker.drained
 
@@ -68,7 +76,7 @@ def run_on_fast_loop(work: Coroutine[Any, Any, None]) -> None:
         runner.run(work)
 
 
-def _options(flags: Flags) -> WorkerOptions:
+def _options(flags: Flags, place: Place | None) -> WorkerOptions:
     options: WorkerOptions = {
         "concurrency": flags.concurrency,
         "lease": flags.lease,
@@ -81,6 +89,8 @@ def _options(flags: Flags) -> WorkerOptions:
         options["queues"] = flags.queues
     if flags.workspaces is not None:
         options["workspaces"] = flags.workspaces
+    if place is not None and place.number:  # the first of a pod has the pod's own name
+        options["worker_id"] = f"{default_worker_id()}-{place.number + 1}"
     return options
 
 

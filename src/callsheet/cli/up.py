@@ -15,7 +15,7 @@ from callsheet.settings import PIPELINE_LOGS, UP
 
 from . import logs
 from .apps import Places, load_app
-from .hosting import Flags, Kept, ensure_key, host
+from .hosting import Flags, Kept, ensure_key, host, listening
 from .options import settings
 from .outgoing import rules_of
 from .passwords import check_url
@@ -62,7 +62,8 @@ async def _up(app: Callsheet, flags: Flags, concurrency: int, drain: str) -> Non
     await app.migrate()
     async with app:
         engine = await app.engine()
+        sock = listening(flags)  # before a key is shown that nothing would serve
         await ensure_key(engine, flags)
         objects = await app.objects() if app.objects_url else None
-        kept = Kept(objects, await app.catalog() if app.catalog_url != OFF else None)
+        kept = Kept(objects, await app.catalog() if app.catalog_url != OFF else None, sock)
         await host(engine, flags, app.worker(concurrency=concurrency, drain=drain), kept)

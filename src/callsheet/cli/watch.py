@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 
 import click
 
-from callsheet.client import Client, JobEvent, Patience, RemoteJob
+from callsheet.client import ApiError, Client, JobEvent, Patience, RemoteJob
 from callsheet.client.chat import TOKEN, token
 from callsheet.settings import WATCH
 
@@ -46,6 +46,8 @@ def command(job_id: str, after: str | None, url: str, *, json: bool) -> None:
 
 async def _watch(url: str, job_id: str, after: str | None, *, as_json: bool) -> int:
     async with opened(url) as client:
+        with suppress(ApiError):  # the stream tells of those; it would wait minutes for a server that never was there
+            await client.get(job_id)
         async with aclosing(client.events(job_id, after)) as events:
             async for event in events:
                 click.echo(_as_json(event) if as_json else _as_line(event))

@@ -26,7 +26,7 @@ from callsheet.settings import (
     WEBHOOKS_REPLAY,
     WEBHOOKS_ROTATE,
 )
-from callsheet.store.protocol import OutboxFilter
+from callsheet.store.outbox import OutboxFilter
 
 from .failures import WrongInput
 from .options import settings

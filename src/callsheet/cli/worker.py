@@ -46,6 +46,10 @@ class Flags:
     labels: tuple[str, ...] | None
     fair_queues: tuple[str, ...] | None
     claim_wait: str
+    max_source: int
+    webhook_http: bool
+    webhook_networks: tuple[str, ...] | None
+    webhook_ports: tuple[str, ...] | None
     pipeline_logs: bool
     objects_url: str | None
     catalog_url: str | None

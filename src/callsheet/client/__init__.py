@@ -22,7 +22,7 @@ from .errors import (
 )
 from .live import LiveEvent, LiveState
 from .patience import Patience
-from .records import JobEvent, Receipt, RemoteJob
+from .records import JobEvent, Receipt, RemoteJob, Upload
 from .sync import SyncClient
 
 __all__ = [
@@ -48,4 +48,5 @@ __all__ = [
     "TooManyRequests",
     "Unauthorized",
     "UnexpectedAnswer",
+    "Upload",
 ]

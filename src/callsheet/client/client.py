@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,9 +19,10 @@ from .errors import Conflict, UnexpectedAnswer
 from .live import LiveEvent, follow_live
 from .patience import Patience, Pauses
 from .places import ManyJobs, OneJob, job_path
-from .records import JobEvent, Receipt, RemoteJob
+from .records import JobEvent, Receipt, RemoteJob, Upload
 from .stream import follow
 from .transport import Transport
+from .uploads import OnUpload, send_all, unwatched, upload_path
 
 PAGE = 100
 VISIBLE = re.compile(r"[!-~]{1,255}").fullmatch
@@ -171,6 +173,35 @@ class Client:
         if silent:
             yield answer(result)
 
+    async def upload(self, path: Path | str, *, upload_id: str = "", on_progress: OnUpload = unwatched) -> Upload:
+        """Send a file, in parts; its `key` is for jobs. A cut connection costs the part that was on its way.
+
+        Another process goes on with the `upload_id` that `on_progress` was told. The same file has to be there.
+        """
+        source = Path(path)
+        if upload_id:
+            told = await self._transport.get(upload_path(upload_id))
+        else:
+            told = await self._transport.post("/v1/uploads", _file(source))
+        upload = Upload.read(told)
+        await send_all(self._transport, source, upload, on_progress)
+        return Upload.read(await self._transport.post(upload_path(upload.upload_id, "/complete"), {}))
+
+    async def add_video(self, path: Path | str, *, on_progress: OnUpload = unwatched, **about: Any) -> str:
+        """Send a video and begin the work on it; its id. `about` is its `title`, `team_id`, `options`.
+
+        When the first answer is lost, a video without a file may stay behind as `uploading`; nothing works on it.
+        """
+        source = Path(path)
+        made = await self._transport.post("/videos", {**_file(source), **about})
+        try:
+            video_id, upload = str(made["video"]["video_id"]), Upload.read(made["upload"])
+        except (KeyError, TypeError) as error:
+            raise UnexpectedAnswer("a video was expected") from error
+        await send_all(self._transport, source, upload, on_progress)
+        await self._transport.post(f"/videos/{video_id}/complete", {})
+        return video_id
+
 
 def outcome(job: RemoteJob) -> Any:
     """An ended job's result; raises JobCanceled or JobFailed."""
@@ -187,6 +218,10 @@ def _header(key: str) -> str:
     if not VISIBLE(key):
         raise InvalidInput("an idempotency key has 1 to 255 visible ASCII characters and no spaces")
     return key
+
+
+def _file(source: Path) -> dict[str, Any]:
+    return {"name": source.name, "size": source.stat().st_size}
 
 
 def _page(told: Any) -> tuple[Sequence[RemoteJob], str | None]:

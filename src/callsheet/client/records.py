@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
 from callsheet.kernel.errors import InvalidInput
@@ -12,7 +12,7 @@ from .errors import UnexpectedAnswer
 
 ENDED = frozenset({"done", "error", "canceled"})
 RESET = "reset"
-R = TypeVar("R", bound="RemoteJob | Receipt")
+R = TypeVar("R", bound="RemoteJob | Receipt | Upload | Part")
 
 
 class RemoteJob(NamedTuple):
@@ -61,6 +61,34 @@ class Receipt(NamedTuple):
         return _read(cls, told)
 
 
+class Part(NamedTuple):
+    """A request that sends `size` bytes of a file from `offset` on; the URL is good for this alone."""
+
+    offset: int
+    size: int
+    method: str
+    url: str
+    headers: Mapping[str, str]
+
+
+class Upload(NamedTuple):
+    """A file on its way: `received` of `size` bytes are there; `status` is open or done. Jobs name it by `key`."""
+
+    upload_id: str
+    key: str
+    name: str
+    size: int
+    received: int
+    status: str
+    todo: Sequence[Part]
+
+    @classmethod
+    def read(cls, told: Any) -> Self:
+        """From JSON; raises UnexpectedAnswer."""
+        upload = _read(cls, told)
+        return upload._replace(todo=tuple(_read(Part, part) for part in upload.todo))
+
+
 class JobEvent(NamedTuple):
     """One fact of a job. Of type `reset`: the server did not know where we were, and `data["job"]` is all it knows."""
 
@@ -107,11 +135,11 @@ class JobEvent(NamedTuple):
 
 def _read(cls: type[R], told: Any) -> R:
     if not isinstance(told, dict):
-        raise UnexpectedAnswer(f"a job was expected, not {type(told).__name__}")
+        raise UnexpectedAnswer(f"a {cls.__name__} was expected, not {type(told).__name__}")
     try:
         return cls(**{name: told[name] for name in cls._fields if name in told})
     except TypeError as error:
-        raise UnexpectedAnswer(f"the server told of a job without all of it ({error})") from error
+        raise UnexpectedAnswer(f"the server told of a {cls.__name__} without all of it ({error})") from error
 
 
 def _object(data: Any) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +16,8 @@ from .chat import Messages
 from .client import DEFAULT_PATIENCE, Client
 from .live import LiveEvent
 from .patience import Patience
-from .records import JobEvent, Receipt, RemoteJob
+from .records import JobEvent, Receipt, RemoteJob, Upload
+from .uploads import OnUpload, unwatched
 
 
 class _Open(NamedTuple):
@@ -111,6 +113,15 @@ class SyncClient:
         """Ask a model and yield its answer piece by piece; see `Client.stream_text`."""
         client = self._open.client
         return self._open.background.iterate(client.stream_text(messages, task=task, system=system, model=model))
+
+    def upload(self, path: Path | str, *, upload_id: str = "", on_progress: OnUpload = unwatched) -> Upload:
+        """Send a file, in parts; `on_progress` is called in another thread. See `Client.upload`."""
+        run, client = self._open.background.run, self._open.client
+        return run(client.upload(path, upload_id=upload_id, on_progress=on_progress))
+
+    def add_video(self, path: Path | str, *, on_progress: OnUpload = unwatched, **about: Any) -> str:
+        """Send a video and begin the work on it; its id. See `Client.add_video`."""
+        return self._open.background.run(self._open.client.add_video(path, on_progress=on_progress, **about))
 
     @property
     def _open(self) -> _Open:

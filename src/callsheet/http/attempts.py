@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field, JsonValue
 from starlette.requests import Request
 
+from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Attempt, Job, Status
 
 from . import problems
@@ -95,8 +96,3 @@ def lease_body(job: Job) -> dict[str, Any] | None:
         "lease_expires_at": job.lease_expires_at,
         "heartbeat_at": job.heartbeat_at,
     }
-
-
-def name_of(worker_id: str) -> str:
-    """A worker's id as others may see it: what follows a `~` is the hash of its lease token."""
-    return worker_id.partition("~")[0]

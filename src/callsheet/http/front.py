@@ -123,7 +123,8 @@ class _Exchange:
 
     def tell(self) -> None:
         """One line: no query, no body and no header gets into it, and of the path what we named ourselves."""
-        if not log.isEnabledFor(logging.INFO):
+        level = logging.DEBUG if self._scope.get("callsheet.quiet") else logging.INFO
+        if not log.isEnabledFor(level):
             return
         scope, took_ms = self._scope, (time.perf_counter() - self._begun) * 1000
         fields: dict[str, Any] = {
@@ -134,7 +135,7 @@ class _Exchange:
             "request_id": self.request_id,
             "key": scope.get("callsheet.key_id", ""),
         }
-        log.info("%s %s %d in %.1f ms", *list(fields.values())[:4], extra={"fields": fields})
+        log.log(level, "%s %s %d in %.1f ms", *list(fields.values())[:4], extra={"fields": fields})
 
     def _too_large(self) -> Problem:
         return Problem("body_too_large", f"a body may have {self._limit} bytes")

@@ -11,11 +11,12 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
+from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Held, Job, Status
 from callsheet.store.protocol import Backlog, JobQuery, Load
 
 from . import problems
-from .attempts import ALWAYS, Moment, name_of
+from .attempts import ALWAYS, Moment
 from .auth import allowed
 from .json_text import JsonAnswer
 from .keys import Principal

@@ -170,9 +170,10 @@ def of_error(error: CallsheetError) -> Problem:
 
 
 def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """For a route's OpenAPI: the problems it may answer with."""
+    """For a route's OpenAPI: the problems it may answer with. One that takes a body may get what is no JSON."""
     found: dict[int | str, dict[str, Any]] = {}
-    for code in codes:
+    takes_body = "unsupported_media_type" in codes and "bad_request" not in codes
+    for code in (*codes, "bad_request") if takes_body else codes:
         status = STATUSES[code]
         told = f"{found[status]['description']}, {code}" if status in found else code
         found[status] = {"description": told, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}
@@ -218,7 +219,10 @@ def install(app: FastAPI) -> None:
 
 
 def of_faults(faults: Any) -> Problem:
-    """What a schema found wrong, by place, without the values: they may be secrets."""
+    """What a schema found wrong, by place, without the values: they may be secrets. What is no JSON is a 400."""
+    if faults and faults[0]["type"] == "json_invalid":
+        what = str(faults[0]["msg"]).removeprefix("Invalid JSON: ")
+        return Problem("bad_request", f"the body is not JSON: {what}")
     told = [{"where": ".".join(map(str, f["loc"])), "what": f["msg"]} for f in list(faults)[:20]]
     detail = "; ".join(f"{fault['where'] or 'body'}: {fault['what']}" for fault in told[:5])
     return Problem("validation_failed", detail or "the request does not match its schema", errors=told)

@@ -112,6 +112,7 @@ class EventStream(Response):
         self.beside: Coroutine[Any, Any, None] | None = None  # what runs while the stream is open
         self._encode = frame_of if ident is None else self._with_cursor
         self.ping_s = PING_S
+        self.steady = False  # a ping each `ping_s` whatever else is written, and not only in silence
 
     def end(self) -> None:
         """Let the client go; it will come back."""
@@ -122,7 +123,7 @@ class EventStream(Response):
         helpers = [asyncio.create_task(self._until_gone(receive))]
         if self.beside is not None:
             helpers.append(asyncio.create_task(self.beside))
-        watchdog = _Watchdog(self._watcher, self.ping_s)
+        watchdog = _Watchdog(self._watcher, self.ping_s, steady=self.steady)
         whole = False
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
@@ -158,7 +159,12 @@ class EventStream(Response):
             events = await self._watcher.take()
             if not events and self._watcher.ended:
                 return
-            await watchdog.write(send, await self.frames(events) or self.ping())
+            body = await self.frames(events)
+            if watchdog.ping_is_due() and (self.steady or not body):
+                body += self.ping()
+                watchdog.pinged()
+            if body:
+                await watchdog.write(send, body)
 
     async def frames(self, events: list[Event]) -> bytes:
         """What is written for these events; none are given when the reader was only poked."""
@@ -192,11 +198,12 @@ class _Watchdog:
     stream when a write takes too long.
     """
 
-    def __init__(self, watcher: Watcher, ping_s: float) -> None:
+    def __init__(self, watcher: Watcher, ping_s: float, *, steady: bool) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._watcher, self._ping_s = watcher, ping_s
+        self._watcher, self._ping_s, self._steady = watcher, ping_s, steady
         self._since, self._writing = self._loop.time(), False
+        self._ping_at = self._since + ping_s
         self.leave_at = self._since + random.uniform(*ROTATE_S)  # noqa: S311 - jitter
         self.bit = False
         self._timer = self._loop.call_later(0.0, self._look)
@@ -206,6 +213,16 @@ class _Watchdog:
         self._since, self._writing = self._loop.time(), True
         await send({"type": "http.response.body", "body": body, "more_body": True})
         self._since, self._writing = self._loop.time(), False
+        if not self._steady:
+            self._ping_at = self._since + self._ping_s
+
+    def ping_is_due(self) -> bool:
+        """Whether it is time to say that we are there."""
+        return self._loop.time() >= self._ping_at
+
+    def pinged(self) -> None:
+        """It was said."""
+        self._ping_at = self._loop.time() + self._ping_s
 
     def end(self) -> None:
         """Look no more."""
@@ -219,8 +236,9 @@ class _Watchdog:
             self.bit = True
             self._task.cancel()
             return
-        if not self._writing and (now - self._since >= self._ping_s or now >= self.leave_at):
+        if not self._writing and (now >= self._ping_at or now >= self.leave_at):
             self._watcher.poke()
         leave_s = self.leave_at - now if now < self.leave_at else self._ping_s
-        wait_s = max(0.001, min(self._ping_s / 2, WRITE_S / 2, leave_s))
+        ping_s = self._ping_at - now if now < self._ping_at else self._ping_s / 2
+        wait_s = max(0.001, min(ping_s, WRITE_S / 2, leave_s))
         self._timer = self._loop.call_later(wait_s, self._look)

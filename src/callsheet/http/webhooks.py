@@ -12,7 +12,7 @@ from callsheet.kernel.job import Delivery
 from callsheet.outbox.health import troubled
 from callsheet.outbox.replay import DeliveryNotFound, Selection, find_one, replay_many, replay_one
 from callsheet.outbox.signing import IS_FIELD
-from callsheet.store.protocol import OutboxFilter
+from callsheet.store.outbox import OutboxFilter
 
 from . import problems
 from .auth import allowed

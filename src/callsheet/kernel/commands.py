@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .apply import begin
 from .callbacks import with_callback
 from .contracts import lifecycle_of
+from .identity import name_of
 from .intake import check_batch
 from .job import Json, NewEvent, NewJob, Outcome, Status
 from .lifecycle import MAX_NAME, illegal
@@ -174,7 +175,9 @@ def lose_lease(job: Job, *, rand: float) -> Settlement:
     begun = begin(job, job.created_at)
     policy = policy_of(job)
     losses = job.lease_losses + 1
-    error = JobError("worker_lost", f"worker {job.worker_id} went silent and its lease ran out ({losses})")
+    error = JobError(
+        "worker_lost", f"worker {name_of(job.worker_id or '')} went silent and its lease ran out ({losses})"
+    )
     spent = losses >= policy.max_lease_losses or begun.attempt_count >= job.max_attempts
     if job.cancel_requested_at is not None or spent:
         ended = (

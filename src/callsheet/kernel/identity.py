@@ -11,3 +11,8 @@ if TYPE_CHECKING:
 def worker_identity(environ: Mapping[str, str], boot_uuid: str) -> str:
     """The worker's id. The caller makes `boot_uuid` once per process start."""
     return environ.get("POD_NAME", "").strip() or environ.get("HOSTNAME", "").strip() or boot_uuid
+
+
+def name_of(worker_id: str) -> str:
+    """A worker's id as others may see it: what follows a `~` is the hash of its lease token."""
+    return worker_id.partition("~")[0]

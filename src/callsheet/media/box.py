@@ -19,6 +19,9 @@ MEASURE_S = 10.0
 START = "import sys; sys.path.append(sys.argv[1]); import sandbox; sandbox.main(sys.argv[2:])"
 MB = 1024 * 1024
 GB = 1024 * MB
+# for a child that makes pictures of one size again and again: glibc would give each back and have the next faulted in
+# anew, page by page
+KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * MB), "MALLOC_TRIM_THRESHOLD_": str(128 * MB)}
 # what a dynamic program needs to start; nothing of a user's
 SYSTEM = (
     "/usr",
@@ -108,6 +111,13 @@ def environment(home: Path) -> dict[str, str]:
     A static ffmpeg dies of a segmentation fault on MPEG-TS when it finds the system's character tables (GCONV_PATH).
     """
     return {"PATH": os.defpath, "HOME": str(home), "LC_ALL": "C.UTF-8", "GCONV_PATH": "/nonexistent"}
+
+
+@cache
+def of_python() -> tuple[Path, ...]:
+    """What the interpreter reads; the links of an environment and what they lead to."""
+    places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable)]
+    return tuple({*places, *(place.resolve() for place in places)})
 
 
 def _launcher() -> list[str]:

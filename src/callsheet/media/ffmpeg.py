@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from .binaries import Binary, ffmpeg
 from .box import MB, Limits, Sight, Walls, boxed, environment
-from .errors import DiskFull, FfmpegFailed, LimitReached, MediaError, MediaStopped, OutputTooLarge, Stalled, TookTooLong
-from .process import Start, end, start_alone, tail_of
+from .errors import DiskFull, FfmpegFailed, LimitReached, MediaError, OutputTooLarge, Stalled, TookTooLong
+from .process import Start, end, heed, start_alone, tail_of
 from .progress import Progress, Reader
 from .said import error_of
 
@@ -125,8 +125,7 @@ class Ffmpeg(NamedTuple):
             raise TookTooLong(f"the work took longer than {self.limits.wall_s:g} s") from None
         finally:
             await end(process)
-        if self.is_stopped():
-            raise MediaStopped("the work was told to stop")
+        heed(self.is_stopped)
         if code != 0:
             raise watch.reason() or error_of(code, said)
         if not watch.reader.ended:
@@ -169,8 +168,7 @@ class _Watch:
 
     async def _look(self, process: Process) -> None:
         while process.returncode is None:
-            if self._how.is_stopped():
-                raise MediaStopped("the work was told to stop")
+            heed(self._how.is_stopped)
             state = await asyncio.to_thread(folder_state, self._folder)
             self.look_at_size(state)
             self._cpu_s = max(self._cpu_s, cpu_s_of(process.pid))

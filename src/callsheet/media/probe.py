@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .box import GB, MB, Limits, Sight, boxed, environment
+from .box import GB, MB, Limits, Sight, boxed, environment, of_python
 from .errors import CorruptInput, FfmpegCrashed, InputTooLarge, LimitReached, MediaError, NotMedia, TookTooLong
 from .process import Start, end, start_alone, tail_of
 from .sniff import MAX_BYTES, Kind, sniff
@@ -102,7 +102,7 @@ async def _asked(path: Path, kind: Kind, start: Start, caps: Caps) -> dict[str, 
     packages = _packages()
     command = [sys.executable, "-I", "-S", "-B", str(CHILD)]
     command += [str(packages), str(path), kind.demuxer, str(caps.streams + 1)]
-    line = boxed(command, Sight(read=(path, *_of_python(), packages)), PROBE_LIMITS)
+    line = boxed(command, Sight(read=(path, *of_python(), CHILD, CHILD.resolve(), packages)), PROBE_LIMITS)
     home = Path(tempfile.gettempdir())
     process = await start(line[0], *line[1:], stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home))
     assert process.stdout is not None  # noqa: S101 - both are pipes
@@ -165,10 +165,3 @@ def _packages() -> Path:
     if spec is None or spec.origin is None:
         raise MediaError("PyAV is not installed; pip install 'callsheet[media]'")
     return Path(spec.origin).parents[1]
-
-
-@cache
-def _of_python() -> tuple[Path, ...]:
-    """What the interpreter reads; the links of an environment and what they lead to."""
-    places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable, str(CHILD))]
-    return tuple({*places, *(place.resolve() for place in places)})

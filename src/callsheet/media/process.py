@@ -1,4 +1,4 @@
-"""Starting and ending a program that leads its own process group. How it is started is the caller's choice."""
+"""Starting, watching and ending a program that leads its own process group. How it is started is for callers to say."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import contextlib
 import os
 import signal
 from asyncio.subprocess import Process
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
+
+from .errors import MediaStopped
 
 GRACE_S = 1.0
 REAP_S = 5.0
+LOOK_S = 0.2
 READ_BYTES = 64 * 1024
 TAIL_BYTES = 32 * 1024
 
@@ -49,6 +52,39 @@ async def tail_of(stream: asyncio.StreamReader) -> str:
     while chunk := await stream.read(READ_BYTES):
         last = (last + chunk)[-TAIL_BYTES:]
     return last.decode("utf-8", "replace")
+
+
+def heed(is_stopped: Callable[[], bool]) -> None:
+    """Raise MediaStopped when the work is to stop."""
+    if is_stopped():
+        raise MediaStopped("the work was told to stop")
+
+
+async def watched(
+    process: Process, answers: Coroutine[Any, Any, object], is_stopped: Callable[[], bool]
+) -> tuple[int, str]:
+    """Its exit code and the end of its stderr, once `answers` has read all; raises what that does, and MediaStopped."""
+    assert process.stderr is not None  # noqa: S101 - a pipe
+    reads = asyncio.gather(answers, tail_of(process.stderr))
+    stops = asyncio.create_task(_until_stopped(is_stopped))
+    either: set[asyncio.Future[Any]] = {reads, stops}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if stops.done():
+            stops.result()
+        _, said = await reads
+        return await process.wait(), said
+    finally:
+        for one in either:
+            one.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*either, return_exceptions=True)
+
+
+async def _until_stopped(is_stopped: Callable[[], bool]) -> None:
+    while True:
+        heed(is_stopped)
+        await asyncio.sleep(LOOK_S)
 
 
 def _signal(process: Process, number: signal.Signals) -> None:

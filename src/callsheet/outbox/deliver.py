@@ -19,7 +19,8 @@ from callsheet.kernel.errors import StoreError
 from callsheet.kernel.identity import worker_identity
 from callsheet.kernel.job import Claim, Delivery
 from callsheet.kernel.settlement import OutboxSettlement
-from callsheet.store.protocol import Settled, Sharing
+from callsheet.store.outbox import Sharing
+from callsheet.store.protocol import Settled
 from callsheet.store.tasks import end, wait
 
 from .attempt import Attempted, Attempts

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Delivery
-from callsheet.store.protocol import OutboxFilter, Replay
+from callsheet.store.outbox import OutboxFilter, Replay
 
 from .decide import log_of
 

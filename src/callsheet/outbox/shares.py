@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
-from callsheet.store.protocol import Room, Sharing
+from callsheet.store.outbox import Room, Sharing
 
 from .health import Destination
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from callsheet.http.problems import Problem
 from callsheet.http.site import site_of
@@ -51,6 +51,12 @@ class File(NamedTuple):
     etag: str
 
 
+@pages.get("/")
+async def root() -> Response:
+    """Whoever opens the server's bare address in a browser wants the studio."""
+    return RedirectResponse("/studio")
+
+
 @pages.get("/studio")
 @pages.get("/studio/{path:path}")
 async def page(request: Request, path: str = "") -> Response:
@@ -59,6 +65,7 @@ async def page(request: Request, path: str = "") -> Response:
     if found is None and "." in path.rpartition("/")[2]:
         raise Problem("not_found", "the studio has no such file")
     sent = found or _files()[INDEX]
+    request.scope["callsheet.quiet"] = True  # dozens for one page: they would drown what else the log says
     headers = {**HEADERS, "Content-Security-Policy": policy_for(site_of(request).objects), "ETag": sent.etag}
     if request.headers.get("if-none-match") == sent.etag:
         return Response(status_code=304, headers=headers)

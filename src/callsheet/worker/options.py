@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
 from dataclasses import dataclass, field
@@ -30,8 +31,19 @@ class WorkerOptions(TypedDict, total=False):
     housekeeping: bool
 
 
+_BOOT_ID = str(uuid.uuid4())
+_NUMBERS = itertools.count(1)
+
+
+def default_worker_id() -> str:
+    """What contract 000 calls a worker: `POD_NAME`, else `HOSTNAME`, else an id that is new with each process."""
+    return worker_identity(os.environ, _BOOT_ID)
+
+
 def _identity() -> str:
-    return f"{worker_identity(os.environ, 'worker')}-{uuid.uuid4().hex[:12]}"
+    """The process's own; further workers of one process are told apart by a number after it."""
+    number = next(_NUMBERS)
+    return default_worker_id() if number == 1 else f"{default_worker_id()}-{number}"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from callsheet.contracts.control_plane import files
 from callsheet.http import objects
 from callsheet.worker import Worker
 from tests import stores
+from tests.beside import working
 from tests.http.live import Live, frames, serving
 
 SCRIPT = """---
@@ -69,12 +70,8 @@ async def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     add_tasks(app)
     await app.migrate()
     routers = [routes.router, files.router, objects.router]
-    async with app, serving(url, routers=routers, objects_url=kept) as live:
-        worker = app.worker(poll=0.2, grace=5.0, drain=10.0)
-        working = asyncio.create_task(worker.run())
+    async with app, serving(url, routers=routers, objects_url=kept) as live, working(app, grace=5.0) as worker:
         yield Studio(live, Folders(), worker)
-        worker.stop(hard=True)
-        await working
 
 
 async def test_a_script_becomes_a_video_with_all_its_stages(studio: Studio, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from callsheet.kernel import commands
 from callsheet.kernel.job import Job, Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
-from tests.http.live import Live, serving, until
+from tests.beside import until
+from tests.http.live import Live, serving
 
 Answer = dict[str, Any]
 

@@ -78,6 +78,23 @@ async def test_a_heartbeat_extends_the_lease(live: Live, worker: Remote) -> None
     assert (await live.engine.get(job_id)).status is Status.CANCELED
 
 
+@pytest.mark.parametrize("protocol", [1, 2])
+async def test_who_beats_as_often_as_a_claim_says_keeps_its_job(live: Live, worker: Remote, protocol: int) -> None:
+    job_id = await add(live)
+    got = await worker.claim(protocol=protocol)
+    job = await live.engine.get(job_id)
+    assert job.lease_expires_at is not None
+    assert job.heartbeat_at is not None
+    lease_s = (job.lease_expires_at - job.heartbeat_at) / 1000
+    assert 2 * got["heartbeat_interval_seconds"] < lease_s  # also if it does not beat at once, and one beat is lost
+    assert got["heartbeat_every_ms"] == 1000 * got["heartbeat_interval_seconds"]
+    assert got["lease_expires_in_ms"] == 1000 * lease_s
+    if protocol == 1:
+        assert got["lease_ttl_seconds"] == lease_s  # it knows of no other
+    for name in ("lease_ttl_seconds", "heartbeat_interval_seconds"):
+        assert isinstance(got[name], int)  # typed clients read whole seconds
+
+
 async def test_a_completion_is_committed_then_acknowledged_and_may_be_said_twice(live: Live, worker: Remote) -> None:
     job_id = await add(live)
     got = await worker.claim()
@@ -121,6 +138,16 @@ async def test_a_failure_that_is_not_retryable_fails(live: Live, worker: Remote)
     assert (await live.engine.get(job_id)).status is Status.FAILED
 
 
+@pytest.mark.parametrize("told", [{"message": None, "stack": None}, {"message": "m" * 9_000, "stack": "s" * 90_000}])
+async def test_a_failure_is_taken_whatever_its_message_and_stack_are(live: Live, worker: Remote, told: Answer) -> None:
+    job_id = await add(live)
+    said = await worker.say("fail", await worker.claim(), error={"code": "E", "retryable": False, **told})
+    assert said.json()["ok"], said.text
+    job = await live.engine.get(job_id)
+    assert job.status is Status.FAILED
+    assert len(job.error or "") < 13_000
+
+
 async def test_a_release_costs_no_attempt(live: Live, worker: Remote) -> None:
     job_id = await add(live)
     got = await worker.claim()
@@ -155,6 +182,8 @@ async def test_an_expired_lease_is_lost_for_good(live: Live, worker: Remote, mon
     await live.engine.settle([commands.lose_lease(expired[0], rand=0.0)])
     second = await Remote(live, "w2").claim()
     assert second["job_id"] == first["job_id"]
+    lost = (await live.engine.get(second["job_id"])).error or ""
+    assert "worker w1 went silent" in lost  # and not the hash of its token, which is a part of its id
     for verb, more in ("heartbeat", {}), ("complete", {"result": 1}), ("fail", {"error": {"code": "E"}}):
         late = await worker.say(verb, first, **more)
         assert (late.status_code, late.json()["code"]) == (409, "lease_lost")

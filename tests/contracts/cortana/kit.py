@@ -14,12 +14,14 @@ import httpx
 from callsheet.app import Callsheet
 from callsheet.app.video import add_video
 from callsheet.catalog.protocol import Catalog
+from callsheet.client import Client
 from callsheet.contracts.cortana import routes
 from callsheet.contracts.cortana.following import follow
 from callsheet.http import objects as object_routes
 from callsheet.http import uploads as upload_routes
 from callsheet.objects import Objects
 from callsheet.worker.pipeline import Pipeline
+from tests.beside import working
 from tests.http.live import Live, serving
 
 TENANT, TEAM, OTHER = "acme", "acme-media", "globex"
@@ -41,21 +43,9 @@ class Stack:
 
     async def added(self, path: Path, **body: Any) -> str:
         """Upload a file as a client does; the video's id. The work begins."""
-        size = path.stat().st_size
-        answered = await self.client.post("/videos", json={"name": path.name, "size": size, **body})
-        assert answered.status_code == 201, answered.text
-        told = answered.json()
-        raw = path.read_bytes()
-        for part in told["upload"]["todo"]:
-            url = part["url"] if part["url"].startswith("http") else f"{self.live.url}{part['url']}"
-            async with httpx.AsyncClient(timeout=60) as plain:
-                piece = raw[part["offset"] : part["offset"] + part["size"]]
-                sent = await plain.request(part["method"], url, content=piece, headers=part["headers"])
-                assert sent.status_code == 200, sent.text
-        video_id = str(told["video"]["video_id"])
-        done = await self.client.post(f"/videos/{video_id}/complete")
-        assert done.status_code == 202, done.text
-        return video_id
+        key = self.client.headers["Authorization"].removeprefix("Bearer ")
+        async with Client(self.live.url, key) as client:
+            return await client.add_video(path, **body)
 
     async def video(self, video_id: str) -> dict[str, Any]:
         answered = await self.client.get(f"/videos/{video_id}")
@@ -92,20 +82,6 @@ async def running(url: str, folder: Path, *, worker: bool = True, objects_url: s
         async with serving(url, routers=ROUTERS, objects=kept, catalog=catalog) as live:
             client = await live.key(TENANT, teams=[TEAM])
             stack = Stack(live, client, app, catalog, kept, pipeline, folder / "work")
-            async with client, working(stack, on=worker):
+            beside = working(app, workspaces=stack.workspaces, poll=0.05, concurrency=2, grace=10.0)
+            async with client, beside if worker else contextlib.nullcontext():
                 yield stack
-
-
-@contextlib.asynccontextmanager
-async def working(stack: Stack, *, on: bool = True) -> AsyncIterator[None]:
-    """A worker beside the test."""
-    if not on:
-        yield
-        return
-    worker = stack.app.worker(workspaces=stack.workspaces, poll=0.05, concurrency=2)
-    task = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.stop(hard=True)
-        await task

@@ -22,6 +22,7 @@ from callsheet.objects import Credentials, Objects
 from callsheet.outbox import Deliveries, Endpoints
 from callsheet.receiver import Receiver
 from callsheet.vault.keys import first_keys
+from tests.beside import working
 from tests.http.live import Live, serving
 from tests.outbox.kit import FAST
 from tests.outbox.sink import RULES, Got, Sink, answer
@@ -145,19 +146,6 @@ async def running(
         _, secret = await endpoints.new_own_secret(TENANT)
         client = await live.key(TENANT)
         stack = Stack(live, client, sink, endpoints, Receiver([secret]), folder / "work", app)
-        async with client, Deliveries(live.engine, endpoints, FAST), _working(stack, on=worker):
+        beside = working(app, workspaces=stack.workspaces, poll=0.05, concurrency=2, grace=10.0)
+        async with client, Deliveries(live.engine, endpoints, FAST), beside if worker else contextlib.nullcontext():
             yield stack
-
-
-@contextlib.asynccontextmanager
-async def _working(stack: Stack, *, on: bool) -> AsyncIterator[None]:
-    if not on:
-        yield
-        return
-    worker = stack.app.worker(workspaces=stack.workspaces, poll=0.05, concurrency=2)
-    task = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.stop(hard=True)
-        await task

@@ -16,7 +16,8 @@ from callsheet.kernel.callbacks import claim_told, normalised
 from callsheet.kernel.job import Job, NewEvent, OutboxEvent, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
-from callsheet.store.protocol import ClaimRequest, OutboxFilter, Settled
+from callsheet.store.outbox import OutboxFilter
+from callsheet.store.protocol import ClaimRequest, Settled
 from tests.kit import new_job
 
 HOOK = "https://hooks.example.org/transcode"

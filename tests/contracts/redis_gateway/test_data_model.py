@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import redis
 
 from callsheet.engine import Engine
 from callsheet.kernel import commands
@@ -223,7 +224,16 @@ async def test_our_workers_are_consumers_of_the_group_workers(engine: Engine, cl
     assert [c["name"] for c in await client.xinfo_consumers("jobs:stream", "workers")] == ["w1"]
 
 
+async def test_the_group_is_there_before_the_first_worker(engine: Engine, client: Any) -> None:
+    await engine.enqueue([new := gateway_job()])
+    with pytest.raises(redis.ResponseError, match="BUSYGROUP"):  # so a worker that begins at `$` misses nothing
+        await client.xgroup_create("jobs:stream", "workers", id="$", mkstream=True)
+    ((_, ((_, message),)),) = await client.xreadgroup("workers", "stranger", {"jobs:stream": ">"}, count=1)
+    assert message["job_id"] == new.job_id
+
+
 async def test_a_group_that_another_made_is_used_as_it_is(engine: Engine, client: Any) -> None:
+    await client.xgroup_destroy("jobs:stream", "workers")
     await client.xgroup_create("jobs:stream", "workers", id="0", mkstream=True)
     job = await running(engine)
     assert await engine.get(job.job_id) == job

@@ -200,6 +200,10 @@ async def test_a_stream_goes_on_after_the_last_id(live: Live) -> None:
         assert rest == events[place + 1 :]
     over = await live.client.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": events[-1].id})
     assert over.status_code == 204
+    for word in ("last_id", "lastEventId"):
+        answer = await live.client.get(f"/v1/jobs/{job_id}/events", params={word: events[-2].id})
+        ids = [line for line in answer.text.split("\n") if line.startswith("id: ")]
+        assert ids == [f"id: {events[-1].id}"]
 
 
 async def test_an_event_is_its_type_and_its_data(live: Live) -> None:

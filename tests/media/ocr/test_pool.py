@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -16,14 +17,21 @@ from callsheet.media.errors import TookTooLong
 from callsheet.media.ocr.errors import EngineMissing, LanguageMissing, NotAPicture, OcrCrashed
 from callsheet.media.ocr.pool import Pool
 from callsheet.media.ocr.records import FrameText, Reading
+from tests.media.ocr import frames
 from tests.media.ocr.frames import plate
 
 PATIENCE_S = 60.0
+LARGE_PAGES = 1920 * 1080 // 4096
 ONE = Reading(processes=1)
 
 
 def said(text: FrameText) -> list[str]:
     return [region.text for region in text.regions]
+
+
+def page_faults(pid: int) -> int:
+    """How often the kernel had to give a process a page."""
+    return int(Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[7])
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -56,6 +64,17 @@ async def test_a_child_reads_many_frames_and_tells_its_engine(pool: Pool) -> Non
         assert read.engine.startswith("tesseract 5.")
         assert read.engine.endswith(" eng")
     assert pool.pids() == pids
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are those of glibc")
+async def test_a_child_keeps_its_memory_from_frame_to_frame(pool: Pool) -> None:
+    large = frames.kinds()[0].jpeg
+    for _ in range(3):
+        await pool.read(large)
+    before = page_faults(pool.pids()[0])
+    for _ in range(2):
+        await pool.read(large)
+    assert page_faults(pool.pids()[0]) - before < 2 * LARGE_PAGES / 4  # it takes a picture of such a size many times
 
 
 async def test_a_child_that_dies_is_a_crash_that_can_be_tried_again_and_it_is_replaced(pool: Pool) -> None:

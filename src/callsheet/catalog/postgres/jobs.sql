@@ -39,10 +39,76 @@ FROM inbox_jobs j CROSS JOIN LATERAL (
 WHERE j.contract = 'cortana'
     AND j.kind IN ('video.transcode', 'video.sample', 'video.ocr', 'video.segment_index', 'video.clip_generate');
 
+-- name: jobs_insert
+-- The contract's `create_job` in SQL, for the service role, which may write `jobs` and none of the engine's tables. What a
+-- payload leaves out is the contract's default. A job moves by its worker's claim alone: nobody updates the view.
+CREATE OR REPLACE FUNCTION jobs_create() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    video videos%ROWTYPE;
+    now_ms bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    line bigint := nextval('inbox_jobs_line');
+    body jsonb := coalesce(NEW.payload, '{}');
+BEGIN
+    SELECT * INTO video FROM videos v WHERE v.video_id = coalesce(NEW.video_id::text, body ->> 'video_id')::uuid;
+    IF NOT FOUND THEN
+        RAISE foreign_key_violation USING MESSAGE = 'a job is of a video, and there is no such video';
+    ELSIF NEW.job_type IS NULL THEN
+        RAISE not_null_violation USING MESSAGE = 'a job has a job_type';
+    ELSIF NEW.status <> 'queued' OR NEW.locked_by IS NOT NULL OR NEW.depends_on IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = 'a new job is queued, and waits for nobody';
+    ELSIF jsonb_typeof(body) <> 'object' OR body ->> 'video_id' <> video.video_id::text THEN
+        RAISE check_violation USING MESSAGE = 'the payload is an object, and of the same video';
+    END IF;
+    body := jsonb_build_object('video_id', video.video_id) || CASE NEW.job_type
+        WHEN 'transcode' THEN jsonb_build_object('s3_original_path', video.s3_original_path)
+        WHEN 'sample' THEN jsonb_build_object(
+            's3_original_path', video.s3_original_path, 'target_fps', 10, 'dedupe_threshold', 0.95)
+        WHEN 'ocr' THEN '{"languages": ["eng"], "min_confidence": 0.6}'
+        WHEN 'clip_generate' THEN jsonb_build_object(
+            'clip_id', gen_random_uuid(), 'padding_ms', 2000, 's3_original_path', video.s3_original_path)
+        ELSE '{}' END || body;
+    IF octet_length(body::text) > 204800 THEN
+        RAISE check_violation USING MESSAGE = 'a payload has at most 200 KB';
+    END IF;
+    NEW.id := coalesce(NEW.id, gen_random_uuid());
+    IF NEW.job_type = 'clip_generate' THEN
+        IF body ->> 'clip_id' !~ '^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$' THEN
+            RAISE check_violation USING MESSAGE = 'a clip_id has letters, digits, - and _';
+        END IF;
+        INSERT INTO clips (clip_id, video_id, owner_id, team_id, job_id, t_start, t_end, padding_ms, s3_path)
+        VALUES (body ->> 'clip_id', video.video_id, video.owner_id, video.team_id, NEW.id::text,
+                (body ->> 't_start')::bigint, (body ->> 't_end')::bigint, (body ->> 'padding_ms')::bigint,
+                format('videos/clips/%s/%s.mp4', video.video_id, body ->> 'clip_id'));
+    ELSE
+        UPDATE videos v SET status = 'queued', error = NULL, updated_at = date_trunc('milliseconds', clock_timestamp())
+        WHERE v.video_id = video.video_id AND v.status IN ('uploading', 'failed');
+    END IF;
+    INSERT INTO inbox_jobs (
+        seq, position, job_id, requester_id, contract, kind, queue, priority, run_at, payload, max_attempts, retry,
+        created_at, updated_at, event_ms, unique_key, correlation_id)
+    VALUES (line, line, NEW.id, video.owner_id, 'cortana', 'video.' || NEW.job_type, 'default', coalesce(NEW.priority, 0),
+            now_ms, body::text, 4, 'cortana', now_ms, now_ms, now_ms,
+            CASE WHEN NEW.job_type <> 'clip_generate' THEN format('video:%s:%s', video.video_id, NEW.job_type) END,
+            video.video_id::text);
+    INSERT INTO job_register VALUES (line, NEW.id, video.owner_id);
+    NEW.video_id := video.video_id;
+    NEW.payload := body;
+    NEW.status := 'queued';
+    NEW.retry_count := 0;
+    NEW.priority := coalesce(NEW.priority, 0);
+    NEW.created_at := to_timestamp(now_ms / 1000.0);
+    NEW.updated_at := NEW.created_at;
+    RETURN NEW;
+END $$;
+REVOKE ALL ON FUNCTION jobs_create() FROM PUBLIC; -- nobody hangs it on a table of his own
+CREATE TRIGGER jobs_create INSTEAD OF INSERT ON jobs FOR EACH ROW EXECUTE FUNCTION jobs_create();
+
 -- name: jobs_access
 -- A new Supabase project gives `anon` all rights on new tables of `public`, and the engine's tables are nobody's but its own.
 REVOKE ALL ON callsheet_schema, inbox_jobs, job_register, job_events, job_history, job_attempts, job_attempts_all,
     job_checkpoints, job_dependencies, job_outbox_events, job_credentials, job_leases, idempotency_keys,
     concurrency_limits, paused_queues, documents, jobs FROM PUBLIC, anon, authenticated;
 REVOKE ALL ON SEQUENCE inbox_jobs_line FROM PUBLIC, anon, authenticated;
-GRANT SELECT ON jobs TO service_role;
+REVOKE ALL ON FUNCTION jobs_create() FROM anon, authenticated;
+GRANT SELECT, INSERT ON jobs TO service_role;

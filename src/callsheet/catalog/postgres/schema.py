@@ -91,6 +91,7 @@ async def _show_jobs(session: Any) -> list[str]:
         return []
     await session.execute(JOBS.jobs_view_drop)
     await session.execute(JOBS.jobs_view)
+    await session.execute(JOBS.jobs_insert)
     if secured:
         await session.execute(JOBS.jobs_access)
     await session.execute(Q.step_note, "jobs", digest)

@@ -17,11 +17,14 @@ from rich.table import Table
 
 from callsheet.app import Callsheet
 from callsheet.app.builtin import add_builtin
+from callsheet.client import Client as Api
+from callsheet.client import ServerUnreachable
 from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
 from callsheet.settings import DEMO
 
 from .. import logs  # noqa: TID252 - the commands' own
+from ..failures import Told  # noqa: TID252
 from ..hosting import Flags, Kept, host  # noqa: TID252
 from ..options import settings  # noqa: TID252
 from ..outgoing import rules_of  # noqa: TID252
@@ -30,7 +33,7 @@ from ..serving import run_on_fast_loop  # noqa: TID252
 from ..tables import console  # noqa: TID252
 from .home import PORT, Home, default_home
 from .receiver import Inbox
-from .steps import LABELS, PATIENCE, STEPS, Client, Row, Tell
+from .steps import LABELS, PATIENCE, STEPS, Client, Row, StepFailed, Tell
 
 REQUESTER = "demo"
 LOOPBACK = ("127.0.0.0/8",)
@@ -80,8 +83,8 @@ async def _demo(home: Home, port: int, given: dict[str, Any], *, exits: bool) ->
             await host(engine, flags, worker, kept)
         finally:
             story.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await story
+            with contextlib.suppress(asyncio.CancelledError, httpx.TransportError, ServerUnreachable):
+                await story  # what it could not ask any more, since the server ended, is no news
 
 
 async def _story(home: Home, flags: Flags, inbox: Inbox, key: str, *, exits: bool) -> None:
@@ -90,17 +93,22 @@ async def _story(home: Home, flags: Flags, inbox: Inbox, key: str, *, exits: boo
     out = console()
     out.print(f"[bold]Callsheet demo[/] in {home.folder}, store {without_password(flags.database_url)}")
     try:
-        async with httpx.AsyncClient(
-            base_url=base, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE
-        ) as http:
+        headers = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE) as http, Api(base, key) as api:
             await _answering(http)
-            rows = await _told(Client(http, home, inbox))
+            rows = await _told(Client(http, api, home, inbox))
         out.print(_table(rows, time.monotonic() - began))
         out.print(f"studio  {base}/studio\nkey     {key}", soft_wrap=True)
-    finally:
-        if exits:
-            signal.raise_signal(signal.SIGTERM)
-    if not exits:
+    except Exception as error:
+        signal.raise_signal(signal.SIGTERM)  # else it would serve on, and nobody would see the error
+        if isinstance(error, TimeoutError | httpx.TimeoutException):
+            raise Told("the demo's server gave no answer in time; start it again, and it goes on") from error
+        if isinstance(error, StepFailed):
+            home.start_over()
+        raise
+    if exits:
+        signal.raise_signal(signal.SIGTERM)
+    else:
         out.print("Serving until Ctrl-C.")
 
 

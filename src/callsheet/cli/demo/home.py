@@ -12,6 +12,7 @@ from callsheet.vault.keyfile import changing, write_file
 from callsheet.vault.keys import first_keys
 
 PORT = 8484
+LASTING = ("key", "secret", "port", "inbox", "tries")
 
 
 class Home:
@@ -30,6 +31,11 @@ class Home:
         part.touch(mode=0o600)
         part.write_text(json.dumps(self.kept, indent=2), "utf-8")
         part.replace(self._state)
+
+    def start_over(self) -> None:
+        """Forget how far it was; who it is stays."""
+        self.kept = {name: self.kept[name] for name in LASTING if name in self.kept}
+        self.keep(tries=self.kept.get("tries", 1) + 1)
 
     def path(self, name: str) -> Path:
         """A file of it."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from callsheet.client import Client as Api
 from callsheet.contracts.cortana.jobs import PIPELINE
 from callsheet.receiver import Receiver
 
@@ -43,6 +44,15 @@ Everybody reads the same page. Budget: $4,200. Questions? @production or #callsh
 Tell = Callable[[float, str], None]
 
 
+class StepFailed(Told):
+    """A step's work ended badly: it would do so for ever, unless the demo starts over."""
+
+    def __init__(self, what: str, error: Any) -> None:
+        if isinstance(error, dict):
+            error = ": ".join(str(error[name]) for name in ("code", "message") if error.get(name))
+        super().__init__(f"{what}: {error or 'it was canceled'}; started again, the demo begins anew")
+
+
 class Row(NamedTuple):
     """What a step came to, for the table at the end."""
 
@@ -52,9 +62,10 @@ class Row(NamedTuple):
 
 
 class Client(NamedTuple):
-    """The API, and the demo's folder and inbox."""
+    """The API, as requests and as Python's client, and the demo's folder and inbox."""
 
     http: httpx.AsyncClient
+    api: Api
     home: Home
     inbox: Inbox
 
@@ -89,13 +100,13 @@ def _checked(answer: httpx.Response) -> dict[str, Any]:
 
 async def compose(client: Client, tell: Tell) -> Row:
     """A script becomes a video."""
-    made = await client.post(
-        "/api/jobs", {"task": "compose", "payload": {"script": SCRIPT}}, Idempotency_Key="demo-compose-1"
-    )
-    async for job in _watched(client, f"/api/jobs/{made['jobId']}", lambda job: job["status"] in ("Done", "Failed")):
+    name = f"demo-compose-{client.home.kept.get('tries', 1)}"
+    made = await client.post("/api/jobs", {"task": "compose", "payload": {"script": SCRIPT}}, Idempotency_Key=name)
+    over = ("Done", "Failed", "Canceled")
+    async for job in _watched(client, f"/api/jobs/{made['jobId']}", lambda job: job["status"] in over):
         tell(job["percent"], job.get("phase") or job["status"])
     if job["status"] != "Done":
-        raise Told(f"compose failed: {job.get('errorMessage')}")
+        raise StepFailed("no video was composed", next(iter(job["errors"]), None))
     path = await client.save(f"/v1/jobs/{made['jobId']}/artifacts/video.mp4", "composed.mp4")
     return Row("compose: script → video", f"{path.stat().st_size // 1024} KB", path.name)
 
@@ -104,44 +115,26 @@ async def add_video(client: Client, tell: Tell) -> Row:
     """The video goes through transcode, sample, ocr and segment_index."""
     video_id = client.home.kept.get("video_id")
     if not video_id or (await client.get(f"/videos/{video_id}"))["status"] == "uploading":
-        video_id = await _uploaded(client, client.home.path("composed.mp4"), tell)
+        tell(0, "uploading")
+        video_id = await client.api.add_video(client.home.path("composed.mp4"), title="The call sheet")
+        client.home.keep(video_id=video_id)
     over = ("ready", "failed")
     async for video in _watched(client, f"/videos/{video_id}", lambda video: video["status"] in over):
         begun = [stage for stage in PIPELINE if stage in video["jobs"]]
         here = (await client.get(f"/v1/jobs/{video['jobs'][begun[-1]]}"))["progress"] if begun else 0.0
         tell((100 * max(0, len(begun) - 1) + here) / len(PIPELINE), begun[-1] if begun else "queued")
     if video["status"] != "ready":
-        raise Told(f"the video could not be read: {video['error']}")
+        raise StepFailed("the video could not be read", video["error"])
     about = video["coverage"]
     told = f"{about['sampled']} frames looked at, {about['kept']} kept, {about['detections']} texts read"
     return Row("transcode → sample → ocr → segment_index", told)
-
-
-async def _uploaded(client: Client, path: Path, tell: Tell) -> str:
-    raw = path.read_bytes()  # noqa: ASYNC240 - a small file
-    made = await client.post("/videos", {"title": "The call sheet", "name": path.name, "size": len(raw)})
-    video_id: str = made["video"]["video_id"]
-    tell(0, "uploading")
-    await _send(client, made["upload"], raw)
-    await client.post(f"/videos/{video_id}/complete")
-    client.home.keep(video_id=video_id)
-    return video_id
-
-
-async def _send(client: Client, upload: dict[str, Any], raw: bytes) -> None:
-    """The parts of an upload, to their signed URLs: without the key, which they do not need."""
-    async with httpx.AsyncClient(base_url=client.http.base_url, timeout=PATIENCE) as plain:
-        for part in upload["todo"]:
-            piece = raw[part["offset"] : part["offset"] + part["size"]]
-            sent = await plain.request(part["method"], part["url"], content=piece, headers=part["headers"])
-            sent.raise_for_status()
 
 
 async def search(client: Client, tell: Tell) -> Row:
     """Its words are found."""
     found = await client.get("/search", q=WORDS, video_id=client.home.kept["video_id"])
     if not found["hits"]:
-        raise Told(f"nothing was found for {WORDS!r}")
+        raise StepFailed("the search found nothing", f"{WORDS!r} was not read in the video")
     hit = found["hits"][0]
     client.home.keep(hit=[hit["t_start"], hit["t_end"]])
     tell(100, "found")
@@ -158,7 +151,7 @@ async def clip(client: Client, tell: Tell) -> Row:
     async for cut in _watched(client, f"/clips/{made['clip_id']}", lambda cut: cut["status"] in over):
         tell((await client.get(f"/v1/jobs/{made['job_id']}"))["progress"], cut["status"])
     if cut["status"] != "done":
-        raise Told("the clip could not be cut")
+        raise StepFailed("no clip was cut", (await client.get(f"/v1/jobs/{made['job_id']}"))["error"])
     path = await client.save(f"/clips/{made['clip_id']}/file", "clip.mp4")
     told = f"{cut['actual_start'] / 1000:.1f} to {cut['actual_end'] / 1000:.1f} s, {path.stat().st_size // 1024} KB"
     return Row("clip of the hit", told, path.name)
@@ -180,7 +173,7 @@ async def transcode(client: Client, tell: Tell) -> Row:
     async for job in _watched(client, path, lambda job: job["status"] in over):
         tell(job.get("progress") or 0.0, job["status"])
     if job["status"] != "succeeded":
-        raise Told(f"transcode ended as {job['status']}: {job.get('error')}")
+        raise StepFailed(f"transcode ended as {job['status']}", job.get("error"))
     if not client.home.kept.get("delivered"):
         await client.inbox.until(job_id, "succeeded")
         client.home.keep(delivered=len(client.inbox.events))
@@ -199,11 +192,7 @@ async def _secret(client: Client) -> str:
 async def _own_source(client: Client) -> str:
     """The composed video as an upload of ours."""
     if "source" not in client.home.kept:
-        raw = client.home.path("composed.mp4").read_bytes()
-        made = await client.post("/v1/uploads", {"name": "composed.mp4", "size": len(raw)})
-        await _send(client, made, raw)
-        done = await client.post(f"/v1/uploads/{made['upload_id']}/complete")
-        client.home.keep(source=done["key"])
+        client.home.keep(source=(await client.api.upload(client.home.path("composed.mp4"))).key)
     source: str = client.home.kept["source"]
     return source
 

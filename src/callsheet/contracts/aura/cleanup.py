@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 
 from callsheet.kernel.errors import CallsheetError, JobNotFound
 
-from .folders import Folders
+from .folders import ORPHAN_S, Folders
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
     from callsheet.http.site import Site
 
 log = logging.getLogger("callsheet.cleanup")
-ORPHAN_S = {"temp": 24 * 3600.0, "proxy": 48 * 3600.0}
-SWEEP_S = 3600.0
+FIRST_SWEEP_S, SWEEP_S = 60.0, 24 * 3600.0
 PATIENCE_S = 600.0  # for a worker to stop; the sweep has the rest
 
 
@@ -34,7 +33,7 @@ class Cleanup:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Sweep now and then, from now on."""
+        """Sweep soon, and daily from then on."""
         self._begin(self._sweep_for_ever())
 
     def stop(self) -> None:
@@ -72,8 +71,10 @@ class Cleanup:
             return True
 
     async def _sweep_for_ever(self) -> None:
+        pause_s = FIRST_SWEEP_S  # a server that is started again each day must sweep, too
         while True:
-            await asyncio.sleep(SWEEP_S * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            pause_s = SWEEP_S
             try:
                 await self.sweep()
             except (CallsheetError, OSError) as error:

@@ -21,6 +21,7 @@ from callsheet.kernel.intake import IS_UUID
 log = logging.getLogger("callsheet.cleanup")
 KINDS = ("temp", "proxy")
 VARIABLE = "CALLSHEET_MEDIA_ROOT"
+ORPHAN_S = {"temp": 24 * 3600.0, "proxy": 48 * 3600.0}
 
 
 class Found(NamedTuple):
@@ -56,6 +57,7 @@ class Folders:
         path.mkdir(mode=0o700, exist_ok=True)
         if not _is_ours(path.lstat()):
             raise StoreError(f"{path} is a link or not ours; remove it")
+        os.utime(path)  # one that an attempt before left is not an orphan any more
         return path
 
     def remove(self, job_id: str) -> bool:
@@ -84,6 +86,11 @@ class Folders:
                 log.warning("%s could not be removed: %s", path, error)
                 return False
         return True
+
+    def remove_old(self, now_s: float) -> int:
+        """Remove what nothing has touched for so long that no attempt can be at it; how many. For workers."""
+        old = [found for found in self.found(now_s) if found.age_s >= ORPHAN_S[found.kind]]
+        return sum(self.remove_one(found.kind, found.job_id) for found in old)
 
     def found(self, now_s: float) -> Iterator[Found]:
         """All folders that have a job's id for a name, with the time since something changed in them."""

@@ -59,12 +59,13 @@ class JobBody(BaseModel):
     status: Word
     stage: str
     phase: str
-    percent: float
+    percent: int
     createdUtc: str  # noqa: N815
     queuedUtc: str  # noqa: N815
     startedUtc: str | None  # noqa: N815
     completedUtc: str | None  # noqa: N815
     canceledUtc: str | None  # noqa: N815
+    failedAt: str | None  # noqa: N815
     endedUtc: str | None  # noqa: N815
     canResume: bool  # noqa: N815
     lastCompletedStep: str | None  # noqa: N815
@@ -113,6 +114,11 @@ def utc(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def whole(percent: float) -> int:
+    """Progress as the contract has it, a whole number; rounded down, so that 100 is the end."""
+    return int(percent)
+
+
 def word_of(job: Job) -> str:
     """The contract's word for a job's status."""
     return AURA.word(job.status, job.stage, started=job.started_at is not None) or "Failed"
@@ -154,12 +160,13 @@ def job_body(job: Job, last_completed: str | None) -> dict[str, Any]:
         "status": word_of(job),
         "stage": stage,
         "phase": phase_of(stage).name,
-        "percent": job.progress,
+        "percent": whole(job.progress),
         "createdUtc": utc(job.created_at),
         "queuedUtc": utc(job.created_at),
         "startedUtc": utc(job.started_at) if job.started_at is not None else None,
         "completedUtc": ended if status is Status.SUCCEEDED else None,
         "canceledUtc": ended if status is Status.CANCELED else None,
+        "failedAt": ended if status in ENDED_BADLY else None,
         "endedUtc": ended,
         "canResume": can_resume(job, last_completed),
         "lastCompletedStep": last_completed,

@@ -6,6 +6,7 @@ the event's own number and the place within it, so that every id is unique, rise
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from callsheet.http.json_text import parsed
@@ -14,9 +15,12 @@ from callsheet.kernel.job import Event, Job
 from callsheet.kernel.progress import phase_of
 from callsheet.kernel.wire import event_id, parse_event_id
 
-from .models import errors_of, stage_of
+from .models import errors_of, stage_of, utc, whole
 
 PLACES = 4  # of the contract's events within one of the engine's
+END_PLACES = 2  # of those within an end: the status, and what came of it
+LOGS = ("log", "warning", "retrying", "lease_lost", "error")
+MOST_LOGS = 50
 TYPES = (
     "job-status",
     "step-status",
@@ -58,33 +62,54 @@ def latest_id(job: Job) -> str:
     return event_id(job.event_ms, job.event_seq * PLACES + PLACES - 1)
 
 
-def told(event: Event, job: Job, artifacts: list[dict[str, Any]] | None = None) -> list[Told]:
+class Left(NamedTuple):
+    """What a job leaves beside its result: files, and the last lines of its log."""
+
+    artifacts: Sequence[dict[str, Any]] = ()
+    logs: Sequence[str] = ()
+
+
+def log_lines(events: Iterable[Event]) -> list[str]:
+    """What was logged, as lines: when, what kind, where, and the message."""
+    lines = [_log_line(event) for event in events if event.type in LOGS]
+    return lines[-MOST_LOGS:]
+
+
+def _log_line(event: Event) -> str:
+    body = parsed(event.data)
+    data: dict[str, Any] = body if isinstance(body, dict) else {}
+    kind = str(data.get("level", "info")) if event.type == "log" else event.type
+    return f"{utc(event.ms)} {kind} {event.step or 'Initialization'}: {data.get('message', '')}"
+
+
+def told(event: Event, job: Job, left: Left = Left()) -> list[Told]:  # noqa: B008 - a tuple
     """What the contract says of an event. `job` is as it is now; of an end it has the result or the error."""
-    made = _told(event, job, artifacts or [])
+    made = _told(event, job, left)
     same = {"correlationId": job.correlation_id}
     return [
         Told(event_id(event.ms, event.seq * PLACES + n), name, {**data, **same}) for n, (name, data) in enumerate(made)
     ]
 
 
-def _told(event: Event, job: Job, artifacts: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+def _told(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]]:
     step = event.step or "Initialization"
     body = parsed(event.data)
     data: dict[str, Any] = body if isinstance(body, dict) else {}
+    percent = whole(event.progress)
     match event.type:
         case "queued":
-            return [("job-status", {"status": "Queued", "stage": "Queued", "percent": event.progress})]
+            return [("job-status", {"status": "Queued", "stage": "Queued", "percent": percent})]
         case "running" | "requeued" | "released" | "cancel_requested":
-            return [("job-status", {"status": "Running", "stage": step, "percent": event.progress})]
+            return [("job-status", {"status": "Running", "stage": step, "percent": percent})]
         case "stage":
             return [
                 ("step-status", _step(step, "started")),
-                ("job-status", {"status": "Running", "stage": step, "percent": event.progress}),
+                ("job-status", {"status": "Running", "stage": step, "percent": percent}),
             ]
         case "checkpoint" if not step.startswith("~"):
             return [("step-status", _step(step, "completed"))]
         case "progress":
-            more = {"progressPct": event.progress, "message": str(data.get("message", ""))}
+            more = {"progressPct": percent, "message": str(data.get("message", ""))}
             return [("step-progress", {"step": step, "phase": phase_of(step).name, **more})]
         case "warning":
             return [("warning", {"message": str(data.get("message", "")), "step": step})]
@@ -94,35 +119,31 @@ def _told(event: Event, job: Job, artifacts: list[dict[str, Any]]) -> list[tuple
             return [("warning", {"message": "the worker went silent; another one takes over", "step": step})]
         case "retrying":
             return [("error", {"message": str(data.get("message", "")), "step": step, "willRetry": True})]
-    return _end(event, job, artifacts)
+    return _end(event, job, left)
 
 
-def _end(event: Event, job: Job, artifacts: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+def _end(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]]:
+    """An end is a change of the status, too: that is told first, and then what came of it."""
     about = {"jobId": job.job_id}
+    stage, percent = stage_of(job), whole(event.progress)
     match event.type:
         case "done":
             output = parsed(job.result) if job.result else None
-            return [("job-completed", {"status": "Done", **about, "artifacts": artifacts, "output": output})]
+            came = ("job-completed", {"status": "Done", **about, "artifacts": left.artifacts, "output": output})
+            stage, percent = "Complete", 100
         case "error":
-            errors = errors_of(job)
-            message = errors[0]["message"] if errors else "the job failed"
-            return [
-                (
-                    "job-failed",
-                    {
-                        "status": "Failed",
-                        **about,
-                        "stage": stage_of(job),
-                        "errors": errors,
-                        "errorMessage": message,
-                        "logs": f"/v1/jobs/{job.job_id}/log",
-                    },
-                )
-            ]
+            came = ("job-failed", {"status": "Failed", **about, "stage": stage, **_failure(job), "logs": left.logs})
         case "canceled":
             message = job.cancel_reason or "the job was cancelled"
-            return [("job-cancelled", {"status": "Canceled", **about, "stage": stage_of(job), "message": message})]
-    return []
+            came = ("job-cancelled", {"status": "Canceled", **about, "stage": stage, "message": message})
+        case _:
+            return []
+    return [("job-status", {"status": came[1]["status"], "stage": stage, "percent": percent}), came]
+
+
+def _failure(job: Job) -> dict[str, Any]:
+    errors = errors_of(job)
+    return {"errors": errors, "errorMessage": errors[0]["message"] if errors else "the job failed"}
 
 
 def _step(step: str, status: str) -> dict[str, Any]:

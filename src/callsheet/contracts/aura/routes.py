@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -39,9 +41,10 @@ from .models import (
     job_body,
     last_step,
     stage_of,
+    whole,
     word_of,
 )
-from .projection import Place, latest_id, place_of
+from .projection import END_PLACES, Place, latest_id, place_of
 from .stream import LiveStream
 
 CONTRACT, QUEUE = "aura", "default"
@@ -49,11 +52,21 @@ STATUSES = {
     "Queued": (Status.QUEUED,),
     "Running": (Status.RUNNING,),
     "Done": (Status.SUCCEEDED,),
+    "Succeeded": (Status.SUCCEEDED,),
     "Failed": (Status.FAILED, Status.DEAD_LETTER),
     "Canceled": (Status.CANCELED,),
 }
 BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "payload_too_large")
-router = APIRouter(prefix="/api/jobs", tags=["live jobs"])
+
+
+@contextlib.asynccontextmanager
+async def _sweeping(app: FastAPI) -> AsyncIterator[None]:
+    """What nobody removed is looked for from a server's start on."""
+    cleanup_of(app.state.site)
+    yield
+
+
+router = APIRouter(prefix="/api/jobs", tags=["live jobs"], lifespan=_sweeping)
 
 
 @router.post(
@@ -121,7 +134,10 @@ async def _shown(site: Site, job: Job) -> dict[str, Any]:
 async def find(  # noqa: PLR0913, PLR0917 - each is a filter
     request: Request,
     who: Reader,
-    status: Annotated[list[Word] | None, Query(description="Only jobs in this status. May be given again.")] = None,
+    status: Annotated[
+        list[Word | Literal["Succeeded"]] | None,
+        Query(description="Only jobs in this status; Succeeded is Done. May be given again."),
+    ] = None,
     task: Annotated[str | None, Query(max_length=255, pattern=r"^[^\x00]*$")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
@@ -217,7 +233,7 @@ async def events(
         if after is None:  # not one of ours: the present state, and then what comes
             first = frame("job-status", _present(job), latest_id(job))
             after = Place(job.event_seq, 99)
-        if job.status.terminal and after.seq >= job.event_seq:
+        if job.status.terminal and after.seq >= job.event_seq and after.told >= END_PLACES:
             return Response(first, media_type="text/event-stream") if first else Response(status_code=204)
     watcher = site.engine.follow({job_id: after.seq - 1 if after is not None else 0})
     try:
@@ -230,7 +246,7 @@ async def events(
 
 
 def _present(job: Job) -> dict[str, Any]:
-    told = {"status": word_of(job), "stage": stage_of(job), "percent": job.progress}
+    told = {"status": word_of(job), "stage": stage_of(job), "percent": whole(job.progress)}
     return {**told, "correlationId": job.correlation_id}
 
 

@@ -15,7 +15,7 @@ from callsheet.kernel.commands import TERMINAL_EVENTS
 from callsheet.kernel.errors import CallsheetError, JobNotFound
 
 from ..control_plane.artifacts import adopted  # noqa: TID252 - the files of a job, whoever made them
-from .projection import Place, Told, told
+from .projection import Left, Place, Told, log_lines, told
 
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 KEEPALIVE_S = 10.0
 DEBOUNCE_S = 0.5
+LAST_EVENTS = 200  # of a job that has ended, to find the lines of its log in
 
 
 class LiveStream(EventStream):
@@ -34,7 +35,7 @@ class LiveStream(EventStream):
         self, site: Site, who: Principal, first: bytes, watcher: Watcher, job: Job, after: Place | None
     ) -> None:
         super().__init__(site, who, first, watcher)
-        self.ping_s = KEEPALIVE_S
+        self.ping_s, self.steady = KEEPALIVE_S, True
         self._job, self._after = job, after
         self._held: Told | None = None
         self._last_at = float("-inf")
@@ -74,20 +75,26 @@ class LiveStream(EventStream):
 
     async def _told(self, event: Event) -> list[Told]:
         """An event in the contract's words; of the one that the client stood at, the rest."""
-        files = []
+        left = Left()
         if event.type in TERMINAL_EVENTS:
             try:
                 self._job = await self._site.engine.get(self._job.job_id)
-                files = [_shown(file) for file in await adopted(self._site.engine, self._job.job_id)]
+                left = await self._left(event)
             except JobNotFound:
                 pass  # it was pruned a moment ago
             except CallsheetError:
                 message = "the store cannot be reached now; connect again"
                 return [Told("", "error", {"message": message, "correlationId": self._job.correlation_id})]
-        found = told(event, self._job, files)
+        found = told(event, self._job, left)
         if self._after is not None and event.seq == self._after.seq:
             return found[self._after.told :]
         return found
+
+    async def _left(self, event: Event) -> Left:
+        engine, job_id = self._site.engine, self._job.job_id
+        files = [_shown(file) for file in await adopted(engine, job_id)]
+        last = await engine.store.events({job_id: max(0, event.seq - LAST_EVENTS)}, LAST_EVENTS)
+        return Left(files, log_lines(last))
 
 
 def _shown(file: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,11 @@ among the objects, so that a resumed job finds it, and the video's files become 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, Protocol
 
 from pydantic import Field, JsonValue
 
@@ -31,6 +33,7 @@ from callsheet.worker.steps import Step
 
 from ..control_plane.artifacts import ADOPTED, REFERENCE, key_of  # noqa: TID252 - the files of a job, whoever made them
 from ..redis_gateway.tasks import told as told_of_models  # noqa: TID252 - errors of models as outcomes
+from .cleanup import SWEEP_S, log
 from .folders import Folders
 
 RETRY = Backoff(base_ms=2_000, cap_ms=60_000)
@@ -64,6 +67,7 @@ class TakesTasks(Protocol):
 
 def add_tasks(app: TakesTasks, folders: Folders | None = None) -> None:
     """Declare `compose` on an app."""
+    sweeps = _Sweeps()
 
     async def composing(
         ctx: Context,
@@ -73,9 +77,27 @@ def add_tasks(app: TakesTasks, folders: Folders | None = None) -> None:
         resume: dict[str, JsonValue] | None = None,
     ) -> Result:
         objects = await app.objects() if app.objects_url else None
+        await sweeps.now_and_then(folders or Folders())
         return await _compose(ctx, Request(script, brief), _steps(resume), objects, folders or Folders())
 
     app.task(name="compose", timeout="2h", retry=RETRY, max_attempts=ATTEMPTS)(composing)
+
+
+class _Sweeps:
+    """A worker may be alone on its machine: what another one left there when it was killed is removed, once a day."""
+
+    def __init__(self) -> None:
+        self._next_at = float("-inf")
+
+    async def now_and_then(self, folders: Folders) -> None:
+        """Sweep, when it is time. It fails no job."""
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + SWEEP_S
+        try:
+            await asyncio.to_thread(folders.remove_old, time.time())
+        except OSError as error:
+            log.warning("a sweep of left folders failed: %s", error)
 
 
 def _steps(resume: dict[str, JsonValue] | None) -> dict[str, Any]:
@@ -138,24 +160,12 @@ class _Live:
     def cancelled(self) -> bool:
         return self._ctx.cancelled
 
-    def step(self, name: str) -> Step:
-        return _Seeded(self._ctx.step(name), self._earlier[name]) if name in self._earlier else self._ctx.step(name)
-
-
-class _Seeded(Step):
-    """A step whose result is known from an earlier job: it is kept with this one, too."""
-
-    def __init__(self, step: Step, result: Any) -> None:
-        self.__dict__.update(step.__dict__)
-        self._known = result
-
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        if not self.done:
-            self.result = self._known
-            await self._run.report(self._keep())
-            self.done = True
-        return self
+    @contextlib.asynccontextmanager
+    async def step(self, name: str) -> AsyncIterator[Step]:
+        if name in self._earlier and await self._ctx.recall(name) is None:
+            await self._ctx.keep(name, self._earlier[name])
+        async with self._ctx.step(name) as step:
+            yield step
 
 
 class _ObjectShelf:

@@ -14,7 +14,7 @@ from callsheet.kernel.job import Job
 from callsheet.kernel.wire import decode
 from callsheet.store.protocol import ClaimRequest
 
-from . import leases, refusals
+from . import leases, refusals, versions
 from .artifacts import inputs
 from .models import ClaimBody
 from .waiting import Waiting
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .workers import WorkerIdentity
 
 LEASE_S = 30.0
-BEAT_S = 10.0
+BEAT_S = 4.0  # the contract asks for no beat at once: two of these fit into the lease of an unconfirmed claim
 PROVISIONAL_S = 10.0  # until the first heartbeat: a worker that never got the answer holds its job no longer
 TOLD = ("queue", "priority", "contract", "stage", "progress", "retry", "created_at", "run_at", "attempt_started_at",
         "requester_id", "correlation_id", "lease_losses", "refresh_count", "event_seq", "event_ms", "updated_at",
@@ -47,6 +47,10 @@ class Terms(NamedTuple):
         """The claim's own lease in milliseconds."""
         return round(self.provisional_s * 1000)
 
+    def told_lease_s(self, protocol: int) -> float:
+        """The lease that a claim names: of the bare contract the claim's own, else what each beat makes of it."""
+        return self.lease_s if protocol > versions.BARE else self.provisional_s
+
 
 class Turn:
     """All requests of one claim: the last one counts, those before it are not waited for any more."""
@@ -69,7 +73,9 @@ class Claimer:
         self._terms = terms_of(site)
         self._turn = Turn()
         self._worker_id = who.named(asked.worker_id)
-        self._streams = who.allowed(asked.streams)
+        transport = site.engine.transport
+        named = asked.streams if transport is None else list(dict.fromkeys(map(transport.queue_of, asked.streams)))
+        self._streams = who.allowed(named)
 
     async def run(self) -> dict[str, Any]:
         """The answer; a worker that has hung up meanwhile is given nothing."""
@@ -133,12 +139,26 @@ class Claimer:
         told = []
         for job in jobs:
             found = messages.get(job.job_id) or (job.queue, f"{job.job_id}-{job.claim_version}")
-            told.append({**_job(job, token, found, self._terms), "inputs": await inputs(self._site, job)})
+            told.append({**_job(job, token, found), **self._times(), "inputs": await inputs(self._site, job)})
         batch = {"jobs": told} if self._asked.max_jobs > 1 else {}
         return {"claimed": True, **told[0], **batch, **extras}
 
+    def _times(self) -> dict[str, float]:
+        terms = self._terms
+        return {
+            "lease_ttl_seconds": _short(terms.told_lease_s(self._asked.protocol)),
+            "heartbeat_interval_seconds": _short(terms.beat_s),
+            "lease_expires_in_ms": terms.provisional_ms,
+            "heartbeat_every_ms": round(terms.beat_s * 1000),
+        }
 
-def _job(job: Job, token: str, message: tuple[str, str], terms: Terms) -> dict[str, Any]:
+
+def _short(seconds: float) -> float:
+    """Without a fraction where there is none: a client may read whole seconds only."""
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def _job(job: Job, token: str, message: tuple[str, str]) -> dict[str, Any]:
     stream, message_id = message
     return {
         "job_id": job.job_id,
@@ -147,14 +167,10 @@ def _job(job: Job, token: str, message: tuple[str, str], terms: Terms) -> dict[s
         "stream": lane_of(stream).queue if stream == job.queue else stream,
         "message_id": message_id,
         "payload": decode(job.payload),
-        "lease_ttl_seconds": terms.lease_s,
-        "heartbeat_interval_seconds": terms.beat_s,
         "task": job.kind,
         "attempt": job.attempt_count,
         "max_attempts": job.max_attempts,
         "fence": job.claim_version,
-        "lease_expires_in_ms": terms.provisional_ms,
-        "heartbeat_every_ms": round(terms.beat_s * 1000),
         "cancel": job.cancel_requested_at is not None,
         "job": {name: getattr(job, name) for name in TOLD},
     }

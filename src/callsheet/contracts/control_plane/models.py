@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^~\x00-\x1f]+$")]
+Name = Annotated[str, Field(min_length=1, max_length=240, pattern=r"^[^~\x00-\x1f]+$")]
 Stream = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f]+$")]
 Label = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[A-Za-z0-9_.-]+$")]
 MAX_WAIT_MS = 60_000
@@ -228,8 +228,8 @@ class ErrorBody(BaseModel):
 
     model_config = STRICT
     code: str = Field(min_length=1, max_length=100)
-    message: str = Field(default="", max_length=4000)
-    stack: str = Field(default="", max_length=20_000)
+    message: str | None = Field(default="", description="The first 4,000 characters are kept.")
+    stack: str | None = Field(default="", description="The first 8,000 characters are kept.")
     retryable: bool | None = None
     details: dict[str, Any] | None = None
 

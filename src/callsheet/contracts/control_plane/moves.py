@@ -163,7 +163,7 @@ def _fail(job: Job, move: MoveBody) -> Settlement:
     error: ErrorBody = _given(move.error, "error")
     details = {"stack": clean(error.stack, 8_000)} if error.stack else {}
     text = encode({**(error.details or {}), **details}) if error.details or details else "{}"
-    found = JobError(error.code, clean(error.message), error.retryable, text)
+    found = JobError(error.code, clean(error.message or ""), error.retryable, text)
     if job.cancel_requested_at is not None:
         return commands.cancel(job, job.cancel_reason or "")
     if move.bury:

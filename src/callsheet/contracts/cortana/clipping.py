@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +17,7 @@ from callsheet.http.bodies import documented, read
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.objects import objects_of, sent
-from callsheet.http.problems import Problem
+from callsheet.http.problems import Problem, of_faults
 from callsheet.http.site import Site, site_of
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.errors import JobNotFound
@@ -41,7 +42,7 @@ ClipId = Annotated[str, Path(description="The clip's id.")]
 async def create(request: Request) -> JsonAnswer:
     """Exact to the frame. The same `clip_id` again answers with the same clip."""
     site, who = site_of(request), await check(request, "jobs:write")
-    asked = await read(request, ClipRequest)
+    asked = await _asked(request)
     video = await video_of(site, asked.video_id, who)
     if video.duration_ms is not None and asked.t_start >= video.duration_ms:
         raise Problem("invalid_range", f"the video lasts {video.duration_ms} ms only")
@@ -69,6 +70,16 @@ async def create(request: Request) -> JsonAnswer:
         await site.engine.requeue(clip.job_id)
     told = "queued" if status in (None, "failed") else status
     return JsonAnswer({"clip_id": clip_id, "status": told, "job_id": clip.job_id}, 202)
+
+
+async def _asked(request: Request) -> ClipRequest:
+    """The body; without one the query, for the contract's own function has plain arguments."""
+    if not request.query_params or await request.body():
+        return await read(request, ClipRequest)
+    try:
+        return ClipRequest.model_validate_strings(dict(request.query_params))
+    except ValidationError as error:
+        raise of_faults(error.errors(include_url=False, include_input=False, include_context=False)) from None
 
 
 @router.get(

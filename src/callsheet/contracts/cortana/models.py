@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from callsheet.catalog.records import Clip, Segment, Video
 from callsheet.catalog.search.records import Found, Hit
@@ -14,6 +14,7 @@ from callsheet.http.upload_bodies import UploadBody
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.job import Job, Status
 
+from . import paths
 from .outcomes import type_of
 
 Milliseconds = Annotated[int, Field(ge=0, le=10**10, strict=True)]
@@ -28,7 +29,7 @@ class Options(BaseModel):
 
     languages: Annotated[list[Language], Field(min_length=1, max_length=10)] | None = None
     min_confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-    target_fps: Annotated[float, Field(gt=0, le=60)] | None = None
+    target_fps: Annotated[int | float, Field(gt=0, le=60)] | None = None
     dedupe_threshold: Annotated[float, Field(ge=0.5, le=1)] | None = None
 
 
@@ -64,20 +65,27 @@ class Again(BaseModel):
 
 
 class ClipRequest(BaseModel):
-    """A part of a video, in milliseconds. `padding_ms` is added before and after."""
+    """A part of a video, in milliseconds. `padding_ms` is added before and after. Without a body the query says it."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"video_id": "…", "t_start": 1500, "t_end": 3000}]}
     )
 
-    video_id: Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+    video_id: Annotated[
+        str, StringConstraints(pattern=r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$", to_lower=True)
+    ]
     t_start: Milliseconds
     t_end: Milliseconds
     padding_ms: Annotated[int, Field(ge=0, le=600_000, strict=True)] = 2000
     clip_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$")] | None = None
+    s3_original_path: Annotated[str, Field(description="As in the job's payload; there is only this one.")] | None = (
+        None
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> ClipRequest:
+        if self.s3_original_path not in (None, paths.original(self.video_id)):
+            raise ValueError("s3_original_path is that of the video, or left out")
         if self.t_end <= self.t_start:
             raise ValueError("t_end must be after t_start")
         return self
@@ -125,11 +133,11 @@ class Added(BaseModel):
 
 
 class Started(BaseModel):
-    """A job that was started, or the one that was active."""
+    """A job that was started, or the one that was there."""
 
     video_id: str
     job_id: str
-    status: Literal["queued"] = "queued"
+    status: Literal["queued", "processing", "done", "failed"] = "queued"
 
 
 class SegmentBody(BaseModel):
@@ -331,8 +339,7 @@ def _hit_body(hit: Hit) -> dict[str, Any]:
 
 def clip_body(clip: Clip, status: str) -> dict[str, Any]:
     """A clip as it is answered."""
-    names = (*ClipBody.model_fields.keys() - {"status", "url"},)
-    body: dict[str, Any] = {name: getattr(clip, name) for name in names}
+    body: dict[str, Any] = {name: getattr(clip, name, None) for name in ClipBody.model_fields}
     return {**body, "status": status, "url": f"/clips/{clip.clip_id}/file" if status == "done" else None}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 
 from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
 from callsheet.media.errors import FfmpegMissing, MediaError
@@ -12,6 +13,7 @@ from callsheet.worker.signals import Fatal, Retry
 
 log = logging.getLogger("callsheet.video")
 NOT_FOUND = "s3_object_not_found"
+ORIGINAL = re.compile(r"videos/original/[^/\s]+/[^/\s:]+").search
 AGAIN = (StoreError, FfmpegMissing, UnknownObjects)  # another worker may do better, or the same one later
 
 
@@ -19,7 +21,7 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
     """Another attempt, or the end."""
     match error:
         case ObjectNotFound():
-            return Fatal(f"there is no such object: {error}", code=NOT_FOUND)
+            return Fatal(_missing(str(error)), code=NOT_FOUND)
         case ObjectTooLarge():
             return Fatal(str(error), code="source_too_large")
         case ObjectsError() if not isinstance(error, AGAIN):
@@ -37,6 +39,12 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
             return Retry("the worker's disk is full", code="disk_full")
     log.error("a stage broke", exc_info=error)
     return Retry(f"something broke on our side: {type(error).__name__}", code="internal")
+
+
+def _missing(told: str) -> str:
+    """The contract's sentence for an original; for other objects, which one it is."""
+    found = ORIGINAL(told)
+    return f"Original video not found at {found[0]}" if found else f"there is no such object: {told}"
 
 
 def type_of(code: str) -> str:

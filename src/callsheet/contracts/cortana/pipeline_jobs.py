@@ -17,6 +17,7 @@ from callsheet.http.site import site_of
 from callsheet.kernel.job import Status
 from callsheet.store.protocol import JobQuery
 
+from ..redis_gateway.routes import CURSOR  # noqa: TID252 - a place among jobs is the same for all
 from .access import ALWAYS, MayRead, catalog_of
 from .jobs import NAME
 from .models import PipelineJob, PipelineJobs, pipeline_job
@@ -33,7 +34,12 @@ JobId = Annotated[str, Path(description="The job's id.")]
 MayAdmin = Annotated[Principal, Depends(allowed("admin"))]
 
 
-@router.get("", summary="List the pipeline's jobs", response_model=PipelineJobs, responses=problems.responses(*ALWAYS))
+@router.get(
+    "",
+    summary="List the pipeline's jobs",
+    response_model=PipelineJobs,
+    responses=problems.responses(*ALWAYS, "validation_failed"),
+)
 async def list_jobs(  # noqa: PLR0913 - what can be asked
     request: Request,
     who: MayRead,
@@ -41,7 +47,7 @@ async def list_jobs(  # noqa: PLR0913 - what can be asked
     status: Annotated[Literal["queued", "processing", "done", "failed"] | None, Query()] = None,
     job_type: Annotated[Literal["transcode", "sample", "ocr", "segment_index", "clip_generate"] | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    cursor: Annotated[str | None, Query(max_length=200)] = None,
+    cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
 ) -> JsonAnswer:
     """Newest first."""
     kind = f"{NAME}.{job_type}" if job_type else None

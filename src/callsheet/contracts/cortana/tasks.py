@@ -46,7 +46,7 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
         ctx: Context,
         video_id: VideoId,
         s3_original_path: ObjectKey,
-        target_fps: Annotated[float, Field(gt=0, le=60)] = 10,
+        target_fps: Annotated[int | float, Field(gt=0, le=60)] = 10,
         dedupe_threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.95,
     ) -> dict[str, Any]:
         async with _at_work(ctx, parts, video_id) as bench:

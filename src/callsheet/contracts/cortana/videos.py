@@ -20,16 +20,20 @@ from callsheet.http.objects import objects_of
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.http.upload_bodies import NewUpload
+from callsheet.kernel.contracts import CORTANA
+from callsheet.kernel.errors import JobNotFound
+from callsheet.kernel.job import Job
 from callsheet.store.protocol import Document
 
 from . import paths
 from .access import ALWAYS, BODY, MayRead, MayWrite, VideoId, catalog_of, check_change, reader_of, video_of
-from .jobs import stage_job, start_job
+from .jobs import PIPELINE, stage_job, start_job
 from .models import Added, Again, NewVideo, Started, VideoBody, VideoList, video_body
 
 UPLOAD = "video_upload"  # a document: which upload a video waits for
 router = APIRouter(prefix="/videos", tags=["videos"])
 STORAGE = ("objects_unavailable", "objects_forbidden")
+BEGUN = (VideoStatus.PROCESSING, VideoStatus.READY)
 
 
 @router.post(
@@ -88,7 +92,7 @@ async def begin(site: Site, video: Video) -> str:
     ),
 )
 async def complete(request: Request, video_id: VideoId) -> JsonAnswer:
-    """All parts were sent: the work begins. A second time gives the same job while it is active."""
+    """All parts were sent: the work begins. Once it has begun, a second time gives the same job."""
     site, who = site_of(request), await check(request, "jobs:write")
     video = await video_of(site, video_id, who)
     check_change(video, who)
@@ -96,7 +100,18 @@ async def complete(request: Request, video_id: VideoId) -> JsonAnswer:
     if video.status is VideoStatus.UPLOADING and found:
         await uploads.completed(request, json.loads(found[0].body))
         await site.engine.store.delete_document(UPLOAD, video_id)
+    if video.status in BEGUN and (known := await _first_job(site, video)) is not None:
+        return JsonAnswer({"video_id": video_id, "job_id": known.job_id, "status": CORTANA.word_of(known)}, 202)
     return JsonAnswer({"video_id": video_id, "job_id": await begin(site, video), "status": "queued"}, 202)
+
+
+async def _first_job(site: Site, video: Video) -> Job | None:
+    """The job that a video's work began with, while it is remembered."""
+    known = json.loads(video.jobs).get(PIPELINE[0])
+    try:
+        return await site.engine.get(known) if known else None
+    except JobNotFound:
+        return None
 
 
 @router.get(

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -51,12 +51,26 @@ STREAM = {
     "description": "Frames `id`, `event`, `data`: first `hello`, then the job's events; or a page of them as JSON.",
 }
 OVER = {"description": "Everything was seen and the job has ended: do not come back."}
-LastEventId = Annotated[str | None, Query(alias="lastEventId", max_length=8192, description="As the header.")]
+ID_LENGTH = 1024  # of an id in a query: far more than any has, and three that are too long fit a request's head
+LastEventId = Annotated[str | None, Query(alias="lastEventId", max_length=ID_LENGTH, description="As the header.")]
 Jobs = Annotated[
     str, Query(max_length=8192, pattern="[^,]", description="Ids with commas between them, or `*`: all of yours.")
 ]
 TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead of a key, for EventSource.")]
 router = APIRouter(tags=["events"])
+
+
+def _seen(
+    request: Request,
+    last_event_id: LastEventId = None,
+    last_id: Annotated[
+        str | None, Query(max_length=ID_LENGTH, description="The same, by the contract's own word.")
+    ] = None,
+) -> str | None:
+    return request.headers.get("last-event-id") or last_event_id or last_id
+
+
+Seen = Annotated[str | None, Depends(_seen)]
 
 
 @router.get(
@@ -72,9 +86,11 @@ router = APIRouter(tags=["events"])
 async def job_events(
     request: Request,
     job_id: JobId,
+    seen: Seen,
     ticket: TicketQuery = None,
-    last_event_id: LastEventId = None,
-    after: Annotated[str | None, Query(max_length=8192, description="A page of events after this id, as JSON.")] = None,
+    after: Annotated[
+        str | None, Query(max_length=ID_LENGTH, description="A page of events after this id, as JSON.")
+    ] = None,
 ) -> Response:
     """A stream until the job ends. Resume with Last-Event-ID; an id that we do not know gets a `reset`."""
     site = site_of(request)
@@ -82,7 +98,6 @@ async def job_events(
     job = await site.engine.get(job_id, requester_id=who.sees)
     if _wants_json(request, asked=after is not None):
         return await _page(site, job, after or "")
-    seen = request.headers.get("last-event-id", last_event_id)
     seq = await _known_seq(site, job, seen) if seen else 0
     if seq is not None and job.status.terminal and seq >= job.event_seq:
         return Response(status_code=204)

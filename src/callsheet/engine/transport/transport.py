@@ -115,6 +115,10 @@ class Transport:
             if job is not None and job.status is Status.QUEUED and job.held is None
         )
 
+    def queue_of(self, name: str) -> str:
+        """The queue that a stream's name stands for: workers are told the stream's, and may ask by either."""
+        return self.wire.queue(name)
+
     async def taken(self, jobs: Sequence[Job]) -> dict[str, Place | None]:
         """Where the messages of claimed jobs are pending, by job id; None where Redis does not say so within 0.25 s."""
         clock = asyncio.get_running_loop().time

@@ -63,6 +63,10 @@ class Wire:
         """The key of a queue's stream."""
         return f"{self.prefix}stream:{queue}"
 
+    def queue(self, name: str) -> str:
+        """The queue of a stream's key; a name that is none is a queue's own."""
+        return name.removeprefix(self.stream("")) or name
+
     async def run(self, name: str, *arguments: str | int) -> Any:
         """Run a script in one round trip; raises StoreError."""
         try:

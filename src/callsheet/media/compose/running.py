@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callsheet.media.box import GB, MB, Limits, Sight, boxed, environment
-from callsheet.media.errors import MediaStopped, TookTooLong
+from callsheet.media.box import GB, MB, Limits, Sight, boxed, environment, of_python
+from callsheet.media.errors import TookTooLong
 from callsheet.media.ffmpeg import never
-from callsheet.media.process import Start, end, start_alone, tail_of
+from callsheet.media.process import Start, end, heed, start_alone, watched
 
 from . import errors
 from .errors import ChildFailed, ComposeError
@@ -26,7 +26,6 @@ CHILD = Path(__file__).with_name("child.py")
 LIMITS = Limits(
     wall_s=3600.0, cpu_s=3600, memory_bytes=4 * GB, file_bytes=2 * GB, open_files=128, free_bytes=64 * MB, nice=5
 )
-LOOK_S = 0.2
 LINE_BYTES = 16 * MB
 PACKAGES = ("PIL", "espeakng_loader")
 KINDS = {kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ComposeError)}
@@ -39,11 +38,6 @@ class Means(NamedTuple):
     is_stopped: Callable[[], bool] = never
     nice: int = LIMITS.nice
 
-    def check(self) -> None:
-        """Raise MediaStopped when the work is to stop."""
-        if self.is_stopped():
-            raise MediaStopped("the work was told to stop")
-
 
 class Order(NamedTuple):
     """What a child is to do, and the files that it may see."""
@@ -55,53 +49,28 @@ class Order(NamedTuple):
 
 async def run_child(order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]) -> None:
     """Run it to its end; raises the ComposeError that it met, ChildFailed when it died, MediaStopped."""
-    means.check()
+    heed(means.is_stopped)
     process = await started(order, means)
     try:
         async with asyncio.timeout(LIMITS.wall_s):
-            await _watched(process, order, means, on_answer)
+            code, said = await watched(process, _answers(process, order, on_answer), means.is_stopped)
     except TimeoutError:
         raise TookTooLong(f"the work took longer than {LIMITS.wall_s:g} s") from None
     finally:
         await end(process)
+    if code != 0:
+        raise ChildFailed(f"the process for `{order.verb}` ended with {code}: {_last(said)}")
 
 
 async def started(order: Order, means: Means) -> Process:
     """A child that waits for its order on stdin."""
     command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages())), order.verb]
-    sight = order.sight._replace(read=(*order.sight.read, *_of_python(), *_packages()))
+    sight = order.sight._replace(read=(*order.sight.read, *of_python(), *_packages()))
     line = boxed(command, sight, LIMITS._replace(nice=means.nice))
     home = order.sight.write[0] if order.sight.write else Path("/")
     return await means.start(
         line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home), limit=LINE_BYTES
     )
-
-
-async def _watched(process: Process, order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]) -> None:
-    assert process.stderr is not None  # noqa: S101 - all three are pipes
-    reads = asyncio.gather(_answers(process, order, on_answer), tail_of(process.stderr))
-    stops = asyncio.create_task(until_stopped(means))
-    either: set[asyncio.Future[Any]] = {reads, stops}
-    try:
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if stops.done():
-            stops.result()
-        _, said = await reads
-        code = await process.wait()
-    finally:
-        for one in either:
-            one.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*either, return_exceptions=True)
-    if code != 0:
-        raise ChildFailed(f"the process for `{order.verb}` ended with {code}: {_last(said)}")
-
-
-async def until_stopped(means: Means) -> None:
-    """Raise MediaStopped as soon as the work is to stop."""
-    while True:
-        means.check()
-        await asyncio.sleep(LOOK_S)
 
 
 async def _answers(process: Process, order: Order, on_answer: Callable[[dict[str, Any]], object]) -> None:
@@ -132,10 +101,3 @@ def _packages() -> tuple[Path, ...]:
         if spec is not None and spec.origin:
             found.append(Path(spec.origin).parents[1])
     return tuple(dict.fromkeys(found))
-
-
-@cache
-def _of_python() -> tuple[Path, ...]:
-    """What the interpreter reads; the links of an environment and what they lead to."""
-    places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable)]
-    return tuple({*places, *(place.resolve() for place in places)})

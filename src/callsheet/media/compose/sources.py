@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from callsheet.media.box import Sight
+from callsheet.media.process import heed
 
 from .errors import PictureRefused
 from .pictures import MAX_BYTES
@@ -54,7 +55,7 @@ async def collect(script: Script, folder: Path, fetch: Fetch, means: Means) -> d
     """Fetch all pictures into a folder and look at each; their files by reference. Raises PictureRefused."""
     files: dict[str, str] = {}
     for number, picture in enumerate(script.pictures):
-        means.check()
+        heed(means.is_stopped)
         files[picture.reference] = f"picture{number:03}"
         try:
             await fetch(picture.reference, folder / files[picture.reference])

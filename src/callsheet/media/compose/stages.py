@@ -11,9 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from callsheet.media.errors import MediaStopped
 from callsheet.media.ffmpeg import Ffmpeg
-from callsheet.media.process import Start
+from callsheet.media.process import Start, heed
 from callsheet.media.progress import Progress
 
 from .draw import Drawn
@@ -190,11 +189,10 @@ class _Composing:
         return found
 
     def _enter(self, stage: str) -> None:
-        if self._context.cancelled:
-            raise MediaStopped("the work was told to stop")
+        heed(self._means.is_stopped)
         self._stage = stage
+        self._context.progress(SHARES[stage], f"on to {stage}")  # first: a stage's percent is never below its range
         self._context.stage(stage)
-        self._context.progress(SHARES[stage], stage)
 
     def _scene_of(self, script: Script) -> Callable[[int], object]:
         count = len(script.scenes)

@@ -5,6 +5,7 @@ A question is its size, a flag and a picture; an answer is its size and JSON. Wh
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import struct
@@ -28,11 +29,14 @@ def main(engine: str, languages: str, min_confidence: str, data: str) -> None:
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     codes = languages.split("+")
+    gc.disable()  # modules stay: looking for garbage among them while they load is for nothing
     try:
         reader = installed(engine).engine(Path(data) if data else None)
     except MediaError as error:
         _tell(answers, {"error": error.code, "text": str(error)})
         return
+    gc.freeze()
+    gc.enable()
     _tell(answers, {"engine": reader.version})
     while len(head := questions.read(QUESTION.size)) == QUESTION.size:
         size, thorough = QUESTION.unpack(head)

@@ -26,7 +26,7 @@ STEPS_BELOW_INK = 14
 LEAST_INK, MOST_INK = 198, 236
 FEW_CELLS = 12  # fewer than a word of two small letters has
 FILLED = 0.6  # of a page or a label is bright, and less of what is around a letter
-WIDE = 8  # cells to each side; a page is bright so far around, a label is not
+WIDE, LABEL = 8, 2  # cells to each side; a page is bright so far around, a label is not
 AROUND = 3  # cells around what is cut out
 
 Grey = NDArray[np.uint8]
@@ -72,17 +72,16 @@ def bright_text(image: Image.Image, known: list[Box]) -> Mask | None:
     Captions are of one colour and have a dark edge or ground. The colour is looked for in each frame (the highest step
     of the histogram), since a fixed limit either takes bright grounds in or loses captions in yellow and grey.
     """
-    bright = image.point(_OVER_BRIGHT).reduce(CELL)
-    page = np.asarray(bright.filter(ImageFilter.BoxBlur(WIDE))) > FILLED * 255
-    cells = _grown(_grown(_cells(image, _UNDER_DARK))) & (np.asarray(bright) > 0) & ~page
+    whole = np.asarray(image)
+    bright, darkest = _shares(whole > BRIGHT), _by_cell(whole, np.minimum)
+    cells = _grown(_grown(darkest < DARK)) & (bright > 0) & ~_is_filled(bright, WIDE)
     if np.count_nonzero(cells & ~_covered(known, cells.shape)) < FEW_CELLS:
         return None
     top, bottom = _span(cells, 1)
     left, right = _span(cells, 0)
-    part = image.crop((left * CELL, top * CELL, min(right * CELL, image.width), min(bottom * CELL, image.height)))
-    pixels = np.asarray(part)
+    pixels = whole[top * CELL : bottom * CELL, left * CELL : right * CELL]
     near = _enlarged(cells[top:bottom, left:right], pixels.shape)
-    edged = near & _enlarged(_grown(_cells(part, _UNDER_EDGE)), pixels.shape)
+    edged = near & _enlarged(_grown(darkest[top:bottom, left:right] < EDGE), pixels.shape)
     values = pixels[edged if np.count_nonzero(edged) >= FEW_CELLS * CELL * CELL else near]
     ink = _labels_turned(near & (pixels > _limit(values)))
     return Mask(np.where(ink, np.uint8(0), np.uint8(255)), left * CELL, top * CELL)
@@ -93,14 +92,35 @@ def _check(image: Image.Image) -> None:
         raise InputTooLarge(f"a frame of {image.width}x{image.height} is over {MOST_PIXELS} pixels")
 
 
-def _cells(image: Image.Image, table: list[int]) -> NDArray[np.bool_]:
-    """Those in which the table has marked a pixel."""
-    return np.asarray(image.point(table).reduce(CELL)) > 0
+def _by_cell(pixels: Grey, joined: np.ufunc) -> Grey:
+    """One value for each cell, made of all in it; those at the right and at the bottom may have fewer."""
+    for _ in range(2):  # the rows of each, whole and so at once, and then its columns as rows
+        cells: Grey = pixels[::CELL].copy()
+        for at in range(1, CELL):
+            row = pixels[at::CELL]
+            joined(cells[: len(row)], row, out=cells[: len(row)])
+        pixels = cells.T
+    return pixels
+
+
+def _shares(marked: NDArray[np.bool_]) -> Grey:
+    """How much of each cell is marked, 255 for all of it."""
+    counts = _by_cell(marked.view(np.uint8), np.add).astype(np.int32)
+    height, width = (np.minimum(CELL, side - np.arange(0, side, CELL)) for side in marked.shape)
+    areas = np.outer(height, width)
+    shares: Grey = ((255 * counts + areas // 2) // areas).astype(np.uint8)
+    return shares
+
+
+def _is_filled(shares: Grey, far: int) -> NDArray[np.bool_]:
+    """Those cells around which, so far to each side, most is marked."""
+    blurred = Image.fromarray(shares).filter(ImageFilter.BoxBlur(far))
+    return np.asarray(blurred) > FILLED * 255
 
 
 def _enlarged(cells: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """As pixels."""
-    return np.repeat(np.repeat(cells, CELL, axis=0), CELL, axis=1)[: shape[0], : shape[1]]
+    return np.repeat(np.repeat(cells, CELL, axis=1), CELL, axis=0)[: shape[0], : shape[1]]
 
 
 def _limit(values: Grey) -> int:
@@ -112,8 +132,7 @@ def _limit(values: Grey) -> int:
 
 def _labels_turned(ink: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """A bright label with dark text is ink all over: inside of it, what is not ink is."""
-    filled = Image.fromarray(ink.view(np.uint8) * np.uint8(255)).reduce(CELL)
-    label = _grown(np.asarray(filled.filter(ImageFilter.BoxBlur(2))) > FILLED * 255)
+    label = _grown(_is_filled(_shares(ink), LABEL))
     if not label.any():
         return ink
     return np.logical_xor(ink, _enlarged(label, ink.shape))
@@ -141,8 +160,3 @@ def _grown(cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
     wide[:, 1:] |= grown[:, :-1]
     wide[:, :-1] |= grown[:, 1:]
     return wide
-
-
-_UNDER_DARK = [255 if value < DARK else 0 for value in range(256)]
-_UNDER_EDGE = [255 if value < EDGE else 0 for value in range(256)]
-_OVER_BRIGHT = [255 if value > BRIGHT else 0 for value in range(256)]

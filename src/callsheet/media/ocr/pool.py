@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from callsheet.media.box import GB, MB, Limits, Sight, boxed, environment
+from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment
 from callsheet.media.errors import InputTooLarge, LimitReached, MediaError, TookTooLong
 from callsheet.media.process import Start, start_alone, tail_of
 
@@ -28,6 +28,7 @@ from .records import Box, FrameText, Reading, Region, Word
 # 2 GB are address space, of which a Tesseract uses a tenth
 LIMITS = Limits(cpu_s=7 * 24 * 3600, memory_bytes=2 * GB, file_bytes=MB, free_bytes=0)
 SILENCE = Path(os.devnull)  # tesserocr has Tesseract print to it, and it crashes where it may not
+ONE_THREAD = {"OMP_THREAD_LIMIT": "1", "OPENBLAS_NUM_THREADS": "1"}
 START_S = 60.0
 LEAVE_S = 2.0
 CODE = "import sys; sys.path += sys.argv[5:]; from callsheet.media.ocr.child import main; main(*sys.argv[1:5])"
@@ -107,7 +108,7 @@ class Child:
     async def started(cls, options: Reading, start: Start) -> Child:
         """A child that has loaded its engine; raises EngineMissing."""
         line = _command(options)
-        env = environment(Path(tempfile.gettempdir())) | {"OMP_THREAD_LIMIT": "1", "OPENBLAS_NUM_THREADS": "1"}
+        env = environment(Path(tempfile.gettempdir())) | ONE_THREAD | KEEPS_MEMORY
         child = cls(await start(line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=env))
         try:
             async with asyncio.timeout(START_S):

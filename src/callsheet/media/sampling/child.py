@@ -7,6 +7,7 @@ waiting on the disk. It runs inside the box, because a decoder can be crashed, o
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import sys
@@ -18,11 +19,14 @@ AHEAD = 8
 def main(packages: str) -> None:
     """Carry out the order, or say why not."""
     sys.path += packages.split(os.pathsep)
+    gc.disable()
     import av  # noqa: PLC0415 - found in the folders above
 
     from callsheet.media.sampling.decode import Order, TooLarge, look  # noqa: PLC0415
     from callsheet.media.sampling.records import Sampling  # noqa: PLC0415
 
+    gc.freeze()  # modules stay: looking for garbage among them, now and between frames, is for nothing
+    gc.enable()
     av.logging.set_level(None)
     facts = json.loads(sys.stdin.readline())
     order = Order(**{**facts, "options": Sampling(**facts["options"])})

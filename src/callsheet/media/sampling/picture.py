@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,19 @@ from PIL import Image
 
 from .phash import Gray
 
+Turn = Callable[[Gray], Gray]  # of rows and columns, with or without colours
+
 QUALITY = 92
 DISPLAY_MATRIX = "DISPLAYMATRIX"
 ONE = 65536
-TURNS = {
-    (0, -ONE, ONE, 0): Image.Transpose.ROTATE_90,
-    (-ONE, 0, 0, -ONE): Image.Transpose.ROTATE_180,
-    (0, ONE, -ONE, 0): Image.Transpose.ROTATE_270,
-    (-ONE, 0, 0, ONE): Image.Transpose.FLIP_LEFT_RIGHT,
-    (ONE, 0, 0, -ONE): Image.Transpose.FLIP_TOP_BOTTOM,
-    (0, ONE, ONE, 0): Image.Transpose.TRANSPOSE,
-    (0, -ONE, -ONE, 0): Image.Transpose.TRANSVERSE,
+TURNS: dict[tuple[int, ...], Turn] = {
+    (0, -ONE, ONE, 0): np.rot90,  # against the clock
+    (-ONE, 0, 0, -ONE): lambda pixels: np.rot90(pixels, 2),
+    (0, ONE, -ONE, 0): lambda pixels: np.rot90(pixels, 3),
+    (-ONE, 0, 0, ONE): np.fliplr,
+    (ONE, 0, 0, -ONE): np.flipud,
+    (0, ONE, ONE, 0): lambda pixels: pixels.swapaxes(0, 1),
+    (0, -ONE, -ONE, 0): lambda pixels: np.rot90(pixels, 2).swapaxes(0, 1),
 }
 
 
@@ -35,7 +38,7 @@ class Camera:
         self._aspect = aspect or Fraction(1)
         self._reformatter = VideoReformatter()  # making one costs as much as a frame
         self._angle: int | None = None
-        self._turn: Image.Transpose | None = None
+        self._turn: Turn | None = None
 
     def write(self, frame: Any, name: str) -> tuple[Path, int, int]:
         """The file, its width and its height."""
@@ -43,26 +46,24 @@ class Camera:
         plain = self._reformatter.reformat(
             frame, width=width, height=frame.height, format="rgb24", interpolation=Interpolation.BICUBIC, threads=1
         )
-        picture = Image.fromarray(plain.to_ndarray())
-        if (turn := self._turn_of(frame)) is not None:
-            picture = picture.transpose(turn)
+        pixels = self.upright(plain.to_ndarray().astype(np.uint8, copy=False), frame)
         path = self._folder / name
-        picture.save(path, "JPEG", quality=QUALITY)
-        return path, picture.width, picture.height
+        Image.fromarray(pixels).save(path, "JPEG", quality=QUALITY)
+        return path, pixels.shape[1], pixels.shape[0]
 
-    def upright(self, gray: Gray, frame: Any) -> Gray:
-        """A small grey picture of a frame, turned as the whole one will be."""
+    def upright(self, pixels: Gray, frame: Any) -> Gray:
+        """The pixels of a frame, in grey or in colours, turned as a viewer would see them."""
         turn = self._turn_of(frame)
-        return gray if turn is None else np.array(Image.fromarray(gray).transpose(turn))
+        return pixels if turn is None else np.ascontiguousarray(turn(pixels))
 
-    def _turn_of(self, frame: Any) -> Image.Transpose | None:
+    def _turn_of(self, frame: Any) -> Turn | None:
         """As `turn_of`, which is asked once: a frame that gave its side data is part of a cycle, and stays for long."""
         if frame.rotation != self._angle:
             self._angle, self._turn = frame.rotation, turn_of(frame)
         return self._turn
 
 
-def turn_of(frame: Any) -> Image.Transpose | None:
+def turn_of(frame: Any) -> Turn | None:
     """What makes a frame upright; None for nothing, and for an angle that is not a right one."""
     matrix = frame.side_data.get(DISPLAY_MATRIX)
     if matrix is None:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callsheet.media.box import GB, MB, Limits, Sight, boxed, environment
+from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment
 from callsheet.media.errors import (
     CorruptInput,
     DiskFull,
@@ -25,12 +25,11 @@ from callsheet.media.errors import (
     InputTooLarge,
     LimitReached,
     MediaError,
-    MediaStopped,
     Stalled,
 )
 from callsheet.media.ffmpeg import never
 from callsheet.media.probe import Caps, Media
-from callsheet.media.process import Start, start_alone, tail_of
+from callsheet.media.process import Start, start_alone, watched
 from callsheet.media.progress import ALMOST, Progress
 from callsheet.media.said import last_words
 
@@ -41,7 +40,6 @@ PACKAGES = ("av", "numpy", "PIL")
 LIMITS = Limits(file_bytes=128 * MB, memory_bytes=6 * GB, open_files=64)
 CAPS = Caps(pixels=8192 * 4608)  # 8K, in each of its shapes
 THREADS = 1  # a second is faster by half for large videos, and costs a fifth more CPU time
-LOOK_S = 0.2
 
 OnKept = Callable[[Kept], Awaitable[object]]
 OnProgress = Callable[[Progress], object]
@@ -59,11 +57,6 @@ class Means(NamedTuple):
     caps: Caps = CAPS
     threads: int = THREADS
 
-    def check(self) -> None:
-        """Raise MediaStopped when the work is to stop."""
-        if self.is_stopped():
-            raise MediaStopped("the work was told to stop")
-
 
 class Run:
     """One child and what it told."""
@@ -79,26 +72,13 @@ class Run:
         sight = Sight((self._media.path, *_of_python(), *_packages()), (self._folder,))
         line = boxed(command, sight, self._means.limits)
         # one thread: pictures of 32 by 32 are no work for more, and each thread takes from the memory limit
-        env = {**environment(self._folder), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        env = {**environment(self._folder), **KEEPS_MEMORY, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         return await self._means.start(line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=env)
 
     async def watched(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
         """Until the child ends well; raises as soon as something is wrong, or the work is to stop."""
-        assert process.stderr is not None  # noqa: S101 - all three are pipes
-        reads = asyncio.gather(self._answers(process, on_kept, on_progress), tail_of(process.stderr))
-        stops = asyncio.create_task(self._until_stopped())
-        either: set[asyncio.Future[Any]] = {reads, stops}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if stops.done():
-                stops.result()
-            _, said = await reads
-            code = await process.wait()
-        finally:
-            for one in either:
-                one.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*either, return_exceptions=True)
+        answers = self._answers(process, on_kept, on_progress)
+        code, said = await watched(process, answers, self._means.is_stopped)
         if code != 0 or self._done is None:
             raise _death(code, said)
 
@@ -166,11 +146,6 @@ class Run:
         least = self._means.limits.free_bytes
         if least and (free := shutil.disk_usage(self._folder).free) < least:
             raise DiskFull(f"{free // MB} MB are free, and {least // MB} MB have to be; make room on the disk")
-
-    async def _until_stopped(self) -> None:
-        while True:
-            self._means.check()
-            await asyncio.sleep(LOOK_S)
 
 
 def _error(answer: dict[str, Any]) -> MediaError:

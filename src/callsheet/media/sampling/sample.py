@@ -14,7 +14,7 @@ from pathlib import Path
 from callsheet.media.errors import InvalidOutput, NoSuchStream, TookTooLong
 from callsheet.media.ffmpeg import unconcerned
 from callsheet.media.probe import probe
-from callsheet.media.process import end
+from callsheet.media.process import end, heed
 
 from .records import Sampled, Sampling
 from .running import Means, OnKept, OnProgress, Run
@@ -42,7 +42,7 @@ async def sample(  # noqa: PLR0913 - two of them are seldom given
     if media.video is None:
         raise NoSuchStream("the file holds no moving picture, so that nothing can be sampled")
     run = Run(media, folder.absolute(), options, means)  # noqa: ASYNC240 - no look at the disk
-    means.check()
+    heed(means.is_stopped)
     process = await run.started()
     try:
         async with asyncio.timeout(means.limits.wall_s) as clock:

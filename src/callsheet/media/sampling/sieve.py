@@ -79,8 +79,8 @@ class Sieve:
         self._last, self._last_code = gray, code
         self._times = [time_s]
         self._moves = np.zeros(gray.shape, np.uint8)  # a bit for each of the last eight samples
-        self._jumps = np.zeros(gray.shape, np.int32)  # in which sample since the kept one a cell last changed at once
-        self._onsets = np.zeros(gray.shape, np.int32)  # and since which it has been unlike the kept one
+        self._jumps = np.zeros(gray.shape, np.int16)  # in which sample since the kept one a cell last changed at once
+        self._onsets = np.zeros(gray.shape, np.int16)  # and since which it has been unlike the kept one
 
     def _passes(self, gray: Gray, time_s: float) -> bool:
         """Whether a sample is the last one again, which saves the whole look. Some of them in a row may add up."""
@@ -100,7 +100,7 @@ class Sieve:
         at = len(self._times) - 1
         step = _difference(gray, self._last)
         self._rest: Mask = step <= NEAR
-        self._jumps[step > FAR] = at
+        np.putmask(self._jumps, step > FAR, at)
         self._moves <<= 1
         self._moves |= step > STIR
         self._unlike: Mask = _difference(gray, self._kept) > FAR

@@ -6,20 +6,8 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.job import Claim, Event, Status
-from callsheet.store.protocol import (
-    ANY_EVENT,
-    OPEN_HANDED,
-    Backlog,
-    Document,
-    Ending,
-    Hint,
-    JobPage,
-    Load,
-    OutboxFilter,
-    Remembered,
-    Settled,
-    Sharing,
-)
+from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
+from callsheet.store.protocol import Backlog, Document, Ending, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.queries import Queries
 from callsheet.store.rows import (
     attempt_of,
@@ -47,7 +35,8 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.job import Attempt, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
-    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, LinePage, Replay
+    from callsheet.store.outbox import Replay
+    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, LinePage
 
 Q = Queries("callsheet.store.postgres")
 NOBODYS = Claim("00000000-0000-0000-0000-000000000000", 0)

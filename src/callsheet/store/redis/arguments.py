@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from callsheet.kernel.job import Delivery, NewJob, OutboxEvent
-    from callsheet.store.protocol import OutboxFilter
+    from callsheet.store.outbox import OutboxFilter
 
 Argument = str | int | float
 SETTLE_HEAD = 4

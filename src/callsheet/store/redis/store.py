@@ -7,22 +7,8 @@ from typing import TYPE_CHECKING, Self
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch
 from callsheet.kernel.job import Outcome, Status
 from callsheet.store.hints import Hints
-from callsheet.store.protocol import (
-    ANY_EVENT,
-    OPEN_HANDED,
-    Backlog,
-    Beat,
-    Document,
-    Ending,
-    Enqueued,
-    Hint,
-    JobPage,
-    Load,
-    OutboxFilter,
-    Remembered,
-    Settled,
-    Sharing,
-)
+from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
+from callsheet.store.protocol import Backlog, Beat, Document, Ending, Enqueued, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.rows import line_page, line_place, running_attempt
 
 from . import arguments, tally
@@ -47,10 +33,12 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Event, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
-    from callsheet.store.protocol import ClaimRequest, JobQuery, LinePage, Replay
+    from callsheet.store.outbox import Replay
+    from callsheet.store.protocol import ClaimRequest, JobQuery, LinePage
 
 SETTLED = {1: Settled.APPLIED, 2: Settled.REPEATED, 3: Settled.STALE}
 LOOK = 500  # rows that one script looks at when a filter is sparse: some 2 ms
+LOOK_AT_JOBS, LOOK_AT_TEXTS = 2_000, 1_000  # of `find`, which reads many of them at once
 
 
 class RedisStore:
@@ -214,14 +202,15 @@ class RedisStore:
             for value in (q.requester_id, q.kind, q.queue, q.contract, q.created_from, q.created_to, statuses, q.needle)
         ]
         jobs: list[Job] = []
+        most = LOOK_AT_TEXTS if q.needle else LOOK_AT_JOBS
         cursor, looks = q.cursor or "", q.look
         while len(jobs) < q.limit and (looks is None or looks > 0):
-            wanted = q.limit - len(jobs)
-            *found, cursor = await self._client.run("find", None, key, cursor, wanted, LOOK, *filters)
+            look = most if looks is None else min(most, looks)
+            *found, cursor = await self._client.run("find", None, key, cursor, q.limit - len(jobs), look, *filters)
             jobs += [job_of(as_map(flat)) for flat in found]
             if not cursor:
                 break
-            looks = None if looks is None else looks - LOOK
+            looks = None if looks is None else looks - look
         return JobPage(jobs, cursor or None)
 
     async def counts(self) -> dict[str, dict[Status, int]]:

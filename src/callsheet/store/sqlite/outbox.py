@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from callsheet.store.queries import Queries
 
 if TYPE_CHECKING:
-    from callsheet.store.protocol import Sharing
+    from callsheet.store.outbox import Sharing
 
     from .connection import Db
 

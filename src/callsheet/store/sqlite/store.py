@@ -11,21 +11,8 @@ from urllib.parse import parse_qsl, unquote
 from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownStore
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints
-from callsheet.store.protocol import (
-    ANY_EVENT,
-    OPEN_HANDED,
-    Backlog,
-    Beat,
-    Document,
-    Ending,
-    Hint,
-    JobPage,
-    Load,
-    OutboxFilter,
-    Remembered,
-    Settled,
-    Sharing,
-)
+from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
+from callsheet.store.protocol import Backlog, Beat, Document, Ending, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.queries import Queries
 from callsheet.store.rows import (
     attempt_of,
@@ -51,7 +38,8 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
-    from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery, LinePage, Replay
+    from callsheet.store.outbox import Replay
+    from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery, LinePage
 
 Q = Queries("callsheet.store.sqlite")
 POLL_S = 0.005

@@ -170,6 +170,7 @@ onConnection((away) => {
 onSignedOut(() => session && ask("Your session has ended, or its key was revoked. Sign in again to go on where you were."));
 begin(arrive);
 listen(PAGES, help);
+match(PAGES, location.pathname)?.page.load().catch(() => undefined); // comes while the session is asked for
 session = await whoAmI();
 if (session) {
   shell();

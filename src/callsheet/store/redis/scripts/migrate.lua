@@ -17,4 +17,6 @@ if tonumber(have) < tonumber(ARGV[3]) then
   end
   call('SET', key, ARGV[3])
 end
+-- A gateway makes the group, so that no worker that comes later and asks for new messages only ('$') misses any.
+redis.pcall('XGROUP', 'CREATE', P .. 'jobs:stream', GROUP, '0', 'MKSTREAM')
 return have

@@ -20,9 +20,11 @@ import { may } from "../session.js";
 /** @typedef {import("../jobs_live.js").ListedJob} ListedJob */
 
 const PAGE = 50;
-const PAGES = 20; // that are asked for by themselves while a filter finds little; each looks at 20,000 jobs
+const PAGES = 20; // that are asked for by themselves while a filter finds little; each looks at 20,000 jobs or more
 const LOOK_MS = 3000;
 const FLUSH_MS = 400;
+const TYPING_MS = 150;
+const MOST = 500; // rows that taking what is new lets grow; then the list begins anew
 const FOLLOWED = 150;
 const AT_ONCE = 6;
 /** @type {[string, string][]} */
@@ -66,7 +68,7 @@ class JobList {
     this.more = button("Older jobs", { onclick: () => this.#older() });
     this.news = h("div", { class: "news", "aria-live": "polite" });
     this.bulk = h("div", { class: "bulk", hidden: true });
-    this.list = h("div");
+    this.list = h("div", { data: { list: "" } });
     this.foot = h("div", { class: "row pad" });
   }
 
@@ -106,7 +108,7 @@ class JobList {
     /** @param {string} name @param {string} placeholder @param {Record<string, any>} [more] */
     const text = (name, placeholder, more = {}) => h("input", { class: "input", type: "search", name, value: this.#filter[name], placeholder, maxlength: "200", autocomplete: "off", oninput: (/** @type {Event} */ event) => {
       clearTimeout(this.#typing[name]);
-      this.#typing[name] = setTimeout(() => this.#set(name, /** @type {HTMLInputElement} */ (event.target).value.trim()), 250);
+      this.#typing[name] = setTimeout(() => this.#set(name, /** @type {HTMLInputElement} */ (event.target).value.trim()), TYPING_MS);
     }, ...more });
     /** @param {string} name @param {[string, string][]} options */
     const choice = (name, options) => select(options, this.#filter[name] ?? "", { name, onchange: (/** @type {Event} */ event) => this.#set(name, /** @type {HTMLSelectElement} */ (event.target).value) });
@@ -145,6 +147,7 @@ class JobList {
     const reading = (this.#reading = new AbortController());
     this.#ticked.clear();
     this.#showBulk();
+    this.list.setAttribute("aria-busy", "true");
     if (!this.#known.size) fill(this.list, h("div", { class: "pad" }, skeleton(6)));
     try {
       const told = await get("/v1/jobs", { query: this.#query(), signal: reading.signal });
@@ -154,6 +157,7 @@ class JobList {
       if (!reading.signal.aborted) fill(this.list, trouble(error, () => this.#read()));
       fill(this.foot);
     }
+    if (reading === this.#reading) this.list.setAttribute("aria-busy", "false");
   }
 
   /** @param {ListedJob[]} found @param {string | null} next */
@@ -218,9 +222,9 @@ class JobList {
     else fill(this.news);
   }
 
-  /** Put what is new on top, or read anew when there is a gap. */
+  /** Put what is new on top, or read anew when there is a gap or when the list has become long. */
   #take() {
-    if (this.#fresh.length >= PAGE) this.#read();
+    if (this.#fresh.length >= PAGE || this.#known.size + this.#fresh.length > MOST) this.#read();
     else {
       this.#known = new Map([...this.#fresh.map((job) => /** @type {[string, ListedJob]} */ ([job.job_id, job])), ...this.#known]);
       this.table.prepend(this.#fresh);

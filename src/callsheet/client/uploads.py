@@ -1,0 +1,80 @@
+"""Sending a file in parts, to the URLs that the server signs. What did not arrive is asked for and sent again.
+
+A part is all or nothing. After a cut connection, or in another process, the server says which ones it lacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+from callsheet.kernel.errors import CallsheetError, InvalidInput
+
+from .errors import ApiError, ServerUnreachable, UnexpectedAnswer
+from .patience import Pauses
+from .records import Part, Upload
+from .transport import Transport
+
+CHUNK_BYTES = 256 * 1024
+
+OnUpload = Callable[[Upload], object]
+
+
+def upload_path(upload_id: str, rest: str = "") -> str:
+    """Where an upload is on a server."""
+    return f"/v1/uploads/{quote(upload_id, safe='')}{rest}"
+
+
+def unwatched(upload: Upload) -> None:
+    """For those who do not look at progress."""
+
+
+async def send_all(transport: Transport, path: Path, upload: Upload, on_progress: OnUpload) -> None:
+    """Send all that the server lacks; raises InvalidInput when the file is not the one that was begun with."""
+    with path.open("rb") as file:
+        _check_size(file, upload)
+        pauses = Pauses(transport.patience, transport.patience.retry_for_s)
+        while upload.todo:
+            trouble = await _sent(transport, file, upload, on_progress)
+            before, upload = upload.received, Upload.read(await transport.get(upload_path(upload.upload_id)))
+            if upload.received > before or not upload.todo:
+                pauses.connected()
+                pauses.moved_on()
+            else:
+                await pauses.after(trouble)
+    on_progress(upload)
+
+
+async def _sent(transport: Transport, file: BinaryIO, upload: Upload, on_progress: OnUpload) -> CallsheetError:
+    """Send the next parts until one fails; why none of them may have arrived."""
+    for part in upload.todo:
+        try:
+            await transport.send(part, _pieces(file, part, upload, on_progress))
+        except (ServerUnreachable, ApiError) as trouble:  # all may pass: fresh URLs come with the next answer
+            return trouble
+        upload = upload._replace(received=upload.received + part.size)
+    return UnexpectedAnswer("parts were taken, and the server says that they did not arrive")
+
+
+async def _pieces(file: BinaryIO, part: Part, upload: Upload, on_progress: OnUpload) -> AsyncIterator[bytes]:
+    """A part piece by piece, so that a large one needs little memory and can be watched."""
+    file.seek(part.offset)
+    left = part.size
+    on_progress(upload)
+    while left:
+        piece = await asyncio.to_thread(file.read, min(CHUNK_BYTES, left))
+        if not piece:
+            raise InvalidInput("the file has become shorter while it was sent; send it anew")
+        yield piece
+        left -= len(piece)
+        on_progress(upload._replace(received=upload.received + part.size - left))
+
+
+def _check_size(file: BinaryIO, upload: Upload) -> None:
+    size = os.fstat(file.fileno()).st_size
+    if size != upload.size:
+        raise InvalidInput(f"the file has {size} bytes, and the upload was begun with {upload.size}; begin a new one")
