@@ -4,6 +4,7 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
+RUNS := .venv/.runs
 
 APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null
 
@@ -17,20 +18,28 @@ help: ## Show this list
 venv: $(STAMP) ## Create .venv with everything pinned in requirements/dev.txt
 
 $(STAMP): requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Callsheet needs Python 3.11 or later")'
-	@echo "installing what requirements/dev.txt pins into .venv: some minutes, once"
-	@if command -v uv >/dev/null; then \
+	@$(call install,dev)
+	@touch $@ $(RUNS)
+
+$(RUNS): requirements/demo.txt pyproject.toml # the half of it that the demo needs
+	@$(call install,demo)
+	@touch $@
+
+define install
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Callsheet needs Python 3.11 or later")' || exit 1; \
+	echo "installing what requirements/$(1).txt pins into .venv: some minutes, once"; \
+	if command -v uv >/dev/null; then \
 		{ test -x $(BIN)/python || uv venv --python $(PYTHON) .venv; } \
-		&& uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt \
+		&& uv pip install --python $(BIN)/python --require-hashes -r requirements/$(1).txt \
 		&& uv pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .; \
 	else \
 		{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv; } \
-		&& $(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt \
+		&& $(BIN)/python -m pip install --quiet --require-hashes -r requirements/$(1).txt \
 		&& $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .; \
 	fi
-	@touch $@
+endef
 
-demo: venv ## Everything once: a script becomes a video, is read, found, cut, told of (ENGINE=postgres, ENGINE=redis)
+demo: $(RUNS) ## Everything once: a script becomes a video, is read, found, cut, told of (ENGINE=postgres, ENGINE=redis)
 	$(BIN)/python -m tools.demo $(or $(ENGINE),sqlite)
 
 check: venv ## Format, lint, types and the import law
@@ -83,6 +92,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 
 lock: ## Pin requirements/ anew from pyproject.toml (needs uv; ARGS=--upgrade for newer releases)
 	$(COMPILE) $(ARGS) --output-file requirements/base.txt
+	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra media --group demo --output-file requirements/demo.txt
 	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra libsql --extra metrics --extra reload --extra media --group dev \
 		--output-file requirements/dev.txt
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment
+from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
 from callsheet.media.errors import InputTooLarge, LimitReached, MediaError, TookTooLong
 from callsheet.media.process import Start, start_alone, tail_of
 
@@ -194,7 +194,7 @@ def _command(options: Reading) -> list[str]:
     packages = _packages(options.engine)
     command = [sys.executable, "-I", "-S", "-B", "-c", CODE, options.engine, "+".join(options.languages)]
     command += [str(options.min_confidence), str(data or ""), *map(str, packages)]
-    seen = (*packages, *_of_python(), *([data, data.resolve()] if data is not None else []))
+    seen = (*packages, *of_python(), *([data, data.resolve()] if data is not None else []))
     return boxed(command, Sight(read=seen, write=(SILENCE,)), LIMITS)
 
 
@@ -208,13 +208,6 @@ def _packages(engine: str) -> tuple[Path, ...]:
             raise EngineMissing(f"{engine} needs the package {name}; pip install 'callsheet[media]'")
         places.append(Path(spec.origin).parents[1])
     return tuple(dict.fromkeys(places))
-
-
-@cache
-def _of_python() -> tuple[Path, ...]:
-    """What the interpreter reads; the links of an environment and what they lead to."""
-    places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable)]
-    return tuple({*places, *(place.resolve() for place in places)})
 
 
 def _how(code: int | None) -> str:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment
+from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
 from callsheet.media.errors import (
     CorruptInput,
     DiskFull,
@@ -69,7 +69,7 @@ class Run:
     async def started(self) -> Process:
         """A child that waits for its order on stdin."""
         command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages()))]
-        sight = Sight((self._media.path, *_of_python(), *_packages()), (self._folder,))
+        sight = Sight((self._media.path, *of_python(), *_packages()), (self._folder,))
         line = boxed(command, sight, self._means.limits)
         # one thread: pictures of 32 by 32 are no work for more, and each thread takes from the memory limit
         env = {**environment(self._folder), **KEEPS_MEMORY, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -179,10 +179,3 @@ def _packages() -> tuple[Path, ...]:
             raise MediaError(f"{name} is not installed; pip install 'callsheet[media]'")
         found.append(Path(spec.origin).parents[1])
     return tuple(dict.fromkeys(found))
-
-
-@cache
-def _of_python() -> tuple[Path, ...]:
-    """What the interpreter reads; the links of an environment and what they lead to."""
-    places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable)]
-    return tuple({*places, *(place.resolve() for place in places)})
