@@ -275,8 +275,15 @@ class Plane:
         self.url = f"http://127.0.0.1:{self.port}"
         self._store = url
         self._process: subprocess.Popen[bytes] | None = None
+        self._starting = asyncio.Lock()
 
     async def start(self) -> None:
+        """One at a time, and never beside another: the port is one, and who is not known here is not killed."""
+        async with self._starting:
+            self.kill()
+            await self._start()
+
+    async def _start(self) -> None:
         words = ["-m", "callsheet.cli", "serve", "--port", str(self.port), "--log-level", "error"]
         variables = {"PYTHONPATH": str(ROOT / "src"), "CALLSHEET_API_KEY": KEY, "CALLSHEET_DATABASE_URL": self._store}
         program = [sys.executable, *words]

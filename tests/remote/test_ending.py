@@ -14,25 +14,27 @@ from callsheet.worker.remote import RemoteOptions, WorkerRefused
 from tests.http.live import Live
 from tests.pace import within
 
-from .conftest import Working, add, ended, running, until
+from .conftest import Working, add, ended, until
 
 
 async def test_stopping_finishes_or_hands_back_and_costs_no_attempt(
     live: Live, app: Callsheet, working: Working
 ) -> None:
     """A26."""
+    both_begun = asyncio.Barrier(3)  # what is claimed and has not begun is handed back at once
     stopping = asyncio.Event()
 
     @app.task
     async def nap(seconds: float) -> str:
+        await both_begun.wait()
         await stopping.wait()
         await asyncio.sleep(seconds)
         return "slept"
 
     async with working(drain=5.0) as worker:
         short, long = await add(live, app, "nap", seconds=0.0), await add(live, app, "nap", seconds=600.0)
-        for job_id in (short, long):
-            await running(live, job_id)
+        async with asyncio.timeout(60):
+            await both_begun.wait()
         worker.stop()
         stopping.set()
         assert (await ended(live, short)).status is Status.SUCCEEDED
