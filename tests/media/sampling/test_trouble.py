@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from callsheet.media.box import of_python
 from callsheet.media.errors import (
     CorruptInput,
     DiskFull,
@@ -208,8 +209,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Path:
     child = tmp_path / "child.py"
     child.write_text(body)
     monkeypatch.setattr(running, "CHILD", child)
-    places = (*running._of_python(), child)
-    monkeypatch.setattr(running, "_of_python", lambda: places)
+    places = (*of_python(), child)
+    monkeypatch.setattr(running, "of_python", lambda: places)
     folder = tmp_path / "frames"
     folder.mkdir()
     return folder
