@@ -289,7 +289,7 @@ class Plane:
         program = [sys.executable, *words]
         self._process = await asyncio.to_thread(subprocess.Popen, program, env={**os.environ, **variables})
         async with asyncio.timeout(60), httpx.AsyncClient() as client:
-            while True:
+            while self._process.poll() is None:  # who kills it meanwhile starts the next
                 try:
                     if (await client.get(f"{self.url}/healthz")).is_success:
                         return
