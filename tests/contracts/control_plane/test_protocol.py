@@ -211,7 +211,7 @@ async def test_many_who_wait_for_one_job_make_few_claims(live: Live, monkeypatch
     await add(live)
     while not any(waiter.done() for waiter in waiters):
         await asyncio.sleep(0.005)
-    assert claims <= (3 if live.engine.transport is None else 4)  # a message and a hint tell of the same job
+    assert claims <= 10  # 60 if each asked; a hint, a message and a look at the clock may each tell of the one job
     assert sum(answer["claimed"] for answer in await asyncio.gather(*waiters)) == 1
 
 
