@@ -18,6 +18,7 @@ from typing import NamedTuple
 import httpx
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
+from bench.http.processes import end
 from bench.measure import now_ms, say
 from callsheet.engine.ids import new_ids
 from callsheet.kernel import commands
@@ -40,7 +41,7 @@ TEAMS = tuple(f"team-{n:02}" for n in range(40))
 RARE_KIND, RARE_QUEUE, RARE_TEAM, RARE_WORD = "seldom", "night", "team-rare", "zanzibar"
 RARE_EVERY = 4_000  # of the oldest fifth
 WORDS = ("harbour", "lantern", "copper", "meadow", "signal", "velvet", "thunder", "paper", "orchard", "glacier")
-START_S, STOP_S = 120.0, 10.0
+START_S = 120.0
 
 
 class Site(NamedTuple):
@@ -115,7 +116,7 @@ async def served(url: str) -> AsyncIterator[Site]:
             await _answers(f"http://127.0.0.1:{port}", process)
             yield Site(f"http://127.0.0.1:{port}", process.pid, key)
         finally:
-            await _end(process)
+            await end(process)
 
 
 async def _answers(url: str, process: asyncio.subprocess.Process) -> None:
@@ -127,17 +128,6 @@ async def _answers(url: str, process: asyncio.subprocess.Process) -> None:
             if process.returncode is not None:
                 raise RuntimeError(f"callsheet serve ended with code {process.returncode}")
             await asyncio.sleep(0.1)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        async with asyncio.timeout(STOP_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
 
 
 @contextlib.asynccontextmanager

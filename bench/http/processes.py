@@ -88,7 +88,7 @@ async def helper(module: str) -> AsyncIterator[Helper]:
     try:
         yield Helper(process)
     finally:
-        await _end(process)
+        await end(process)
 
 
 @contextlib.asynccontextmanager
@@ -118,7 +118,7 @@ async def _listening(module: str, arguments: Callable[[int], Sequence[str]]) -> 
                 await asyncio.sleep(0.05)
         yield Server(port, _worker(process.pid))
     finally:
-        await _end(process)
+        await end(process)
 
 
 async def new_key(url: str) -> str:
@@ -190,7 +190,7 @@ async def _answers(port: int) -> bool:
         writer.close()
 
 
-async def _end(process: Process) -> None:
+async def end(process: Process) -> None:
     """End a process and what it has started."""
     family = []
     with contextlib.suppress(psutil.NoSuchProcess):

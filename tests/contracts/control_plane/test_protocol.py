@@ -211,7 +211,8 @@ async def test_many_who_wait_for_one_job_make_few_claims(live: Live, monkeypatch
     await add(live)
     while not any(waiter.done() for waiter in waiters):
         await asyncio.sleep(0.005)
-    assert claims <= 10  # 60 if each asked; a hint, a message and a look at the clock may each tell of the one job
+    # 60 if each asked; beside Redis a message and a hint tell of the same job, and may come apart
+    assert claims <= (3 if live.engine.transport is None else 10)
     assert sum(answer["claimed"] for answer in await asyncio.gather(*waiters)) == 1
 
 
