@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+import asyncpg
 import pytest
 
 from callsheet.kernel import commands
@@ -75,6 +76,51 @@ async def test_a_listener_comes_back_after_the_server_crashed() -> None:
                 pass
         await other.close()
         await store.close()
+
+
+async def test_many_share_one_connection(url: str) -> None:
+    store = PostgresStore.from_url(f"{url}?pool_size=1")
+    await store.migrate()
+    await store.open()
+    async with asyncio.timeout(20):
+        jobs = [[NewJob(new_id(), "k")] for _ in range(50)]
+        await asyncio.gather(*(store.enqueue(batch) for batch in jobs), *(store.now() for _ in range(50)))
+        assert (await store.counts())["default"][Status.QUEUED] == 50
+    await store.close()
+
+
+async def test_a_connection_that_was_cut_while_it_was_at_hand_is_not_used(store: PostgresStore, url: str) -> None:
+    await asyncio.gather(*(store.now() for _ in range(4)))
+    other = await asyncpg.connect(url)
+    await other.fetch(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await asyncio.sleep(0.3)
+    await asyncio.gather(*(store.now() for _ in range(8)))
+    await other.close()
+
+
+async def test_a_call_that_was_given_up_leaves_no_connection_in_the_middle_of_it(store: PostgresStore) -> None:
+    await store.now()
+    for _ in range(5):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await store._db.fetch("SELECT pg_sleep(10)")
+        assert await store._db.fetch("SELECT 7") == [(7,)]
+
+
+async def test_connections_go_back_to_the_pool_when_nobody_needs_them(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callsheet.store.postgres.connection.AT_HAND_S", 0.05)
+    await asyncio.gather(*(store.now() for _ in range(4)))
+    pool = store._db._pool
+    assert pool is not None
+    async with asyncio.timeout(10):
+        while pool.get_idle_size() < pool.get_size():
+            await asyncio.sleep(0.01)
+    await store.now()
 
 
 async def test_another_process_is_woken(store: PostgresStore, url: str) -> None:

@@ -60,11 +60,12 @@ class Shift:
         self.line: deque[tuple[float, Run]] = deque()
         self.lease_s, self.poll_s = seconds(options.lease), seconds(options.poll)
         self.flusher = Flusher(engine, lambda: bool(self.line), self._make_room, self._claim_ended, self._claim_lost)
-        self.slots = Slots(engine, options, self.line, self._make_room, self._claim_ended)
+        self.slots = Slots(engine, options, self.line, self._slot_freed, self._claim_ended)
         self.polled_at = self._learned_at = time.monotonic()
         self._engine, self._definitions, self._queues, self._options = engine, definitions, queues, options
         self.heartbeat = self._make_heartbeat()
         self._ahead = self._done = 0
+        self._dry = False  # the last claim found nothing
         self._most = engine.store.batch
         self._stopping = asyncio.Event()
         self._hard = asyncio.Event()
@@ -121,7 +122,10 @@ class Shift:
                 await wait(self._stopping, self._pause_s(trouble, error))
                 continue
             trouble, self.polled_at = 0, time.monotonic()
+            self._dry = bool(room) and not claimed
             if claimed:
+                if idle:
+                    await asyncio.sleep(0)  # these begin before we ask for more: a tenth of their wait
                 continue
             if burst and room and idle:
                 return
@@ -177,8 +181,13 @@ class Shift:
             self._learned_at, self._done = now, self.slots.done
             self._ahead = min(self._options.prefetch, int(rate * AHEAD_S))
 
+    def _slot_freed(self) -> None:
+        """Claim on, unless there was nothing: a free slot more does not change that."""
+        if not self._dry:
+            self._make_room()
+
     def _make_room(self) -> None:
-        """A slot is free, or a batch was written: claim on, if that is enough."""
+        """A slot is free, or a batch was written and may have released others: claim on, if that is enough."""
         if self._room():
             self._wake.set()
 

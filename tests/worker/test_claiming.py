@@ -1,0 +1,78 @@
+"""When a worker asks for jobs: before it has nothing to do, and not more often than it helps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from callsheet import Callsheet
+from callsheet.engine import Engine
+from callsheet.kernel.job import Job
+from callsheet.store.protocol import ClaimRequest
+
+
+async def test_a_job_begins_before_more_are_asked_for(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened = _noted(monkeypatch)
+    begun = asyncio.Event()
+
+    @small.task
+    async def work() -> None:
+        happened.append("begun")
+        begun.set()
+
+    async with asyncio.timeout(10):
+        worker = small.worker(poll=60)
+        running = asyncio.create_task(worker.run())
+        await _idle(happened)
+        await work.enqueue()
+        await begun.wait()
+        worker.stop()
+        await running
+    claimed = happened.index("claimed 1")
+    assert happened[claimed : claimed + 3] == ["claimed 1", "begun", "asks"]
+
+
+async def test_an_end_is_no_reason_to_ask_again_where_nothing_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened = _noted(monkeypatch)
+    go = asyncio.Event()
+    alone = Callsheet("sqlite::memory:")  # no other process, whose writes may be anything
+
+    @alone.task
+    async def work() -> None:
+        await go.wait()
+
+    async with asyncio.timeout(10), alone:
+        worker = alone.worker(poll=60)
+        running = asyncio.create_task(worker.run())
+        await _idle(happened)
+        job = await work.enqueue()
+        await _idle(happened, after="claimed 1")
+        asked = happened.count("asks")
+        go.set()
+        await job.result()
+        await asyncio.sleep(0.1)
+        assert happened.count("asks") == asked + 1  # once: its end may have released others
+        worker.stop()
+        await running
+
+
+def _noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    happened: list[str] = []
+    claim = Engine.claim
+
+    async def noting(self: Engine, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        happened.append("asks")
+        jobs = await claim(self, request, now=now)
+        happened.append(f"claimed {len(jobs)}")
+        return jobs
+
+    monkeypatch.setattr(Engine, "claim", noting)
+    return happened
+
+
+async def _idle(happened: list[str], after: str = "asks") -> None:
+    """Until a worker has asked in vain and waits."""
+    while after not in happened or happened[-1] != "claimed 0":
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
