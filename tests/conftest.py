@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -18,6 +19,8 @@ def _servers_end_with_the_session() -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background; our programs must hear it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "guarantee(*ids): the numbered guarantees that a test proves")
     if config.pluginmanager.hasplugin("hypothesispytest"):
         _take_time_from_hypothesis()

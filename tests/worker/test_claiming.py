@@ -6,10 +6,14 @@ import asyncio
 
 import pytest
 
-from callsheet import Callsheet
+from callsheet import Callsheet, Context
+from callsheet.app.options import JobOptions
 from callsheet.engine import Engine
+from callsheet.kernel import commands
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
+
+ALONE: JobOptions = {"concurrency_key": "k", "concurrency_limit": 1}
 
 
 async def test_a_job_begins_before_more_are_asked_for(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +80,42 @@ async def _idle(happened: list[str], after: str = "asks") -> None:
     while after not in happened or happened[-1] != "claimed 0":
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("by", ["follow-up", "dependent", "slot", "release"])
+async def test_a_worker_is_woken_for_what_another_puts_in_line(url: str, by: str) -> None:
+    here, there = Callsheet(url), Callsheet(url)
+    done = asyncio.Event()
+
+    @there.task(queue="there")
+    async def follow() -> None:
+        done.set()
+
+    @here.task(queue="here")
+    async def lead(ctx: Context) -> None:
+        if by == "follow-up":
+            ctx.enqueue(follow)
+
+    async with asyncio.timeout(30), here, there:
+        engine = await here.engine()
+        if by == "release":
+            await here.enqueue([follow.new_job()])
+            (held,) = await engine.claim(ClaimRequest("w", ("there",)))
+        worker = there.worker(poll=60)
+        running = asyncio.create_task(worker.run())
+        while not worker.ready:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # it has asked in vain, and listens
+        if by == "release":
+            await engine.settle([commands.release(held)])
+        elif by == "dependent":
+            await here.enqueue([follow.new_job(depends_on=await lead.enqueue())])  # type: ignore[call-arg]
+        elif by == "slot":
+            first, second = lead.options(**ALONE).new_job(), follow.options(**ALONE).new_job()
+            await here.enqueue([first, second])
+        else:
+            await lead.enqueue()
+        await here.worker().run(burst=True)
+        await done.wait()
+        worker.stop()
+        await running

@@ -68,6 +68,8 @@ def test_urls(text: str, expected: list[tuple[str, str]]) -> None:
         ("❤\ufe0f", [("❤\ufe0f", "❤")]),
         ("© 2026 ® ™ ↔ ☎", []),
         ("☎\ufe0f", [("☎\ufe0f", "☎")]),
+        ("🏻 is a tone of skin, on nobody", []),
+        ("👍🏽🏻", [("👍🏽", "👍")]),
     ],
 )
 def test_emoji(text: str, expected: list[tuple[str, str]]) -> None:

@@ -25,7 +25,8 @@ from .records import Entity, EntityType
 # Not after a letter, a digit or a dot: "marta@example.org" mentions nobody.
 _MENTION = regex.compile(r"(?<![\w.@/+-])@[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*(?![\w@])")
 _HASHTAG = regex.compile(r"(?<![\w&/#])[#＃][\p{L}\p{M}\p{N}_]+")
-_SHOWN = r"(?:\p{Emoji_Presentation}|[❤☺☹✌☝]|\p{Extended_Pictographic}(?=\uFE0F|\p{Emoji_Modifier}|\u200D))"
+_PICTURE = r"(?!\p{Emoji_Modifier})\p{Emoji_Presentation}"  # a tone of skin alone is on nobody
+_SHOWN = rf"(?:{_PICTURE}|[❤☺☹✌☝]|\p{{Extended_Pictographic}}(?=\uFE0F|\p{{Emoji_Modifier}}|\u200D))"
 _ONE = rf"{_SHOWN}(?!\uFE0E)(?:\p{{Emoji_Modifier}}|\uFE0F)?(?:[\U000E0020-\U000E007E]+\U000E007F)?"
 _JOINED = r"\p{Extended_Pictographic}(?:\p{Emoji_Modifier}|\uFE0F)?"
 _EMOJI = regex.compile(rf"\p{{RI}}\p{{RI}}|[0-9#*]\uFE0F?\u20E3|{_ONE}(?:\u200D{_JOINED})*")

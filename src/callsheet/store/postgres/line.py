@@ -16,31 +16,31 @@ Q = Queries("callsheet.store.postgres")
 BATCH = 1_000
 
 
-async def line_up_due(session: Any, queue: str, now: int | None) -> int:
-    """Bring a queue's due jobs into line, in order of their time; how many were due."""
+async def line_up_due(session: Any, queue: str, now: int | None) -> list[str]:
+    """Bring a queue's due jobs into line, in order of their time; the queue of each that was due."""
     due = await session.fetch(Q.line_up_due, now, queue, BATCH)
     await admit(session, list(dict.fromkeys(key for (key,) in due if key is not None)))
-    return len(due)
+    return [queue] * len(due)
 
 
-async def admit(session: Any, keys: Sequence[str]) -> int:
-    """Let jobs of concurrency keys into line while they have free slots; how many."""
+async def admit(session: Any, keys: Sequence[str]) -> list[str]:
+    """Let jobs of concurrency keys into line while they have free slots; the queue of each."""
     if not keys:
-        return 0
+        return []
     await session.fetch(Q.lock_slots, keys)
-    return len(await session.fetch(Q.admit, keys))
+    return [queue for (queue,) in await session.fetch(Q.admit, keys)]
 
 
-async def promote(session: Any, now: int | None) -> int:
-    """Bring all that is due into line, and fill the free slots of all keys; how many."""
-    due = 0
+async def promote(session: Any, now: int | None) -> list[str]:
+    """Bring all that is due into line, and fill the free slots of all keys; the queue of each."""
+    due: list[str] = []
     for (queue,) in await session.fetch(Q.delayed_queues):
         due += await line_up_due(session, queue, now)
     return due + await admit(session, [key for (key,) in await session.fetch(Q.keys_waiting)])
 
 
-async def release_dependents(session: Any, parent: str, status: Status, now: int) -> None:
-    """Tell the jobs that wait for `parent` that it has ended."""
+async def release_dependents(session: Any, parent: str, status: Status, now: int) -> set[str]:
+    """Tell the jobs that wait for `parent` that it has ended; the queues where that may have put one in line."""
     children = await session.fetch(Q.dependents, parent)
     failed = status is not Status.SUCCEEDED
     broken = [c[0] for c in children if failed and c[4] == OnDependencyFailure.CANCEL]
@@ -50,13 +50,14 @@ async def release_dependents(session: Any, parent: str, status: Status, now: int
     if freed:
         await session.execute(Q.undepend, parent, [c[0] for c in freed])
         await _unblock(session, freed, now)
+    return {c[5] for c in freed}
 
 
 async def _unblock(session: Any, children: Sequence[Row], now: int) -> None:
     """Count down in order of age. A child that gets a slot takes its place before the next is looked at."""
     ids: list[str] = []
     holds: list[str | None] = []
-    for job_id, blocked_by, run_at, key, _ in children:
+    for job_id, blocked_by, run_at, key, *_ in children:
         held = Held.DELAY.value if run_at > now else (Held.SLOT.value if key is not None else None)
         ids.append(job_id)
         holds.append(held)

@@ -226,7 +226,7 @@ WITH asked AS MATERIALIZED (
     FROM (SELECT job_id FROM chosen ORDER BY ord, priority DESC, seq) c
 )
 UPDATE inbox_jobs j SET held = NULL, position = p.position FROM placed p WHERE j.job_id = p.job_id
-RETURNING j.job_id;
+RETURNING j.queue;
 
 -- name: claim
 -- Queues in the order asked, up to and including the first that has due jobs waiting to enter the line (`due`): those
@@ -456,7 +456,7 @@ WITH clock AS MATERIALIZED (
         began_ms = NULL
     FROM special CROSS JOIN cur c LEFT JOIN placed p ON p.ord = c.ord
     WHERE j.ctid = c.row_id AND j.xmin = c.row_version AND NOT special.found
-    RETURNING j.job_id, j.status, j.event_seq, j.progress, j.requester_id, j.concurrency_key, c.claim_version, c.at, c.now, c.begun_at,
+    RETURNING j.job_id, j.queue, j.status, j.held, j.event_seq, j.progress, j.requester_id, j.concurrency_key, c.claim_version, c.at, c.now, c.begun_at,
         c.owner, c.attempt, c.outcome, c.error, c.event_type, c.event_step, c.event_data, c.ord,
         c.began_ms, c.began_seq, c.began_step, c.began_progress
 ), noted AS (
@@ -482,8 +482,8 @@ WITH clock AS MATERIALIZED (
 ), forgot AS (
     DELETE FROM job_credentials t USING moved m WHERE t.job_id = m.job_id AND m.status IN ('succeeded', 'canceled')
 )
-SELECT ord, concurrency_key FROM moved
-UNION ALL SELECT 0, NULL FROM special WHERE found;
+SELECT ord, concurrency_key, CASE WHEN status = 'queued' AND held IS NULL THEN queue END FROM moved
+UNION ALL SELECT 0, NULL, NULL FROM special WHERE found;
 
 -- name: outbox_known
 SELECT event_id, job_id FROM job_outbox_events WHERE event_id = ANY ($1::text[]);
@@ -531,7 +531,7 @@ JOIN inbox_jobs j ON j.job_id = a.job_id AND j.claim_version = a.claim_version
 WHERE a.outcome = 'succeeded' AND j.status = 'succeeded';
 
 -- name: dependents
-SELECT j.job_id, j.blocked_by, j.run_at, j.concurrency_key, j.on_dependency_failure
+SELECT j.job_id, j.blocked_by, j.run_at, j.concurrency_key, j.on_dependency_failure, j.queue
 FROM job_dependencies d JOIN inbox_jobs j ON j.job_id = d.job_id
 WHERE d.depends_on = $1 AND j.status = 'queued' AND j.held = 'dependency' ORDER BY j.seq FOR UPDATE OF j;
 

@@ -42,15 +42,15 @@ _OUTCOME: dict[Outcome | None, str | None] = {None: None, **{outcome: outcome.va
 Numbered = list[tuple[int, Settlement]]
 
 
-async def settle(db: Database, settlements: Sequence[Settlement], now: int | None) -> list[Settled]:
-    """Apply each settlement whose fence holds."""
+async def settle(db: Database, settlements: Sequence[Settlement], now: int | None, lined_up: set[str]) -> list[Settled]:
+    """Apply each settlement whose fence holds. Queues in which that has put a job in line are added to `lined_up`."""
     try:
-        return await _settle(db, settlements, now)
+        return await _settle(db, settlements, now, lined_up)
     except asyncpg.UniqueViolationError as error:
         told = [(out.event_id, s.job_id) for s in settlements for out in s.outbox]
         if len(set(told)) == len(told) and not await _known(db, told):
             raise DuplicateJob(f"a key or an id of these jobs is in use already ({error})") from error
-    return [await _settle_untold(db, s, now) for s in settlements]
+    return [await _settle_untold(db, s, now, lined_up) for s in settlements]
 
 
 async def _known(db: Database, told: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -59,7 +59,7 @@ async def _known(db: Database, told: Sequence[tuple[str, str]]) -> set[tuple[str
     return {(row[0], str(row[1])) for row in rows} & set(told)
 
 
-async def _settle_untold(db: Database, s: Settlement, now: int | None) -> Settled:
+async def _settle_untold(db: Database, s: Settlement, now: int | None, lined_up: set[str]) -> Settled:
     """Settle without the callbacks that are there; a move that tells of nothing else was applied before."""
     known = await _known(db, [(out.event_id, s.job_id) for out in s.outbox])
     left = tuple(out for out in s.outbox if (out.event_id, s.job_id) not in known)
@@ -67,21 +67,23 @@ async def _settle_untold(db: Database, s: Settlement, now: int | None) -> Settle
         holds = await db.fetch(Q.holds, s.job_id, s.claim_version, s.from_status.value)
         return Settled.REPEATED if holds else Settled.STALE
     try:
-        return (await _settle(db, [s._replace(outbox=left)], now))[0]
+        return (await _settle(db, [s._replace(outbox=left)], now, lined_up))[0]
     except asyncpg.UniqueViolationError as error:
         raise DuplicateJob(f"a key or an id of this job is in use already ({error})") from error
 
 
-async def _settle(db: Database, settlements: Sequence[Settlement], now: int | None) -> list[Settled]:
+async def _settle(
+    db: Database, settlements: Sequence[Settlement], now: int | None, lined_up: set[str]
+) -> list[Settled]:
     answers = [Settled.STALE] * len(settlements)
     rest: Numbered = list(enumerate(settlements))
     if _plain(rest):
         rest = await _succeed(db, rest, answers, now)
     rest = [pair for pair in rest if IS_UUID(pair[1][0])]
     if _plain(rest):
-        rest = await _optimistic(db, rest, answers, now)
+        rest = await _optimistic(db, rest, answers, now, lined_up)
     if rest:
-        for i, answer in (await db.transact(lambda session: _Locked(session).settle(rest, now))).items():
+        for i, answer in (await db.transact(lambda session: _Locked(session, lined_up).settle(rest, now))).items():
             answers[i] = answer
     return answers
 
@@ -107,14 +109,17 @@ async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: in
     return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
 
 
-async def _optimistic(db: Database, rest: Numbered, answers: list[Settled], now: int | None) -> Numbered:
+async def _optimistic(
+    db: Database, rest: Numbered, answers: list[Settled], now: int | None, lined_up: set[str]
+) -> Numbered:
     """Apply a batch in one statement, unless a job of it needs more; what is not moved."""
     if not rest:
         return rest
     run = _against_deadlocks(rest)
-    moved = {ord_ for ord_, _ in await db.fetch(Q.settle, *_parameters(run, now, alone=True))}
+    moved = {row[0]: row[2] for row in await db.fetch(Q.settle, *_parameters(run, now, alone=True))}
     if SPECIAL in moved:
         return rest
+    lined_up.update(filter(None, moved.values()))
     for ord_ in moved:
         answers[run[ord_ - 1][0]] = Settled.APPLIED
     return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
@@ -154,8 +159,9 @@ def _job_id(pair: tuple[int, Settlement]) -> str:
 class _Locked:
     """A batch in a transaction that holds the locks of its jobs: settlements in order, plain runs in one go."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, lined_up: set[str]) -> None:
         self._session = session
+        self._lined_up = lined_up
         self._answers: dict[int, Settled] = {}
 
     async def settle(self, rest: Numbered, now: int | None) -> dict[int, Settled]:
@@ -184,7 +190,9 @@ class _Locked:
         """One statement; the concurrency keys of those that were moved, by place (from 1)."""
         if not run:
             return {}
-        moved = dict(await self._session.fetch(Q.settle, *_parameters(run, now, alone=False)))
+        rows = await self._session.fetch(Q.settle, *_parameters(run, now, alone=False))
+        moved = {row[0]: row[1] for row in rows}
+        self._lined_up.update(row[2] for row in rows if row[2] is not None)
         missed = [(i, s) for place, (i, s) in enumerate(run, 1) if place not in moved]
         self._answers |= {i: Settled.APPLIED for place, (i, _) in enumerate(run, 1) if place in moved}
         if missed:
@@ -197,10 +205,11 @@ class _Locked:
             return
         if s.follow_ups:
             await enqueue_within(self._session, s.follow_ups, now)
+            self._lined_up.update(new.queue for new in s.follow_ups)
         if s.status.terminal:
-            await release_dependents(self._session, s.job_id, s.status, now)
+            self._lined_up |= await release_dependents(self._session, s.job_id, s.status, now)
         if (key := moved[1]) is not None:
-            await admit(self._session, [key])
+            self._lined_up.update(await admit(self._session, [key]))
 
     async def _repeated(self, missed: Numbered) -> dict[int, Settled]:
         """Whether these claims' attempts have ended with the same outcome before."""

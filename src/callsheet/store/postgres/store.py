@@ -107,8 +107,9 @@ class PostgresStore:
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
-        answers = await settle(self._db, settlements, now)
-        self._wire.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
+        lined_up: set[str] = set()
+        answers = await settle(self._db, settlements, now, lined_up)
+        self._wire.send(Hint(frozenset(lined_up), frozenset({s.job_id for s in settlements})))
         return answers
 
     async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
@@ -129,7 +130,10 @@ class PostgresStore:
 
     async def promote(self, *, now: int | None = None) -> int:
         """See the protocol."""
-        return await self._db.transact(lambda session: line.promote(session, now))
+        lined_up = await self._db.transact(lambda session: line.promote(session, now))
+        if lined_up:
+            self._wire.send(Hint(frozenset(lined_up)))
+        return len(lined_up)
 
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
         """See the protocol."""
