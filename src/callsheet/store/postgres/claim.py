@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .floor import Floor
 
 Q = Queries("callsheet.store.postgres")
-POSITION, NOW, DUE, QUEUE, PRIORITY = 0, 1, 2, 7, 8  # places in a row of the claim statement
+POSITION, DUE, QUEUE, PRIORITY = 0, 2, 7, 8  # places in a row of the claim statement
 POLICIES = {policy.value: policy for policy in OnDependencyFailure}
 
 
@@ -94,26 +94,86 @@ async def _take(
 
 
 def _claimed(row: Row, request: ClaimRequest) -> Job:
-    """The job as it is since its claim. What the request says is not asked of the server: a twentieth of a claim."""
-    now, event_ms = row[NOW], row[-1]
+    """The job as it is since its claim. What the request says is not asked of the server: a twentieth of a claim.
+
+    One by one, because slices of a row take two thirds longer.
+    """
+    (
+        _,
+        now,
+        _,
+        job_id,
+        requester_id,
+        contract,
+        kind,
+        queue,
+        priority,
+        stage,
+        progress,
+        run_at,
+        payload,
+        result,
+        error,
+        claim_version,
+        attempt_count,
+        max_attempts,
+        lease_losses,
+        refresh_count,
+        retry,
+        created_at,
+        started_at,
+        cancel_requested_at,
+        cancel_reason,
+        unique_key,
+        concurrency_key,
+        blocked_by,
+        broken_by,
+        on_dependency_failure,
+        ttl_s,
+        correlation_id,
+        event_seq,
+        event_ms,
+    ) = row
     fields = (
-        *row[3:9],
+        job_id,
+        requester_id,
+        contract,
+        kind,
+        queue,
+        priority,
         Status.RUNNING,
-        row[9],  # stage
+        stage,
         None,  # held
-        *row[10:15],
+        progress,
+        run_at,
+        payload,
+        result,
+        error,
         request.worker_id,
-        row[15],  # claim_version
+        claim_version,
         now + request.lease_ms,
         now,  # heartbeat_at
-        *row[16:22],
-        max(now, event_ms),  # updated_at
-        row[22],  # started_at
-        event_ms if request.start else None,
+        attempt_count,
+        max_attempts,
+        lease_losses,
+        refresh_count,
+        retry,
+        created_at,
+        now if now > event_ms else event_ms,  # updated_at
+        started_at,
+        event_ms if request.start else None,  # attempt_started_at
         None,  # ended_at
-        *row[23:29],
-        POLICIES[row[29]],
-        *row[30:],
+        cancel_requested_at,
+        cancel_reason,
+        unique_key,
+        concurrency_key,
+        blocked_by,
+        broken_by,
+        POLICIES[on_dependency_failure],
+        ttl_s,
+        correlation_id,
+        event_seq,
+        event_ms,
     )
     return tuple.__new__(Job, fields)
 

@@ -95,9 +95,12 @@ async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: in
         return rest
     usual.sort(key=_job_id)  # against deadlocks
     columns = list(zip(*[pair[1] for pair in usual], strict=True))
+    ids = ",".join(columns[0])
+    if ids.count(",") >= len(usual):
+        return rest  # one of these is no job's id
     steps = spread([event[1] for event in columns[_EVENT]])
     try:
-        ((moved,),) = await db.fetch(Q.succeed, now, columns[0], spread(columns[1]), spread(columns[_RESULT]), steps)
+        ((moved,),) = await db.fetch(Q.succeed, now, ids, spread(columns[1]), spread(columns[_RESULT]), steps)
     except StoreError as error:
         if isinstance(error.__cause__, asyncpg.DataError):
             return rest  # one of these is no job's id; nothing was done
