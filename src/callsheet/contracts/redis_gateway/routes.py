@@ -44,7 +44,7 @@ JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
 CURSOR = r"^[0-9]{1,18}$"
-LOOK = 50_000  # jobs that the store looks at in one go: others want to read as well
+LOOK = 20_000  # jobs that the store looks at in one go: others want to read as well
 PATIENCE_S = 0.25  # then what a filter rarely finds is not waited for: there is a next page
 TEXT = "Stands in the id, task, correlation id, payload or error; in any case of letters."
 router = APIRouter(tags=["jobs"])

@@ -20,7 +20,7 @@ import { may } from "../session.js";
 /** @typedef {import("../jobs_live.js").ListedJob} ListedJob */
 
 const PAGE = 50;
-const PAGES = 10; // that are asked for by themselves while a filter finds little; each looks at up to 50,000 jobs
+const PAGES = 20; // that are asked for by themselves while a filter finds little; each looks at 20,000 jobs or more
 const LOOK_MS = 3000;
 const FLUSH_MS = 400;
 const TYPING_MS = 150;
