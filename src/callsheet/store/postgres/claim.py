@@ -159,7 +159,7 @@ def _claimed(row: Row, request: ClaimRequest) -> Job:
         refresh_count,
         retry,
         created_at,
-        now if now > event_ms else event_ms,  # updated_at
+        max(event_ms, now),  # updated_at
         started_at,
         event_ms if request.start else None,  # attempt_started_at
         None,  # ended_at
