@@ -153,6 +153,8 @@ class Database:
                     await pool.close()
             except (TimeoutError, *UNAVAILABLE):
                 pool.terminate()
+            finally:
+                self._at_hand.clear()
 
     async def fetch(self, sql: str, *parameters: object) -> list[Row]:
         """One statement, committed when it answers."""
