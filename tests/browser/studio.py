@@ -77,8 +77,18 @@ async def note(live: Live, job: Job, *texts: str, kind: str = "log") -> None:
     await live.engine.settle([commands.note(job, NewEvent(kind, "", json.dumps({"message": text}))) for text in texts])
 
 
+# Between light and dark a colour is neither for a tenth of a second.
+COLOURS_STAND = """
+new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)))
+  .then(() => document.getAnimations().filter((one) => one instanceof CSSTransition).map((one) => one.finished))
+  .then((ends) => Promise.allSettled(ends))
+  .then(() => undefined)
+"""
+
+
 async def check(page: Page) -> None:
     """Everybody can use this page: axe finds nothing, and it is not wider than its window."""
+    await page.evaluate(COLOURS_STAND)
     found = await Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     await fits(page)
