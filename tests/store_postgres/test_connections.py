@@ -134,6 +134,19 @@ async def test_another_process_is_woken(store: PostgresStore, url: str) -> None:
     await other.close()
 
 
+async def test_another_process_is_woken_for_what_has_become_due(store: PostgresStore, url: str) -> None:
+    await store.enqueue([NewJob(new_id(), "k", queue="far", delay_ms=60_000)])
+    later = await store.now() + 61_000
+    other = await PostgresStore.from_url(url).open()
+    hints = other.hints()
+    async with asyncio.timeout(10):
+        assert await anext(hints) == Hint()  # it has begun to listen
+        assert await store.promote(now=later) == 1
+        while "far" not in (await anext(hints)).queues:
+            pass
+    await other.close()
+
+
 async def test_through_pgbouncer_in_transaction_mode() -> None:
     server = stores.postgres_server()
     try:

@@ -112,7 +112,7 @@ class Shift:
         trouble = 0
         while not self._stopping.is_set():
             self._wake.clear()
-            if not self._ahead:
+            if not self._ahead:  # else it is learned from one claim to the next: moments in between say little
                 self._look_ahead(time.monotonic())
             room = self._room()
             idle = not self.runs and not self.flusher.unsettled  # before we ask: an end may release others meanwhile
