@@ -130,7 +130,7 @@ async def test_a_history_is_read_by_primary_keys(session: Any) -> None:
 
 async def test_successes_find_their_jobs_by_primary_key(session: Any) -> None:
     ids = [row[0] for row in await session.fetch("SELECT job_id FROM inbox_jobs WHERE status = 'running' LIMIT 100")]
-    nodes = await explain(session, Q.succeed, T0, ",".join(ids), [0], ["null"], [""])
+    nodes = await explain(session, Q.succeed, T0, ",".join(ids), [0], '["null"]', '[""]')
     assert {"inbox_jobs_pkey"} == indexes(nodes)
     assert read_much(nodes, 100) == []
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .floor import Floor
 
 Q = Queries("callsheet.store.postgres")
-POSITION, DUE, QUEUE, PRIORITY = 0, 2, 7, 8  # places in a row of the claim statement
+DUE, POSITION, QUEUE, PRIORITY = 1, 2, 7, 8  # places in a row of the claim statement
 POLICIES = {policy.value: policy for policy in OnDependencyFailure}
 
 
@@ -99,7 +99,7 @@ def _claimed(row: Row, request: ClaimRequest) -> Job:
     One by one, because slices of a row take two thirds longer.
     """
     (
-        _, now, _, job_id, requester_id, contract, kind, queue, priority, stage, progress, run_at, payload, result,
+        now, _, _, job_id, requester_id, contract, kind, queue, priority, stage, progress, run_at, payload, result,
         error, claim_version, attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at,
         cancel_requested_at, cancel_reason, unique_key, concurrency_key, blocked_by, broken_by, on_failure, ttl_s,
         correlation_id, event_seq, event_ms,

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import asyncpg
@@ -19,7 +20,7 @@ from callsheet.store.queries import Queries
 from callsheet.store.tasks import end
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 
     from .target import Target
 
@@ -30,6 +31,9 @@ CONNECT_S = 10.0
 TRIES = 6
 IDLE_S = 0.2
 AT_HAND_S = 1.0
+FIRST_OF_USERS = 16384  # the lowest number of a type that is not the system's
+_SYSTEM_TYPES: dict[frozenset[int], Any] = {}
+_NAMED = SimpleNamespace(name="none")  # stands for the driver's statement, which was not needed
 LOOK_ROUNDS = 6  # turns of the loop in which it sees all idle connections that the server has closed
 SETTINGS = {
     "application_name": "callsheet",
@@ -66,11 +70,24 @@ UNAVAILABLE = (
 
 
 class Session(asyncpg.Connection):
-    """A connection that keeps no session state, and so needs no reset between uses: one round trip less."""
+    """A connection that keeps no session state, and so needs no reset between uses: one round trip less.
+
+    The driver asks every connection anew what an array of integers is, 20 ms until it has claimed and settled. Types of
+    the system are the same on all servers, so one answer is kept for the process.
+    """
 
     def get_reset_query(self) -> str:
         """Nothing to reset."""
         return ""
+
+    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> tuple[Any, Any]:
+        asked = frozenset(typeoids)
+        if asked in _SYSTEM_TYPES:
+            return _SYSTEM_TYPES[asked], _NAMED
+        types, statement = await super()._introspect_types(asked, timeout)
+        if max(asked) < FIRST_OF_USERS:
+            _SYSTEM_TYPES[asked] = types
+        return types, statement
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ Repeating a batch after StoreUnavailable is safe for settlements with an outcome
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 Q = Queries("callsheet.store.postgres")
 SPECIAL = 0
+_ARE_UUIDS = re.compile(r"(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:,|$))+").fullmatch
 _EVENT = Settlement._fields.index("event")
 _RESULT = Settlement._fields.index("result")
 _FROM = slice(Settlement._fields.index("from_status"), _EVENT)
@@ -93,21 +96,25 @@ async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: in
     usual = [pair for pair in rest if pair[1][_FROM] == _RUNNING_TO_SUCCEEDED and _is_usual_success(pair[1])]
     if not usual:
         return rest
-    usual.sort(key=_job_id)  # against deadlocks
+    usual.sort(key=_job_id)  # against deadlocks, and for the statement to find a job's place
     columns = list(zip(*[pair[1] for pair in usual], strict=True))
     ids = ",".join(columns[0])
-    if ids.count(",") >= len(usual):
-        return rest  # one of these is no job's id
-    steps = spread([event[1] for event in columns[_EVENT]])
+    if not _ARE_UUIDS(ids):
+        return rest
+    results = json.dumps(spread(columns[_RESULT]), ensure_ascii=False)
+    steps = json.dumps(spread([event[1] for event in columns[_EVENT]]), ensure_ascii=False)
     try:
-        ((moved,),) = await db.fetch(Q.succeed, now, ids, spread(columns[1]), spread(columns[_RESULT]), steps)
+        ((moved,),) = await db.fetch(Q.succeed, now, ids, spread(columns[1]), results, steps)
     except StoreError as error:
-        if isinstance(error.__cause__, asyncpg.DataError):
-            return rest  # one of these is no job's id; nothing was done
+        if isinstance(error.__cause__, asyncpg.ProgramLimitExceededError):
+            return rest  # too much for one value; nothing was done
         raise
-    for ord_ in moved or ():
-        answers[usual[ord_ - 1][0]] = Settled.APPLIED
-    if len(moved or ()) == len(rest):
+    if moved is not None:
+        applied = set(moved)
+        usual = [pair for pair in usual if pair[1][0] in applied]
+    for i, _ in usual:
+        answers[i] = Settled.APPLIED
+    if len(usual) == len(rest):
         return []
     return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
 
