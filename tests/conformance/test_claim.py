@@ -40,6 +40,24 @@ async def test_a_claim_without_start_counts_no_attempt(kit: Kit) -> None:
 
 
 @pytest.mark.guarantee("S6")
+async def test_a_claim_tells_all_of_a_job_with_a_past(kit: Kit) -> None:
+    job = await kit.running(
+        requester_id="r", priority=7, run_at=T0 - 5, max_attempts=9, unique_key="u", concurrency_key="k", ttl_s=60,
+        correlation_id="c",
+    )  # fmt: skip
+    await kit.settle(commands.refresh(job))
+    await kit.settle(commands.advance(job, "fetching"))
+    await kit.settle(commands.progress(await kit.get(job.job_id), 40))
+    kit.later(60_000)
+    await kit.settle(commands.lose_lease(await kit.get(job.job_id), rand=0.5))
+    kit.later(60_000)
+    for start in (False, True):
+        again = await kit.claim_one(start=start)
+        assert await kit.get(job.job_id) == again
+        await kit.settle(commands.release(again))
+
+
+@pytest.mark.guarantee("S6")
 async def test_of_many_claimers_one_gets_the_job(kit: Kit) -> None:
     await kit.add()
     got = await asyncio.gather(*(kit.claim(worker=f"w{n}") for n in range(50)))

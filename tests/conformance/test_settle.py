@@ -108,6 +108,25 @@ async def test_a_batch_of_ends_is_fenced_one_by_one(kit: Kit) -> None:
             assert (await kit.types(job.job_id))[-1] == "done"
 
 
+@pytest.mark.guarantee("S12")
+async def test_a_batch_of_ends_keeps_apart_what_differs(kit: Kit) -> None:
+    jobs = [await kit.running(max_attempts=5) for _ in range(6)]
+    await kit.settle(*map(commands.release, jobs[::2]))
+    jobs = [*await kit.claim(worker="w2"), *jobs[1::2]]
+    await kit.settle(*(commands.advance(job, f"at {n}") for n, job in enumerate(jobs) if n % 3))
+    jobs = [await kit.get(job.job_id) for job in jobs]
+    ends = {job.job_id: commands.succeed(job, f"{n}") for n, job in enumerate(jobs)}
+    assert await kit.settle(*(ends[job_id] for job_id in sorted(ends, reverse=True))) == [Settled.APPLIED] * 6
+    for n, job in enumerate(jobs):
+        after, (done,) = await kit.get(job.job_id), (await kit.events(job.job_id))[-1:]
+        assert (after.result, after.claim_version, after.stage) == (
+            f"{n}",
+            job.claim_version,
+            f"at {n}" if n % 3 else "",
+        )
+        assert (done.type, done.step) == ("done", after.stage)
+
+
 @pytest.mark.guarantee("S9", "S12")
 async def test_a_batch_of_ends_frees_slots_and_dependents(kit: Kit) -> None:
     plain, keyed, parent = await kit.running(), await kit.running(concurrency_key="k"), await kit.running()

@@ -168,22 +168,42 @@ POSTGRES = [
     postgres("outcome is repeated only if it is the same", " AND t.outcome = a.outcome\n", "\n", SETTLE),
     postgres(
         "a plain success names its claim",
-        "      AND j.claim_version = CASE cardinality($3::integer[]) WHEN 1 THEN ($3::integer[])[1]"
-        " ELSE a.claim_version END\n",
-        "",
+        "      AND j.claim_version = ($3::integer[])[",
+        "      AND 0 < ($3::integer[])[",
         SETTLE,
     ),
-    postgres("a plain success ends what runs", "      AND j.status = clock.running AND", "      AND", SETTLE),
+    postgres(
+        "a plain success ends what runs", "      AND j.status = (SELECT running FROM asked) AND", "      AND", SETTLE
+    ),
     postgres(
         "a plain success frees its slot", "j.concurrency_key IS NULL AND NOT j.has", "NOT j.has", "tests/conformance"
     ),
     postgres("a plain success keeps how its attempt began", " AND (j.began_ms IS NULL OR j.progress = 0)", "", EVENTS),
     postgres(
         "a plain success keeps what its event says",
-        "      AND j.stage = CASE cardinality($5::text[]) WHEN 1 THEN ($5::text[])[1] ELSE a.step END\n",
-        "      AND $5::text[] = $5\n",
+        "      AND j.stage = $5::jsonb",
+        "      AND '' <> 'x' || ($5::jsonb",
         EVENTS,
     ),
+    postgres(
+        "each success has its own result",
+        "WHEN 1 THEN 0 ELSE width_bucket(j.job_id, (SELECT ids FROM asked)) - 1 END\n    WHERE",
+        "WHEN 1 THEN 0 ELSE 0 END\n    WHERE",
+        SETTLE,
+    ),
+    postgres(
+        "each success has its own claim",
+        "WHEN 1 THEN 1 ELSE width_bucket(j.job_id, (SELECT ids FROM asked)) END]",
+        "WHEN 1 THEN 1 ELSE j.claim_version END]",
+        SETTLE,
+    ),
+    postgres(
+        "no success was applied",
+        "coalesce(array_agg(job_id), '{}') END FROM moved",
+        "array_agg(job_id) END FROM moved",
+        STALE,
+    ),
+    postgres("what is usual is told", "NULLIF(j.attempt_count, 1)", "NULLIF(j.attempt_count, 0)", CLAIM),
     postgres(
         "a report writes down how the attempt began",
         " FROM moved WHERE began_ms IS NOT NULL\n",

@@ -45,7 +45,7 @@ async def attempt(run: Run, context: Context | None, elsewhere: Call) -> Settlem
             value = await definition.function(context, **arguments)
         else:
             value = await definition.function(**arguments)
-        if run.stop in (Stop.CANCEL, Stop.TIMEOUT):
+        if run.stop is not None and run.stop in (Stop.CANCEL, Stop.TIMEOUT):
             return after_stop(run)  # it returned because it was told to
         return commands.succeed(run.job, definition.write_result(value), follow_ups=tuple(run.follow_ups or ()))
     except asyncio.CancelledError:

@@ -179,6 +179,9 @@ class Flusher:
         run, settlement, written = entry
         self.unsettled -= 1
         run.sending = False
+        if answer is Settled.APPLIED and settlement.outcome is not None and written is None and not run.outbound:
+            self._ended(run)  # as below, without a detour: most answers are this one
+            return
         stale = answer is Settled.STALE
         if written is not None:
             written.end(run.stale() if stale else answer if isinstance(answer, Exception) else None)

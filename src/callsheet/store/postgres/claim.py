@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Q = Queries("callsheet.store.postgres")
 DUE, POSITION, QUEUE, PRIORITY = 1, 2, 7, 8  # places in a row of the claim statement
-POLICIES = {policy.value: policy for policy in OnDependencyFailure}
+POLICIES = {None: OnDependencyFailure.CANCEL, **{policy.value: policy for policy in OnDependencyFailure}}
 
 
 async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | None) -> list[Job]:
@@ -94,22 +94,23 @@ async def _take(
 
 
 def _claimed(row: Row, request: ClaimRequest) -> Job:
-    """The job as it is since its claim. What the request says is not asked of the server: a twentieth of a claim.
+    """The job as it is since its claim. What the request says is not asked of the server, and what is usual is not sent.
 
     One by one, because slices of a row take two thirds longer.
     """
     (
-        now, _, _, job_id, requester_id, contract, kind, queue, priority, stage, progress, run_at, payload, result,
-        error, claim_version, attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at,
+        now, _, _, job_id, requester_id, contract, kind, queue, priority, stage, progress, run_at, payload, result, error,
+        claim_version, attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at,
         cancel_requested_at, cancel_reason, unique_key, concurrency_key, blocked_by, broken_by, on_failure, ttl_s,
         correlation_id, event_seq, event_ms,
     ) = row  # fmt: skip
     fields = (
-        job_id, requester_id, contract, kind, queue, priority, Status.RUNNING, stage, None, progress, run_at, payload,
-        result, error, request.worker_id, claim_version, now + request.lease_ms, now, attempt_count, max_attempts,
-        lease_losses, refresh_count, retry, created_at, max(now, event_ms), started_at,
+        job_id, requester_id or "", contract, kind, queue, priority, Status.RUNNING, stage or "", None,
+        progress or 0.0, created_at if run_at is None else run_at, payload, result, error, request.worker_id,
+        claim_version or 1, now + request.lease_ms, now, 1 if attempt_count is None else attempt_count, max_attempts,
+        lease_losses or 0, refresh_count or 0, retry or "", created_at, max(now, event_ms), started_at,
         event_ms if request.start else None, None, cancel_requested_at, cancel_reason, unique_key, concurrency_key,
-        blocked_by, broken_by, POLICIES[on_failure], ttl_s, correlation_id, event_seq, event_ms,
+        blocked_by or 0, broken_by, POLICIES[on_failure], ttl_s, correlation_id or "", event_seq or 2, event_ms,
     )  # fmt: skip
     return tuple.__new__(Job, fields)
 

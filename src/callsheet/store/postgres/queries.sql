@@ -262,11 +262,14 @@ WITH clock AS MATERIALIZED (
         event_ms = CASE WHEN $7 = 1 THEN greatest((SELECT now FROM clock), j.event_ms) ELSE j.event_ms END,
         began_ms = CASE WHEN $7 = 1 THEN greatest((SELECT now FROM clock), j.event_ms) END
     WHERE j.ctid = ANY (ARRAY(SELECT row_id FROM chosen))
-    RETURNING -- what the caller does not know of a job that it has just claimed
-        position, job_id, requester_id, contract, kind, queue, priority, stage, progress, run_at, payload, result, error,
-        claim_version, attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at,
-        cancel_requested_at, cancel_reason, unique_key, concurrency_key, blocked_by, broken_by, on_dependency_failure, ttl_s,
-        correlation_id, event_seq, event_ms
+    RETURNING -- what the caller cannot know of a job that it has just claimed; NULL for what is usual, which costs least
+        j.position, j.job_id, NULLIF(j.requester_id, ''), j.contract, j.kind, j.queue, j.priority,
+        NULLIF(j.stage, ''), NULLIF(j.progress, 0), NULLIF(j.run_at, j.created_at), j.payload, j.result, j.error,
+        NULLIF(j.claim_version, 1), NULLIF(j.attempt_count, 1), j.max_attempts, NULLIF(j.lease_losses, 0),
+        NULLIF(j.refresh_count, 0), NULLIF(j.retry, ''), j.created_at, j.started_at, j.cancel_requested_at,
+        j.cancel_reason, j.unique_key, j.concurrency_key, NULLIF(j.blocked_by, 0), j.broken_by,
+        NULLIF(j.on_dependency_failure, 'cancel'), j.ttl_s, NULLIF(j.correlation_id, ''), NULLIF(j.event_seq, 2),
+        j.event_ms
 )
 SELECT clock.now, d.ord, c.* FROM due d CROSS JOIN clock LEFT JOIN claimed c ON true;
 

@@ -35,11 +35,8 @@ SPECIAL = 0
 _ARE_UUIDS = re.compile(r"(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:,|$))+").fullmatch
 _EVENT = Settlement._fields.index("event")
 _RESULT = Settlement._fields.index("result")
-_FROM = slice(Settlement._fields.index("from_status"), _EVENT)
-_MIDDLE = slice(_EVENT + 1, _RESULT)
-_TAIL = slice(_RESULT + 1, None)
-_USUAL = Settlement("", 0, Status.RUNNING, Status.SUCCEEDED, progress=100.0, outcome=Outcome.SUCCEEDED)
-_RUNNING_TO_SUCCEEDED, _USUAL_MIDDLE, _USUAL_TAIL = _USUAL[_FROM], _USUAL[_MIDDLE], _USUAL[_TAIL]
+_SUCCESS = Settlement("", 0, Status.RUNNING, Status.SUCCEEDED, progress=100.0, outcome=Outcome.SUCCEEDED)
+_USUAL = [(place, value) for place, value in enumerate(_SUCCESS) if place not in (0, 1, _EVENT, _RESULT)]
 NO_EVENT = (None, None, None)
 _OUTCOME: dict[Outcome | None, str | None] = {None: None, **{outcome: outcome.value for outcome in Outcome}}
 Numbered = list[tuple[int, Settlement]]
@@ -47,6 +44,8 @@ Numbered = list[tuple[int, Settlement]]
 
 async def settle(db: Database, settlements: Sequence[Settlement], now: int | None, lined_up: set[str]) -> list[Settled]:
     """Apply each settlement whose fence holds. Queues in which that has put a job in line are added to `lined_up`."""
+    if not settlements:
+        return []
     try:
         return await _settle(db, settlements, now, lined_up)
     except asyncpg.UniqueViolationError as error:
@@ -93,11 +92,12 @@ async def _settle(
 
 async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: int | None) -> Numbered:
     """Apply the plain successes in one statement; what it did not move, and all others."""
-    usual = [pair for pair in rest if pair[1][_FROM] == _RUNNING_TO_SUCCEEDED and _is_usual_success(pair[1])]
-    if not usual:
+    batch = sorted([s for _, s in rest])  # by id: against deadlocks, and for the statement to find a job's place
+    if not _are_usual_successes(batch):
+        batch = [s for s in batch if _are_usual_successes([s])]
+    if not batch:
         return rest
-    usual.sort(key=_job_id)  # against deadlocks, and for the statement to find a job's place
-    columns = list(zip(*[pair[1] for pair in usual], strict=True))
+    columns = list(zip(*batch, strict=True))
     ids = ",".join(columns[0])
     if not _ARE_UUIDS(ids):
         return rest
@@ -109,14 +109,11 @@ async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: in
         if isinstance(error.__cause__, asyncpg.ProgramLimitExceededError):
             return rest  # too much for one value; nothing was done
         raise
-    if moved is not None:
-        applied = set(moved)
-        usual = [pair for pair in usual if pair[1][0] in applied]
-    for i, _ in usual:
-        answers[i] = Settled.APPLIED
-    if len(usual) == len(rest):
-        return []
-    return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
+    applied = set(columns[0] if moved is None else moved)
+    for i, s in rest:
+        if s[0] in applied:
+            answers[i] = Settled.APPLIED
+    return [pair for pair in rest if pair[1][0] not in applied]
 
 
 async def _optimistic(
@@ -135,15 +132,13 @@ async def _optimistic(
     return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
 
 
-def _is_usual_success(s: Settlement) -> bool:
-    """A success with its event and nothing else to write."""
+def _are_usual_successes(batch: Sequence[Settlement]) -> bool:
+    """Successes with their event and nothing else to write. Column by column: one by one costs three times as much."""
+    columns = list(zip(*batch, strict=True))
     return (
-        s[_MIDDLE] == _USUAL_MIDDLE
-        and s[_TAIL] == _USUAL_TAIL
-        and s.result is not None
-        and s.event is not None
-        and s.event.type == "done"
-        and s.event.data == "{}"
+        all(columns[place].count(value) == len(batch) for place, value in _USUAL)
+        and None not in columns[_RESULT]
+        and all(event is not None and event.type == "done" and event.data == "{}" for event in spread(columns[_EVENT]))
     )
 
 
