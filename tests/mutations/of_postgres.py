@@ -192,16 +192,10 @@ POSTGRES = [
         SETTLE,
     ),
     postgres(
-        "each success has its own claim",
-        "WHEN 1 THEN 1 ELSE width_bucket(j.job_id, (SELECT ids FROM asked)) END]",
-        "WHEN 1 THEN 1 ELSE j.claim_version END]",
-        SETTLE,
-    ),
-    postgres(
         "no success was applied",
         "coalesce(array_agg(job_id), '{}') END FROM moved",
         "array_agg(job_id) END FROM moved",
-        STALE,
+        f"{SETTLE}::test_an_unknown_job_is_stale",
     ),
     postgres("what is usual is told", "NULLIF(j.attempt_count, 1)", "NULLIF(j.attempt_count, 0)", CLAIM),
     postgres(
