@@ -9,7 +9,7 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StoreUnavailable, UnknownStore
 from callsheet.kernel.job import NewJob, Status
-from callsheet.store.postgres import PostgresStore
+from callsheet.store.postgres import PostgresStore, connection
 from callsheet.store.postgres.target import Target
 from callsheet.store.protocol import ClaimRequest, Hint, Settled
 from tests import stores
@@ -39,6 +39,26 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
         await store.migrate()
     with pytest.raises(StoreUnavailable, match="not open"):
         await store.claim(ClaimRequest("w"))
+
+
+async def test_what_a_type_is_is_asked_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[frozenset[int]] = []
+    ask = asyncpg.Connection._introspect_types  # type: ignore[attr-defined] # the driver's own
+
+    async def count(session: asyncpg.Connection, typeoids: frozenset[int], *more: object) -> object:
+        asked.append(typeoids)
+        return await ask(session, typeoids, *more)
+
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", count)
+    monkeypatch.setattr(connection, "_SYSTEM_TYPES", {})
+    for first in (True, False):
+        asked.clear()
+        store = await stores.open_store(stores.ready_url("postgres"))
+        await store.enqueue([NewJob(new_id(), "k", payload=f"{n}") for n in range(9)])
+        jobs = await store.claim(ClaimRequest("w", limit=9))
+        assert await store.settle([commands.succeed(job, job.payload) for job in jobs]) == [Settled.APPLIED] * 9
+        await store.close()
+        assert bool(asked) is first
 
 
 async def test_the_store_works_again_after_the_server_crashed() -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Q = Queries("callsheet.store.postgres")
 DUE, POSITION, QUEUE, PRIORITY = 1, 2, 7, 8  # places in a row of the claim statement
-POLICIES = {None: OnDependencyFailure.CANCEL, **{policy.value: policy for policy in OnDependencyFailure}}
+POLICIES: dict[str | None, OnDependencyFailure] = {policy.value: policy for policy in OnDependencyFailure}
+POLICIES[None] = OnDependencyFailure.CANCEL  # what is usual is not sent
 
 
 async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | None) -> list[Job]:
@@ -94,13 +95,13 @@ async def _take(
 
 
 def _claimed(row: Row, request: ClaimRequest) -> Job:
-    """The job as it is since its claim. What the request says is not asked of the server, and what is usual is not sent.
+    """The job as it is since its claim. What the request says is not asked for, and what is usual is not sent.
 
     One by one, because slices of a row take two thirds longer.
     """
     (
-        now, _, _, job_id, requester_id, contract, kind, queue, priority, stage, progress, run_at, payload, result, error,
-        claim_version, attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at,
+        now, _, _, job_id, requester_id, contract, kind, queue, priority, stage, progress, run_at, payload, result,
+        error, claim_version, attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at,
         cancel_requested_at, cancel_reason, unique_key, concurrency_key, blocked_by, broken_by, on_failure, ttl_s,
         correlation_id, event_seq, event_ms,
     ) = row  # fmt: skip

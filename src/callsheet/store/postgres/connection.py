@@ -80,11 +80,11 @@ class Session(asyncpg.Connection):
         """Nothing to reset."""
         return ""
 
-    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> tuple[Any, Any]:
+    async def _introspect_types(self, typeoids: Iterable[int], *more: Any) -> tuple[Any, Any]:
         asked = frozenset(typeoids)
         if asked in _SYSTEM_TYPES:
             return _SYSTEM_TYPES[asked], _NAMED
-        types, statement = await super()._introspect_types(asked, timeout)
+        types, statement = await super()._introspect_types(asked, *more)  # type: ignore[misc] # the driver's own
         if max(asked) < FIRST_OF_USERS:
             _SYSTEM_TYPES[asked] = types
         return types, statement
