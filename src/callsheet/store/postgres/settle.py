@@ -44,8 +44,6 @@ Numbered = list[tuple[int, Settlement]]
 
 async def settle(db: Database, settlements: Sequence[Settlement], now: int | None, lined_up: set[str]) -> list[Settled]:
     """Apply each settlement whose fence holds. Queues in which that has put a job in line are added to `lined_up`."""
-    if not settlements:
-        return []
     try:
         return await _settle(db, settlements, now, lined_up)
     except asyncpg.UniqueViolationError as error:
@@ -92,7 +90,7 @@ async def _settle(
 
 async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: int | None) -> Numbered:
     """Apply the plain successes in one statement; what it did not move, and all others."""
-    batch = sorted([s for _, s in rest])  # by id: against deadlocks, and for the statement to find a job's place
+    batch = sorted([s for _, s in rest if s.status is Status.SUCCEEDED])  # by id: it finds a job's place, no deadlocks
     if not _are_usual_successes(batch):
         batch = [s for s in batch if _are_usual_successes([s])]
     if not batch:
@@ -136,7 +134,8 @@ def _are_usual_successes(batch: Sequence[Settlement]) -> bool:
     """Successes with their event and nothing else to write. Column by column: one by one costs three times as much."""
     columns = list(zip(*batch, strict=True))
     return (
-        all(columns[place].count(value) == len(batch) for place, value in _USUAL)
+        bool(batch)
+        and all(columns[place].count(value) == len(batch) for place, value in _USUAL)
         and None not in columns[_RESULT]
         and all(event is not None and event.type == "done" and event.data == "{}" for event in spread(columns[_EVENT]))
     )
