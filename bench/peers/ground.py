@@ -39,6 +39,10 @@ class Ground:
     def _redis(self) -> RedisServer:
         return self._stack.enter_context(RedisServer.start(settings=REDIS_SETTINGS))
 
+    @functools.cached_property
+    def _valkey(self) -> RedisServer:
+        return self._stack.enter_context(RedisServer.start(settings=REDIS_SETTINGS, kind="valkey"))
+
     @contextlib.contextmanager
     def fresh(self, store: str) -> Iterator[str]:
         """The URL of an empty place; what was put there is gone afterwards."""
@@ -51,8 +55,8 @@ class Ground:
                 yield url
                 name = urlsplit(url).path.removeprefix("/")
                 asyncio.run(_fetch(self._postgres.url(), f"DROP DATABASE {name} WITH (FORCE)"))
-            case "redis":
-                url = self._redis.fresh_url()
+            case "redis" | "valkey":
+                url = (self._redis if store == "redis" else self._valkey).fresh_url()
                 yield url
                 with redis.Redis.from_url(url) as client:
                     client.flushdb()
@@ -66,7 +70,7 @@ class Ground:
                 query = "SELECT xact_commit FROM pg_stat_database WHERE datname = $1"
                 rows = asyncio.run(_fetch(self._postgres.url(), query, urlsplit(url).path.removeprefix("/")))
                 return {"transactions": int(rows[0][0])}
-            case "redis":
+            case "redis" | "valkey":
                 with redis.Redis.from_url(url) as client:
                     stats = client.info("stats")
                 return {"commands": stats["total_commands_processed"], "reads": stats["total_reads_processed"]}
@@ -78,8 +82,8 @@ class Ground:
         found = {}
         if "_postgres" in self.__dict__:
             found["PostgreSQL"] = str(asyncio.run(_fetch(self._postgres.url(), "SHOW server_version"))[0][0])
-        if "_redis" in self.__dict__:
-            with redis.Redis.from_url(self._redis.url()) as client:
+        for server in [self.__dict__[name] for name in ("_redis", "_valkey") if name in self.__dict__]:
+            with redis.Redis.from_url(server.url()) as client:
                 info = client.info("server")
             name = str(info.get("server_name", "redis")).capitalize()
             found[name] = str(info.get("valkey_version", info["redis_version"]))

@@ -165,11 +165,11 @@ def _take_turns(name: str, entries: list[Entry], plan: Plan, ground: Ground, res
 
 def _taken(step: Scenario, entry: Entry, plan: Plan, ground: Ground) -> Record:
     options = step.options(plan, entry)
-    with ground.fresh(entry.store) as url:
-        before = ground.counted(entry.store, url)
+    with ground.fresh(entry.ground) as url:
+        before = ground.counted(entry.ground, url)
         try:
             found = figures(entry, step.driver, url, options, limit_s=step.limit_s(plan))
-            after = ground.counted(entry.store, url)
+            after = ground.counted(entry.ground, url)
             if "rounds" in options and not plan.quick:
                 found |= _aged_beside_fresh(entry, plan, ground, url)
         except Failed as error:
@@ -189,7 +189,7 @@ def _aged_beside_fresh(entry: Entry, plan: Plan, ground: Ground, aged: str) -> R
 
     pairs = []
     for _ in range(TURNS):
-        with ground.fresh(entry.store) as empty:
+        with ground.fresh(entry.ground) as empty:
             pairs.append((drained(aged), drained(empty)))
     return {"aged_per_s": [a for a, _ in pairs], "fresh_per_s": [b for _, b in pairs]}
 
