@@ -57,6 +57,12 @@ POSTGRES = [
         f"{DEPENDENCIES}::test_a_job_waits_for_all_that_it_depends_on",
     ),
     postgres(
+        "the floor is below what a late commit may bring",
+        "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) - $4::bigint",
+        "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) - 0 * $4::bigint",
+        "tests/store_postgres/test_floor.py",
+    ),
+    postgres(
         "priority",
         "ORDER BY j.priority DESC, j.position LIMIT $4::bigint FOR UPDATE SKIP LOCKED",
         "ORDER BY j.position LIMIT $4::bigint FOR UPDATE SKIP LOCKED",

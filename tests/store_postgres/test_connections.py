@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 
 import asyncpg
@@ -69,6 +70,7 @@ async def test_the_store_works_again_after_the_server_crashed() -> None:
         await store.enqueue([NewJob(new_id(), "k") for _ in range(3)])
         (first,) = await store.claim(ClaimRequest("w"))
         server.restart_immediate()
+        time.sleep(connection.IDLE_S)  # noqa: ASYNC251 - the loop is not to see before the store that the connection is gone
         assert await store.settle([commands.succeed(first)]) == [Settled.APPLIED]
         assert len(await store.claim(ClaimRequest("w", limit=9))) == 2
         server.kill()

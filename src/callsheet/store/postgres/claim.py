@@ -11,6 +11,7 @@ from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries
 
+from .floor import LAG_S, Look
 from .line import line_up_due
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ async def _take(
     queues = request.queues
     for queue in queues:
         if floor.wants_look(queue):
-            await _look(db, floor, queue)
+            await _look(db, floor, queue, now)
     rows = await db.fetch(
         Q.claim,
         now,
@@ -116,10 +117,10 @@ def _claimed(row: Row, request: ClaimRequest) -> Job:
     return tuple.__new__(Job, fields)
 
 
-async def _look(db: Database, floor: Floor, queue: str) -> None:
+async def _look(db: Database, floor: Floor, queue: str, now: int | None) -> None:
     begin, started = floor.look_from(queue), time.perf_counter()
-    ((lowest, end),) = await db.fetch(Q.line_start, queue, begin)
-    floor.looked(queue, lowest, end, time.perf_counter() - started, full=begin == 0)
+    (found,) = await db.fetch(Q.line_start, queue, begin, now, int(LAG_S * 1000))
+    floor.looked(queue, Look(*found), time.perf_counter() - started, full=begin == 0)
 
 
 async def heartbeat(db: Database, sql: str, claims: Sequence[Claim], lease_ms: int, now: int | None) -> list[Beat]:

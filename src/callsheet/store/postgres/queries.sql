@@ -274,8 +274,8 @@ WITH clock AS MATERIALIZED (
 SELECT clock.now, d.ord, c.* FROM due d CROSS JOIN clock LEFT JOIN claimed c ON true;
 
 -- name: line_start
--- The lowest live position of a queue from $2 on, by one probe for each priority in use, and the end of the line.
--- With very many priorities it gives up: 0 hides nothing.
+-- The lowest live position of a queue from $2 on, by one probe for each priority in use, the end of the line, and the
+-- place of the last job that has ended $4 ms ago or earlier. With very many priorities it gives up: 0 hides nothing.
 WITH RECURSIVE step AS (
     (
         SELECT 1 AS n, priority, position FROM inbox_jobs
@@ -290,7 +290,11 @@ WITH RECURSIVE step AS (
         ORDER BY j.priority DESC, j.position LIMIT 1
     ) l WHERE s.n < 100
 )
-SELECT CASE WHEN count(*) < 100 THEN min(position) ELSE 0 END, (SELECT last_value FROM inbox_jobs_line) FROM step;
+SELECT CASE WHEN count(*) < 100 THEN min(position) ELSE 0 END, (SELECT last_value FROM inbox_jobs_line), (
+    SELECT greatest(position, seq) FROM inbox_jobs WHERE ended_at <= (
+        SELECT coalesce($3::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) - $4::bigint
+    ) ORDER BY ended_at DESC, seq DESC LIMIT 1
+) FROM step;
 
 -- name: in_line
 -- What is left of the priority, of the queue, and of the others: three ranges of the index, each read to the limit.
