@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
-from callsheet.kernel.job import Held, Idempotency, Status
+from callsheet.kernel.intake import max_attempts_of
+from callsheet.kernel.job import Held, Idempotency, OnDependencyFailure, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
 from tests.kit import T0, Kit, new_job
 
@@ -35,6 +36,45 @@ async def test_a_new_job_is_stored_whole(kit: Kit) -> None:
     assert (job.status, job.held, job.claim_version, job.attempt_count) == (Status.QUEUED, None, 0, 0)
     assert (job.created_at, job.updated_at, job.run_at, job.event_ms, job.event_seq) == (T0, T0, T0, T0, 1)
     assert (job.started_at, job.ended_at, job.worker_id, job.result, job.error) == (None,) * 5
+
+
+OTHERS: list[dict[str, Any]] = [
+    {},
+    {"kind": "ocr"},
+    {"queue": "other"},
+    {"priority": -7},
+    {"requester_id": "beta"},
+    {"contract": "cortana"},
+    {"max_attempts": 2},
+    {"retry": "cortana"},
+    {"ttl_s": 60},
+    {"correlation_id": "c-2"},
+    {"on_dependency_failure": OnDependencyFailure.RUN},
+    {"delay_ms": 5_000},
+    {"run_at": T0 + 7_000},
+    {"run_at": T0 - 7_000},
+]
+
+
+@pytest.mark.guarantee("S2")
+@pytest.mark.parametrize("other", OTHERS, ids=str)
+@pytest.mark.parametrize("alike", [True, False])
+async def test_each_job_of_a_batch_is_stored_as_it_is(kit: Kit, other: dict[str, Any], *, alike: bool) -> None:
+    usual: dict[str, Any] = {"kind": "cut", "queue": "media", "requester_id": "acme", "correlation_id": "c-1"}
+    shapes = [usual | other] * 3 if alike else [usual, usual | other, usual]
+    batch = [new_job(payload=f'{{"n":"{n},ü"}}', **shape) for n, shape in enumerate(shapes)]
+    assert [answer.job_id for answer in await kit.enqueue(*batch)] == [new.job_id for new in batch]
+    for new in batch:
+        job = await kit.get(new.job_id)
+        for name in ("kind", "payload", "queue", "priority", "requester_id", "contract", "retry", "ttl_s"):
+            assert getattr(job, name) == getattr(new, name), name
+        assert (job.correlation_id, job.on_dependency_failure) == (new.correlation_id, new.on_dependency_failure)
+        assert job.max_attempts == max_attempts_of(new)
+        assert (job.run_at, job.created_at) == (T0 + new.delay_ms if new.run_at is None else new.run_at, T0)
+        assert job.held == (Held.DELAY if job.run_at > T0 else None)
+    if alike:
+        claimed = await kit.store.claim(ClaimRequest("w", queues=(batch[0].queue,), limit=9), now=T0 + 9_000)
+        assert [job.job_id for job in claimed] == [new.job_id for new in batch]
 
 
 @pytest.mark.guarantee("S2")

@@ -149,6 +149,13 @@ POSTGRES = [
         f"{ENQUEUE}::test_a_unique_key_finds_the_active_job",
         file="migrations/0001_engine.sql",
     ),
+    postgres(
+        "jobs of one statement are alike",
+        "if len(batch) > 1 and any(column.count(column[0]) < len(batch) for column in (kinds, *others)):",
+        "if False:",
+        f"{ENQUEUE}::test_each_job_of_a_batch_is_stored_as_it_is",
+        file="enqueue.py",
+    ),
     postgres("dependency is known", "if parent not in statuses:", "if False:", ENQUEUE, file="enqueue.py"),
     postgres(
         "enqueue waits for the end of a dependency",

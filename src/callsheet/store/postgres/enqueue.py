@@ -41,6 +41,7 @@ STATEMENT = (
     "ttl_s",
     "correlation_id",
 )
+NOT_ALIKE = ("payload", "unique_key", "concurrency_key")
 
 
 async def enqueue(db: Database, batch: Sequence[NewJob], depth_limit: int | None, now: int | None) -> list[Enqueued]:
@@ -50,13 +51,14 @@ async def enqueue(db: Database, batch: Sequence[NewJob], depth_limit: int | None
     try:
         if depth_limit is not None:
             return await db.transact(lambda session: enqueue_within(session, batch, now, depth_limit))
-        if len(batch) == 1 and _plain(batch[0]):
-            await db.fetch(Q.enqueue_one, now, *_values(batch[0]))
-            return [Enqueued(batch[0].job_id, created=True)]
-        if all(map(_plain, batch)):
+        alike = _alike(batch)
+        if not all(map(_plain, batch[:1] if alike else batch)):
+            return await db.transact(lambda session: enqueue_within(session, batch, now))
+        if alike:
+            await db.fetch(Q.enqueue_alike, now, *alike)
+        else:
             await db.fetch(PLAIN, now, *_columns(batch))
-            return [tuple.__new__(Enqueued, (new[0], True, None)) for new in batch]
-        return await db.transact(lambda session: enqueue_within(session, batch, now))
+        return [tuple.__new__(Enqueued, (new[0], True, None)) for new in batch]
     except asyncpg.UniqueViolationError as error:
         raise DuplicateJob(f"a job with one of these ids exists already ({error}); use new ids") from error
 
@@ -97,10 +99,13 @@ def _plain(new: NewJob) -> bool:
     )
 
 
-def _values(new: NewJob) -> tuple[object, ...]:
-    """The fields of a plain job, in the order of the statement."""
-    values = new._replace(max_attempts=max_attempts_of(new))._asdict()
-    return (new.job_id, *(values[name] for name in STATEMENT if name not in ("unique_key", "concurrency_key")))
+def _alike(batch: Sequence[NewJob]) -> tuple[object, ...] | None:
+    """The parameters for jobs that differ in nothing but id and payload, in the order of the statement; else None."""
+    ids, kinds, payloads, *others = zip(*batch, strict=True)
+    if len(batch) > 1 and any(column.count(column[0]) < len(batch) for column in (kinds, *others)):
+        return None
+    values = batch[0]._replace(max_attempts=max_attempts_of(batch[0]))._asdict()
+    return (",".join(ids), payloads, *(values[name] for name in STATEMENT if name not in NOT_ALIKE))
 
 
 def _columns(batch: Sequence[NewJob]) -> tuple[Sequence[Any], ...]:

@@ -83,20 +83,24 @@ WITH clock AS MATERIALIZED (
 )
 INSERT INTO job_register SELECT seq, job_id, requester_id FROM created RETURNING job_id;
 
--- name: enqueue_one
--- As enqueue, for one plain job: without the arrays it takes two thirds of the time.
+-- name: enqueue_alike
+-- As enqueue, for plain jobs that differ in nothing but id and payload, as those of one task do: four fifths of the time.
+-- A subquery with nextval() is never pulled up, so each row draws one number.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now,
-           nextval('inbox_jobs_line') AS seq
+    SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
 ), created AS (
     INSERT INTO inbox_jobs (
-        seq, position, job_id, requester_id, contract, kind, queue, priority, held, run_at, payload, max_attempts, retry,
+        seq, position, job_id, payload, requester_id, contract, kind, queue, priority, held, run_at, max_attempts, retry,
         created_at, updated_at, event_ms, on_dependency_failure, ttl_s, correlation_id
     )
-    SELECT seq, seq, $2::uuid, $3, $4, $5, $6, $7::integer,
-           CASE WHEN coalesce($8::bigint, now + $9::bigint) > now THEN 'delay' END,
-           coalesce($8, now + $9), $10, $11::integer, $12, now, now, now, $13, $14::bigint, $15
-    FROM clock
+    SELECT a.seq, a.seq, a.job_id, a.payload, $4, $5, $6, $7, $8::integer,
+           CASE WHEN coalesce($9::bigint, (SELECT now FROM clock) + $10::bigint) > (SELECT now FROM clock) THEN 'delay' END,
+           coalesce($9, (SELECT now FROM clock) + $10), $11::integer, $12,
+           (SELECT now FROM clock), (SELECT now FROM clock), (SELECT now FROM clock), $13, $14::bigint, $15
+    FROM (
+        SELECT nextval('inbox_jobs_line') AS seq, job_id, payload
+        FROM unnest(string_to_array($2::text, ',')::uuid[], $3::text[]) AS asked (job_id, payload)
+    ) a
     RETURNING seq, job_id, requester_id
 )
 INSERT INTO job_register SELECT seq, job_id, requester_id FROM created;
