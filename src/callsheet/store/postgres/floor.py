@@ -29,7 +29,7 @@ class Floor:
 
     An old snapshot (a forgotten transaction, a dump) keeps vacuum from removing the index entries of claimed
     jobs, and a scan from the start of the line would visit all of them on every claim: 50,000 dead entries cost
-    6 ms. So before the first claim, and now and then, a look finds the lowest live position of a queue (all
+    6 ms. So after the first claim, and now and then, a look finds the lowest live position of a queue (all
     priorities, claimed or not), and claims begin there until the next look. Most looks begin at the floor; now and
     then, and for at most 1/50 of the time, one begins at zero.
 
@@ -51,8 +51,11 @@ class Floor:
         return self._floors.get(queue, 0)
 
     def wants_look(self, queue: str) -> bool:
-        """True when it is time to look at the line again."""
-        return self._clock() >= self._next_look.get(queue, 0.0)
+        """True when it is time to look at the line: at the second claim, because the first is not to wait for it."""
+        if queue not in self._next_look:
+            self._next_look[queue] = 0.0
+            return False
+        return self._clock() >= self._next_look[queue]
 
     def look_from(self, queue: str) -> int:
         """Where a look that begins now has to begin: at the floor, or at zero."""
