@@ -38,13 +38,20 @@ def sections(*, quick: bool = False) -> str:
     peers = load(quick=quick)
     if not peers:
         return ""
-    parts = ["## Beside other job queues", READING]
+    parts = ["## Beside other job queues", READING, _where(quick=quick)]
     for store in STORES:
         found = [record for record in _ordered(peers) if record["store"] == store]
         if found:
             parts += [f"### {TITLES[store]}", *_tables(store, found)]
     parts += ["### How each was set up", _set_up(list(_ordered(peers)))]
     return "\n\n".join(parts)
+
+
+def _where(*, quick: bool) -> str:
+    """When the last of it was measured and on which machine, which need not be that of the other sections."""
+    record = json.loads(source(quick=quick).read_text("utf-8"))
+    machine = record["machine"]
+    return f"Measured until {record['at']}: {machine['CPU']}, {machine['RAM']}, {machine['kernel']}."
 
 
 def _ordered(peers: dict[str, Record]) -> Iterator[Record]:
