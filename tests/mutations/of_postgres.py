@@ -151,7 +151,7 @@ POSTGRES = [
     ),
     postgres(
         "jobs of one statement are alike",
-        "if len(batch) > 1 and any(column.count(column[0]) < len(batch) for column in (kinds, *others)):",
+        "if len(batch) > 1 and not all(map(is_uniform, (kinds, *others))):",
         "if False:",
         f"{ENQUEUE}::test_each_job_of_a_batch_is_stored_as_it_is",
         file="enqueue.py",

@@ -4,14 +4,13 @@ import uuid
 
 import pytest
 
-from callsheet.kernel.job import NewEvent, NewJob, Outcome, Status
-from callsheet.kernel.settlement import Settlement
+from callsheet.kernel import commands
+from callsheet.kernel.job import NewJob
 from callsheet.store.postgres import PostgresStore
 from callsheet.store.postgres.enqueue import enqueue_within
 from callsheet.store.postgres.floor import FULL_LOOK_SHARE, LAG_S, LOOK_EVERY_S, Floor, Look
 from callsheet.store.protocol import ClaimRequest, Settled
-
-T0 = 1_700_000_000_000
+from tests.kit import T0
 
 
 class Clock:
@@ -128,8 +127,7 @@ async def test_a_new_process_begins_behind_what_ended_and_misses_no_late_commit(
         await enqueue_within(session, [late], T0)
         await store.enqueue([NewJob(str(uuid.uuid4()), "k")], now=T0)
         (job,) = await store.claim(ClaimRequest("w"), now=T0)
-        done = Settlement(*job.claim, Status.RUNNING, Status.SUCCEEDED, NewEvent("done"), outcome=Outcome.SUCCEEDED)
-        assert await store.settle([done], now=T0) == [Settled.APPLIED]
+        assert await store.settle([commands.succeed(job)], now=T0) == [Settled.APPLIED]
         store._floor = Floor()
         for _ in range(2):  # the second claim looks
             assert await store.claim(ClaimRequest("w"), now=T0 + lag - 1) == []

@@ -12,7 +12,7 @@ from callsheet.kernel.job import NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
-from .columns import spread
+from .columns import is_uniform, spread
 from .credentials import keep_credentials
 from .ids import known_ids
 from .line import admit
@@ -102,7 +102,7 @@ def _plain(new: NewJob) -> bool:
 def _alike(batch: Sequence[NewJob]) -> tuple[object, ...] | None:
     """The parameters for jobs that differ in nothing but id and payload, in the order of the statement; else None."""
     ids, kinds, payloads, *others = zip(*batch, strict=True)
-    if len(batch) > 1 and any(column.count(column[0]) < len(batch) for column in (kinds, *others)):
+    if len(batch) > 1 and not all(map(is_uniform, (kinds, *others))):
         return None
     values = batch[0]._replace(max_attempts=max_attempts_of(batch[0]))._asdict()
     return (",".join(ids), payloads, *(values[name] for name in STATEMENT if name not in NOT_ALIKE))
