@@ -42,24 +42,31 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
         await store.claim(ClaimRequest("w"))
 
 
-async def test_what_a_type_is_is_asked_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[frozenset[int]] = []
-    ask = asyncpg.Connection._introspect_types  # type: ignore[attr-defined] # the driver's own
+async def test_the_driver_need_not_ask_what_an_array_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(_: asyncpg.Connection, typeoids: set[int], *_more: object) -> object:
+        raise AssertionError(f"the driver asks for {typeoids}")
 
-    async def count(session: asyncpg.Connection, typeoids: frozenset[int], *more: object) -> object:
-        asked.append(typeoids)
-        return await ask(session, typeoids, *more)
-
-    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", count)
-    monkeypatch.setattr(connection, "_SYSTEM_TYPES", {})
-    for first in (True, False):
-        asked.clear()
-        store = await stores.open_store(stores.ready_url("postgres"))
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", ask)
+    store = await stores.open_store(stores.ready_url("postgres"))
+    try:
         await store.enqueue([NewJob(new_id(), "k", payload=f"{n}") for n in range(9)])
         jobs = await store.claim(ClaimRequest("w", limit=9))
+        await store.heartbeat([job.claim for job in jobs], lease_ms=9_000)
         assert await store.settle([commands.succeed(job, job.payload) for job in jobs]) == [Settled.APPLIED] * 9
+    finally:
         await store.close()
-        assert bool(asked) is first
+
+
+async def test_what_the_driver_is_told_of_arrays_is_what_it_would_find() -> None:
+    session = await connection.connect(Target.from_url(stores.ready_url("postgres")))
+    try:
+        rows, _ = await asyncpg.Connection._introspect_types(session, set(connection._ARRAYS), 9)  # type: ignore[attr-defined]
+    finally:
+        await session.close()
+    found = {row["oid"]: dict(row) for row in rows}
+    for oid in connection._ARRAYS:
+        told = connection._array(oid)
+        assert told == {name: found[oid][name] for name in told}
 
 
 async def test_the_store_works_again_after_the_server_crashed() -> None:

@@ -85,9 +85,9 @@ async def _take(
         int(request.start),
         look_for_due,
     )
+    if not rows:
+        return [], (await db.fetch(Q.due, now, queues))[0][0] if look_for_due else None
     due = rows[0][DUE]
-    if rows[0][POSITION] is None:
-        return [], due
     rows.sort(key=itemgetter(POSITION))
     rows.sort(key=itemgetter(PRIORITY), reverse=True)
     if len(queues) > 1:

@@ -236,6 +236,7 @@ RETURNING j.queue;
 -- Queues in the order asked, up to and including the first that has due jobs waiting to enter the line (`due`): those
 -- must take their places before the next queue is looked at. The row is found again by its ctid, which no other
 -- statement can have changed while we hold its lock; and without a join, which would copy what it joins for every row.
+-- The update is the statement itself: as a part of one, its rows were copied once more, a tenth of the server's work.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
 ), asked AS MATERIALIZED (
@@ -254,28 +255,37 @@ WITH clock AS MATERIALIZED (
         ORDER BY j.priority DESC, j.position LIMIT $4::bigint FOR UPDATE SKIP LOCKED
     ) l
     WHERE a.ord <= coalesce((SELECT ord FROM due), a.ord) LIMIT $4::bigint
-), claimed AS (
-    UPDATE inbox_jobs j SET
-        status = 'running', worker_id = $5, claim_version = j.claim_version + 1,
-        lease_expires_at = (SELECT now FROM clock) + $6::bigint, heartbeat_at = (SELECT now FROM clock),
-        updated_at = greatest((SELECT now FROM clock), j.event_ms),
-        attempt_count = j.attempt_count + $7::integer,
-        attempt_started_at = CASE WHEN $7 = 1 THEN greatest((SELECT now FROM clock), j.event_ms) END,
-        started_at = CASE WHEN $7 = 1 AND j.started_at IS NULL THEN greatest((SELECT now FROM clock), j.event_ms) ELSE j.started_at END,
-        event_seq = j.event_seq + $7,
-        event_ms = CASE WHEN $7 = 1 THEN greatest((SELECT now FROM clock), j.event_ms) ELSE j.event_ms END,
-        began_ms = CASE WHEN $7 = 1 THEN greatest((SELECT now FROM clock), j.event_ms) END
-    WHERE j.ctid = ANY (ARRAY(SELECT row_id FROM chosen))
-    RETURNING -- what the caller cannot know of a job that it has just claimed; NULL for what is usual, which costs least
-        j.position, j.job_id, NULLIF(j.requester_id, ''), j.contract, j.kind, j.queue, j.priority,
-        NULLIF(j.stage, ''), NULLIF(j.progress, 0), NULLIF(j.run_at, j.created_at), j.payload, j.result, j.error,
-        NULLIF(j.claim_version, 1), NULLIF(j.attempt_count, 1), j.max_attempts, NULLIF(j.lease_losses, 0),
-        NULLIF(j.refresh_count, 0), NULLIF(j.retry, ''), j.created_at, j.started_at, j.cancel_requested_at,
-        j.cancel_reason, j.unique_key, j.concurrency_key, NULLIF(j.blocked_by, 0), j.broken_by,
-        NULLIF(j.on_dependency_failure, 'cancel'), j.ttl_s, NULLIF(j.correlation_id, ''), NULLIF(j.event_seq, 2),
-        j.event_ms
 )
-SELECT clock.now, d.ord, c.* FROM due d CROSS JOIN clock LEFT JOIN claimed c ON true;
+UPDATE inbox_jobs j SET
+    status = 'running', worker_id = $5, claim_version = j.claim_version + 1,
+    lease_expires_at = (SELECT now FROM clock) + $6::bigint, heartbeat_at = (SELECT now FROM clock),
+    updated_at = greatest((SELECT now FROM clock), j.event_ms),
+    attempt_count = j.attempt_count + $7::integer,
+    attempt_started_at = CASE WHEN $7 = 1 THEN greatest((SELECT now FROM clock), j.event_ms) END,
+    started_at = CASE WHEN $7 = 1 AND j.started_at IS NULL THEN greatest((SELECT now FROM clock), j.event_ms) ELSE j.started_at END,
+    event_seq = j.event_seq + $7,
+    event_ms = CASE WHEN $7 = 1 THEN greatest((SELECT now FROM clock), j.event_ms) ELSE j.event_ms END,
+    began_ms = CASE WHEN $7 = 1 THEN greatest((SELECT now FROM clock), j.event_ms) END
+WHERE j.ctid = ANY (ARRAY(SELECT row_id FROM chosen))
+RETURNING -- what the caller cannot know of a job that it has just claimed; NULL for what is usual, which costs least
+    (SELECT now FROM clock), (SELECT ord FROM due), j.position, j.job_id, NULLIF(j.requester_id, ''), j.contract, j.kind,
+    j.queue, j.priority, NULLIF(j.stage, ''), NULLIF(j.progress, 0), NULLIF(j.run_at, j.created_at), j.payload, j.result,
+    j.error, NULLIF(j.claim_version, 1), NULLIF(j.attempt_count, 1), j.max_attempts, NULLIF(j.lease_losses, 0),
+    NULLIF(j.refresh_count, 0), NULLIF(j.retry, ''), j.created_at, j.started_at, j.cancel_requested_at,
+    j.cancel_reason, j.unique_key, j.concurrency_key, NULLIF(j.blocked_by, 0), j.broken_by,
+    NULLIF(j.on_dependency_failure, 'cancel'), j.ttl_s, NULLIF(j.correlation_id, ''), NULLIF(j.event_seq, 2),
+    j.event_ms;
+
+-- name: due
+-- The first of the queues (from 1) that has due jobs waiting to enter the line: for a claim that found no row to tell
+-- it with.
+SELECT min(a.ord) FROM unnest($2::text[]) WITH ORDINALITY AS a (queue, ord) CROSS JOIN LATERAL (
+    SELECT FROM inbox_jobs j
+    WHERE j.queue = a.queue AND j.status = 'queued' AND j.held = 'delay' AND j.run_at <= (
+        SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    )
+    ORDER BY j.run_at, j.seq LIMIT 1
+) d WHERE NOT EXISTS (SELECT FROM paused_queues p WHERE p.queue = a.queue);
 
 -- name: line_start
 -- The lowest live position of a queue from $2 on, by one probe for each priority in use, the end of the line, and the
