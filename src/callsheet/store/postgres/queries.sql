@@ -277,15 +277,14 @@ RETURNING -- what the caller cannot know of a job that it has just claimed; NULL
     j.event_ms;
 
 -- name: due
--- The first of the queues (from 1) that has due jobs waiting to enter the line: for a claim that found no row to tell
--- it with.
+-- The first of the queues (from 1) that has due jobs waiting to enter the line: a claim without rows cannot tell.
 SELECT min(a.ord) FROM unnest($2::text[]) WITH ORDINALITY AS a (queue, ord) CROSS JOIN LATERAL (
     SELECT FROM inbox_jobs j
     WHERE j.queue = a.queue AND j.status = 'queued' AND j.held = 'delay' AND j.run_at <= (
         SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
     )
     ORDER BY j.run_at, j.seq LIMIT 1
-) d WHERE NOT EXISTS (SELECT FROM paused_queues p WHERE p.queue = a.queue);
+) d;
 
 -- name: line_start
 -- The lowest live position of a queue from $2 on, by one probe for each priority in use, the end of the line, and the
