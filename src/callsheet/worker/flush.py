@@ -1,8 +1,8 @@
 """Grouped writes: what runs have to say goes out in batches, at once when the worker is idle.
 
-One batch is on its way at a time, with one write of a run, so its writes stay in order; the next gathers meanwhile (two
-at a time were no faster). A store that is away is waited for as long as the lease lasts: a settlement that was applied
-before answers REPEATED.
+The next batch gathers while one is on its way, and goes beside it when it is half full, so that the store has work while
+we hear its answer and write the next. One write of a run is on its way at a time, so its writes stay in order. A store
+that is away is waited for as long as the lease lasts: a settlement that was applied before answers REPEATED.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.worker")
 ENOUGH = 200
+FLIGHTS = 2
 GATHER_S = 0.002
 Entry = tuple[Run, "Settlement", Written | None]
 
@@ -56,7 +57,7 @@ class Flusher:
         self._ended = ended
         self._lost = lost
         self._pending: list[Entry] = []
-        self._flight: asyncio.Task[None] | None = None
+        self._flights: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Handle | None = None
         self._calm = asyncio.Event()
         self._calm.set()
@@ -93,11 +94,12 @@ class Flusher:
 
     def _consider(self) -> None:
         """Write now when the worker has nothing better to do, else when enough has come together."""
-        if self._flight is not None or not self._pending:
+        flying, gathered = len(self._flights), len(self._pending)
+        if flying == FLIGHTS or not gathered:
             return
-        if len(self._pending) >= ENOUGH:
+        if gathered >= (self._most // 2 if flying else ENOUGH):
             self._flush()
-        elif self._timer is None:
+        elif not flying and self._timer is None:
             self._timer = (
                 self.loop.call_later(GATHER_S, self._flush) if self._busy() else self.loop.call_soon(self._flush)
             )
@@ -106,13 +108,14 @@ class Flusher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._pending and self._flight is None:
+        if self._pending and len(self._flights) < FLIGHTS:
             batch, self._pending = self._pending[: self._most], self._pending[self._most :]
-            self._flight = self.loop.create_task(self._write(batch))
-            self._flight.add_done_callback(self._landed)
+            flight = self.loop.create_task(self._write(batch))
+            self._flights.add(flight)
+            flight.add_done_callback(self._landed)
 
-    def _landed(self, _: asyncio.Task[None]) -> None:
-        self._flight = None
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
         if not self.unsettled:
             self._calm.set()
         self._consider()

@@ -42,7 +42,7 @@ AHEAD_S = 0.15  # what would wait longer than this for a slot is left to other w
 LEARN_S = 0.005
 STALE_AFTER_S = 1.0
 TICK_S = 0.25
-BACKLOG = 2_000
+BACKLOG = 3_000
 BURST_POLL_S = 0.02
 
 
