@@ -25,6 +25,20 @@ WORKER = [
         "test_leases.py -k outcome_waits",
     ),
     worker(
+        "one write of a run at a time",
+        "flush.py",
+        "if run.sending:",
+        "if False:",
+        "test_writing.py -k one_after_another",
+    ),
+    worker(
+        "two batches at most on their way",
+        "flush.py",
+        "if flying == FLIGHTS or not gathered:",
+        "if not gathered:",
+        "test_writing.py -k beside",
+    ),
+    worker(
         "context variables end with their job",
         "slots.py",
         "if contextvars.copy_context() != clean:",

@@ -1,7 +1,7 @@
 """Grouped writes: what runs have to say goes out in batches, at once when the worker is idle.
 
-The next batch gathers while one is on its way, and goes beside it when it is half full, so that the store has work while
-we hear its answer and write the next. One write of a run is on its way at a time, so its writes stay in order. A store
+The next batch gathers while one is on its way, and goes beside it when it is half full: so the store has work while we
+hear its answer and write the next. One write of a run is on its way at a time, so its writes stay in order. A store
 that is away is waited for as long as the lease lasts: a settlement that was applied before answers REPEATED.
 """
 
@@ -108,11 +108,10 @@ class Flusher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._pending and len(self._flights) < FLIGHTS:
-            batch, self._pending = self._pending[: self._most], self._pending[self._most :]
-            flight = self.loop.create_task(self._write(batch))
-            self._flights.add(flight)
-            flight.add_done_callback(self._landed)
+        batch, self._pending = self._pending[: self._most], self._pending[self._most :]
+        flight = self.loop.create_task(self._write(batch))
+        self._flights.add(flight)
+        flight.add_done_callback(self._landed)
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)

@@ -1,0 +1,103 @@
+"""How the ends and reports of runs leave a worker: in batches, two at most at a time, those of one run in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from callsheet import Callsheet, Context, Worker
+from callsheet.engine import Engine
+from callsheet.kernel.job import Status
+from callsheet.kernel.settlement import Settlement
+from callsheet.store.protocol import Settled
+
+MANY = 2_000
+
+
+class Door:
+    """Lets settlements through to the engine when it is open, and notes what goes in and comes out."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = asyncio.Event()
+        self.inside: list[Sequence[Settlement]] = []
+        self.most_inside = 0
+        self.passed: list[Sequence[Settlement]] = []
+        settle = Engine.settle
+
+        async def through(engine: Engine, settlements: Sequence[Settlement]) -> list[Settled]:
+            self.inside.append(settlements)
+            self.most_inside = max(self.most_inside, len(self.inside))
+            await self.open.wait()
+            answers = await settle(engine, settlements)
+            self.inside.remove(settlements)
+            self.passed.append(settlements)
+            return answers
+
+        monkeypatch.setattr(Engine, "settle", through)
+
+    @contextlib.asynccontextmanager
+    async def worker(self, app: Callsheet) -> AsyncIterator[Worker]:
+        """A worker behind this door, which is open when it stops."""
+        worker = app.worker(poll=60, housekeeping=False)
+        running = asyncio.create_task(worker.run())
+        try:
+            async with asyncio.timeout(10):
+                yield worker
+        finally:
+            self.open.set()
+            worker.stop()
+            await running
+
+
+async def test_a_second_batch_goes_beside_the_first_when_it_is_half_full(
+    small: Callsheet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @small.task
+    async def work() -> None:
+        pass
+
+    await work.enqueue_many([{}] * MANY)
+    door = Door(monkeypatch)
+    async with door.worker(small) as worker:
+        while len(door.inside) < 2 or worker.unsettled < MANY:
+            await asyncio.sleep(0.001)
+        engine = await small.engine()
+        assert len(door.inside[1]) >= engine.store.batch // 2
+        door.open.set()
+        while worker.unsettled:
+            await asyncio.sleep(0.001)
+    assert door.most_inside == 2
+    assert (await engine.store.counts())["default"] == {Status.SUCCEEDED: MANY}
+
+
+async def test_the_writes_of_a_run_go_one_after_another(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = asyncio.Event()
+
+    @small.task
+    async def tell(ctx: Context) -> None:
+        ctx.stage("first")
+        ctx.progress(10)
+        ctx.log("a word")
+        reported.set()
+
+    @small.task
+    async def work() -> None:
+        pass
+
+    told = await tell.enqueue()
+    door = Door(monkeypatch)
+    async with door.worker(small):
+        await reported.wait()
+        while not door.inside:
+            await asyncio.sleep(0.001)
+        await work.enqueue_many([{}] * MANY)  # enough for a second batch, which must not have more of that run
+        while len(door.inside) < 2:
+            await asyncio.sleep(0.001)
+        assert [s.job_id == told.id for batch in door.inside for s in batch].count(True) == 1
+        door.open.set()
+        await told.result()
+    kinds = [s.event.type for batch in door.passed for s in batch if s.job_id == told.id and s.event is not None]
+    assert kinds == ["stage", "progress", "log", "done"]
