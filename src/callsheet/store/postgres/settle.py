@@ -91,12 +91,8 @@ async def _settle(
 async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: int | None) -> Numbered:
     """Apply the plain successes in one statement; what it did not move, and all others."""
     batch = sorted([s for _, s in rest if s.status is Status.SUCCEEDED])  # by id: it finds a job's place, no deadlocks
-    if not _are_usual_successes(batch):
-        batch = [s for s in batch if _are_usual_successes([s])]
-    if not batch:
-        return rest
-    columns = list(zip(*batch, strict=True))
-    ids = ",".join(columns[0])
+    columns = _usual_successes(batch) or _usual_successes([s for s in batch if _usual_successes([s])])
+    ids = ",".join(columns[0]) if columns else ""
     if not _ARE_UUIDS(ids):
         return rest
     results = json.dumps(spread(columns[_RESULT]), ensure_ascii=False)
@@ -107,6 +103,9 @@ async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: in
         if isinstance(error.__cause__, asyncpg.ProgramLimitExceededError):
             return rest  # too much for one value; nothing was done
         raise
+    if moved is None and len(columns[0]) == len(rest):  # as below, for most batches
+        answers[:] = [Settled.APPLIED] * len(rest)
+        return []
     applied = set(columns[0] if moved is None else moved)
     for i, s in rest:
         if s[0] in applied:
@@ -130,15 +129,19 @@ async def _optimistic(
     return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
 
 
-def _are_usual_successes(batch: Sequence[Settlement]) -> bool:
-    """Successes with their event and nothing else to write. Column by column: one by one costs three times as much."""
+def _usual_successes(batch: Sequence[Settlement]) -> list[tuple[Any, ...]]:
+    """The columns of successes with their event and nothing else to write; none if there is another among them.
+
+    Column by column: one by one costs three times as much.
+    """
     columns = list(zip(*batch, strict=True))
-    return (
-        bool(batch)
+    usual = (
+        bool(columns)
         and all(columns[place].count(value) == len(batch) for place, value in _USUAL)
         and None not in columns[_RESULT]
         and all(event is not None and event.type == "done" and event.data == "{}" for event in spread(columns[_EVENT]))
     )
+    return columns if usual else []
 
 
 def _plain(rest: Numbered) -> bool:
