@@ -22,6 +22,7 @@ from tests.servers import PostgresServer, RedisServer
 
 POSTGRES_SETTINGS = {
     "shared_buffers": "512MB",
+    "min_wal_size": "3GB",
     "max_wal_size": "8GB",
     "checkpoint_timeout": "1h",
     "fsync": "on",
@@ -34,9 +35,24 @@ REDIS_SETTINGS = {
 }
 
 
+# A server that has run for a while uses the files of its log again. To make one takes 25 to 50 ms, a tenth of a drain, in
+# one round and not in the next.
+FILES_OF_LOG = """
+DO $$ BEGIN
+    FOR i IN 1..190 LOOP PERFORM pg_logical_emit_message(false, 'bench', ''); PERFORM pg_switch_wal(); END LOOP;
+END $$"""
+
+
+def start_postgres() -> PostgresServer:
+    server = PostgresServer.start(settings=POSTGRES_SETTINGS)
+    server.psql(FILES_OF_LOG)
+    server.psql("CHECKPOINT")
+    return server
+
+
 @functools.cache
 def postgres_server() -> PostgresServer:
-    return PostgresServer.start(settings=POSTGRES_SETTINGS)
+    return start_postgres()
 
 
 @functools.cache

@@ -143,7 +143,7 @@ class PostgresServer(_Server):
     def create_database(self, template: str = "template1") -> str:
         """Make a fresh database, or a copy of one that nobody is connected to, and return its URL."""
         name = f"callsheet_{uuid.uuid4().hex[:16]}"
-        self._psql(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self.psql(f"CREATE DATABASE {name} TEMPLATE {template}")
         self._created.append(name)
         return self.url(name)
 
@@ -160,10 +160,11 @@ class PostgresServer(_Server):
         """End a private server; on a given one drop the databases made here."""
         if self._process is None:
             while self._created:
-                self._psql(f"DROP DATABASE IF EXISTS {self._created.pop()} WITH (FORCE)")
+                self.psql(f"DROP DATABASE IF EXISTS {self._created.pop()} WITH (FORCE)")
         super().stop()
 
-    def _psql(self, statement: str) -> None:
+    def psql(self, statement: str) -> None:
+        """Run a statement; raises ServerFailed."""
         psql = binaries.postgres_programs() / "psql"
         command: list[str | Path] = [
             psql,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import redis
 
-from bench.places import POSTGRES_SETTINGS, REDIS_SETTINGS
+from bench.places import REDIS_SETTINGS, start_postgres
 from tests.servers import PostgresServer, RedisServer
 
 
@@ -33,7 +33,7 @@ class Ground:
 
     @functools.cached_property
     def _postgres(self) -> PostgresServer:
-        return self._stack.enter_context(PostgresServer.start(settings=POSTGRES_SETTINGS))
+        return self._stack.enter_context(start_postgres())
 
     @functools.cached_property
     def _redis(self) -> RedisServer:

@@ -171,7 +171,7 @@ def _taken(step: Scenario, entry: Entry, plan: Plan, ground: Ground) -> Record:
             found = figures(entry, step.driver, url, options, limit_s=step.limit_s(plan))
             after = ground.counted(entry.ground, url)
             if "rounds" in options and not plan.quick:
-                found |= _aged_beside_fresh(entry, plan, ground, url)
+                found |= _aged_beside_fresh(entry, plan, url)
         except Failed as error:
             return {"not_run": str(error)}
     jobs = found.get("count", 0) * int(str(options.get("rounds", 1)))
@@ -180,17 +180,18 @@ def _taken(step: Scenario, entry: Entry, plan: Plan, ground: Ground) -> Record:
     return found
 
 
-def _aged_beside_fresh(entry: Entry, plan: Plan, ground: Ground, aged: str) -> Record:
-    """The old database in turns with empty ones: what the machine does meanwhile, it does to both."""
+def _aged_beside_fresh(entry: Entry, plan: Plan, aged: str) -> Record:
+    """The old database in turns with empty ones of a new server: what the machine does meanwhile, it does to both."""
     once: dict[str, object] = {"count": plan.jobs(entry), "singles": 0}
 
     def drained(url: str) -> float:
         return float(figures(entry, "drain", url, once, limit_s=120.0)["drain_per_s"][0])
 
     pairs = []
-    for _ in range(TURNS):
-        with ground.fresh(entry.ground) as empty:
-            pairs.append((drained(aged), drained(empty)))
+    with Ground() as new:
+        for _ in range(TURNS):
+            with new.fresh(entry.ground) as empty:
+                pairs.append((drained(aged), drained(empty)))
     return {"aged_per_s": [a for a, _ in pairs], "fresh_per_s": [b for _, b in pairs]}
 
 

@@ -15,7 +15,7 @@ CREATE TABLE inbox_jobs (
     position bigint NOT NULL,
     has_dependents boolean NOT NULL DEFAULT false,
     began_ms bigint,
-    job_id uuid PRIMARY KEY WITH (fillfactor = 33),
+    job_id uuid PRIMARY KEY WITH (fillfactor = 50),
     requester_id text COLLATE "C" NOT NULL,
     contract text NOT NULL,
     kind text NOT NULL,
