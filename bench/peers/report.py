@@ -114,7 +114,11 @@ def _share(steady: list[Record]) -> str:
 
 
 def _decay(found: list[Record]) -> str:
-    header = ["", "drained/s, filled and drained again and again in one database", "then ÷ an empty one on a new server, in turns"]
+    header = [
+        "",
+        "drained/s, filled and drained again and again in one database",
+        "then ÷ an empty one on a new server, in turns",
+    ]
     rows = [
         [record["name"], " → ".join(f"{rate:,.0f}" for rate in taken[0]["drain_per_s"]), _aged(taken[0])]
         for record in found

@@ -102,6 +102,12 @@ async def test_a_claim_reads_only_what_it_takes(session: Any) -> None:
         assert read_much(nodes, 51) == []
 
 
+async def test_what_is_due_is_one_probe_for_each_queue(session: Any) -> None:
+    nodes = await explain(session, Q.due, T0 + ROWS, ["none", "q3", "q2"])
+    assert indexes(nodes) == {"inbox_jobs_delayed"}
+    assert read_much(nodes, 3) == []
+
+
 async def test_a_claim_sorts_no_jobs(session: Any) -> None:
     sorts = [n for n in await claim_plan(session, "q1") if n["Node Type"] in ("Sort", "Incremental Sort")]
     assert [node for node in sorts if node["Actual Rows"] > 1] == []
