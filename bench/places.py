@@ -44,9 +44,11 @@ END $$"""
 
 
 def start_postgres() -> PostgresServer:
-    server = PostgresServer.start(settings=POSTGRES_SETTINGS)
-    server.psql(FILES_OF_LOG)
-    server.psql("CHECKPOINT")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(PostgresServer.start(settings=POSTGRES_SETTINGS))
+        server.psql(FILES_OF_LOG)
+        server.psql("CHECKPOINT")
+        stack.pop_all()
     return server
 
 

@@ -218,4 +218,17 @@ POSTGRES = [
         EVENTS,
     ),
     postgres("a plain success frees its dependents", " AND NOT j.has_dependents", "", DEPENDENCIES),
+    postgres(
+        "due jobs that are gone hide no queue",
+        "if passed_over:",
+        "if False:",
+        "tests/store_postgres/test_races.py -k hide_no_queue",
+        file="claim.py",
+    ),
+    postgres(
+        "dependents are locked in order",
+        "ORDER BY j.job_id FOR UPDATE OF j;",
+        "AND false FOR UPDATE OF j;",
+        "tests/store_postgres/test_races.py -k crosswise",
+    ),
 ]

@@ -17,7 +17,7 @@ from tests.plans import nodes_of, planning
 
 Q = Queries("callsheet.store.postgres")
 ROWS = 20_000
-WITHIN = (Q.line_up_due, Q.admit)  # these run only within a transaction
+WITHIN = (Q.line_up_due, Q.admit, Q.lock_dependents)  # these run only within a transaction
 T0 = 1_800_000_000_000
 FILL = """
 INSERT INTO inbox_jobs (seq, position, job_id, requester_id, contract, kind, queue, priority, status, held, run_at,
@@ -103,9 +103,15 @@ async def test_a_claim_reads_only_what_it_takes(session: Any) -> None:
 
 
 async def test_what_is_due_is_one_probe_for_each_queue(session: Any) -> None:
-    nodes = await explain(session, Q.due, T0 + ROWS, ["none", "q3", "q2"])
-    assert indexes(nodes) == {"inbox_jobs_delayed"}
+    nodes = await explain(session, Q.due, T0 + ROWS, ["none", "q3", "q2"], [0, 0, 0])
+    assert {"inbox_jobs_claimable", "inbox_jobs_delayed"} <= indexes(nodes)
     assert read_much(nodes, 3) == []
+
+
+async def test_dependents_are_found_by_their_parents(session: Any) -> None:
+    nodes = await explain(session, Q.lock_dependents, ["00000000-0000-0000-0000-000000000000"])
+    assert {"job_dependencies_pkey", "inbox_jobs_pkey"} <= indexes(nodes)
+    assert read_much(nodes, 1) == []
 
 
 async def test_a_claim_sorts_no_jobs(session: Any) -> None:

@@ -10,9 +10,13 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Held, Job, NewJob, Status
-from callsheet.store.postgres import PostgresStore
+from callsheet.store.postgres import PostgresStore, connection
+from callsheet.store.postgres.connection import Row
 from callsheet.store.postgres.enqueue import enqueue_within
 from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, Settled
+from callsheet.store.queries import Queries
+
+Q = Queries("callsheet.store.postgres")
 
 
 def new_id() -> str:
@@ -42,6 +46,41 @@ async def test_two_parents_that_end_together_free_their_child_once(store: Postgr
         (freed,) = await store.claim(ClaimRequest("w", limit=9))
         assert (freed.job_id, freed.blocked_by, freed.held) == (child, 0, None)
         await settle(store, freed)
+
+
+async def test_batches_that_free_the_same_children_crosswise_do_not_wait_for_each_other(
+    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "TRIES", 1)  # a deadlock is not tried again, but told
+    for _ in range(30):
+        p, q, r, s, left, right = (new_id() for _ in range(6))
+        children = [NewJob(left, "k", depends_on=(p, s)), NewJob(right, "k", depends_on=(q, r))]
+        await store.enqueue([*(NewJob(parent, "k") for parent in (p, q, r, s)), *children])
+        running = {job.job_id: commands.succeed(job) for job in await store.claim(ClaimRequest("w", limit=9))}
+        batches = [running[p], running[q]], [running[r], running[s]]
+        answers = await asyncio.gather(store.settle(batches[0]), other.settle(batches[1]))
+        assert list(answers) == [[Settled.APPLIED] * 2] * 2
+        freed = await store.claim(ClaimRequest("w", limit=9))
+        assert {job.job_id for job in freed} == {left, right}
+        await store.settle([commands.succeed(job) for job in freed])
+
+
+async def test_due_jobs_that_others_take_meanwhile_hide_no_queue_behind_them(
+    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = NewJob(new_id(), "k", queue="a", delay_ms=1_000), NewJob(new_id(), "k", queue="b")
+    later = await store.now() + 2_000
+    fetch = store._db.fetch
+
+    async def with_another(sql: str, *parameters: object) -> list[Row]:
+        if sql == Q.due:
+            assert [job.job_id for job in await other.claim(ClaimRequest("v", ("a",)), now=later)] == [first.job_id]
+        return await fetch(sql, *parameters)
+
+    await store.enqueue([first, second])
+    monkeypatch.setattr(store._db, "fetch", with_another)
+    found = await store.claim(ClaimRequest("w", ("a", "b"), limit=9), now=later)
+    assert [job.job_id for job in found] == [second.job_id]
 
 
 async def test_a_child_enqueued_while_its_parent_ends_is_never_stuck(

@@ -202,7 +202,7 @@ class Store(OutboxVerbs, Protocol):
         ...
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
-        """Take up to `limit` jobs in one round trip.
+        """Take up to `limit` jobs, all of them in one round trip where there are that many.
 
         S6: of many claimers, one gets a job; each claim has a new `claim_version` and a lease on the store's clock.
         S7: queues in the order asked; within one, higher priority first, then in order of becoming ready.

@@ -1,4 +1,4 @@
-"""The claim verb: one statement, and a second road for queues where delayed jobs have become due."""
+"""The claim verb: one statement; where it finds nothing, and where delayed jobs have become due, a few more."""
 
 from __future__ import annotations
 
@@ -74,19 +74,16 @@ async def _take(
     for queue in queues:
         if floor.wants_look(queue):
             await _look(db, floor, queue, now)
-    rows = await db.fetch(
-        Q.claim,
-        now,
-        queues,
-        [floor.of(queue) for queue in queues],
-        request.limit,
-        request.worker_id,
-        request.lease_ms,
-        int(request.start),
-        look_for_due,
-    )
+    floors = [floor.of(queue) for queue in queues]
+    rest = (request.limit, request.worker_id, request.lease_ms, int(request.start), look_for_due)
+    rows = await db.fetch(Q.claim, now, queues, floors, *rest)
+    due: int | None = None
+    if not rows and look_for_due:
+        ((due, passed_over),) = await db.fetch(Q.due, now, queues, floors)
+        if passed_over:
+            rows = await db.fetch(Q.claim, now, queues, floors, *rest)
     if not rows:
-        return [], (await db.fetch(Q.due, now, queues))[0][0] if look_for_due else None
+        return [], due
     due = rows[0][DUE]
     rows.sort(key=itemgetter(POSITION))
     rows.sort(key=itemgetter(PRIORITY), reverse=True)

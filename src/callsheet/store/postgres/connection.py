@@ -33,9 +33,11 @@ IDLE_S = 0.2
 AT_HAND_S = 1.0
 _ARRAYS = {  # the numbers that they and their elements have on every server
     1000: ("_bool", 16),
+    1001: ("_bytea", 17),
     1007: ("_int4", 23),
     1009: ("_text", 25),
     1016: ("_int8", 20),
+    1021: ("_float4", 700),
     1022: ("_float8", 701),
     2951: ("_uuid", 2950),
 }

@@ -277,14 +277,27 @@ RETURNING -- what the caller cannot know of a job that it has just claimed; NULL
     j.event_ms;
 
 -- name: due
--- The first of the queues (from 1) that has due jobs waiting to enter the line: a claim without rows cannot tell.
-SELECT min(a.ord) FROM unnest($2::text[]) WITH ORDINALITY AS a (queue, ord) CROSS JOIN LATERAL (
-    SELECT FROM inbox_jobs j
-    WHERE j.queue = a.queue AND j.status = 'queued' AND j.held = 'delay' AND j.run_at <= (
-        SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
-    )
-    ORDER BY j.run_at, j.seq LIMIT 1
-) d;
+-- What a claim without rows cannot tell: the first of the queues (from 1) that has due jobs waiting to enter the line, and
+-- whether one before it has jobs in line. That claim may have stopped at due jobs which others have lined up meanwhile.
+WITH asked AS MATERIALIZED (
+    SELECT a.queue, a.floor, a.ord FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS a (queue, floor, ord)
+    WHERE NOT EXISTS (SELECT FROM paused_queues p WHERE p.queue = a.queue)
+), due AS MATERIALIZED (
+    SELECT min(a.ord) AS ord FROM asked a CROSS JOIN LATERAL (
+        SELECT FROM inbox_jobs j
+        WHERE j.queue = a.queue AND j.status = 'queued' AND j.held = 'delay' AND j.run_at <= (
+            SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+        )
+        ORDER BY j.run_at, j.seq LIMIT 1
+    ) d
+)
+SELECT due.ord, cardinality($2) > 1 AND EXISTS (
+    SELECT FROM asked a CROSS JOIN LATERAL (
+        SELECT FROM inbox_jobs j
+        WHERE j.queue = a.queue AND j.status = 'queued' AND j.held IS NULL AND j.position >= a.floor
+        ORDER BY j.priority DESC, j.position LIMIT 1
+    ) l WHERE a.ord < coalesce(due.ord, cardinality($2) + 1)
+) FROM due;
 
 -- name: line_start
 -- The lowest live position of a queue from $2 on, by one probe for each priority in use, the end of the line, and the
@@ -546,6 +559,12 @@ SELECT job_id FROM inbox_jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FO
 -- What hangs on jobs that are locked by now: their concurrency key, and whether others wait for them.
 SELECT j.job_id, j.concurrency_key, EXISTS (SELECT FROM job_dependencies d WHERE d.depends_on = j.job_id)
 FROM inbox_jobs j WHERE j.job_id = ANY ($1::uuid[]);
+
+-- name: lock_dependents
+-- All of a batch in order of id, before it frees them one parent after another: two batches would meet crosswise.
+SELECT j.job_id FROM inbox_jobs j
+WHERE j.job_id IN (SELECT d.job_id FROM job_dependencies d WHERE d.depends_on = ANY ($1::uuid[]))
+ORDER BY j.job_id FOR UPDATE OF j;
 
 -- name: repeated
 SELECT a.ord FROM unnest($1::uuid[], $2::integer[], $3::text[]) WITH ORDINALITY AS a (job_id, claim_version, outcome, ord)

@@ -176,6 +176,8 @@ class _Locked:
         at: int = await self._session.fetchval(Q.now, now)
         await self._session.fetch(Q.lock_jobs, ids)
         rows = await self._session.fetch(Q.ties, ids)
+        if parents := [row[0] for row in rows if row[2]]:
+            await self._session.fetch(Q.lock_dependents, parents)
         await self._session.fetch(Q.lock_slots, list({row[1] for row in rows if row[1] is not None}))
         tied = {row[0] for row in rows if row[1] is not None or row[2]}
         run: Numbered = []
