@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -8,7 +9,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.job import NewJob
 from callsheet.store.postgres import PostgresStore
 from callsheet.store.postgres.enqueue import enqueue_within
-from callsheet.store.postgres.floor import FULL_LOOK_SHARE, LAG_S, LOOK_EVERY_S, Floor, Look
+from callsheet.store.postgres.floor import DUE_EVERY_S, FULL_LOOK_SHARE, LAG_S, LOOK_EVERY_S, Floor, Look
 from callsheet.store.protocol import ClaimRequest, Settled
 from tests.kit import T0
 
@@ -100,6 +101,20 @@ def test_a_slow_look_from_zero_comes_seldom(floor: Floor, clock: Clock) -> None:
     assert (floor.of("q"), floor.look_from("q")) == (900, 900)
     clock.now += FULL_LOOK_SHARE * 0.5
     assert floor.look_from("q") == 0
+
+
+def test_due_jobs_are_asked_for_now_and_then(floor: Floor, clock: Clock) -> None:
+    assert [floor.wants_due("q"), floor.wants_due("q"), floor.wants_due("p")] == [True, False, True]
+    clock.now += DUE_EVERY_S
+    assert floor.wants_due("q")
+
+
+async def test_claims_that_find_nothing_in_a_row_see_a_due_job_a_moment_later(store: PostgresStore) -> None:
+    await store.enqueue([NewJob(str(uuid.uuid4()), "k", delay_ms=20)])
+    async with asyncio.timeout(10):
+        while not (found := await store.claim(ClaimRequest("w"))):
+            await asyncio.sleep(0.01)
+    assert len(found) == 1
 
 
 async def test_a_look_sees_the_lowest_position_of_all_priorities(store: PostgresStore) -> None:

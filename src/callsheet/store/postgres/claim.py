@@ -78,7 +78,7 @@ async def _take(
     rest = (request.limit, request.worker_id, request.lease_ms, int(request.start), look_for_due)
     rows = await db.fetch(Q.claim, now, queues, floors, *rest)
     due: int | None = None
-    if not rows and look_for_due:
+    if not rows and look_for_due and (now is not None or len(queues) > 1 or floor.wants_due(queues[0])):
         ((due, passed_over),) = await db.fetch(Q.due, now, queues, floors)
         if passed_over:
             rows = await db.fetch(Q.claim, now, queues, floors, *rest)

@@ -14,6 +14,7 @@ LOOK_EVERY_S = 0.5
 FULL_LOOK_EVERY_S = 1.0
 FULL_LOOK_SHARE = 50
 FULL_LOOK_AT_LEAST_EVERY_S = 10.0
+DUE_EVERY_S = 0.1
 
 
 class Look(NamedTuple):
@@ -45,6 +46,7 @@ class Floor:
         self._next_look: dict[str, float] = {}
         self._next_full: dict[str, float] = {}
         self._ends: deque[tuple[float, int]] = deque()
+        self._next_due: dict[str, float] = {}
 
     def of(self, queue: str) -> int:
         """The position to begin at; 0 hides nothing."""
@@ -56,6 +58,14 @@ class Floor:
             self._next_look[queue] = 0.0
             return False
         return self._clock() >= self._next_look[queue]
+
+    def wants_due(self, queue: str) -> bool:
+        """True when a claim that found nothing is to ask for due jobs: not each of many that hints have woken."""
+        now = self._clock()
+        if now < self._next_due.get(queue, 0.0):
+            return False
+        self._next_due[queue] = now + DUE_EVERY_S
+        return True
 
     def look_from(self, queue: str) -> int:
         """Where a look that begins now has to begin: at the floor, or at zero."""
