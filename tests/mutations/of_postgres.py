@@ -52,8 +52,8 @@ POSTGRES = [
     ),
     postgres(
         "claim takes only what is in line",
-        "WHERE j.queue = a.queue AND j.status = 'queued' AND j.held IS NULL AND j.position >= a.floor",
-        "WHERE j.queue = a.queue AND j.status = 'queued' AND j.position >= a.floor",
+        "AND j.held IS NULL AND j.position >= a.floor\n        ORDER BY j.priority DESC, j.position LIMIT $4",
+        "AND j.position >= a.floor\n        ORDER BY j.priority DESC, j.position LIMIT $4",
         f"{DEPENDENCIES}::test_a_job_waits_for_all_that_it_depends_on",
     ),
     postgres(
@@ -222,13 +222,13 @@ POSTGRES = [
         "due jobs that are gone hide no queue",
         "if passed_over:",
         "if False:",
-        "tests/store_postgres/test_races.py -k hide_no_queue",
+        "tests/store_postgres/test_races.py::test_due_jobs_that_others_take_meanwhile_hide_no_queue_behind_them",
         file="claim.py",
     ),
     postgres(
         "dependents are locked in order",
         "ORDER BY j.job_id FOR UPDATE OF j;",
         "AND false FOR UPDATE OF j;",
-        "tests/store_postgres/test_races.py -k crosswise",
+        "tests/store_postgres/test_races.py::test_batches_that_free_the_same_children_crosswise_do_not_wait_for_each_other",
     ),
 ]
