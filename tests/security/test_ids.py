@@ -1,0 +1,80 @@
+"""Ids that are nearly the victim's: whatever is done to one, no stranger gets anywhere with it, on any store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import stores
+from tests.http.raw import exchange
+from tests.security.estate import SECRET, STRANGER, VICTIM, Town, town
+from tests.security.routes import READ, ROUTES, WORKER, WRITE, Route
+
+OWNED = [route for route in ROUTES if route.owned]
+PIECES = ["object:", "..", "%2e%2e", "%2f", "/", "//", ".", "%00", "%0d%0a", " ", "%20", "*", "~", "'", '"', "%", "@"]
+PIECES += [
+    VICTIM,
+    STRANGER,
+    f"uploads/{VICTIM}/",
+    f"outputs/{VICTIM}/",
+    "jobs/",
+    "{",
+    "}",
+    "\\",
+    "%u002e",
+    "é",
+    "-",
+    "0",
+]
+around = st.lists(st.sampled_from(PIECES), max_size=3).map("".join)
+change = st.sampled_from([str, str.upper, str.title, lambda text: text[::-1], lambda text: quote(text[0]) + text[1:]])
+
+
+@pytest.fixture(params=stores.THREE)
+async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Town]:
+    async with town(request.param, tmp_path) as found:
+        yield found
+
+
+async def test_no_bent_id_of_the_victim_opens_anything_for_a_stranger(here: Town) -> None:
+    tries: list[tuple[Route, str]] = []
+
+    @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(OWNED), around, around, change)
+    def choose(route: Route, before: str, after: str, bend: object) -> None:
+        name = route.path.partition("{")[2].partition("}")[0] if "{" in route.path else "queued_id"
+        own = str(getattr(here.estate, name))
+        bent = before + bend(own) + after  # type: ignore[operator]
+        tries.append((route, here.estate.fill(route.path.replace(f"{{{name}}}", bent))))
+
+    await asyncio.to_thread(choose)
+    key = await here.live.text(STRANGER, scopes=[READ, WRITE, WORKER])
+    for route, path in tries:
+        status, text = await send(here, route, path, key)
+        told = f"{route.name} as {path!r}: {text[:400]}"
+        assert SECRET not in text, told
+        assert 300 <= status < 500 or not (status >= 500 or names_victim(text, here)), told
+        assert f"/{VICTIM}/" not in text.partition("location:")[2].partition("\r\n")[0], told
+
+
+async def send(here: Town, route: Route, path: str, key: str) -> tuple[int, str]:
+    """A request whose path goes out as it stands: a client's library would tidy it up. Its status and whole text."""
+    body = b"" if route.body is None else json.dumps(here.estate.fill(route.body)).encode()
+    line = f"{route.method} /{path.removeprefix('/').replace(' ', '%20')} HTTP/1.1"
+    head = (line, "Host: localhost", f"X-API-Key: {key}", "Content-Type: application/json", "Connection: close")
+    sent = "\r\n".join((*head, f"Content-Length: {len(body)}", "", "")).encode()
+    answer = (await exchange(here.live, sent + body)).decode("utf-8", "replace")
+    assert answer.startswith("HTTP/1.1 "), f"{line}: {answer[:200]!r}"
+    return int(answer.split()[1]), answer
+
+
+def names_victim(text: str, here: Town) -> bool:
+    """Whether an answer that is no refusal has to do with the victim; a bent path may lead to another route."""
+    return any(value in text for value in vars(here.estate).values() if len(value) > 8)
