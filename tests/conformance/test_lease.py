@@ -129,19 +129,37 @@ async def test_an_unstarted_claim_that_is_lost_counts_as_an_attempt(kit: Kit) ->
 
 
 @pytest.mark.guarantee("S17")
-async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(kit: Kit) -> None:
-    job_id = await kit.add(max_attempts=10)
-    for _ in range(3):
+@pytest.mark.parametrize(("losses", "retry"), [(5, ""), (3, '{"max_lease_losses":3}')], ids=["budget", "policy"])
+async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(kit: Kit, losses: int, retry: str) -> None:
+    """Its attempts decide how often, unless its policy says less."""
+    job_id = await kit.add(max_attempts=5, retry=retry)
+    for _ in range(losses):
         kit.later(60_000)
         job = await kit.claim_one()
         kit.later(30_001)
         await kit.settle(commands.lose_lease(await kit.get(job.job_id), rand=0))
     dead = await kit.get(job_id)
-    assert (dead.status, dead.lease_losses) == (Status.DEAD_LETTER, 3)
+    assert (dead.status, dead.lease_losses) == (Status.DEAD_LETTER, losses)
     assert dead.error is not None
     assert "worker_lost" in dead.error
     kit.later(10**7)
     assert await kit.claim() == []
+
+
+@pytest.mark.guarantee("S17")
+async def test_a_job_that_only_waited_in_a_lost_worker_goes_back_at_no_cost(kit: Kit) -> None:
+    job_id = await kit.add(max_attempts=1)
+    for worker in ("w1~ahead-1", "w2~ahead-2"):
+        job = await kit.claim_one(worker=worker)
+        assert await kit.settle(commands.lose_lease(job, rand=0, begun=False)) == [Settled.STALE]  # it is held
+        kit.later(30_001)
+        assert await kit.settle(commands.lose_lease(job, rand=0, begun=False)) == [Settled.APPLIED]
+        back = await kit.get(job_id)
+        assert (back.status, back.held, back.attempt_count, back.lease_losses) == (Status.QUEUED, None, 0, 0)
+        assert back.error is not None
+        assert commands.LOST_EARLY in back.error
+    await kit.done(await kit.claim_one())  # it is in line, and its one attempt is left
+    assert (await kit.get(job_id)).attempt_count == 1
 
 
 @pytest.mark.guarantee("S30")

@@ -152,7 +152,8 @@ class Machine(RuleBasedStateMachine):
         moves=st.lists(
             st.tuples(st.integers(0, 50), st.sampled_from(sorted(COMMANDS := {
                 "start", "advance", "progress", "checkpoint", "note", "refresh", "succeed", "succeed_with_more",
-                "fail", "fail_for_good", "retry", "release", "lose_lease", "cancel", "request_cancel", "requeue",
+                "fail", "fail_for_good", "retry", "release", "lose_lease", "lose_early", "cancel", "request_cancel",
+                "requeue",
             })), rare),
             min_size=1,
             max_size=3,
@@ -238,6 +239,7 @@ class Machine(RuleBasedStateMachine):
             "retry": lambda: commands.retry(job, error, delay_ms=(n % 3) * 400),
             "release": lambda: commands.release(job, delay_ms=(n % 2) * 300),
             "lose_lease": lambda: commands.lose_lease(job, rand=0.5),
+            "lose_early": lambda: commands.lose_lease(job, rand=0.5, begun=False),
             "cancel": lambda: commands.cancel(job, "no"),
             "request_cancel": lambda: commands.request_cancel(job, "please"),
             "requeue": lambda: commands.requeue(job),

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime
 
 import pytest
 
 from callsheet.engine import Engine, Housekeeping
+from callsheet.engine.begun import KEPT_MS, KIND, BegunJobs, needs_listing
 from callsheet.engine.housekeeping import Chores
 from callsheet.engine.schedules import Schedule, delete_schedule, fire_due, put_schedule, schedules
 from callsheet.kernel import commands
@@ -35,6 +37,39 @@ async def test_one_sweep_does_all_chores(engine: Engine) -> None:
     assert cancelled.status is Status.CANCELED
     assert parent.job_id in (cancelled.cancel_reason or "")
     assert (await engine.get(lost.job_id)).lease_losses == 1
+
+
+async def test_of_jobs_that_were_claimed_ahead_those_that_were_listed_as_begun_count(engine: Engine) -> None:
+    begun = BegunJobs(engine.store, "w")
+    await engine.enqueue([new_job(max_attempts=1) for _ in range(3)], now=T0)
+    first, second, third = await engine.claim(ClaimRequest(begun.owner, limit=3, lease_ms=100), now=T0)
+    await begun.write([first.job_id])
+    await begun.write([second.job_id])  # the first has ended since, or so the worker says
+    assert await Housekeeping(engine).reap(now=T0 + 200) == 3
+    found = [await engine.get(job.job_id) for job in (first, second, third)]
+    assert [(job.status.value, job.attempt_count, job.lease_losses) for job in found] == [
+        ("queued", 0, 0),
+        ("dead_letter", 1, 1),
+        ("queued", 0, 0),
+    ]
+    assert [needs_listing(job) for job in found] == [True, False, True]
+
+
+async def test_what_a_worker_without_a_list_had_claimed_ahead_has_not_begun(engine: Engine) -> None:
+    await engine.enqueue([new_job(max_attempts=1)], now=T0)
+    (job,) = await engine.claim(ClaimRequest(BegunJobs(engine.store, "w").owner, lease_ms=100), now=T0)
+    assert await Housekeeping(engine).reap(now=T0 + 200) == 1
+    assert (await engine.get(job.job_id)).status is Status.QUEUED
+
+
+async def test_lists_of_workers_that_died_long_ago_are_removed(engine: Engine) -> None:
+    old = {"at": await engine.store.now() - KEPT_MS - 1, "jobs": []}
+    await engine.store.put_document(Document(KIND, "old~ahead-1", json.dumps(old), 0))
+    mine = BegunJobs(engine.store, "w")
+    await mine.write(["a"])
+    assert [document.id for document in await engine.store.documents(KIND)] == [mine.owner]
+    await mine.remove()
+    assert await engine.store.documents(KIND) == []
 
 
 async def test_a_chain_behind_a_failure_is_cancelled_to_its_end(engine: Engine) -> None:

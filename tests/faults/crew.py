@@ -46,6 +46,14 @@ async def slow(ctx: Context, seconds: float) -> str:
     return str(os.getpid())
 
 
+@app.task(max_attempts=1)
+async def once(ctx: Context, seconds: float) -> None:
+    """A job that may begin once."""
+    note(f"once {ctx.job_id}")
+    if seconds:
+        await asyncio.sleep(seconds)
+
+
 async def main() -> None:
     """Work until SIGTERM."""
     worker = app.worker(lease=float(sys.argv[3]), concurrency=int(sys.argv[4]), poll=0.2)

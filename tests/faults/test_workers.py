@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -16,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from callsheet import Callsheet
+from callsheet.engine import Housekeeping
 from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import JobQuery
-from tests.faults.crew import count, slow
+from tests.faults.crew import count, once, slow
 from tests.pace import within
 from tests.servers import PostgresServer, RedisServer
 
@@ -30,7 +32,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 @pytest.fixture
 async def app(url: str) -> AsyncIterator[Callsheet]:
     app = Callsheet(url)
-    app.definitions |= {"count": count.definition, "slow": slow.definition}
+    app.definitions |= {"count": count.definition, "slow": slow.definition, "once": once.definition}
     await app.migrate()
     async with app:
         yield app
@@ -95,7 +97,7 @@ async def test_workers_killed_under_load_lose_nothing(app: Callsheet, start: Sta
     for job, n in zip(jobs, range(JOBS), strict=True):
         attempts = await engine.store.attempts(job.job_id) if ran[n] > 1 else []
         assert [a.outcome for a in attempts].count(Outcome.SUCCEEDED) == (1 if attempts else 0)
-        assert ran[n] <= 1 + job.lease_losses
+        assert ran[n] <= job.claim_version
     events = await engine.store.events(dict.fromkeys(ids, 0), 1_000)
     assert sum(event.type == "done" for event in events) == JOBS
 
@@ -116,6 +118,28 @@ async def test_a_job_of_a_killed_worker_runs_again_within_its_lease_and_two_seco
     assert time.monotonic() - killed_at < within(lease_s + 2)
     await job.result(timeout=60)
     assert (await job.get()).lease_losses == 1
+
+
+@pytest.mark.parametrize("begun", [120, 401], ids=["among short ones", "at the first long one"])
+async def test_what_waits_in_a_killed_worker_is_no_attempt(app: Callsheet, start: Start, log: Path, begun: int) -> None:
+    """Of 400 short jobs and 30 long ones, each with one attempt: none that never began becomes a dead letter."""
+    short, long = ('{"seconds":0}',) * 400, ('{"seconds":600}',) * 30
+    made = [once.definition.new_job(str(uuid.UUID(int=n)), text) for n, text in enumerate((*short, *long), 1)]
+    await app.enqueue(made)
+    victim = start(lease_s=600.0, concurrency=1)
+    await _until(lambda: log.read_text().count("\n") >= begun)
+    victim.kill()
+    victim.wait()
+    engine = await app.engine()
+    later = await engine.store.now() + 3_600_000
+    await Housekeeping(engine).reap(now=later)
+    began = {line.split()[1] for line in log.read_text().splitlines()}
+    jobs = [job for job in await engine.store.get([new.job_id for new in made]) if job is not None]
+    assert len(jobs) == 430
+    for job in jobs:
+        if job.job_id not in began:
+            assert (job.status, job.attempt_count, job.lease_losses) == (Status.QUEUED, 0, 0)
+        assert job.status is not Status.RUNNING
 
 
 async def test_a_frozen_worker_that_wakes_up_changes_nothing(app: Callsheet, start: Start, log: Path) -> None:

@@ -39,7 +39,8 @@ COMMANDS: dict[str, Callable[[Job], Settlement]] = {
     "bury": lambda j: commands.bury(j, JobError("unknown_task")),
     "release": commands.release,
     "lose_lease": lambda j: commands.lose_lease(j, rand=0.5),
-    "lose_lease:third": lambda j: commands.lose_lease(j._replace(lease_losses=2), rand=0.5),
+    "lose_lease:third": lambda j: commands.lose_lease(j._replace(lease_losses=2, max_attempts=3), rand=0.5),
+    "lose_lease:early": lambda j: commands.lose_lease(j, rand=0.5, begun=False),
     "cancel": commands.cancel,
     "request_cancel": commands.request_cancel,
     "requeue": commands.requeue,
@@ -73,10 +74,12 @@ AT_WORK = {
     "release": Q,
     "lose_lease": Q,
     "lose_lease:third": D,
+    "lose_lease:early": Q,
     "cancel": C,
     "request_cancel": R,
 }
-CLAIMED = {"start": R, "release": Q, "lose_lease": Q, "lose_lease:third": D, "cancel": C, "request_cancel": R}
+LOST = {"lose_lease": Q, "lose_lease:third": D, "lose_lease:early": Q}
+CLAIMED = {"start": R, "release": Q, **LOST, "cancel": C, "request_cancel": R}
 BACK = {"requeue": Q, "requeue:spent": Q}
 
 # What is legal, and the status that it leads to. What is not here must be refused.

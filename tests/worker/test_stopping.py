@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from callsheet import Callsheet, Context, JobCanceled
+from callsheet.engine import Engine
+from callsheet.engine.begun import KIND, is_ahead
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Job, Status
-from callsheet.store.protocol import ClaimRequest
+from callsheet.store.protocol import ClaimRequest, JobQuery
+from callsheet.worker import shift
 from callsheet.worker.options import default_worker_id
 from tests.beside import until, working
 
@@ -247,7 +252,8 @@ async def test_a_cancelled_worker_hands_back_what_runs(small: Callsheet) -> None
     assert (await job.get()).status is Status.QUEUED
 
 
-async def test_long_jobs_are_not_hoarded(small: Callsheet) -> None:
+async def test_long_jobs_are_not_hoarded(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shift, "STALE_AFTER_S", 3_600.0)  # they come back as soon as it is seen that they are long
     gate = asyncio.Event()
     started: list[None] = []
 
@@ -265,13 +271,79 @@ async def test_long_jobs_are_not_hoarded(small: Callsheet) -> None:
         await until(lambda: len(started) == 3)
         engine = await small.engine()
         free = 0
-        while free < 27:  # those it held back in advance come back within a moment, for other workers
+        while free < 27:
             free += len(await engine.claim(ClaimRequest("another", ("default",), 100)))
             await asyncio.sleep(0.02)
         assert (free, len(started)) == (27, 3)
         gate.set()
         await until(lambda: worker.slots_busy == 0)
     assert {(await job.get()).attempt_count for job in jobs} == {1}
+
+
+async def test_a_long_job_that_was_claimed_ahead_is_listed_as_begun(app: Callsheet) -> None:
+    gate = asyncio.Event()
+    started: list[str] = []
+
+    @app.task
+    async def long(ctx: Context) -> None:
+        started.append(ctx.job_id)
+        await gate.wait()
+
+    @app.task
+    async def quick() -> None: ...
+
+    await quick.enqueue_many([{}] * 300)
+    await long.enqueue_many([{}] * 30)
+    engine = await app.engine()
+
+    async def listed() -> set[str]:
+        return {
+            job_id for document in await engine.store.documents(KIND) for job_id in json.loads(document.body)["jobs"]
+        }
+
+    async with working(app, concurrency=2):
+        while len(started) < 2 or not {i for i in started if is_ahead(await engine.get(i))} <= await listed():
+            await asyncio.sleep(0.02)
+        waiting = [job async for job in _all(engine) if job.job_id not in started and job.kind == "long"]
+        assert not await listed() & {job.job_id for job in waiting}
+        gate.set()
+    assert await engine.store.documents(KIND) == []
+
+
+async def test_a_job_that_was_lost_early_begins_only_when_it_is_listed(app: Callsheet) -> None:
+    """It may be the one that killed its worker: from now on that counts."""
+    engine = await app.engine()
+    seen: list[bool] = []
+
+    @app.task
+    async def suspect(ctx: Context) -> None:
+        (job,) = await engine.store.get([ctx.job_id])
+        assert job is not None
+        owner = job.worker_id or ""
+        lists = await engine.store.documents(KIND, owner)
+        seen.append(not is_ahead(job) or any(ctx.job_id in document.body for document in lists))
+
+    @app.task
+    async def quick() -> None: ...
+
+    await quick.enqueue_many([{}] * 300)
+    jobs = await suspect.enqueue_many([{}] * 20)
+    for job in await engine.claim(ClaimRequest("dead~ahead-1", limit=500, lease_ms=1), now=1):
+        await engine.settle([commands.lose_lease(job, rand=0, begun=False)], now=10)
+    async with working(app, concurrency=2):
+        for handle in jobs:
+            await handle.result(timeout=60)
+    assert seen == [True] * 20
+
+
+async def _all(engine: Engine) -> AsyncIterator[Job]:
+    cursor = None
+    while True:
+        page = await engine.find(JobQuery(limit=200, cursor=cursor))
+        for job in page.jobs:
+            yield job
+        if (cursor := page.cursor) is None:
+            return
 
 
 def _alive(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -12,6 +13,7 @@ from callsheet.kernel.errors import CallsheetError, StoreError
 from callsheet.store.protocol import Settled
 from callsheet.store.tasks import wait
 
+from .begun import lost_early
 from .schedules import fire_due
 
 if TYPE_CHECKING:
@@ -97,7 +99,8 @@ class Housekeeping:
         """Take jobs from workers that went silent; the kernel says where each goes. How many this process took."""
         total = 0
         while expired := await self._engine.store.expired(self._chores.batch, now=now):
-            taken = await self._settle_each(expired, _lose_lease, now)
+            early = await lost_early(self._engine.store, expired)
+            taken = await self._settle_each(expired, functools.partial(_lose_lease, early), now)
             total += taken
             if len(expired) < self._chores.batch or not taken:
                 break
@@ -124,8 +127,9 @@ class Housekeeping:
         return answers.count(Settled.APPLIED)
 
 
-def _lose_lease(job: Job) -> Settlement:
-    return commands.lose_lease(job, rand=random.random())  # noqa: S311 - jitter, not a secret
+def _lose_lease(early: frozenset[str], job: Job) -> Settlement:
+    rand = random.random()  # noqa: S311 - jitter, not a secret
+    return commands.lose_lease(job, rand=rand, begun=job.job_id not in early)
 
 
 def _cancel_broken(job: Job) -> Settlement:

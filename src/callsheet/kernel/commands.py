@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _RESULT = Settlement._fields.index("result")
+LOST_EARLY = "worker_lost_early"
 TERMINAL_EVENTS = frozenset({"done", "error", "canceled"})
 
 
@@ -169,24 +170,31 @@ def release(job: Job, *, delay_ms: int = 0) -> Settlement:
     )
 
 
-def lose_lease(job: Job, *, rand: float) -> Settlement:
-    """Take a job from a worker that went silent. It counts as an attempt; the third loss is a dead letter."""
+def lose_lease(job: Job, *, rand: float, begun: bool = True) -> Settlement:
+    """Take a job from a worker that went silent. It counts as an attempt; the last one is a dead letter.
+
+    A job that only waited inside that worker has not begun: it goes straight back into line, at no cost.
+    """
     _require(job, "lose_lease", Status.RUNNING, started=None)
-    begun = begin(job, job.created_at)
+    worker = name_of(job.worker_id or "")
+    if not begun:
+        lost = JobError(LOST_EARLY, f"worker {worker} went silent while this job waited there for its turn")
+        back = release(job)._replace(expired_only=True)
+        return back._replace(error=lost.json()) if back.status is Status.QUEUED else back
+    begins = begin(job, job.created_at)
     policy = policy_of(job)
     losses = job.lease_losses + 1
-    error = JobError(
-        "worker_lost", f"worker {name_of(job.worker_id or '')} went silent and its lease ran out ({losses})"
-    )
-    spent = losses >= policy.max_lease_losses or begun.attempt_count >= job.max_attempts
+    error = JobError("worker_lost", f"worker {worker} went silent and its lease ran out ({losses})")
+    most = job.max_attempts if policy.max_lease_losses is None else policy.max_lease_losses
+    spent = losses >= most or begins.attempt_count >= job.max_attempts
     if job.cancel_requested_at is not None or spent:
         ended = (
-            cancel(begun, job.cancel_reason or "")
+            cancel(begins, job.cancel_reason or "")
             if job.cancel_requested_at is not None
-            else _fail_for_good(begun, "lose_lease", Status.DEAD_LETTER, error)._replace(outcome=Outcome.LEASE_LOST)
+            else _fail_for_good(begins, "lose_lease", Status.DEAD_LETTER, error)._replace(outcome=Outcome.LEASE_LOST)
         )
         return ended._replace(lease_lost=True, expired_only=True, starts=not job.started)
-    lifecycle_of(job.contract).check(begun, "lose_lease", Status.QUEUED, "")
+    lifecycle_of(job.contract).check(begins, "lose_lease", Status.QUEUED, "")
     return _move(
         job,
         Status.QUEUED,

@@ -70,7 +70,8 @@ class Backoff:
 class RetryPolicy:
     """How errors of a job are judged. Counters of executions, refreshes and deliveries are apart, so are their limits.
 
-    `retryable`: None retries every code that is not fatal; a set retries only those.
+    `retryable`: None retries every code that is not fatal; a set retries only those. `max_lease_losses`: so many lost
+    workers make a dead letter; None leaves that to `max_attempts`.
     """
 
     max_attempts: int = 3
@@ -82,7 +83,7 @@ class RetryPolicy:
     fatal: frozenset[str] = frozenset()
     refresh: frozenset[str] = frozenset()
     max_refreshes: int = 3
-    max_lease_losses: int = 3
+    max_lease_losses: int | None = None
 
     def decide(self, error: JobError, *, attempt: int, refreshes: int, rand: float) -> Decision:
         """Judge an error by its class alone; whether attempts are left is for the command to say."""

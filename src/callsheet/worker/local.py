@@ -8,11 +8,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
+from callsheet.engine.begun import BegunJobs
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.job import Status
 from callsheet.store.protocol import Hint
 
+from .ahead import Ahead
 from .heartbeat import Heartbeat
 from .shift import STALE_AFTER_S, Shift
 from .workspace import Workspace
@@ -42,6 +44,8 @@ class LocalShift(Shift):
         self._local, self._heartbeat_url = engine, heartbeat_url
         self._housekeeping = Housekeeping(engine)
         super().__init__(engine, definitions, queues, options)
+        begun = BegunJobs(engine.store, options.worker_id)
+        self.claims_ahead = Ahead(begun, self.slots, lambda run: self.runs.get(run.job_id) is run)
 
     async def __aenter__(self) -> Self:
         if self._options.housekeeping:

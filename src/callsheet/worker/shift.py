@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from callsheet.engine.begun import is_ahead
 from callsheet.kernel import commands
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError, StoreError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.job import Job
 
+    from .ahead import Ahead
     from .definition import Definition
     from .heartbeat import Heartbeat
     from .options import Options
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.worker")
 AHEAD_S = 0.15  # what would wait longer than this for a slot is left to other workers
+SHORT_S = 0.02  # where no function ends within this time, jobs are long: none is claimed ahead, none waits here
 LEARN_S = 0.005
 STALE_AFTER_S = 1.0
 TICK_S = 0.25
@@ -64,12 +67,15 @@ class Shift:
         self.polled_at = self._learned_at = time.monotonic()
         self._engine, self._definitions, self._queues, self._options = engine, definitions, queues, options
         self.heartbeat = self._make_heartbeat()
+        self.claims_ahead: Ahead | None = None  # None: what is claimed ahead counts as begun
         self._ahead = self._done = 0
         self._dry = False  # the last claim found nothing
         self._most = engine.store.batch
         self._stopping = asyncio.Event()
         self._hard = asyncio.Event()
         self._wake = asyncio.Event()
+        self._seen_done, self._quiet_s, self._pause_seen_s = 0, 0.0, 0.0
+        self._lined_up = asyncio.Event()  # a claim has put jobs in line since the last look at it
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -83,6 +89,8 @@ class Shift:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.slots.close()
+        if self.claims_ahead is not None:
+            await self.claims_ahead.close()
         await self._stack.aclose()
 
     def _make_heartbeat(self) -> Heartbeat:
@@ -143,33 +151,46 @@ class Shift:
         return BURST_POLL_S if burst else self.poll_s
 
     async def _claim(self, limit: int) -> int:
-        asked_at = time.monotonic()
-        request = ClaimRequest(self._options.worker_id, await self._asked_for(), limit, round(self.lease_s * 1000))
+        asked_at, queues = time.monotonic(), await self._asked_for()
+        owner = self._options.worker_id
+        if self.claims_ahead is not None and limit > self._free():  # else all of it begins at once
+            owner = self.claims_ahead.owner
+        request = ClaimRequest(owner, queues, limit, round(self.lease_s * 1000))
         jobs = await self._engine.claim(request)
         self._look_ahead(asked_at)
         return self._line_up(jobs, asked_at, asked_at + self.lease_s)
 
     def _line_up(self, jobs: list[Job], claimed_at: float, expires_at: float) -> int:
         """Put what was claimed in line for the slots; how many they are."""
-        definitions, flusher, line, runs, stopper = (
-            self._definitions,
-            self.flusher,
-            self.line,
-            self.runs,
-            self.slots.stop,
-        )
+        definitions, flusher, runs, stopper = self._definitions, self.flusher, self.runs, self.slots.stop
+        entries = []
         for job in jobs:
             if job.job_id in runs:  # we lost it and did not know yet
                 runs[job.job_id].request_stop(Stop.LOST)
             run = runs[job.job_id] = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
-            line.append((claimed_at, run))
+            entries.append((claimed_at, run))
+        if self.claims_ahead is not None and jobs and is_ahead(jobs[0]):
+            entries = self.claims_ahead.admit(entries)
+        self._admit(entries)
+        return len(jobs)
+
+    def _admit(self, entries: list[tuple[float, Run]]) -> None:
+        self.line.extend(entries)
         if not self._stopping.is_set():
             self.slots.fill()
-        return len(jobs)
+        self._lined_up.set()
+
+    def _free(self) -> int:
+        """How many slots have nothing to do, and nothing in line for them."""
+        return self._options.concurrency - self.slots.running - len(self.line)
+
+    def _lines(self) -> tuple[deque[tuple[float, Run]], ...]:
+        """Where jobs wait that have not begun."""
+        return (self.line,) if self.claims_ahead is None else (self.line, self.claims_ahead.suspects)
 
     def _room(self) -> int:
         """How many jobs to ask for: all free slots, and ahead what will begin within a moment."""
-        waiting = len(self.line)
+        waiting = sum(map(len, self._lines()))
         free = self._options.concurrency - self.slots.running
         room = min(self._most, free + self._ahead - waiting)
         enough = 1 if free > waiting else min(self._ahead, self._most) // 2
@@ -181,7 +202,7 @@ class Shift:
         if passed_s >= LEARN_S:
             rate = (self.slots.done - self._done) / passed_s
             self._learned_at, self._done = now, self.slots.done
-            self._ahead = min(self._options.prefetch, int(rate * AHEAD_S))
+            self._ahead = min(self._options.prefetch, int(rate * AHEAD_S)) if rate * SHORT_S >= 1 else 0
 
     def _slot_freed(self) -> None:
         """Claim on, unless there was nothing: a free slot more does not change that."""
@@ -203,28 +224,46 @@ class Shift:
         self._claim_ended(run)
 
     async def _tick(self) -> None:
-        """Hand back what has waited too long for a slot, and tell of a blocked event loop."""
+        """Look after what waits and what was claimed ahead, and tell of a blocked event loop."""
         while True:
-            asked = time.monotonic()
-            await asyncio.sleep(TICK_S)
-            late_s = time.monotonic() - asked - TICK_S
+            asked, lined_up = time.monotonic(), any(self._lines())
+            soon = lined_up or (self.claims_ahead is not None and self.claims_ahead.has_news)
+            patience_s = SHORT_S if soon else TICK_S
+            self._lined_up.clear()
+            await (asyncio.sleep(patience_s) if soon else wait(self._lined_up, patience_s))
+            late_s = time.monotonic() - asked - patience_s
             if late_s > STALE_AFTER_S:
                 advice = "declare blocking tasks as plain functions, they get threads"
                 log.warning("the event loop was blocked for %.1f s; %s", late_s, advice)
-            elif self.line and time.monotonic() - self.line[0][0] > STALE_AFTER_S:
+            elif lined_up and late_s < SHORT_S and self._is_stuck(patience_s):
                 self._ahead = 0
                 self._hand_back()
+            if self.claims_ahead is not None and soon:
+                self._admit(await self.claims_ahead.look(self._free()))
+
+    def _is_stuck(self, passed_s: float) -> bool:
+        """Whether what is in line waits for functions that take longer than those before them did."""
+        if not self.line or self.slots.running < self._options.concurrency:
+            return False
+        if self.slots.done != self._seen_done:
+            self._pause_seen_s = max(self._quiet_s, 0.9 * self._pause_seen_s)
+            self._seen_done, self._quiet_s = self.slots.done, 0.0
+        else:
+            self._quiet_s += passed_s
+        usual_s = min(AHEAD_S, max(SHORT_S, 1.5 * self._pause_seen_s))  # jobs may end in waves
+        return self._quiet_s >= usual_s or time.monotonic() - self.line[0][0] > STALE_AFTER_S
 
     def _hand_back(self) -> None:
         """Release what has not begun; it costs no attempt."""
-        while self.line:
-            _, run = self.line.popleft()
-            try:
-                run.finish(commands.release(run.job))
-            except CallsheetError as error:
-                log.warning("job %s cannot be handed back, its lease will run out: %s", run.job_id, error)
-            if not run.settled:
-                self._claim_ended(run)
+        for line in self._lines():
+            while line:
+                _, run = line.popleft()
+                try:
+                    run.finish(commands.release(run.job))
+                except CallsheetError as error:
+                    log.warning("job %s cannot be handed back, its lease will run out: %s", run.job_id, error)
+                if not run.settled:
+                    self._claim_ended(run)
 
     async def drain(self) -> None:
         """Hand back what waits at once, wait for what runs, and hand it back too when it takes too long."""

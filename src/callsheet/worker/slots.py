@@ -60,6 +60,7 @@ class Slots:
         self._grace_s = seconds(options.grace)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._current: dict[asyncio.Task[None], Run] = {}
         self._threads = Threads()
         self._processes = Processes()
         self.idle = asyncio.Event()
@@ -74,8 +75,13 @@ class Slots:
             self._tasks.add(task)
             task.add_done_callback(self._closed)
 
+    def current(self) -> list[Run]:
+        """The runs whose functions have begun and not ended."""
+        return [run for run in self._current.values() if run.task is not None]
+
     def _closed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._current.pop(task, None)
         self.running -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a slot broke and is opened anew", exc_info=error)
@@ -93,7 +99,7 @@ class Slots:
         if len(self._line) > 1:
             self.fill()
         while self._line:
-            run = self._line.popleft()[1]
+            run = self._current[task] = self._line.popleft()[1]
             run.task = task
             try:
                 if traced:
