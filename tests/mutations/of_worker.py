@@ -52,4 +52,28 @@ WORKER = [
         "pass",
         "test_stopping.py -k programs",
     ),
+    Guard(
+        "sqlite",
+        "what only waited in a lost worker is no attempt",
+        "engine/housekeeping.py",
+        "begun=job.job_id not in early",
+        "begun=True",
+        "tests/engine/test_housekeeping.py -k claimed_ahead",
+    ),
+    Guard(
+        "sqlite",
+        "what was listed as begun is an attempt",
+        "engine/begun.py",
+        'if job.job_id not in lists[job.worker_id or ""]',
+        "if lists is not None",
+        "tests/engine/test_housekeeping.py -k listed_as_begun_count",
+    ),
+    Guard(
+        "sqlite",
+        "what was lost early is listed before it begins",
+        "worker/ahead.py",
+        "if needs_listing(entry[1].job):",
+        "if False:",
+        "tests/worker/test_stopping.py -k lost_early",
+    ),
 ]
