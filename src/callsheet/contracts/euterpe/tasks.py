@@ -10,12 +10,20 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.errors import CallsheetError, StoreError
 from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, probe
 from callsheet.media.transcode import transcode as make
-from callsheet.objects.errors import ClockSkewed, ObjectsError, ObjectsForbidden, ObjectTooLarge, UnknownObjects
+from callsheet.objects.errors import (
+    ClockSkewed,
+    ObjectNotOwned,
+    ObjectsError,
+    ObjectsForbidden,
+    ObjectTooLarge,
+    UnknownObjects,
+)
 from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry
@@ -31,7 +39,6 @@ from .upload import uploaded
 if TYPE_CHECKING:
     from callsheet.engine import Engine
     from callsheet.media.progress import Progress
-    from callsheet.objects import Objects
     from callsheet.outbox import Rules
     from callsheet.vault import Vault
     from callsheet.vault.refresh import Refresher
@@ -50,7 +57,6 @@ class Parts(NamedTuple):
     """What the task stands on. `vault` and `refresher` are asked only by jobs that have credentials."""
 
     engine: Engine
-    objects: Callable[[], Awaitable[Objects]]
     vault: Callable[[], Vault]
     refresher: Callable[[], Refresher]
     downloads: Downloads
@@ -96,7 +102,7 @@ def add_task(app: TakesTasks, parts: Callable[[], Awaitable[Parts]]) -> None:
         with told(ctx, outcome_of):
             return await _transcode(ctx, await parts(), asked, refresh_url)
 
-    app.task(name=NAME, queue=QUEUE, retry="euterpe", timeout="24h")(transcode)
+    app.task(name=NAME, queue=QUEUE, retry="euterpe", timeout="24h", contract=EUTERPE.name)(transcode)
 
 
 async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str) -> dict[str, Any]:
@@ -152,6 +158,8 @@ def _of_storage(error: ObjectsError) -> Fatal | Retry:
     match error:
         case ObjectTooLarge():
             return Fatal(str(error), code="source_too_large")
+        case ObjectNotOwned():
+            return Fatal(str(error), code=error.code)
         case ClockSkewed():
             return Retry(str(error), code=error.code)  # another worker's clock may be right
         case ObjectsForbidden():
