@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from callsheet.kernel.contracts import EUTERPE
-from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.kernel.errors import CallsheetError, InvalidPayload, StoreError
 from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, probe
@@ -33,7 +33,7 @@ from .access import Access
 from .download import CutOff, Downloads, Refused
 from .fetch import fetched
 from .models import Output, Storage
-from .places import source_of, target_of
+from .places import Place, source_of, target_of
 from .upload import uploaded
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def add_task(app: TakesTasks, parts: Callable[[], Awaitable[Parts]]) -> None:
 async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str) -> dict[str, Any]:
     access = Access(parts.vault, parts.refresher, ctx.job, refresh_url)
     await ctx.stage("fetching")
-    taken = await fetched(ctx, parts, access, source_of(asked.source), asked.source_storage)
+    taken = await fetched(ctx, parts, access, _place(source_of, asked.source), asked.source_storage)
     _ = ctx.progress(FETCHED)
     await ctx.stage("processing")
     how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
@@ -121,10 +121,18 @@ async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str)
     taken.path.unlink()
     _ = ctx.progress(PROCESSED)
     await ctx.stage("uploading")
-    outputs = await uploaded(ctx, parts, access, target_of(asked.output), asked.output_storage, made)
+    outputs = await uploaded(ctx, parts, access, _place(target_of, asked.output), asked.output_storage, made)
     named = [{**out, "format": wanted.format} for out, wanted in zip(outputs, asked.outputs, strict=True)]
     source = {"bytes": taken.size_bytes, "sha256": taken.sha256, "duration_s": media.duration_s}
     return {"outputs": named, "source": source}
+
+
+def _place(read: Callable[[str], Place], text: str) -> Place:
+    """A place that a payload names; raises InvalidPayload, for another attempt would find the same."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise InvalidPayload(str(error)) from None
 
 
 def _telling(ctx: Context, number: int, count: int) -> Callable[[Progress], None]:
