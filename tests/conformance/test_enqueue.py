@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from callsheet.kernel import commands
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import Held, Idempotency, OnDependencyFailure, Status
@@ -297,3 +298,20 @@ async def test_a_full_queue_takes_nothing_of_a_batch(kit: Kit) -> None:
     with pytest.raises(QueueFull):
         await kit.store.enqueue([new_job(), new_job()], depth_limit=3, now=kit.now)
     assert len(await kit.store.enqueue([new_job() for _ in range(5)], now=kit.now)) == 5
+
+
+@pytest.mark.guarantee("S37")
+async def test_what_a_job_resumes_is_written_with_it(kit: Kit) -> None:
+    first = new_job()
+    resuming = [new_job(resumed_from=first.job_id), new_job(), new_job(resumed_from=first.job_id, delay_ms=5)]
+    await kit.enqueue(first, *resuming)
+    expected = [{}, {"~resumed_from": f'"{first.job_id}"'}, {}, {"~resumed_from": f'"{first.job_id}"'}]
+    assert [await kit.store.checkpoints(new.job_id) for new in (first, *resuming)] == expected
+    taken = new_job(resumed_from=first.job_id)
+    with pytest.raises(DuplicateJob):
+        await kit.enqueue(taken, new_job(job_id=first.job_id))
+    assert await kit.store.checkpoints(taken.job_id) == {}, "a refused batch leaves nothing"
+    (job,) = [job for job in await kit.claim(limit=1) if job.job_id == first.job_id]
+    follow = new_job(resumed_from=first.job_id)
+    await kit.settle(commands.succeed(job, follow_ups=(follow,)))
+    assert "~resumed_from" in await kit.store.checkpoints(follow.job_id)

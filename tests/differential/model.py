@@ -11,6 +11,7 @@ from callsheet.kernel import apply
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
+    RESUMED_FROM,
     FORGETTING,
     Attempt,
     Claim,
@@ -236,6 +237,8 @@ class Model:
                 self._create(new, now)
                 if new.credentials is not None:
                     self.state.credentials[new.job_id] = Credentials(new.job_id, new.requester_id, new.credentials)
+                if new.resumed_from is not None:
+                    self.state.checkpoints[new.job_id] = {RESUMED_FROM: f'"{new.resumed_from}"'}
                 fresh.append(new)
                 answers.append(Enqueued(new.job_id, created=True))
             if new.idempotency is not None:

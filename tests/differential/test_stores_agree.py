@@ -74,6 +74,8 @@ def specs(draw: Callable[[Any], Any]) -> dict[str, Any]:
         spec["same_id_as"] = draw(st.integers(0, 30))
     if draw(rare):
         spec["credentials"] = Envelope(1, "YQ==", "Yg==", draw(keks), 1)
+    if draw(rare):
+        spec["resumed_from"] = f"00000000-0000-4000-8000-{draw(st.integers(0, 30)):012x}"
     spec["max_attempts"] = draw(st.sampled_from([1, 2, 3, None]))
     spec["ttl_s"] = draw(st.sampled_from([None, None, 3]))
     spec["requester_id"] = draw(requesters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -13,10 +14,12 @@ from callsheet.kernel.errors import InvalidTask, UnknownStore, UnknownTask
 from callsheet.settings import DEFAULT_DATABASE_URL, contract_objects_url
 from callsheet.worker import Worker
 from callsheet.worker.context import Context
+from callsheet.worker.current import RUN
 from callsheet.worker.definition import Definition
 
 from .handle import JobHandle
 from .options import TaskOptions, definition_of
+from .owners import AppOwners
 from .per_loop import PerLoop
 from .portal import Portal
 from .task import Task
@@ -27,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from callsheet.catalog.protocol import Catalog
-    from callsheet.kernel.job import NewJob
-    from callsheet.objects import Objects
+    from callsheet.kernel.job import Job, NewJob
+    from callsheet.objects import Objects, OwnedObjects
     from callsheet.worker.options import WorkerOptions
     from callsheet.worker.remote import RemoteOptions, RemoteWorker
 
@@ -74,8 +77,19 @@ class Callsheet:
         return await self._engines.get()
 
     async def objects(self) -> Objects:
-        """The objects of this event loop: files of jobs, in a folder or an S3. Raises UnknownObjects without a URL."""
-        return await self._objects.get()
+        """The objects of this event loop: files of jobs, in a folder or an S3. Raises UnknownObjects without a URL.
+
+        Inside a running task these are the job's own, as `ctx.objects`; all objects are for operators' code alone.
+        """
+        run = RUN.get()
+        return await self._objects.get() if run is None else self.objects_of(run.job, asyncio.get_running_loop())
+
+    def objects_of(self, job: Job, loop: asyncio.AbstractEventLoop | None = None) -> OwnedObjects:
+        """The objects that a job's task may use. Verbs that block wait on `loop`, else on that of `sync`."""
+        from callsheet.objects.owned import Holder, OwnedObjects, Source  # noqa: PLC0415 - a third of an app's import
+
+        source = Source(self._objects.get, AppOwners(self), loop or self._portal.loop())
+        return OwnedObjects(source, Holder(job.requester_id, job.job_id))
 
     async def catalog(self) -> Catalog:
         """The catalogue of videos of this event loop, opened when it is first asked for."""

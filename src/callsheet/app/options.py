@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 from callsheet.engine.ids import new_id
 from callsheet.engine.lanes import lane_name
+from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.durations import Duration, milliseconds, seconds
 from callsheet.kernel.errors import InvalidInput, InvalidTask
 from callsheet.kernel.job import Idempotency, Json, NewJob, OnDependencyFailure
@@ -24,7 +25,8 @@ Retries = RetryPolicy | Backoff | str | Sequence[Duration] | bool
 class TaskOptions(TypedDict, total=False):
     """`@app.task(…)`. `timeout` limits one attempt; `retry` is a policy, a backoff, or delays: `["1m", "5m"]`.
 
-    `needs`: labels that a worker must have, such as `["gpu"]`.
+    `needs`: labels that a worker must have, such as `["gpu"]`. `contract`: the one contract whose jobs run this task;
+    its own route alone creates them over HTTP.
     """
 
     name: str
@@ -36,6 +38,7 @@ class TaskOptions(TypedDict, total=False):
     retry: Retries
     ttl: Duration
     executor: Executor
+    contract: str
 
 
 class JobOptions(TypedDict, total=False):
@@ -94,6 +97,7 @@ def definition_of(function: Callable[..., Any], options: TaskOptions) -> Definit
         retry=policy,
         ttl_s=_whole_seconds(options["ttl"]) if "ttl" in options else None,
         executor=options.get("executor", default),
+        contract=lifecycle_of(options["contract"]).name if "contract" in options else "",
     )
 
 

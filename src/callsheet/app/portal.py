@@ -47,6 +47,10 @@ class Portal:
             if close is not None:
                 self.run(close())
 
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, begun when it is first asked for."""
+        return self._running()
+
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():

@@ -44,6 +44,11 @@ class Task(Generic[P, R]):
         """The same task with options for its jobs: `await resize.options(delay="10m").enqueue(url=…)`."""
         return Task(self._app, self.definition, cast("JobOptions", {**self._options, **options}))
 
+    @property
+    def app(self) -> Callsheet:
+        """The app that the task was declared on."""
+        return self._app
+
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Create a job; answers after commit. Options may stand among the arguments: `enqueue(url=…, delay="10m")`."""
         (handle,) = await self._app.enqueue([self.new_job(*args, **kwargs)])

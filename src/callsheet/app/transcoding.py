@@ -50,4 +50,4 @@ async def _parts(app: Callsheet, rules: Rules) -> Parts:
             refreshers.append(Refresher(engine, vault(), sender(endpoints, Outlet(rules))))
         return refreshers[0]
 
-    return Parts(engine, app.objects, vault, refresher, Downloads(rules), rules)
+    return Parts(engine, vault, refresher, Downloads(rules), rules)

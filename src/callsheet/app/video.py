@@ -23,6 +23,6 @@ def add_video(app: Callsheet, *, ocr_engine: str = "") -> Pipeline:
     async def parts() -> Parts:
         engine = ocr_engine or os.environ.get("CALLSHEET_OCR_ENGINE", "tesseract")
         keep_logs = os.environ.get(PIPELINE_LOGS, "").lower() in ON
-        return Parts(await app.catalog(), await app.objects(), ocr_engine=engine, keep_logs=keep_logs)
+        return Parts(await app.catalog(), ocr_engine=engine, keep_logs=keep_logs)
 
     return add_tasks(app, parts)

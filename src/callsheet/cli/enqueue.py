@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from callsheet.app import Callsheet
 from callsheet.app.options import JOB_OPTIONS, JobOptions, job_of
+from callsheet.kernel.contracts import TASKS
 from callsheet.kernel.durations import Duration, seconds
 from callsheet.kernel.errors import ResultTimeout
 from callsheet.kernel.job import NewJob, Status
@@ -64,7 +65,7 @@ def command(ctx: click.Context, /, target: str, rest: tuple[str, ...], **given: 
         app = Callsheet(url)
         check_url(app.database_url)
         task, payload = _task_and_payload((target, *rest))
-        definition = Definition(task, _unknown)
+        definition = Definition(task, _unknown, contract=TASKS.get(task, ""))
     values = _values(payload, given["arg"])
     text = encode(values)
     if ":" in target:

@@ -179,6 +179,7 @@ async def _copy(engine: Engine, job: Job) -> None:
         unique_key=job.unique_key,
         ttl_s=job.ttl_s,
         correlation_id=job.correlation_id or f"replay:{job.job_id}",
+        resumed_from=job.job_id,
     )
     try:
         await engine.enqueue([copy])

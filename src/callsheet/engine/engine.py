@@ -17,6 +17,7 @@ from callsheet.store.hints import together
 from callsheet.store.protocol import Settled
 
 from .lanes import Lanes, lane_name
+from .resuming import Steps, resume, steps_of
 from .telemetry import ended, fact, verb
 from .watch import Watch, Watcher
 
@@ -166,6 +167,15 @@ class Engine:
         if job is None or requester_id not in (None, job.requester_id):
             raise JobNotFound(f"no job {job_id}")
         return job
+
+    async def steps(self, job: Job) -> Steps:
+        """The steps that a job may go on from: its own, and those of the jobs that it resumes."""
+        return await steps_of(self.store, job)
+
+    async def resume(self, job_id: str, *, requester_id: str | None = None) -> Job:
+        """The one job that goes on where an ended one stopped, however often it is asked for; raises IllegalMove."""
+        job = await self.get(job_id, requester_id=requester_id)
+        return await resume(self.store, job, lambda new: self.enqueue([new]))
 
     async def find(self, query: JobQuery) -> JobPage:
         """Jobs by filter, newest first."""

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from callsheet.kernel.contracts import TASKS
 from callsheet.kernel.errors import CallsheetError, QueueFull, StoreError
 
 from .problems import Problem
@@ -27,6 +28,20 @@ FEW = 500
 MAX_WAIT_S = 60
 
 
+ROUTES = {
+    "euterpe": "POST /transcode",
+    "cortana": "POST /videos or POST /clips",
+    "aura": "POST /api/jobs",
+    "redis_gateway": "POST /v1/jobs",
+}
+
+
+def reserved(task: str) -> Problem:
+    """What is said to one who asks for a task in a way that is not its own."""
+    contract = TASKS[task]
+    return Problem("task_reserved", f"{task} is a task of the contract {contract}: {ROUTES[contract]} creates its jobs")
+
+
 class Intake:
     """The one way in for the jobs of a process."""
 
@@ -39,7 +54,9 @@ class Intake:
         self._spare: tuple[float, int] = (float("-inf"), 0)
 
     async def enqueue(self, new: NewJob) -> Enqueued:
-        """Create one job; raises what the engine raises, and Problem `queue_full` with an estimate."""
+        """Create one job; raises what the engine raises, Problem `task_reserved`, and `queue_full` with an estimate."""
+        if TASKS.get(new.kind, new.contract) != new.contract:
+            raise reserved(new.kind)
         try:
             if new.idempotency is not None:
                 return await self._alone(new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
 from typing import Annotated, NamedTuple
 
@@ -17,7 +17,7 @@ from callsheet.objects import ObjectInfo, Objects
 from callsheet.objects.own import OwnObjects
 from callsheet.objects.signing import Claims, disposition
 
-from . import problems
+from . import incoming, problems
 from .problems import Problem
 from .site import Site, site_of
 
@@ -102,23 +102,29 @@ async def sent(request: Request, objects: Objects, key: str, download_name: str 
 async def write(request: Request, key: Key) -> Response:
     """The body as it is, of the size and type that the URL names."""
     objects, claims = _allowed(request, "PUT", key)
+    site = site_of(request)
+
+    async def check() -> None:
+        await incoming.check(site.engine.store, site.workers, key, claims.bound)
+
+    upload = await objects.find_upload(key, claims.upload) if claims.part else None
+    await check()
     told = request.headers.get("content-length")
     if claims.size is not None and told is not None and int(told) != claims.size:
         code = "object_too_large" if int(told) > claims.size else "bad_request"
         raise Problem(code, f"this URL is for exactly {claims.size} bytes")
     if claims.type and request.headers.get("content-type", "") != claims.type:
         raise Problem("unsupported_media_type", f"this URL is for {claims.type}; send it as Content-Type")
-    body = _body(request, claims.size)
-    if claims.part:
-        upload = await objects.find_upload(key, claims.upload)
+    body = _body(request, claims.size, check)
+    if upload is not None:
         etag = f'"{(await objects.put_part(upload, claims.part, body)).etag}"'
     else:
         etag = (await objects.put(key, body, content_type=claims.type or None)).etag
     return Response(status_code=200, headers={"etag": etag})
 
 
-async def _body(request: Request, size: int | None) -> AsyncIterator[bytes]:
-    """The body while it comes; raises Problem when it is longer or shorter than it may be."""
+async def _body(request: Request, size: int | None, check: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
+    """The body while it comes; raises Problem when it is longer or shorter than it may be, and what `check` raises."""
     most, done = MOST_BYTES if size is None else size, 0
     pieces = request.stream()
     while True:
@@ -136,6 +142,7 @@ async def _body(request: Request, size: int | None) -> AsyncIterator[bytes]:
             yield piece
     if size is not None and done != size:
         raise Problem("bad_request", f"this URL is for exactly {size} bytes, and {done} came")
+    await check()  # it may have been completed while the body came
 
 
 def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claims]:

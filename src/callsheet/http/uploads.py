@@ -7,7 +7,6 @@ That is the same for a folder and for an S3, for one byte and for terabytes, bef
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import random
 import re
@@ -20,12 +19,21 @@ from starlette.responses import Response
 from callsheet.engine.ids import new_id
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.intake import IS_UUID
-from callsheet.objects import ObjectNotFound, Objects, ObjectsError, Upload, UploadNotFound
+from callsheet.objects import (
+    ObjectExists,
+    ObjectInfo,
+    ObjectNotFound,
+    Objects,
+    ObjectsError,
+    Upload,
+    UploadNotFound,
+)
+from callsheet.objects.folders import uploads_of
 from callsheet.objects.keys import checked_type
 from callsheet.objects.records import MOST_PARTS
 from callsheet.store.protocol import Document
 
-from . import problems
+from . import incoming, problems
 from .auth import check
 from .bodies import documented
 from .bodies import read as read_body
@@ -39,14 +47,13 @@ from .upload_bodies import NewUpload, UploadBody
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
-KIND = "upload"
+KIND = incoming.UPLOAD
 MEBIBYTE = 1024 * 1024
 PART_BYTES = 16 * MEBIBYTE
 LIFE_S = 7 * 24 * 3600
 SIGNED_S = 3600
 AT_ONCE = 20  # signed URLs in one answer
 SWEEP = 0.02  # the share of new uploads at which old ones that nobody completed are removed
-PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}").fullmatch
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "not_found", "objects_forbidden")
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
 UploadId = Annotated[str, Path(examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
@@ -65,6 +72,7 @@ class Kept(NamedTuple):
     multipart_id: str
     expires_at: int
     status: str = "open"
+    etag: str = ""
 
     @property
     def part_count(self) -> int:
@@ -75,6 +83,16 @@ class Kept(NamedTuple):
     def upload(self) -> Upload:
         """The storage's upload."""
         return Upload(self.key, self.multipart_id, self.part_bytes, self.content_type)
+
+    @property
+    def binding(self) -> incoming.Binding:
+        """What its URLs are good for."""
+        return incoming.of_upload(self.upload_id)
+
+    @property
+    def incoming_key(self) -> str:
+        """Where a file of one part waits until the upload is completed; others wait in the storage as parts."""
+        return incoming.key_of(self.binding, self.key.rpartition("/")[2])
 
     def size_of(self, number: int) -> int:
         """The bytes of one part."""
@@ -103,7 +121,7 @@ async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") ->
     if random.random() < SWEEP:  # noqa: S311 - not each time: it reads all of them
         await sweep(store, objects, now)
     upload_id, name = new_id(), safe_name(asked.name)
-    key = key or f"uploads/{folder_of(who.requester_id)}/{upload_id}/{name}"
+    key = key or f"{uploads_of(who.requester_id)}/{upload_id}/{name}"
     kind, part_bytes = checked_type(asked.content_type, name), part_bytes_of(asked.size)
     multipart = asked.size > part_bytes
     begun = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
@@ -151,12 +169,13 @@ async def completed(request: Request, upload_id: str) -> Kept:
     """An upload whose object is there; raises Problem."""
     kept, version, objects = await _found(request, upload_id)
     if kept.status == "open":
-        await _completed(objects, kept)
-        kept = kept._replace(status="done")
+        kept = kept._replace(status="done", etag=(await _completed(objects, kept)).etag)
         with contextlib.suppress(DocumentConflict):  # somebody else completed it at the same time
             await site_of(request).engine.store.put_document(
                 Document(KIND, kept.upload_id, json.dumps(kept._asdict()), version)
             )
+        if not kept.multipart_id:
+            await objects.delete(kept.incoming_key)
     return kept
 
 
@@ -223,22 +242,25 @@ async def _arrived(objects: Objects, kept: Kept) -> set[int]:
                 return set(range(1, kept.part_count + 1))
             raise
         return {part.number for part in parts if part.size_bytes == kept.size_of(part.number)}
-    return {1} if await _whole(objects, kept) else set()
+    return {1} if await _whole(objects, kept) or await _whole(objects, kept, kept.incoming_key) else set()
 
 
-async def _whole(objects: Objects, kept: Kept) -> bool:
+async def _whole(objects: Objects, kept: Kept, key: str = "") -> ObjectInfo | None:
+    """The upload's object, or that under another key, if all of its bytes are there."""
     try:
-        return (await objects.head(kept.key)).size_bytes == kept.size
+        info = await objects.head(key or kept.key)
     except ObjectNotFound:
-        return False
+        return None
+    return info if info.size_bytes == kept.size else None
 
 
 async def _to_send(objects: Objects, kept: Kept, number: int) -> dict[str, Any]:
     size = kept.size_of(number)
     if kept.multipart_id:
-        signed = await objects.sign_part(kept.upload, number, SIGNED_S, size_bytes=size)
+        signed = await objects.sign_part(kept.upload, number, SIGNED_S, size_bytes=size, bound_to=str(kept.binding))
     else:
-        signed = await objects.sign_put(kept.key, SIGNED_S, content_type=kept.content_type, size_bytes=size)
+        kind, bound = kept.content_type, str(kept.binding)
+        signed = await objects.sign_put(kept.incoming_key, SIGNED_S, content_type=kind, size_bytes=size, bound_to=bound)
     headers = {name: value for name, value in signed.headers.items() if name != "content-length"}  # sent by itself
     return {
         "number": number,
@@ -251,18 +273,22 @@ async def _to_send(objects: Objects, kept: Kept, number: int) -> dict[str, Any]:
     }
 
 
-async def _completed(objects: Objects, kept: Kept) -> None:
+async def _completed(objects: Objects, kept: Kept) -> ObjectInfo:
+    """The object, made of what was sent. It is made once: what is sent later does not reach it."""
     here = await _arrived(objects, kept)
     if missing := [number for number in range(1, kept.part_count + 1) if number not in here]:
         told = f"{len(missing)} of {kept.part_count} parts did not arrive yet"
         raise Problem("upload_incomplete", told, missing=missing[:1000])
-    if not kept.multipart_id or await _whole(objects, kept):
-        return
+    if (done := await _whole(objects, kept)) is not None:
+        return done
     try:
-        await objects.complete_multipart(kept.upload)
-    except UploadNotFound:
-        if not await _whole(objects, kept):
+        if kept.multipart_id:
+            return await objects.complete_multipart(kept.upload)
+        return await objects.copy(kept.incoming_key, kept.key, only_if_absent=True)
+    except (UploadNotFound, ObjectExists, ObjectNotFound):
+        if (done := await _whole(objects, kept)) is None:
             raise
+        return done  # by another request at the same moment
 
 
 async def sweep(store: Store, objects: Objects, now: int) -> None:
@@ -272,28 +298,22 @@ async def sweep(store: Store, objects: Objects, now: int) -> None:
         if kept.expires_at <= now:
             with contextlib.suppress(ObjectsError):
                 await _drop(store, objects, kept)
+    await incoming.sweep(store, objects)
 
 
 async def _drop(store: Store, objects: Objects, kept: Kept) -> None:
-    if kept.status == "open":
-        if kept.multipart_id:
-            await objects.abort_multipart(kept.upload)
-        else:
-            await objects.delete(kept.key)
+    """Forget an upload, whose URLs are refused from then on; and remove what was sent of it."""
+    if kept.status == "open" and kept.multipart_id:
+        await objects.abort_multipart(kept.upload)
     await store.delete_document(KIND, kept.upload_id)
+    if kept.status == "open" and not kept.multipart_id:
+        await objects.delete(kept.incoming_key, kept.key)
 
 
 def part_bytes_of(size: int) -> int:
     """So large parts that the storage's number of them suffices."""
     least = -(-size // MOST_PARTS)
     return max(PART_BYTES, -(-least // MEBIBYTE) * MEBIBYTE)
-
-
-def folder_of(requester_id: str) -> str:
-    """A tenant's name in a key; no two share one."""
-    if PLAIN(requester_id):
-        return requester_id
-    return f"~{hashlib.sha256(requester_id.encode()).hexdigest()[:32]}" if requester_id else "~"
 
 
 def safe_name(name: str) -> str:

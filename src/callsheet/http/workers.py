@@ -157,6 +157,13 @@ class Workers:
         now = await self._store.now()
         return await self._change(worker_id, lambda body: body.update(draining_at=now if drain else None))
 
+    async def is_revoked(self, worker_id: str) -> bool:
+        """Whether an enrolled worker was revoked. One that has a plain API key never is."""
+        for document in await self._store.documents(WORKER, worker_id[-FIND:]):
+            worker = _worker(json.loads(document.body))
+            return worker.worker_id == worker_id and worker.revoked_at is not None
+        return False
+
     async def list(self) -> list[Worker]:
         """Known workers, enrolled or not, by id; those of whom nothing was heard for a week are forgotten."""
         now, found = await self._store.now(), dict[str, Worker]()

@@ -96,6 +96,26 @@ AURA = Lifecycle(
     policy="default",
 )
 
+TASKS: dict[str, str] = {
+    "transcode": EUTERPE.name,
+    "video.transcode": CORTANA.name,
+    "video.sample": CORTANA.name,
+    "video.ocr": CORTANA.name,
+    "video.segment_index": CORTANA.name,
+    "video.clip_generate": CORTANA.name,
+    "compose": AURA.name,
+    "chat": REDIS_GATEWAY.name,
+    "plan": REDIS_GATEWAY.name,
+    "code": REDIS_GATEWAY.name,
+    "tool": REDIS_GATEWAY.name,
+    "rag": REDIS_GATEWAY.name,
+    "embed": REDIS_GATEWAY.name,
+}
+"""The tasks that come along, and the contract whose own route is the only one that creates their jobs."""
+
+PAYLOAD_CHECKED = frozenset({EUTERPE.name, CORTANA.name})
+"""Contracts whose route checks each payload. A worker that asks for a follow-up cannot ask for their tasks."""
+
 CONTRACTS = {c.name: c for c in (CALLSHEET, EUTERPE, REDIS_GATEWAY, CORTANA, CONTROL_PLANE, AURA)}
 
 

@@ -61,6 +61,10 @@ def check(new: NewJob) -> None:
             "this contract cannot cancel a queued job; use on_dependency_failure='run' with depends_on",
         ),
         (
+            new.resumed_from is not None and not IS_UUID(new.resumed_from),
+            "resumed_from must be the id of a job, a UUID in its usual lower-case form",
+        ),
+        (
             new.credentials is not None and not _fits(new.credentials),
             f"credentials must be an envelope of the vault, version 1, of at most {MAX_CREDENTIALS} characters",
         ),

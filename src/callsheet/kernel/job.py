@@ -98,8 +98,19 @@ class Credentials(NamedTuple):
     envelope: Envelope
 
 
+RESERVED = "~"
+"""Names of checkpoints that begin so belong to the system: no task, worker or client can write or read them."""
+
+RESUMED_FROM = f"{RESERVED}resumed_from"
+"""The checkpoint that holds the id of the job that a new one resumes; it is written with the job."""
+
+
 class NewJob(NamedTuple):
-    """What a caller asks for; the store adds times and counters."""
+    """What a caller asks for; the store adds times and counters.
+
+    `resumed_from` names the ended job whose steps this one takes over. Only trusted code of this program sets it: no
+    body of a request has a field for it.
+    """
 
     job_id: str
     kind: str
@@ -121,6 +132,7 @@ class NewJob(NamedTuple):
     ttl_s: int | None = None
     correlation_id: str = ""
     credentials: Envelope | None = None
+    resumed_from: str | None = None
 
 
 class Job(NamedTuple):

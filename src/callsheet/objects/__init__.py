@@ -11,6 +11,7 @@ from .errors import (
     ObjectChanged,
     ObjectExists,
     ObjectNotFound,
+    ObjectNotOwned,
     ObjectsError,
     ObjectsForbidden,
     ObjectsUnavailable,
@@ -22,6 +23,7 @@ from .errors import (
 )
 from .face import Objects
 from .opening import objects_from_url, open_objects
+from .owned import OwnedObjects
 from .records import Fetched, ObjectInfo, Part, Signed, Upload
 from .signing import Signer, signer_of
 
@@ -39,11 +41,13 @@ __all__ = [
     "ObjectExists",
     "ObjectInfo",
     "ObjectNotFound",
+    "ObjectNotOwned",
     "ObjectTooLarge",
     "Objects",
     "ObjectsError",
     "ObjectsForbidden",
     "ObjectsUnavailable",
+    "OwnedObjects",
     "Part",
     "Signed",
     "Signer",

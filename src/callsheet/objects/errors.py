@@ -14,6 +14,7 @@ ObjectsError
 ├── LinkRefused           a signed URL that is not ours
 │   └── LinkExpired
 ├── ObjectsForbidden      the storage said no; `provider_code` is its word
+│   ├── ObjectNotOwned    the key belongs to another requester than the job's
 │   ├── CredentialsExpired
 │   └── ClockSkewed       its clock is another: no signature of ours counts
 └── ObjectsUnavailable    the storage cannot be reached now
@@ -112,6 +113,12 @@ class ObjectsForbidden(ObjectsError):
     """The storage refuses these credentials."""
 
     code = "objects_forbidden"
+
+
+class ObjectNotOwned(ObjectsForbidden):
+    """A job's task named a key that does not belong to the job's requester."""
+
+    code = "object_not_owned"
 
 
 class CredentialsExpired(ObjectsForbidden):

@@ -92,16 +92,28 @@ class Objects(ABC):
 
     @abstractmethod
     async def sign_put(
-        self, key: str, expires_s: int, *, content_type: str | None = None, size_bytes: int | None = None
+        self,
+        key: str,
+        expires_s: int,
+        *,
+        content_type: str | None = None,
+        size_bytes: int | None = None,
+        bound_to: str = "",
     ) -> Signed:
-        """A URL that anybody may write the object with: of exactly this type and size where they are given."""
+        """A URL that anybody may write the object with: of exactly this type and size where they are given.
+
+        `bound_to` names an upload or an attempt that has to be open still; our own server asks for it at each write.
+        An S3 cannot: what must not change is copied from such a key to another one.
+        """
 
     @abstractmethod
     async def begin_multipart(self, key: str, *, part_bytes: int, content_type: str | None = None) -> Upload:
         """Open an upload of parts, all but the last of `part_bytes`. Nothing is under the key until it is complete."""
 
     @abstractmethod
-    async def sign_part(self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None) -> Signed:
+    async def sign_part(
+        self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None, bound_to: str = ""
+    ) -> Signed:
         """A URL that anybody may write one part with (1 to 10,000); ask again when it is too old."""
 
     @abstractmethod

@@ -94,7 +94,8 @@ class FolderUploads:
             _write_note(folder, _part_name(part.number), part._asdict())
 
     def parts(self, upload: Upload) -> list[Part]:
-        """Those that are whole, in order."""
+        """Those that are whole, in order; raises UploadNotFound."""
+        self.find(upload.key, upload.upload_id)
         with self._opened(upload) as folder:
             names = sorted(name for name in names_in(folder) if name.startswith("part-"))
             return [Part(**_read_note(folder, name)) for name in names]
@@ -126,6 +127,9 @@ class FolderUploads:
     def drop(self, upload: Upload) -> None:
         """Remove all of it."""
         with contextlib.suppress(UploadNotFound), self._opened(upload) as folder:
+            with contextlib.suppress(FileNotFoundError):
+                if _read_note(folder, "meta.json")["key"] != upload.key:
+                    return  # the upload of another key
             for name in names_in(folder):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Sequence
@@ -151,14 +152,16 @@ class MemoryObjects(OwnObjects):
         return info
 
     async def abort_multipart(self, upload: Upload) -> None:
-        """Forgotten."""
-        self._uploads.pop(upload.upload_id, None)
+        """Forget it."""
+        with contextlib.suppress(UploadNotFound):
+            self._parts(upload)
+            del self._uploads[upload.upload_id]
 
     def _parts(self, upload: Upload) -> dict[int, tuple[Part, bytes]]:
-        try:
-            return self._uploads[upload.upload_id][1]
-        except KeyError:
-            raise UploadNotFound(f"no upload of {upload.key}, or not any more") from None
+        found = self._uploads.get(upload.upload_id)
+        if found is None or found[0].key != upload.key:
+            raise UploadNotFound(f"no upload of {upload.key}, or not any more")
+        return found[1]
 
 
 def _info(found: Any) -> ObjectInfo:

@@ -26,15 +26,24 @@ class OwnObjects(Objects):
         return self._signer().sign("GET", checked(key), claims)
 
     async def sign_put(
-        self, key: str, expires_s: int, *, content_type: str | None = None, size_bytes: int | None = None
+        self,
+        key: str,
+        expires_s: int,
+        *,
+        content_type: str | None = None,
+        size_bytes: int | None = None,
+        bound_to: str = "",
     ) -> Signed:
         """A path of our server."""
         kind = checked_type(content_type, key) if content_type else ""
-        return self._signer().sign("PUT", checked(key), Claims(expires_in(expires_s), size_bytes, kind))
+        return self._signer().sign("PUT", checked(key), Claims(expires_in(expires_s), size_bytes, kind, bound=bound_to))
 
-    async def sign_part(self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None) -> Signed:
+    async def sign_part(
+        self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None, bound_to: str = ""
+    ) -> Signed:
         """A path of our server."""
-        claims = Claims(expires_in(expires_s), size_bytes, upload=upload.upload_id, part=checked_number(number))
+        part = checked_number(number)
+        claims = Claims(expires_in(expires_s), size_bytes, upload=upload.upload_id, part=part, bound=bound_to)
         return self._signer().sign("PUT", upload.key, claims)
 
     def _signer(self) -> Signer:

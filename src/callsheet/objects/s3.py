@@ -255,7 +255,13 @@ class S3Objects(S3Uploads):
         return await self._signed(Call("GET", checked(key), named), expires_s)
 
     async def sign_put(
-        self, key: str, expires_s: int, *, content_type: str | None = None, size_bytes: int | None = None
+        self,
+        key: str,
+        expires_s: int,
+        *,
+        content_type: str | None = None,
+        size_bytes: int | None = None,
+        bound_to: str = "",  # noqa: ARG002 - the storage asks nobody
     ) -> Signed:
         """A URL of the storage itself; type and size are headers that it covers."""
         headers = {"content-type": checked_type(content_type, key)} if content_type else {}

@@ -30,7 +30,15 @@ class S3Uploads(Objects):
         kind = checked_type(content_type, checked(key))
         return Upload(key, await self._wire.begin(key, kind, f"begin an upload of {key}"), part_bytes, kind)
 
-    async def sign_part(self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None) -> Signed:
+    async def sign_part(
+        self,
+        upload: Upload,
+        number: int,
+        expires_s: int,
+        *,
+        size_bytes: int | None = None,
+        bound_to: str = "",  # noqa: ARG002 - the storage asks nobody
+    ) -> Signed:
         """Signed with the credentials that hold now."""
         headers = {} if size_bytes is None else {"content-length": str(size_bytes)}
         return await self._signed(Call("PUT", upload.key, part_query(upload, number), headers), expires_s)

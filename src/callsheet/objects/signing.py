@@ -27,7 +27,7 @@ ROUTE = "/objects/"
 SECRET_BYTES = 32
 LONGEST_S = 7 * 24 * 3600  # as at S3
 MOST_NAME = 150
-NAMES = frozenset({"expires", "size", "type", "upload", "part", "name"})
+NAMES = frozenset({"expires", "size", "type", "upload", "part", "name", "bound"})
 
 
 class Claims(NamedTuple):
@@ -39,6 +39,7 @@ class Claims(NamedTuple):
     upload: str = ""
     part: int = 0
     name: str = ""
+    bound: str = ""
 
     def as_query(self) -> dict[str, str]:
         """Only what is said."""
@@ -96,6 +97,7 @@ def _read(given: Mapping[str, str]) -> Claims:
         given.get("upload", ""),
         int(given.get("part", "0")),
         given.get("name", ""),
+        given.get("bound", ""),
     )
 
 

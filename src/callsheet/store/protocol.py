@@ -196,6 +196,7 @@ class Store(OutboxVerbs, Protocol):
         S4: at most one queued or running job per unique key; a second enqueue answers with the first's id.
         S5: a job with `depends_on` is not claimable until each of them succeeded (or ended, by its policy);
             an unknown one raises DependencyNotFound. A taken id raises DuplicateJob.
+        S37: `resumed_from` is written with its job or neither is; it reads as the checkpoint `~resumed_from`.
         S26: with `depth_limit`, a batch that would leave a queue with more queued jobs than this raises QueueFull;
             jobs that a key finds again take no place. Batches at the same moment may pass it together on PostgreSQL.
         """

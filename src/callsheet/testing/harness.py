@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
@@ -26,6 +26,7 @@ from .clock import Clock, Elsewhere, VirtualStore, told
 from .crash import WORK, Crash, MortalStore
 
 if TYPE_CHECKING:
+    from callsheet.objects import OwnedObjects
     from callsheet.worker.definition import Definition
     from callsheet.worker.options import WorkerOptions
 
@@ -49,6 +50,7 @@ class _Source:
 
     definitions: Mapping[str, Definition]
     mortal: Engine
+    objects_of: Callable[..., OwnedObjects]
     database_url: str = URL
 
     async def engine(self) -> Engine:
@@ -64,7 +66,7 @@ class Harness:
         self._engine = engine
         self._store = cast("VirtualStore", engine.store)
         self._mortal = MortalStore(self._store)
-        self._source = _Source(app.definitions, Engine(cast("Store", self._mortal)))
+        self._source = _Source(app.definitions, Engine(cast("Store", self._mortal)), app.objects_of)
         self._options = options
 
     async def run(self, *, limit: int = ATTEMPTS) -> list[Job]:

@@ -22,11 +22,12 @@ import traceback
 from collections.abc import Callable, Generator
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
+from callsheet.engine.resuming import Steps
 from callsheet.kernel import errors
 from callsheet.kernel.apply import applied
-from callsheet.kernel.errors import StaleClaim
+from callsheet.kernel.errors import InvalidInput, StaleClaim
 from callsheet.kernel.job import Job
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import encode
@@ -34,11 +35,15 @@ from callsheet.kernel.wire import encode
 from . import signals
 from .children import Children
 from .context import Context
+from .current import RUN
 from .definition import Definition
 from .plane import Plane
 from .run import Run, Sends, Written
 from .signals import Fatal
 from .steps import Step
+
+if TYPE_CHECKING:
+    from callsheet.objects import OwnedObjects
 
 HEAD = struct.Struct("!I")
 DONE, FAILED, ANSWER = "done", "failed", "answer"
@@ -179,6 +184,15 @@ class ChildContext(Context):
     """`ctx` in a child process. A job that is to stop is killed with it, so `cancelled` is never True here."""
 
     _run: _ChildRun
+    app: Any = None
+
+    @cached_property
+    def objects(self) -> OwnedObjects:
+        """The app's objects as this job may use them; `app.sync(ctx.objects.get(key))` waits for an answer."""
+        if self.app is None:
+            raise InvalidInput(f"the app of task {self.job.kind} is not known in a child process; declare it as a task")
+        found: OwnedObjects = self.app.objects_of(self.job)
+        return found
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> Written:
         """Keep a line with the job's events; the worker writes it to its log."""
@@ -187,6 +201,11 @@ class ChildContext(Context):
     def step(self, name: str) -> Step:
         """A part of the work whose result is kept, so that a later attempt need not do it again."""
         return _ChildStep(name, self._run, self._engine)
+
+    async def steps(self) -> Steps:
+        """The results of completed steps by name, as JSON, and the jobs that they are from."""
+        found: Steps = self._run.ask("recall")
+        return found
 
     @cached_property
     def workspace(self) -> Path:
@@ -211,7 +230,7 @@ class _ChildStep(Step):
     _run: _ChildRun
 
     def __enter__(self) -> Self:
-        self._recall(self._run.ask("recall"))
+        self._recall(self._run.ask("recall").results)
         return self
 
     async def __aenter__(self) -> Self:
@@ -248,8 +267,10 @@ def main(connected: socket.socket) -> None:
 def _outcome(order: Order, line: Line) -> tuple[Any, ...]:
     run = _ChildRun(order.job, line)
     context = ChildContext(run, cast("Plane", None))  # whatever needs the engine asks the parent
+    token = RUN.set(run)
     try:
         definition = _definition(order.module, order.qualname, order.name)
+        context.app = _app(order.module, order.qualname)
         given = (context,) if definition.takes_context else ()
         value = definition.function(*given, **definition.arguments(order.job.payload))
         return DONE, definition.write_result(value), run.follow_ups
@@ -259,6 +280,7 @@ def _outcome(order: Order, line: Line) -> tuple[Any, ...]:
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
         return FAILED, tell(error)
     finally:
+        RUN.reset(token)
         context.close()
         _flush()
 
@@ -272,6 +294,14 @@ def _definition(module: str, qualname: str, name: str) -> Definition:
         message = f"task {name}: {module}.{qualname} is not there when a child process imports the module"
         raise Fatal(f"{message}; declare it at module level, under no condition", code="invalid_task") from None
     return Definition(name, function, executor="process")
+
+
+def _app(module: str, qualname: str) -> Any:
+    """The app that the task of this name was declared on; None for a plain function."""
+    value: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        value = getattr(value, part, None)
+    return getattr(value, "app", None)
 
 
 def _settle_in() -> None:

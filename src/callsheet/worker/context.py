@@ -20,12 +20,15 @@ from callsheet.kernel.wire import clean, decode, encode
 
 from .children import Children
 from .run import Run, Written
-from .steps import STEP_LIMIT_BYTES, Step
+from .steps import STEP_LIMIT_BYTES, Step, checked_name
 from .workspace import Workspace
 
 if TYPE_CHECKING:
+    from callsheet.engine.resuming import Steps
     from callsheet.kernel.settlement import Settlement
+    from callsheet.objects import OwnedObjects
 
+    from .options import Options
     from .plane import Plane
 
 log = logging.getLogger("callsheet.task")
@@ -43,10 +46,10 @@ class MakesJobs(Protocol):
 class Context:
     """One attempt, as its task sees it."""
 
-    def __init__(self, run: Run, engine: Plane, workspaces: Path | None = None) -> None:
+    def __init__(self, run: Run, engine: Plane, options: Options | None = None) -> None:
         self._run = run
         self._engine = engine
-        self._workspaces = workspaces
+        self._options = options
 
     @property
     def job(self) -> Job:
@@ -105,12 +108,17 @@ class Context:
     def keep(self, name: str, value: Any) -> Written:
         """Keep how far the work is, for a later attempt to go on from: `recall` gives it back."""
         data = encode(value, limit_bytes=STEP_LIMIT_BYTES)
-        return self._run.report(lambda job: commands.checkpoint(job, name, data))
+        step = checked_name(name)
+        return self._run.report(lambda job: commands.checkpoint(job, step, data))
 
     async def recall(self, name: str) -> Any:
-        """What this or an earlier attempt kept last under a name; None when that is nothing."""
-        kept = await self._engine.store.checkpoints(self.job_id)
+        """What this or an earlier attempt, or a job that this one resumes, kept last under a name; None for nothing."""
+        kept = (await self.steps()).results
         return decode(kept[name]) if name in kept else None
+
+    async def steps(self) -> Steps:
+        """The results of completed steps by name, as JSON, and the jobs that they are from."""
+        return await self._engine.steps(self._run.job)
 
     def enqueue(self, task: MakesJobs, /, *args: Any, **kwargs: Any) -> str:
         """Ask for another job, created in the same transaction as this one's success; its id."""
@@ -128,8 +136,15 @@ class Context:
     @cached_property
     def workspace(self) -> Path:
         """A folder of this attempt alone, removed when it ends however it ends."""
-        self._folder = Workspace.create(self._workspaces, self._run.job.claim)
+        self._folder = Workspace.create(self._options.workspaces if self._options else None, self._run.job.claim)
         return self._folder.path
+
+    @cached_property
+    def objects(self) -> OwnedObjects:
+        """The app's objects as this job may use them: it reads what is its requester's, and writes its own outputs."""
+        if self._options is None or self._options.objects is None:
+            raise InvalidInput("this context has no app, and so no objects; run the task by a worker")
+        return self._options.objects(self._run.job, self._run.flusher.loop)
 
     @cached_property
     def children(self) -> Children:

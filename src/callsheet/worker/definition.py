@@ -34,6 +34,8 @@ PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 class Definition:
     """One task. `retry` is the text of a policy; `timeout_s` limits one attempt.
 
+    `contract`: only jobs of this contract run the function, and jobs that are made by its task have it; '' is any.
+
     `simple`: nothing has to be set up before its function is called, nor cleared away after.
     """
 
@@ -46,6 +48,7 @@ class Definition:
     retry: str = ""
     ttl_s: int | None = None
     executor: Executor = "async"
+    contract: str = ""
     takes_context: bool = field(init=False)
     simple: bool = field(init=False)
 
@@ -67,7 +70,7 @@ class Definition:
     @cached_property
     def _shared(self) -> tuple[Any, ...]:
         new = NewJob("", self.name, "", self.queue, self.priority, max_attempts=self.max_attempts, retry=self.retry)
-        return new._replace(ttl_s=self.ttl_s)[3:]
+        return new._replace(ttl_s=self.ttl_s, contract=self.contract or new.contract)[3:]
 
     def payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Json:
         """The arguments of one call as JSON; raises InvalidPayload."""

@@ -18,6 +18,7 @@ from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import encode
 
+from .current import RUN
 from .run import Run, Stop
 from .signals import Fatal, Retry, Snooze
 
@@ -37,6 +38,9 @@ async def attempt(run: Run, context: Context | None, elsewhere: Call) -> Settlem
     definition = run.definition
     if definition is None:
         return unknown_task(run.job)
+    if definition.contract and definition.contract != run.job.contract:
+        return reserved_task(run.job, definition.contract)
+    token = RUN.set(run)
     try:
         arguments = definition.arguments(run.job.payload)
         if definition.executor != "async":
@@ -54,12 +58,20 @@ async def attempt(run: Run, context: Context | None, elsewhere: Call) -> Settlem
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome, sys.exit() and panics too
         return after_stop(run) if run.stop is not None else after_error(run.job, error)
+    finally:
+        RUN.reset(token)
 
 
 def unknown_task(job: Job) -> Settlement:
     """Nobody here can run this; another attempt would only find the same."""
     message = f"no task {job.kind!r} is declared in this worker; deploy it, then requeue the job"
     return commands.bury(job, JobError("unknown_task", message))
+
+
+def reserved_task(job: Job, contract: str) -> Settlement:
+    """The job came by another way than the one that checks the task's payloads: its function is never called."""
+    message = f"{job.kind} is a task of the contract {contract}, and this job is of {job.contract}; create it there"
+    return commands.bury(job, JobError("task_reserved", message))
 
 
 def after_error(job: Job, error: BaseException) -> Settlement:

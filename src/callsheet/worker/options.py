@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from callsheet.kernel.durations import Duration, seconds
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.identity import worker_identity
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import Job
+    from callsheet.objects import OwnedObjects
 
 MIN_LEASE_S = 1.0
 
@@ -53,6 +59,7 @@ class Options:
     `queues`: in order of preference; none means those of the app's tasks. `prefetch`: at most so many jobs wait in the
     worker for a free slot, and never more than it starts within a moment. `drain`: how long SIGTERM waits for running
     jobs. `grace`: how long a job that was told to stop may take to do so. `poll`: how long to sleep without a wake-up.
+    `objects`: what makes the objects of a job; the app's own, not a keyword of `Worker`.
     """
 
     queues: tuple[str, ...] = ()
@@ -65,6 +72,7 @@ class Options:
     worker_id: str = field(default_factory=_identity)
     workspaces: Path | None = None
     housekeeping: bool = True
+    objects: Callable[[Job, asyncio.AbstractEventLoop | None], OwnedObjects] | None = None
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:

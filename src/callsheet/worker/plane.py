@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from callsheet.kernel.errors import Refused
 
 if TYPE_CHECKING:
-    from callsheet.kernel.job import Claim, Job, Json
+    from callsheet.engine.resuming import Steps
+    from callsheet.kernel.job import Claim, Job
     from callsheet.kernel.settlement import Settlement
     from callsheet.store.protocol import Beat, ClaimRequest, Settled
 
@@ -19,10 +20,6 @@ class PlaneStore(Protocol):
     @property
     def batch(self) -> int:
         """How many jobs are best claimed or settled at once."""
-        ...
-
-    async def checkpoints(self, job_id: str) -> dict[str, Json]:
-        """The results of a job's completed steps."""
         ...
 
 
@@ -40,6 +37,10 @@ class Plane(Protocol):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """Apply moves; raises PartlyRefused when some are refused for another reason than a lost claim."""
+        ...
+
+    async def steps(self, job: Job) -> Steps:
+        """The steps that a held job may go on from, its own and those of the jobs that it resumes."""
         ...
 
     async def get(self, job_id: str) -> Job:

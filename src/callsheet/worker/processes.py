@@ -232,7 +232,7 @@ class Desk:
             case "wait", number, timeout_s:
                 return await self._wait(number, timeout_s)
             case ("recall",):
-                return await self._context._engine.store.checkpoints(self._run.job_id)  # noqa: SLF001 - ours
+                return await self._context.steps()
             case ("workspace",):
                 return str(self._context.workspace)
         raise TypeError(f"a child asked {question!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from callsheet.kernel.durations import seconds
@@ -15,6 +16,8 @@ from .options import Options, WorkerOptions
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
+    from callsheet.kernel.job import Job
+    from callsheet.objects import OwnedObjects
 
     from .definition import Definition
     from .run import Run
@@ -41,12 +44,16 @@ class Source(Protocol):
         """The engine of this event loop."""
         ...
 
+    def objects_of(self, job: Job, loop: asyncio.AbstractEventLoop | None = None) -> OwnedObjects:
+        """The objects that a job's task may use."""
+        ...
+
 
 class Worker:
     """One worker in this process. `await run()` until `stop()`; with `burst` until nothing is left to do."""
 
     def __init__(self, app: Source, **options: Unpack[WorkerOptions]) -> None:
-        self.options = Options(**options)
+        self.options = replace(Options(**options), objects=app.objects_of)
         self.queues = self.options.queues or tuple(sorted({d.queue for d in app.definitions.values()}))
         if not self.queues:
             raise InvalidInput("this app has no tasks; declare one with @app.task, or name the queues to serve")

@@ -140,7 +140,7 @@ class Slots:
         definition = run.definition
         context = None
         if definition is not None and (definition.takes_context or definition.executor != "async"):
-            context = Context(run, self._engine, self._options.workspaces)
+            context = Context(run, self._engine, self._options)
         if definition is not None and definition.timeout_s is not None:
             run.timer = self._loop.call_later(definition.timeout_s, run.request_stop, Stop.TIMEOUT)
         begun = time.monotonic()

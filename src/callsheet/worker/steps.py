@@ -17,9 +17,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from callsheet.kernel import commands
+from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.job import RESERVED
 from callsheet.kernel.wire import decode, encode
 
 if TYPE_CHECKING:
+    from callsheet.engine.resuming import Steps
+
     from .plane import Plane
     from .run import Run
 
@@ -27,11 +31,18 @@ STEP_LIMIT_BYTES = 1024 * 1024
 STEP_WAIT_S = 60.0
 
 
+def checked_name(name: str) -> str:
+    """The name of a step; raises InvalidInput for one that belongs to the system."""
+    if name.startswith(RESERVED):
+        raise InvalidInput(f"names of steps do not begin with {RESERVED}; {name[:100]!r} needs another name")
+    return name
+
+
 class Step:
     """One step. `done` is True when an earlier attempt has completed it; then `result` is what it left."""
 
     def __init__(self, name: str, run: Run, engine: Plane) -> None:
-        self.name = name
+        self.name = checked_name(name)
         self.done = False
         self.result: Any = None
         self._run = run
@@ -53,7 +64,7 @@ class Step:
         return self.result
 
     async def __aenter__(self) -> Self:
-        self._recall(await self._engine.store.checkpoints(self._run.job_id))
+        self._recall((await self._engine.steps(self._run.job)).results)
         return self
 
     async def __aexit__(
@@ -64,8 +75,8 @@ class Step:
             self.done = True
 
     def __enter__(self) -> Self:
-        kept = self._engine.store.checkpoints(self._run.job_id)
-        self._recall(asyncio.run_coroutine_threadsafe(kept, self._run.flusher.loop).result(STEP_WAIT_S))
+        steps = asyncio.run_coroutine_threadsafe(self._steps(), self._run.flusher.loop)
+        self._recall(steps.result(STEP_WAIT_S).results)
         return self
 
     def __exit__(
@@ -74,6 +85,9 @@ class Step:
         if kind is None and not self.done:
             self._run.report(self._keep()).wait(STEP_WAIT_S)
             self.done = True
+
+    async def _steps(self) -> Steps:
+        return await self._engine.steps(self._run.job)
 
     def _recall(self, kept: dict[str, str]) -> None:
         if self.name in kept:

@@ -144,8 +144,12 @@ async def test_a_cancelled_job_is_resumed_by_a_new_one(live: Live) -> None:
     assert await shown(live, made["jobId"]) == ended  # terminal is terminal
     new = await claimed(live)
     assert new.job_id == answers[0]["jobId"]
-    assert '"steps":{"Script":{"made":"Script"},"Voice":{"made":"Voice"}}' in new.payload
+    assert new.payload == job.payload  # what was completed is no part of it
+    taken = await live.engine.steps(new)
+    assert taken.results == {"Script": '{"made":"Script"}', "Voice": '{"made":"Voice"}'}
     await live.engine.settle([commands.succeed(new)])
+    after = (await live.client.post(f"/api/jobs/{made['jobId']}/resume")).json()
+    assert (after["jobId"], after["status"]) == (new.job_id, "Done")  # still once
     done = await live.client.post(f"/api/jobs/{new.job_id}/resume")
     assert done.json()["code"] == "not_resumable"
 

@@ -135,8 +135,21 @@ async def test_a_job_that_another_contract_made_is_refused(tmp_path: Path) -> No
         async for _ in stack.live.engine.watch(new.job_id):
             pass
         job = await stack.live.engine.get(new.job_id)
-        assert job.status is Status.FAILED
-        assert json.loads(job.error or "{}")["code"] == "forbidden"
+        assert job.status is Status.DEAD_LETTER
+        assert json.loads(job.error or "{}")["code"] == "task_reserved"
+        assert (await stack.video(video_id))["status"] == "uploading"
+
+
+async def test_a_video_of_another_requester_is_as_one_that_never_was(tmp_path: Path) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        video_id = await placed(stack, b"x")
+        clip = clip_job(video_id, "clip-1", (0, 1000), 0, "globex")
+        for new in (start_job(video_id, "globex"), clip):
+            await stack.live.engine.enqueue([new])
+            async for _ in stack.live.engine.watch(new.job_id):
+                pass
+            job = await stack.live.engine.get(new.job_id)
+            assert json.loads(job.error or "{}")["code"] == "video_not_found"
         assert (await stack.video(video_id))["status"] == "uploading"
 
 

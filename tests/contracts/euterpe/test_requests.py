@@ -304,5 +304,5 @@ async def test_without_a_keyring_credentials_are_refused_and_other_jobs_taken(
 
 async def test_a_server_that_calls_nobody_takes_no_urls(url: str) -> None:
     async with serving(url, routers=[routes.router]) as live:
-        body = {**OWN, "status_webhook_url": "https://example.org/"}
+        body = {**OWN, "source": "object:uploads/~/1/in.wav", "status_webhook_url": "https://example.org/"}
         assert (await live.client.post("/transcode", json=body)).json()["code"] == "webhooks_off"

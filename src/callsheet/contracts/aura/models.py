@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from callsheet.engine.resuming import can_be_resumed
 from callsheet.http.json_text import parsed
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.job import Job, Status
 from callsheet.kernel.progress import phase_of
 
 Word = Literal["Queued", "Running", "Done", "Failed", "Canceled"]
-STEPS = ("Script", "Voice", "Visuals")  # in order; after each of them a job can be resumed
+COMPOSE = "compose"
+STEPS = ("Script", "Voice", "Visuals")  # of compose, in order; after each of them a job can be resumed
 FIRST_STAGE = {Status.QUEUED: "Queued", Status.RUNNING: "Initialization", Status.SUCCEEDED: "Complete"}
 ENDED_BADLY = (Status.FAILED, Status.DEAD_LETTER)
 
@@ -181,4 +183,4 @@ def job_body(job: Job, last_completed: str | None) -> dict[str, Any]:
 
 def can_resume(job: Job, last_completed: str | None) -> bool:
     """Whether a job that ended without success has something to go on from."""
-    return last_completed is not None and (job.status in ENDED_BADLY or job.status is Status.CANCELED)
+    return last_completed is not None and can_be_resumed(job)

@@ -11,6 +11,7 @@ from fastapi import APIRouter, FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callsheet.engine import resuming
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import check
@@ -19,16 +20,16 @@ from callsheet.http.json_text import JsonAnswer, json_text
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.http.sse import frame
-from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.errors import IllegalMove, InvalidInput
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
-from callsheet.kernel.wire import decode, encode
+from callsheet.kernel.wire import encode
 from callsheet.store.protocol import JobQuery
 
 from ..redis_gateway.routes import ALWAYS, CURSOR, JobId, Reader, Writer  # noqa: TID252 - the same words
 from ..redis_gateway.streams import LastEventId, TicketQuery, ticket_of, who_follows  # noqa: TID252
 from .cleanup import cleanup_of
 from .models import (
-    STEPS,
+    COMPOSE,
     CancelBody,
     Cancelled,
     CreateBody,
@@ -48,6 +49,7 @@ from .projection import END_PLACES, Place, latest_id, place_of
 from .stream import LiveStream
 
 CONTRACT, QUEUE = "aura", "default"
+LATEST = 200  # events of a job, among which its last completed step is looked for
 STATUSES = {
     "Queued": (Status.QUEUED,),
     "Running": (Status.RUNNING,),
@@ -75,7 +77,7 @@ router = APIRouter(prefix="/api/jobs", tags=["live jobs"], lifespan=_sweeping)
     summary="Create a live job",
     response_model=Created,
     openapi_extra=documented(CreateBody),
-    responses=problems.responses(*ALWAYS, *BODY, "bad_request", "idempotency_conflict", "queue_full"),
+    responses=problems.responses(*ALWAYS, *BODY, "bad_request", "idempotency_conflict", "queue_full", "task_reserved"),
 )
 async def create(request: Request) -> Response:
     """Answers when the job is safe."""
@@ -91,7 +93,7 @@ async def create(request: Request) -> Response:
         contract=CONTRACT,
         correlation_id=_correlation(request),
     )
-    answer = _created(new)
+    answer = _created(new.job_id, new.correlation_id)
     if (key := idempotency.key_of(request)) is not None:
         same = idempotency.request_hash(request, asked.model_dump())
         new = new._replace(idempotency=Idempotency(key, same, json_text(answer)))
@@ -102,9 +104,9 @@ async def create(request: Request) -> Response:
     return Response(found.response or json_text(answer), 202, headers, media_type="application/json")
 
 
-def _created(new: NewJob) -> dict[str, Any]:
-    events = f"/api/jobs/{new.job_id}/events"
-    return {"jobId": new.job_id, "status": "Queued", "eventsUrl": events, "correlationId": new.correlation_id}
+def _created(job_id: str, correlation_id: str) -> dict[str, Any]:
+    events = f"/api/jobs/{job_id}/events"
+    return {"jobId": job_id, "status": "Queued", "eventsUrl": events, "correlationId": correlation_id}
 
 
 def _correlation(request: Request) -> str:
@@ -124,8 +126,19 @@ async def get(request: Request, job_id: JobId, who: Reader) -> Response:
 
 
 async def _shown(site: Site, job: Job) -> dict[str, Any]:
-    known = await site.engine.store.checkpoints(job.job_id) if job.started_at is not None else {}
-    return {**job_body(job, last_step(known)), "lastEventId": latest_id(job)}
+    return {**job_body(job, await _last_completed(site, job)), "lastEventId": latest_id(job)}
+
+
+async def _last_completed(site: Site, job: Job) -> str | None:
+    """The step that was completed last, by this job or by one that it resumes."""
+    if job.started_at is None and not job.status.terminal:
+        return None
+    known = (await site.engine.steps(job)).results
+    if job.kind == COMPOSE or not known:
+        return last_step(known)
+    latest = await site.engine.store.events({job.job_id: max(0, job.event_seq - LATEST)}, LATEST)
+    completed = [event.step for event in latest if event.type == "checkpoint" and event.step in known]
+    return completed[-1] if completed else list(known)[-1]
 
 
 @router.get(
@@ -179,29 +192,19 @@ async def resume(request: Request, job_id: JobId, who: Writer) -> Response:
     """A job that has ended stays as it is; a new one takes over what it completed, and goes on from there."""
     site = site_of(request)
     job = await site.engine.get(job_id, requester_id=who.sees)
-    known = await site.engine.store.checkpoints(job.job_id)
-    last = last_step(known)
+    last = await _last_completed(site, job)
     if last is None or not can_resume(job, last):
         raise Problem("not_resumable", _why_not(job, last))
-    payload = decode(job.payload)
-    steps = {step: decode(known[step]) for step in STEPS[: STEPS.index(last) + 1]}
-    new = NewJob(
-        new_id(),
-        job.kind,
-        encode({**payload, "resume": {"from": job.job_id, "steps": steps}}),
-        job.queue,
-        priority=job.priority,
-        requester_id=job.requester_id,
-        contract=CONTRACT,
-        correlation_id=job.correlation_id,
-        unique_key=f"resume:{job.job_id}",
-    )
-    found = await site.intake.enqueue(new)
-    answer = {**_created(new._replace(job_id=found.job_id)), "resumedFrom": job.job_id, "lastCompletedStep": last}
-    return JsonAnswer(answer, 202)
+    try:
+        found = await resuming.resume(site.engine.store, job, site.intake.enqueue)
+    except IllegalMove as error:
+        raise Problem("not_resumable", str(error)) from None
+    told = {**_created(found.job_id, found.correlation_id), "status": word_of(found)}
+    return JsonAnswer({**told, "resumedFrom": job.job_id, "lastCompletedStep": last}, 202)
 
 
 def _why_not(job: Job, last: str | None) -> str:
+    """What stands in the way of a resumption."""
     if not job.status.terminal:
         return f"this job is {word_of(job)}; only one that failed or was cancelled is resumed"
     if job.status is Status.SUCCEEDED:

@@ -7,34 +7,35 @@ among the objects, so that a resumed job finds it, and the video's files become 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
-from callsheet.http.uploads import folder_of
 from callsheet.kernel import commands
+from callsheet.kernel.contracts import AURA
 from callsheet.kernel.retry import Backoff
 from callsheet.kernel.wire import encode
 from callsheet.llm.chat import Question, ask
 from callsheet.llm.settings import chat_endpoint
-from callsheet.media.compose.errors import PictureRefused
-from callsheet.media.compose.kept import FolderShelf, Shelf
+from callsheet.media.compose.errors import InvalidStep, PictureRefused
+from callsheet.media.compose.kept import IS_PLAIN, FolderShelf, Shelf
 from callsheet.media.compose.pictures import MAX_BYTES
 from callsheet.media.compose.stages import Composed, Parts, Request, compose
 from callsheet.media.errors import MediaError, MediaStopped
-from callsheet.objects import InvalidKey, ObjectNotFound, Objects, ObjectsError, ObjectTooLarge
+from callsheet.objects import InvalidKey, ObjectNotFound, ObjectNotOwned, ObjectsError, ObjectTooLarge, OwnedObjects
+from callsheet.objects.folders import steps_of
+from callsheet.objects.owned import granted
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry
-from callsheet.worker.steps import Step
 
 from ..control_plane.artifacts import ADOPTED, REFERENCE, key_of  # noqa: TID252 - the files of a job, whoever made them
 from ..redis_gateway.tasks import told as told_of_models  # noqa: TID252 - errors of models as outcomes
 from .cleanup import SWEEP_S, log
 from .folders import Folders
+from .models import COMPOSE
 
 RETRY = Backoff(base_ms=2_000, cap_ms=60_000)
 ATTEMPTS = 3
@@ -60,10 +61,6 @@ class TakesTasks(Protocol):
         """Where its objects are, or ''."""
         ...
 
-    async def objects(self) -> Objects:
-        """Its objects."""
-        ...
-
 
 def add_tasks(app: TakesTasks, folders: Folders | None = None) -> None:
     """Declare `compose` on an app."""
@@ -74,13 +71,12 @@ def add_tasks(app: TakesTasks, folders: Folders | None = None) -> None:
         script: Annotated[str, Field(max_length=200_000)] = "",
         *,
         brief: Annotated[str, Field(max_length=20_000)] = "",
-        resume: dict[str, JsonValue] | None = None,
     ) -> Result:
-        objects = await app.objects() if app.objects_url else None
+        objects = ctx.objects if app.objects_url else None
         await sweeps.now_and_then(folders or Folders())
-        return await _compose(ctx, Request(script, brief), _steps(resume), objects, folders or Folders())
+        return await _compose(ctx, Request(script, brief), objects, folders or Folders())
 
-    app.task(name="compose", timeout="2h", retry=RETRY, max_attempts=ATTEMPTS)(composing)
+    app.task(name=COMPOSE, timeout="2h", retry=RETRY, max_attempts=ATTEMPTS, contract=AURA.name)(composing)
 
 
 class _Sweeps:
@@ -100,20 +96,13 @@ class _Sweeps:
             log.warning("a sweep of left folders failed: %s", error)
 
 
-def _steps(resume: dict[str, JsonValue] | None) -> dict[str, Any]:
-    steps = (resume or {}).get("steps")
-    return steps if isinstance(steps, dict) else {}
-
-
-async def _compose(
-    ctx: Context, request: Request, earlier: dict[str, Any], objects: Objects | None, folders: Folders
-) -> Result:
+async def _compose(ctx: Context, request: Request, objects: OwnedObjects | None, folders: Folders) -> Result:
     try:
-        live = _Live(ctx, earlier, await asyncio.to_thread(folders.make, "temp", ctx.job_id))
+        live = _Live(ctx, await asyncio.to_thread(folders.make, "temp", ctx.job_id))
         shelf: Shelf = FolderShelf(await asyncio.to_thread(folders.make, "proxy", ctx.job_id))
         if objects is not None:
-            shelf = _ObjectShelf(objects, f"jobs/{ctx.job_id}/steps")
-        parts = Parts(shelf, _pictures_of(ctx.job.requester_id, objects), _writer())
+            shelf = ObjectShelf(objects, (await ctx.steps()).jobs)
+        parts = Parts(shelf, pictures_of(objects), _writer())
         with told_of_models():
             made = await compose(live, request, parts)
         return await _kept(ctx, made, objects)
@@ -127,7 +116,7 @@ async def _compose(
         await asyncio.shield(asyncio.to_thread(folders.remove, ctx.job_id))
 
 
-async def _kept(ctx: Context, made: Composed, objects: Objects | None) -> Result:
+async def _kept(ctx: Context, made: Composed, objects: OwnedObjects | None) -> Result:
     """The video's files as artifacts, and what is said of them."""
     video, files = made.video, []
     told = {
@@ -144,57 +133,58 @@ async def _kept(ctx: Context, made: Composed, objects: Objects | None) -> Result
         key = key_of(ctx.job_id, ctx.job.claim_version, name)
         kept = await objects.put_file(key, path, content_type=TYPES[name])
         about = {"name": name, "key": key, "bytes": kept.info.size_bytes, "content_type": TYPES[name]}
-        files.append({**about, "sha256": kept.sha256})
+        files.append({**about, "sha256": kept.sha256, "etag": kept.info.etag})
     await ctx.write(lambda job: commands.checkpoint(job, ADOPTED, encode(files)))
     return {**told, "artifacts": [{name: file[name] for name in ("name", "bytes", "content_type")} for file in files]}
 
 
 class _Live:
-    """A context whose folder is the contract's, and whose steps may have been completed by an earlier job."""
+    """A context whose folder is the contract's."""
 
-    def __init__(self, ctx: Context, earlier: dict[str, Any], workspace: Path) -> None:
-        self._ctx, self._earlier, self.workspace = ctx, earlier, workspace
+    def __init__(self, ctx: Context, workspace: Path) -> None:
+        self._ctx, self.workspace, self.step = ctx, workspace, ctx.step
         self.children, self.stage, self.progress, self.emit = ctx.children, ctx.stage, ctx.progress, ctx.emit
 
     @property
     def cancelled(self) -> bool:
         return self._ctx.cancelled
 
-    @contextlib.asynccontextmanager
-    async def step(self, name: str) -> AsyncIterator[Step]:
-        if name in self._earlier and await self._ctx.recall(name) is None:
-            await self._ctx.keep(name, self._earlier[name])
-        async with self._ctx.step(name) as step:
-            yield step
 
+class ObjectShelf:
+    """Files between attempts, and between a job and the one that resumes it. `jobs` are the job itself, then those."""
 
-class _ObjectShelf:
-    """Files between attempts, and between a job and the one that resumes it."""
-
-    def __init__(self, objects: Objects, prefix: str) -> None:
-        self._objects, self._prefix = objects, prefix
+    def __init__(self, objects: OwnedObjects, jobs: Sequence[str]) -> None:
+        self._folders = [steps_of(job_id) for job_id in jobs]
+        self._objects = granted(objects, readable=self._folders)
 
     async def keep(self, name: str, path: Path, /) -> str:
-        key = f"{self._prefix}/{name}"
+        """Store a file among those of the job itself; its key."""
+        key = f"{self._folders[0]}/{name}"
         await self._objects.put_file(key, path)
         return key
 
     async def fetch(self, key: str, path: Path, /) -> None:
+        """Bring a file of one of the jobs back; raises InvalidStep for any other key."""
+        folder, _, name = key.rpartition("/")
+        if folder not in self._folders or not IS_PLAIN(name):
+            raise InvalidStep(f"{key[:200]!r} is no file of a step of this job, nor of one that it resumes")
         try:
             await self._objects.get_file(key, path)
         except ObjectNotFound as error:
             raise FileNotFoundError(key) from error
 
 
-def _pictures_of(requester_id: str, objects: Objects | None) -> Callable[[str, Path], Awaitable[None]]:
-    """Pictures by `object:KEY`, of the tenant's own uploads only."""
+def pictures_of(objects: OwnedObjects | None) -> Callable[[str, Path], Awaitable[None]]:
+    """Pictures by `object:KEY`, of what the job's requester may read."""
 
     async def fetch(reference: str, path: Path, /) -> None:
         key = reference.removeprefix(REFERENCE)
-        if objects is None or key == reference or not key.startswith(f"uploads/{folder_of(requester_id)}/"):
+        if objects is None or key == reference:
             raise PictureRefused("cannot be had: upload it, and name it as object:KEY")
         try:
             await objects.get_file(key, path, max_bytes=MAX_BYTES)
+        except ObjectNotOwned:
+            raise PictureRefused("cannot be had: upload it, and name it as object:KEY") from None
         except (ObjectNotFound, ObjectTooLarge, InvalidKey) as error:
             raise PictureRefused(f"cannot be had: {error}") from error
         except ObjectsError as error:

@@ -6,18 +6,21 @@ Inputs are the objects that a payload names as `object:KEY`; the claim signs the
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from callsheet.http import incoming
+from callsheet.http.owning import owned_by
 from callsheet.http.problems import Problem
-from callsheet.http.uploads import folder_of
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import RESERVED, Status
 from callsheet.kernel.wire import decode, encode
-from callsheet.objects import ObjectNotFound
+from callsheet.objects import InvalidKey, ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound, ObjectNotOwned
+from callsheet.objects.folders import INCOMING, named_by
+from callsheet.objects.own import OwnObjects
 
 from .leases import Lease
-from .logs import RESERVED
 from .models import Artifact
 
 if TYPE_CHECKING:
@@ -45,20 +48,60 @@ def objects_of(site: Site) -> Objects:
 
 
 async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tuple[str, Json]:
-    """The checkpoint that makes uploads a part of the result; raises Problem for one that is not there as told."""
-    objects, kept = objects_of(site), []
-    for artifact in artifacts:
-        key = key_of(lease.job.job_id, lease.claim_version, artifact.name)
-        try:
-            info = await objects.head(key)
-        except ObjectNotFound:
-            raise Problem("artifact_missing", f"{artifact.name} was not uploaded for this attempt", ok=False) from None
-        if artifact.bytes not in (None, info.size_bytes):
-            told = f"{artifact.name} has {info.size_bytes} bytes, not {artifact.bytes}; upload it again"
-            raise Problem("artifact_missing", told, ok=False)
-        described = {"name": artifact.name, "key": key, "bytes": info.size_bytes, "content_type": info.content_type}
-        kept.append({**described, "sha256": artifact.sha256})
+    """The checkpoint that makes uploads a part of the result; raises Problem for one that is not there as told.
+
+    All are looked at before the first is taken; what is uploaded after that reaches none of them.
+    """
+    objects = objects_of(site)
+    waiting = [await _waiting(objects, lease, artifact) for artifact in artifacts]
+    kept = []
+    for artifact, source in zip(artifacts, waiting, strict=True):
+        info = await _taken(objects, source, key_of(lease.job.job_id, lease.claim_version, artifact.name))
+        _check_size(artifact, info)
+        described = {"name": artifact.name, "key": info.key, "bytes": info.size_bytes, "sha256": artifact.sha256}
+        kept.append({**described, "content_type": info.content_type, "etag": info.etag})
+    await objects.delete(*(source for source in waiting if source.startswith(f"{INCOMING}/")))
     return ADOPTED, encode(kept)
+
+
+async def _waiting(objects: Objects, lease: Lease, artifact: Artifact) -> str:
+    """Where an upload of an attempt is: under its own key when it was put together of parts, else where it came in."""
+    job_id, version = lease.job.job_id, lease.claim_version
+    binding = incoming.of_attempt(job_id, version, "")
+    for key in (key_of(job_id, version, artifact.name), incoming.key_of(binding, artifact.name)):
+        with contextlib.suppress(ObjectNotFound):
+            _check_size(artifact, await objects.head(key))
+            return key
+    raise _missing(artifact)
+
+
+async def _taken(objects: Objects, source: str, key: str) -> ObjectInfo:
+    """The object under its own key, which is written once."""
+    try:
+        return await objects.head(key) if source == key else await objects.copy(source, key, only_if_absent=True)
+    except ObjectExists:
+        return await objects.head(key)
+
+
+def _missing(artifact: Artifact) -> Problem:
+    return Problem("artifact_missing", f"{artifact.name} was not uploaded for this attempt", ok=False)
+
+
+def _check_size(artifact: Artifact, info: ObjectInfo) -> None:
+    if artifact.bytes not in (None, info.size_bytes):
+        told = f"{artifact.name} has {info.size_bytes} bytes, not {artifact.bytes}; upload it again"
+        raise Problem("artifact_missing", told, ok=False)
+
+
+async def check_unchanged(objects: Objects, file: dict[str, Any]) -> None:
+    """Raise ObjectChanged when an adopted file is not what was adopted.
+
+    The etag of an S3 tells of the bytes; that of our own folder tells of the file, which a restored backup replaces.
+    """
+    info = await objects.head(file["key"])
+    own = isinstance(objects, OwnObjects)
+    if info.size_bytes != file["bytes"] or (not own and file.get("etag") not in (None, info.etag)):
+        raise ObjectChanged(f"{file['name']} was changed after the job had ended; it is not given out")
 
 
 async def adopted(engine: Engine, job_id: str) -> list[dict[str, Any]]:
@@ -73,23 +116,25 @@ async def inputs(site: Site, job: Job) -> dict[str, str]:
     if site.objects is None or REFERENCE not in job.payload:
         return {}
     named = dict.fromkeys(text for text in _texts(decode(job.payload)) if text.startswith(REFERENCE))
+    own = owned_by(site, job.requester_id)
     signed: dict[str, str] = {}
     for reference in list(named)[:MOST_INPUTS]:
         key = reference.removeprefix(REFERENCE)
-        if await _may_read(site, job, key):
-            signed[reference] = (await site.objects.sign_get(key, SIGNED_S)).url
+        with contextlib.suppress(ObjectNotOwned, InvalidKey):  # what is not the tenant's is as what is not there
+            if await _is_finished(site, key):
+                signed[reference] = (await own.sign_get(key, SIGNED_S)).url
     return signed
 
 
-async def _may_read(site: Site, job: Job, key: str) -> bool:
-    """A tenant's own uploads, and what its own jobs have made."""
-    if key.startswith(f"uploads/{folder_of(job.requester_id)}/"):
+async def _is_finished(site: Site, key: str) -> bool:
+    """Whether nothing more will be written under a key: a file of a job counts when the job has adopted it."""
+    named = named_by(key)
+    if named.kind != "job":
         return True
-    head, _, rest = key.partition("/")
-    (other,) = await site.engine.store.get([rest.partition("/")[0]]) if head == "jobs" else (None,)
-    if other is None or other.requester_id != job.requester_id or other.status is not Status.SUCCEEDED:
+    (job,) = await site.engine.store.get([named.id])
+    if job is None or job.status is not Status.SUCCEEDED:
         return False
-    return any(file["key"] == key for file in await adopted(site.engine, other.job_id))
+    return any(file["key"] == key for file in await adopted(site.engine, named.id))
 
 
 def _texts(value: Any) -> Iterator[str]:

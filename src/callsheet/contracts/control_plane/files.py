@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
@@ -9,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from callsheet.http import problems
+from callsheet.http import incoming, problems
 from callsheet.http.auth import allowed
 from callsheet.http.bodies import documented, read
 from callsheet.http.direct import Direct
@@ -17,11 +18,12 @@ from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.site import site_of
+from callsheet.http.uploads import SWEEP
 from callsheet.kernel.job import Status
 from callsheet.objects import Upload
 
 from . import logs
-from .artifacts import SIGNED_S, adopted, key_of, objects_of, shown
+from .artifacts import SIGNED_S, adopted, check_unchanged, key_of, objects_of, shown
 from .leases import Lease, Proof, prove_one
 from .models import STRICT, Name
 from .routes import ALWAYS, PROVEN
@@ -130,8 +132,12 @@ async def uploads(request: Request) -> JsonAnswer:
     asked = await read(request, UploadBody)
     lease, objects = await _live(request, asked), objects_of(site_of(request))
     key = key_of(asked.job_id, lease.claim_version, asked.name)
+    binding = incoming.of_attempt(asked.job_id, lease.claim_version, asked.worker_id)
+    if random.random() < SWEEP:  # noqa: S311 - not each time: it lists what came in
+        await incoming.sweep(site_of(request).engine.store, objects)
     if asked.upload_id is None and (asked.bytes or 0) <= PART_BYTES:
-        signed = await objects.sign_put(key, SIGNED_S, content_type=asked.content_type, size_bytes=asked.bytes)
+        waits, kind, size = incoming.key_of(binding, asked.name), asked.content_type, asked.bytes
+        signed = await objects.sign_put(waits, SIGNED_S, content_type=kind, size_bytes=size, bound_to=str(binding))
         return JsonAnswer({"ok": True, "key": key, "whole": shown(signed)})
     if asked.bytes is None:
         raise Problem("validation_failed", "bytes: say how long the file is, so that its parts can be signed")
@@ -144,7 +150,8 @@ async def uploads(request: Request) -> JsonAnswer:
     parts: list[dict[str, Any]] = []
     for number in range(asked.first_part, min(count, asked.first_part + MOST_PARTS - 1) + 1):
         size = min(part_bytes, asked.bytes - (number - 1) * part_bytes)
-        parts.append({"number": number, **shown(await objects.sign_part(upload, number, SIGNED_S, size_bytes=size))})
+        signed = await objects.sign_part(upload, number, SIGNED_S, size_bytes=size, bound_to=str(binding))
+        parts.append({"number": number, **shown(signed)})
     return JsonAnswer({"ok": True, "key": key, "upload_id": upload.upload_id, "part_bytes": part_bytes, "parts": parts})
 
 
@@ -153,14 +160,14 @@ async def uploads(request: Request) -> JsonAnswer:
     summary="Put the parts of a file together",
     response_model=Uploaded,
     openapi_extra=documented(UploadedBody),
-    responses=problems.responses(*PROVEN, "not_found"),
+    responses=problems.responses(*PROVEN, "not_found", "object_exists"),
 )
 async def uploaded(request: Request) -> JsonAnswer:
     """After the last part of a large file. It becomes visible when the attempt completes and names it."""
     asked = await read(request, UploadedBody)
     lease, objects = await _live(request, asked), objects_of(site_of(request))
     key = key_of(asked.job_id, lease.claim_version, asked.name)
-    info = await objects.complete_multipart(Upload(key, asked.upload_id, PART_BYTES, ""))
+    info = await objects.complete_multipart(Upload(key, asked.upload_id, PART_BYTES, ""), only_if_absent=True)
     return JsonAnswer({"ok": True, "key": key, "bytes": info.size_bytes})
 
 
@@ -174,7 +181,7 @@ async def artifacts(request: Request, job_id: str, who: Reader) -> ArtifactList:
 
 
 def _public(file: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in file.items() if name != "key"}
+    return {name: value for name, value in file.items() if name in ArtifactShown.model_fields}
 
 
 @router.get(
@@ -182,7 +189,7 @@ def _public(file: dict[str, Any]) -> dict[str, Any]:
     summary="Fetch a file of a job",
     status_code=307,
     response_class=RedirectResponse,
-    responses=problems.responses(*ALWAYS, "job_not_found", "not_found"),
+    responses=problems.responses(*ALWAYS, "job_not_found", "not_found", "object_changed"),
 )
 async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Response:
     """A redirect to a signed URL that is good for an hour."""
@@ -190,6 +197,7 @@ async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Res
     job = await site.engine.get(job_id, requester_id=who.sees)
     for file in await adopted(site.engine, job.job_id) if job.status is Status.SUCCEEDED else ():
         if file["name"] == name:
+            await check_unchanged(objects_of(site), file)
             signed = await objects_of(site).sign_get(file["key"], SIGNED_S, download_name=name.rpartition("/")[2])
             return RedirectResponse(signed.url, headers={"Cache-Control": "no-store"})
     raise Problem("not_found", f"job {job_id} has no file of this name")

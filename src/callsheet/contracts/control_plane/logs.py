@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.http.problems import Problem
 from callsheet.kernel import commands
-from callsheet.kernel.job import NewEvent
+from callsheet.kernel.job import RESERVED, NewEvent
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import encode
 
@@ -22,7 +22,6 @@ from .models import Chunk, LogEnd
 if TYPE_CHECKING:
     from callsheet.engine import Engine
 
-RESERVED = "~"  # names of checkpoints that are the protocol's own
 LIMIT_BYTES = 1024 * 1024  # of one attempt
 PAGE = 1_000
 

@@ -321,8 +321,9 @@ class CheckpointsBody(Proof):
 
 
 class Checkpoints(BaseModel):
-    """The results of completed steps, by name."""
+    """The results of completed steps, by name: those of the job, and of the jobs that it resumes."""
 
     ok: bool
     checkpoints: dict[str, JsonValue]
+    resumes: list[str] = Field(default=[], description="The ended jobs whose steps are among these, the latest first.")
     cancel_reason: str | None = None

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.engine.ids import new_ids
+from callsheet.http.intake import reserved
 from callsheet.http.problems import Problem, of_error
 from callsheet.kernel import commands
 from callsheet.kernel.apply import applied
+from callsheet.kernel.contracts import PAYLOAD_CHECKED, TASKS
 from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
-from callsheet.kernel.job import Job, NewEvent, NewJob, OnDependencyFailure, Outcome, Status
+from callsheet.kernel.job import RESERVED, Job, NewEvent, NewJob, OnDependencyFailure, Outcome, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import clean, encode
@@ -129,8 +131,8 @@ async def _settlements(site: Site, worker_id: str, lease: Lease, move: MoveBody)
             return (commands.advance(job, _given(move.stage, "stage")),)
         case "checkpoint":
             name = _given(move.name, "name")
-            if name.startswith(logs.RESERVED):
-                raise InvalidInput(f"names of steps do not begin with {logs.RESERVED}")
+            if name.startswith(RESERVED):
+                raise InvalidInput(f"names of steps do not begin with {RESERVED}")
             return (commands.checkpoint(job, name, encode(move.data)),)
         case "event":
             event = NewEvent(_given(move.type, "type"), job.stage, encode(move.data or {}))
@@ -174,13 +176,17 @@ def _fail(job: Job, move: MoveBody) -> Settlement:
 
 
 def _new_job(parent: Job, asked: FollowUp) -> NewJob:
-    """A follow-up belongs to its parent's tenant, whatever the worker says."""
+    """A follow-up belongs to its parent's tenant, whatever a worker says; raises Problem for a contract's own task."""
+    contract = TASKS.get(asked.task, "callsheet")
+    if contract in PAYLOAD_CHECKED:
+        raise reserved(asked.task)
     given = asked.model_dump(exclude={"job_id", "task", "payload", "depends_on", "on_dependency_failure"})
     return NewJob(
         job_id=asked.job_id or new_ids(1)[0],
         kind=asked.task,
         payload=encode(asked.payload if asked.payload is not None else {}),
         requester_id=parent.requester_id,
+        contract=contract,
         depends_on=tuple(asked.depends_on),
         on_dependency_failure=OnDependencyFailure(asked.on_dependency_failure),
         **{**given, "correlation_id": asked.correlation_id or parent.correlation_id or parent.job_id},

@@ -254,6 +254,7 @@ async def checkpoints(request: Request) -> JsonAnswer:
     lease = await prove_one(site.engine, who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token))
     if not lease.live:
         raise lost()
-    known = await site.engine.store.checkpoints(asked.job_id)
-    found = {name: decode(text) for name, text in known.items() if not name.startswith(logs.RESERVED)}
-    return JsonAnswer({"ok": True, "checkpoints": found, "cancel_reason": lease.job.cancel_reason})
+    steps = await site.engine.steps(lease.job)
+    found = {name: decode(text) for name, text in steps.results.items()}
+    told = {"ok": True, "checkpoints": found, "resumes": steps.jobs[1:], "cancel_reason": lease.job.cancel_reason}
+    return JsonAnswer(told)

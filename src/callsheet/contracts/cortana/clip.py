@@ -42,7 +42,7 @@ def range_of(wanted: Wanted, duration_ms: int) -> tuple[int, int]:
 
 async def generate(bench: Bench, wanted: Wanted) -> dict[str, Any]:
     """Cut the clip, unless it is there."""
-    ctx, objects = bench.ctx, bench.parts.objects
+    ctx, objects = bench.ctx, bench.objects
     key = paths.clip(bench.video_id, wanted.clip_id)
     if bench.video.duration_ms:
         start, end = range_of(wanted, bench.video.duration_ms)

@@ -88,7 +88,7 @@ async def ocr(
 def _loading(bench: Bench) -> Callable[[str], Awaitable[bytes]]:
     async def load(key: str) -> bytes:
         try:
-            return await bench.parts.objects.get(key, max_bytes=FRAME_BYTES)
+            return await bench.objects.get(key, max_bytes=FRAME_BYTES)
         except ObjectNotFound:
             raise Fatal(f"the frame {key} is gone; sample the video again", code=NOT_FOUND) from None
 
@@ -155,7 +155,7 @@ def time_of(path: str) -> int:
 
 async def _listed(bench: Bench, manifest: str) -> dict[str, Shown]:
     try:
-        told = json.loads(await bench.parts.objects.get(manifest, max_bytes=MANIFEST_BYTES))
+        told = json.loads(await bench.objects.get(manifest, max_bytes=MANIFEST_BYTES))
     except ObjectNotFound:
         return {}
     found = [

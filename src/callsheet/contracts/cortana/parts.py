@@ -11,7 +11,8 @@ from pydantic import StringConstraints
 
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import SERVICE, Video, Writer
-from callsheet.objects import Objects
+from callsheet.objects import Objects, OwnedObjects
+from callsheet.objects.owned import granted
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal
 
@@ -23,10 +24,9 @@ VideoId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){
 
 
 class Parts(NamedTuple):
-    """The catalogue and the objects of the event loop that asks."""
+    """The catalogue of the event loop that asks, and what the stages are told."""
 
     catalog: Catalog
-    objects: Objects
     max_source_bytes: int = MAX_SOURCE_BYTES
     ocr_engine: str = "tesseract"
     clip_days: int = 30
@@ -37,12 +37,13 @@ FindsParts = Callable[[], Awaitable[Parts]]
 
 
 class Bench(NamedTuple):
-    """One attempt at its work: who it is, on which video, with what."""
+    """One attempt at its work: who it is, on which video, with what. `objects` are its requester's and the video's."""
 
     ctx: Context
     parts: Parts
     video: Video
     writer: Writer
+    objects: OwnedObjects
 
     @property
     def video_id(self) -> str:
@@ -52,26 +53,31 @@ class Bench(NamedTuple):
 
 async def begin(ctx: Context, parts: Parts, video_id: str) -> Bench:
     """Make this attempt the writer of its video; raises Fatal for what is not there or not ours to change."""
-    writer = _writer(ctx)
-    return _bench(ctx, parts, await parts.catalog.begin(video_id, writer, ctx.job.kind.rpartition(".")[2]), video_id)
+    known = await parts.catalog.video(video_id, SERVICE)
+    if known is None or known.owner_id != ctx.job.requester_id:  # a stranger's is as one that never was
+        return _bench(ctx, parts, None, video_id)
+    stage = ctx.job.kind.rpartition(".")[2]
+    return _bench(ctx, parts, await parts.catalog.begin(video_id, _writer(ctx), stage), video_id)
 
 
-async def look(ctx: Context, parts: Parts, video_id: str) -> Bench:
-    """The same for a job that changes nothing of its video."""
-    _writer(ctx)
-    return _bench(ctx, parts, await parts.catalog.video(video_id, SERVICE), video_id)
+async def look(ctx: Context, parts: Parts, video_id: str, clip_id: str) -> Bench:
+    """The same for the job of a clip, which changes nothing of its video. Those of a video's team may ask for one."""
+    video = await parts.catalog.video(video_id, SERVICE)
+    if video is None or video.owner_id != ctx.job.requester_id:
+        clip = await parts.catalog.clip(clip_id, SERVICE)
+        if clip is None or (clip.video_id, clip.job_id) != (video_id, ctx.job_id):  # whom /clips has let in
+            video = None
+    return _bench(ctx, parts, video, video_id)
 
 
 def _writer(ctx: Context) -> Writer:
-    if ctx.job.contract != CONTRACT:  # anybody may create jobs of any kind; those of this contract are made here alone
-        raise Fatal("this work belongs to a video: POST /videos or POST /clips starts it", code="forbidden")
     return Writer(ctx.job_id, ctx.job.claim_version, ctx.job.created_at)
 
 
 def _bench(ctx: Context, parts: Parts, video: Video | None, video_id: str) -> Bench:
     if video is None:
         raise Fatal(f"there is no video {video_id}; it was deleted, or never added", code="video_not_found")
-    return Bench(ctx, parts, video, Writer(ctx.job_id, ctx.job.claim_version, ctx.job.created_at))
+    return Bench(ctx, parts, video, _writer(ctx), granted(ctx.objects, paths.folders(video_id)))
 
 
 async def fetch_original(bench: Bench, key: str, *, share: float) -> Path:
@@ -83,7 +89,7 @@ async def fetch_original(bench: Bench, key: str, *, share: float) -> Path:
     def tell(done: int, whole: int) -> None:
         _ = bench.ctx.progress(share * done / max(1, whole))
 
-    await bench.parts.objects.get_file(key, path, max_bytes=bench.parts.max_source_bytes, progress=tell)
+    await bench.objects.get_file(key, path, max_bytes=bench.parts.max_source_bytes, progress=tell)
     return path
 
 

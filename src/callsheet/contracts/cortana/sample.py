@@ -25,7 +25,7 @@ JPEG = "image/jpeg"
 
 async def sample(bench: Bench, s3_original_path: str, target_fps: float, dedupe_threshold: float) -> dict[str, Any]:
     """Take the frames. The manifest is written last: it tells that all of them are there."""
-    ctx, objects = bench.ctx, bench.parts.objects
+    ctx, objects = bench.ctx, bench.objects
     source = await fetch_original(bench, s3_original_path, share=FETCHED)
     folder = ctx.workspace / "frames"
     folder.mkdir(mode=0o700)
@@ -80,7 +80,7 @@ class _Uploads:
     async def _send(self, frame: Kept) -> None:
         try:
             key = paths.frame(self._bench.video_id, frame.timestamp_ms)
-            await self._bench.parts.objects.put_file(key, frame.path, content_type=JPEG)
+            await self._bench.objects.put_file(key, frame.path, content_type=JPEG)
             frame.path.unlink()
         finally:
             self._room.release()

@@ -79,11 +79,11 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
     ) -> dict[str, Any]:
         async with telling(ctx, parts, video_id):
             with told(ctx, outcome_of):
-                bench = await look(ctx, await parts(), video_id)
+                bench = await look(ctx, await parts(), video_id, clip_id)
                 wanted = clips.Wanted(clip_id, t_start, t_end, padding_ms, s3_original_path)
                 return await clips.generate(bench, wanted)
 
-    app.task(name=f"{NAME}.{CLIP}", retry=CONTRACT, timeout="2h")(clip_generate)
+    app.task(name=f"{NAME}.{CLIP}", retry=CONTRACT, timeout="2h", contract=CONTRACT)(clip_generate)
     return videos
 
 

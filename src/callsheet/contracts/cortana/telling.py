@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
+from callsheet.objects.owned import granted
 from callsheet.vault.redact import redact
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry, Snooze
@@ -44,7 +45,7 @@ async def telling(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterat
         told = {**about, **why, "started_at": _moment(began), "ended_at": _moment(ended)}
         _write({**about, **why, "took_ms": round((ended - began) * 1000)}, status)
         if status != "processing":  # then the job, and this object with it, is another worker's by now
-            await _keep(parts, ctx.job_id, {**told, "status": status})
+            await _keep(ctx, parts, {**told, "status": status})
 
 
 def status_after(ctx: Context, failure: BaseException | None) -> str:
@@ -67,15 +68,16 @@ def _write(about: dict[str, Any], status: str) -> None:
     log.info("%s", message, extra={"fields": fields})
 
 
-async def _keep(parts: FindsParts, job_id: str, told: dict[str, Any]) -> None:
+async def _keep(ctx: Context, parts: FindsParts, told: dict[str, Any]) -> None:
+    key = paths.log(ctx.job_id)
     try:
         async with asyncio.timeout(UPLOAD_S):
             found = await parts()
             if found.keep_logs:
                 raw = json.dumps(told, ensure_ascii=False).encode()
-                await found.objects.put(paths.log(job_id), raw, content_type="application/json")
+                await granted(ctx.objects, [key]).put(key, raw, content_type="application/json")
     except Exception as error:  # noqa: BLE001 - a log that cannot be kept is no reason to fail
-        log.warning("%s: its log could not be kept: %s", job_id, error)
+        log.warning("%s: its log could not be kept: %s", ctx.job_id, error)
 
 
 def _error(failure: BaseException) -> dict[str, str]:

@@ -31,7 +31,7 @@ async def transcode(bench: Bench, s3_original_path: str) -> dict[str, Any]:
     made = await make_hls(media, ctx.workspace / "hls", how, on_progress=telling(ctx, FETCHED, MADE))
     poster = await make_poster(media, ctx.workspace, how)
     await ctx.progress(MADE)  # committed: the claim is still ours
-    objects, folder = bench.parts.objects, paths.proxies(bench.video_id)
+    objects, folder = bench.objects, paths.proxies(bench.video_id)
     ready = asyncio.Semaphore(AT_ONCE)
 
     async def send(name: str) -> None:

@@ -44,7 +44,7 @@ async def fetched(ctx: Context, parts: Parts, access: Access, place: Place, stor
         )
         return Source(path, taken.size_bytes, taken.sha256)
     if place.kind == OWN:
-        return await _from_objects(await parts.objects(), place.path, path, parts.max_source_bytes, telling)
+        return await _from_objects(ctx.objects, place.path, path, parts.max_source_bytes, telling)
     async with s3_objects(place, storage, await access.held("source"), parts.rules) as objects:
         return await _from_objects(objects, place.path, path, parts.max_source_bytes, telling)
 

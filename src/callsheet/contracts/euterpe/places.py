@@ -11,7 +11,6 @@ import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from callsheet.http.uploads import folder_of
 from callsheet.objects.errors import InvalidKey
 from callsheet.objects.keys import checked, checked_prefix
 
@@ -60,17 +59,6 @@ def target_of(text: str) -> Place:
         bucket, prefix = _bucket(text)
         return Place(S3, bucket, _prefix(prefix))
     raise ValueError("write object:PREFIX or s3://BUCKET/PREFIX")
-
-
-def is_own(key: str, requester_id: str) -> bool:
-    """Whether a key of our own storage is in one of the tenant's folders."""
-    tenant = folder_of(requester_id)
-    return key.startswith((f"uploads/{tenant}/", f"outputs/{tenant}/"))
-
-
-def own_target(place: Place, requester_id: str) -> Place:
-    """A prefix of our own storage inside the tenant's folder of outputs."""
-    return Place(OWN, "", f"outputs/{folder_of(requester_id)}").below(place.path)
 
 
 def _bucket(text: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from callsheet.http.bodies import documented, read
 from callsheet.http.direct import Direct
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
+from callsheet.http.owning import owned_by
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.kernel.callbacks import normalised
@@ -23,6 +24,7 @@ from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
 from callsheet.kernel.wire import decode, encode
+from callsheet.objects.folders import outputs_of
 from callsheet.outbox import Endpoints
 from callsheet.outbox.endpoints import EndpointNotFound
 from callsheet.outbox.guard import target_of as guarded
@@ -30,7 +32,7 @@ from callsheet.vault import Secret, Vault, keyring_from
 
 from .ids import JobIds, ids_of
 from .models import CredentialsReceipt, CredentialsRequest, TranscodeReceipt, TranscodeRequest, TranscodeStatus
-from .places import OWN, URL, is_own, own_target, source_of, target_of
+from .places import OWN, URL, Place, source_of, target_of
 from .tasks import NAME, QUEUE
 
 if TYPE_CHECKING:
@@ -76,12 +78,14 @@ async def create(request: Request) -> Response:
     """Answers when the job is safe, with its credentials sealed beside it."""
     site, who = site_of(request), await check(request, "jobs:write")
     asked = await read(request, TranscodeRequest)
-    _check_own(asked, who)
+    await _check_own(site, asked, who)
     await _check_urls(site, asked, who.requester_id)
     job_id = (await _ids(site)).new(who.requester_id)
     output = asked.output_place
     target = (
-        own_target(output if asked.output else output.below(job_id), who.requester_id) if output.kind == OWN else output
+        Place(OWN, "", outputs_of(who.requester_id)).below((output if asked.output else output.below(job_id)).path)
+        if output.kind == OWN
+        else output
     )
     new = NewJob(
         job_id,
@@ -188,10 +192,10 @@ async def _outputs(objects: Objects | None, job: Job) -> list[dict[str, Any]]:
     return found
 
 
-def _check_own(asked: TranscodeRequest, who: Principal) -> None:
+async def _check_own(site: Site, asked: TranscodeRequest, who: Principal) -> None:
     """A tenant reads its own objects only; what is not its own is answered as what is not there."""
     place = asked.source_place
-    if place.kind == OWN and not who.admin and not is_own(place.path, who.requester_id):
+    if place.kind == OWN and not await owned_by(site, who.requester_id).may_read(place.path):
         raise Problem("validation_failed", "source: no such object of yours; use the `key` that an upload answers with")
 
 

@@ -10,12 +10,20 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.kernel.contracts import EUTERPE
+from callsheet.kernel.errors import CallsheetError, InvalidPayload, StoreError
 from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, probe
 from callsheet.media.transcode import transcode as make
-from callsheet.objects.errors import ClockSkewed, ObjectsError, ObjectsForbidden, ObjectTooLarge, UnknownObjects
+from callsheet.objects.errors import (
+    ClockSkewed,
+    ObjectNotOwned,
+    ObjectsError,
+    ObjectsForbidden,
+    ObjectTooLarge,
+    UnknownObjects,
+)
 from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry
@@ -25,13 +33,12 @@ from .access import Access
 from .download import CutOff, Downloads, Refused
 from .fetch import fetched
 from .models import Output, Storage
-from .places import source_of, target_of
+from .places import Place, source_of, target_of
 from .upload import uploaded
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
     from callsheet.media.progress import Progress
-    from callsheet.objects import Objects
     from callsheet.outbox import Rules
     from callsheet.vault import Vault
     from callsheet.vault.refresh import Refresher
@@ -50,7 +57,6 @@ class Parts(NamedTuple):
     """What the task stands on. `vault` and `refresher` are asked only by jobs that have credentials."""
 
     engine: Engine
-    objects: Callable[[], Awaitable[Objects]]
     vault: Callable[[], Vault]
     refresher: Callable[[], Refresher]
     downloads: Downloads
@@ -96,13 +102,13 @@ def add_task(app: TakesTasks, parts: Callable[[], Awaitable[Parts]]) -> None:
         with told(ctx, outcome_of):
             return await _transcode(ctx, await parts(), asked, refresh_url)
 
-    app.task(name=NAME, queue=QUEUE, retry="euterpe", timeout="24h")(transcode)
+    app.task(name=NAME, queue=QUEUE, retry="euterpe", timeout="24h", contract=EUTERPE.name)(transcode)
 
 
 async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str) -> dict[str, Any]:
     access = Access(parts.vault, parts.refresher, ctx.job, refresh_url)
     await ctx.stage("fetching")
-    taken = await fetched(ctx, parts, access, source_of(asked.source), asked.source_storage)
+    taken = await fetched(ctx, parts, access, _place(source_of, asked.source), asked.source_storage)
     _ = ctx.progress(FETCHED)
     await ctx.stage("processing")
     how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
@@ -115,10 +121,18 @@ async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str)
     taken.path.unlink()
     _ = ctx.progress(PROCESSED)
     await ctx.stage("uploading")
-    outputs = await uploaded(ctx, parts, access, target_of(asked.output), asked.output_storage, made)
+    outputs = await uploaded(ctx, parts, access, _place(target_of, asked.output), asked.output_storage, made)
     named = [{**out, "format": wanted.format} for out, wanted in zip(outputs, asked.outputs, strict=True)]
     source = {"bytes": taken.size_bytes, "sha256": taken.sha256, "duration_s": media.duration_s}
     return {"outputs": named, "source": source}
+
+
+def _place(read: Callable[[str], Place], text: str) -> Place:
+    """A place that a payload names; raises InvalidPayload, for another attempt would find the same."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise InvalidPayload(str(error)) from None
 
 
 def _telling(ctx: Context, number: int, count: int) -> Callable[[Progress], None]:
@@ -152,6 +166,8 @@ def _of_storage(error: ObjectsError) -> Fatal | Retry:
     match error:
         case ObjectTooLarge():
             return Fatal(str(error), code="source_too_large")
+        case ObjectNotOwned():
+            return Fatal(str(error), code=error.code)
         case ClockSkewed():
             return Retry(str(error), code=error.code)  # another worker's clock may be right
         case ObjectsForbidden():

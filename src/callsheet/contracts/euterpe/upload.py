@@ -46,7 +46,7 @@ async def uploaded(  # noqa: PLR0913, PLR0917 - a stage of the task, split off f
     """The outputs in their storage, as the job's result names them."""
     files = [file for output in made for file in files_of(output)]
     if place.kind == OWN:
-        await _send(ctx, await parts.objects(), place, files)
+        await _send(ctx, ctx.objects, place, files)
     else:
         async with s3_objects(place, storage, await access.held("output"), parts.rules) as objects:
             await _send(ctx, objects, place, files)

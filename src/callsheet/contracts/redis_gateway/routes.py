@@ -77,6 +77,7 @@ direct = APIRouter(tags=["jobs"], route_class=Direct)
         "unsupported_media_type",
         "validation_failed",
         "queue_full",
+        "task_reserved",
     ),
 )
 async def create_job(request: Request) -> Response:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, T
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
+from callsheet.kernel.contracts import REDIS_GATEWAY
 from callsheet.kernel.errors import InvalidPayload, UnknownStore
 from callsheet.kernel.retry import Backoff
 from callsheet.llm import blocks, rag
@@ -69,7 +70,7 @@ Unparsed = Annotated[None, BeforeValidator(_refuse)]
 
 def add_tasks(app: TakesTasks, tools: Tools | None = None) -> None:
     """Declare the six tasks on an app; `tools` are what `tool` may call."""
-    shared = {"queue": "default", "retry": RETRY, "max_attempts": ATTEMPTS}
+    shared = {"queue": "default", "retry": RETRY, "max_attempts": ATTEMPTS, "contract": REDIS_GATEWAY.name}
     for name, (work, system) in LANGUAGE.items():
         app.task(name=name, timeout="30m", **shared)(_language_task(work, system))
     app.task(name="embed", timeout="30m", **shared)(embed)

@@ -9,6 +9,7 @@ MediaError
     ├── ShapingMissing       this Pillow cannot set the script of some characters
     ├── UnknownLanguage      no voice speaks it
     ├── ScriptNotWritten     the model's answer is no script
+    ├── InvalidStep          what was kept of a step names a file outside of its folder
     └── ChildFailed          a process of ours died
 """
 
@@ -64,6 +65,12 @@ class ScriptNotWritten(ComposeError):
 
     code = "script_not_written"
     retryable = True
+
+
+class InvalidStep(ComposeError):
+    """What was kept of a step names a file that is not a plain one of the job's own folder."""
+
+    code = "invalid_step"
 
 
 class ChildFailed(ComposeError):

@@ -17,7 +17,7 @@ from callsheet.media.progress import Progress
 
 from .draw import Drawn
 from .errors import InvalidScript
-from .kept import Shelf, fetch_all, keep_all, read_drawn, read_narration, write_drawn, write_narration
+from .kept import Shelf, fetch_all, keep_all, place_in, read_drawn, read_narration, write_drawn, write_narration
 from .markdown import parse
 from .render import Video, plan, render
 from .running import Means
@@ -145,7 +145,7 @@ class _Composing:
     async def _script(self, folder: Path) -> tuple[Script, dict[str, Path]]:
         kept = await self._step("Script", folder, lambda: self._make_script(folder))
         script = parse(kept["markdown"], self._request.settings)
-        return script, {reference: folder / name for reference, name in kept["pictures"].items()}
+        return script, {reference: place_in(folder, name) for reference, name in kept["pictures"].items()}
 
     async def _make_script(self, folder: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
         text = self._request.script

@@ -8,7 +8,7 @@ import asyncpg
 
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
 from callsheet.kernel.intake import max_attempts_of
-from callsheet.kernel.job import NewJob, OnDependencyFailure, Status
+from callsheet.kernel.job import RESUMED_FROM, NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
@@ -75,11 +75,19 @@ async def enqueue_within(
     await _remember_others(session, batch, answers)
     await _depend(session, [new for new in fresh if new.depends_on])
     await keep_credentials(session, fresh)
+    await _keep_resumed(session, [new for new in fresh if new.resumed_from is not None])
     keys = {new.concurrency_key: new.concurrency_limit for new in fresh if new.concurrency_key is not None}
     if keys:
         await session.execute(Q.limit_slots, list(keys), list(keys.values()))
         await admit(session, list(keys))
     return [answers[i] for i in range(len(batch))]
+
+
+async def _keep_resumed(session: Any, resuming: Sequence[NewJob]) -> None:
+    """Write down which job each of these resumes."""
+    if resuming:
+        texts = [f'"{new.resumed_from}"' for new in resuming]
+        await session.execute(Q.keep_resumed, [new.job_id for new in resuming], RESUMED_FROM, texts)
 
 
 async def _check_depth(session: Any, queues: set[str], limit: int) -> None:
@@ -96,6 +104,7 @@ def _plain(new: NewJob) -> bool:
         and new.concurrency_key is None
         and not new.depends_on
         and new.credentials is None
+        and new.resumed_from is None
     )
 
 

@@ -777,6 +777,9 @@ SELECT job_id, claim_version, attempt_count, worker_id,
 FROM inbox_jobs WHERE job_id = $1 AND status = 'succeeded'
 ORDER BY claim_version;
 
+-- name: keep_resumed
+INSERT INTO job_checkpoints SELECT a.job_id, $2, a.data FROM unnest($1::uuid[], $3::text[]) AS a (job_id, data);
+
 -- name: checkpoints
 SELECT name, data FROM job_checkpoints WHERE job_id = $1 ORDER BY name;
 

@@ -65,7 +65,7 @@ def _rare_of_job(new: NewJob) -> str:
         rare["concurrency_limit"] = new.concurrency_limit
     if new.correlation_id:
         rare["correlation_id"] = new.correlation_id
-    if new.idempotency is not None or new.credentials is not None:
+    if new.idempotency is not None or new.credentials is not None or new.resumed_from is not None:
         rare |= _kept_beside(new)
     return json.dumps(rare, ensure_ascii=False) if rare else ""
 
@@ -73,6 +73,8 @@ def _rare_of_job(new: NewJob) -> str:
 def _kept_beside(new: NewJob) -> dict[str, object]:
     """What is written with a job under keys of its own."""
     kept: dict[str, object] = {}
+    if new.resumed_from is not None:
+        kept["resumed_from"] = new.resumed_from
     if new.credentials is not None:
         kept["credentials"] = [str(value) for value in new.credentials]
     if (key := new.idempotency) is not None:

@@ -38,7 +38,7 @@ Ours:
     job:{id}:attempts         LIST    ended attempts: claim_version, attempt, started_at, ended_at, outcome,
                                       worker_id, error, joined by the byte 31; without the last one when the hash
                                       has `outcome`
-    job:{id}:checkpoints      HASH    results of completed steps
+    job:{id}:checkpoints      HASH    results of completed steps; `~resumed_from`: the job that this one resumes
     job:{id}:credentials      HASH    encrypted credentials: requester_id, credential_version and the contract's
                                       `storage_creds_…`; the job's hash has `credentials` = 1
     jobs:credentials:{kek}    ZSET    jobs whose credentials this KEK wraps, all of score 0, and so by id

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from callsheet.engine.resuming import Steps
 from callsheet.kernel.errors import InvalidInput, JobNotFound, StaleClaim
 from callsheet.kernel.job import Claim, Job
 from callsheet.kernel.settlement import Settlement
@@ -20,9 +21,6 @@ from .answers import MoveRefused, ServerAway, ServerRefused
 from .caller import PROTOCOL, Caller
 from .jobs import Lease, Taken, read_claim
 from .moves import move_of
-
-if TYPE_CHECKING:
-    from callsheet.kernel.job import Json
 
 log = logging.getLogger("callsheet.worker")
 BATCH = 200  # jobs of one claim, moves of one request: a fifth of what a server must take
@@ -37,7 +35,7 @@ class RemotePlane:
     """One worker's view of a server. `refused` is told of an answer that is the end of this worker."""
 
     def __init__(self, caller: Caller, labels: Sequence[str], refused: Callable[[ServerRefused], None]) -> None:
-        self.store = RemoteStore(self)
+        self.store = RemoteStore()
         self.leases: dict[Claim, Lease] = {}
         self.wait_s = 0.0
         self._caller = caller
@@ -97,8 +95,9 @@ class RemotePlane:
         """Raises JobNotFound: a server tells a worker of its own jobs only what their claims told."""
         raise JobNotFound(f"job {job_id} is not in reach")
 
-    async def checkpoints(self, job_id: str) -> dict[str, Json]:
-        """Completed steps of a job that is held; raises StaleClaim when it is not, and ServerAway."""
+    async def steps(self, job: Job) -> Steps:
+        """The steps that a held job may go on from; raises StaleClaim when it is not held, and ServerAway."""
+        job_id = job.job_id
         lease = next((lease for claim, lease in self.leases.items() if claim.job_id == job_id), None)
         if lease is None:
             raise StaleClaim(f"job {job_id} is not held any more; stop its work")
@@ -112,7 +111,9 @@ class RemotePlane:
         kept = answer.get("checkpoints")
         if not isinstance(kept, dict):
             raise ServerAway("the server's answer holds no steps")
-        return {name: encode(value, limit_bytes=STEP_LIMIT_BYTES) for name, value in kept.items()}
+        results = {name: encode(value, limit_bytes=STEP_LIMIT_BYTES) for name, value in kept.items()}
+        earlier = [str(one) for one in answer.get("resumes") or ()]  # a server that is older does not tell
+        return Steps(results, (job_id, *earlier))
 
     def forget(self, claim: Claim) -> None:
         """A claim is over."""
@@ -177,16 +178,9 @@ class RemotePlane:
 
 
 class RemoteStore:
-    """What is read of a server."""
+    """What a worker knows of the store behind a server."""
 
     batch = BATCH
-
-    def __init__(self, plane: RemotePlane) -> None:
-        self._plane = plane
-
-    async def checkpoints(self, job_id: str) -> dict[str, Json]:
-        """Completed steps of a job that is held."""
-        return await self._plane.checkpoints(job_id)
 
 
 def _settled(told: dict[str, Any]) -> Settled | Exception:

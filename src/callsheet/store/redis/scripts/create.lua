@@ -183,6 +183,7 @@ local function create(new, seq, together)
   if new.rare then put_rare(new, run_at, held, blocked, broken) end
   if new.unique_key or new.concurrency_key or broken or new.ttl_s ~= '0' then put('rare', '1') end
   if new.credentials then keep_credentials(new) end
+  if new.resumed_from then call('HSET', job_key(id) .. ':checkpoints', '~resumed_from', '"' .. new.resumed_from .. '"') end
   if not held then put('msg', send(id, new)) end
   call('HSET', job_key(id), 'job_id', id, 'task', new.task, 'payload', new.payload, 'status', 'queued', 'created_ts', NOW,
     'updated_ts', NOW, 'ttl_s', new.ttl_s, 'result', '', 'error', '', 'max_attempts', new.max_attempts, 'seq', seq, rest())

@@ -1,0 +1,106 @@
+"""What signed URLs write: it lies below `incoming/` until somebody completes it, and is copied from there once.
+
+A URL that is used late, or by somebody who was shut out, then changes nothing that anybody reads. Our own server
+refuses it besides: such a URL is bound to an upload or to an attempt, which has to be open before and after the body.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.job import Status
+from callsheet.objects import LinkRefused
+from callsheet.objects.folders import INCOMING, JOBS, UPLOADS
+
+if TYPE_CHECKING:
+    from callsheet.objects import Objects
+    from callsheet.store.protocol import Store
+
+    from .workers import Workers
+
+UPLOAD = "upload"  # the kind of the documents of `/v1/uploads`
+SEALED = frozenset({UPLOADS, JOBS, INCOMING})  # folders in which a URL writes only for an upload or an attempt
+AT_ONCE = 1_000
+
+
+class Binding(NamedTuple):
+    """What a URL is good for: an upload, or an attempt of a job by a worker."""
+
+    kind: str
+    id: str
+    claim_version: int = 0
+    worker_id: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "upload":
+            return f"upload:{self.id}"
+        return f"attempt:{self.id}:{self.claim_version}:{self.worker_id}"
+
+
+def of_upload(upload_id: str) -> Binding:
+    """For an upload of a tenant."""
+    return Binding("upload", upload_id)
+
+
+def of_attempt(job_id: str, claim_version: int, worker_id: str) -> Binding:
+    """For a file of an attempt."""
+    return Binding("attempt", job_id, claim_version, worker_id)
+
+
+def key_of(binding: Binding, name: str) -> str:
+    """Where a file waits to be taken."""
+    if binding.kind == "upload":
+        return f"{INCOMING}/{UPLOADS}/{binding.id}/{name}"
+    return f"{INCOMING}/{JOBS}/{binding.id}/{binding.claim_version}/{name}"
+
+
+async def check(store: Store, workers: Workers, key: str, bound: str) -> None:
+    """Raise LinkRefused unless what the URL of a key is bound to is open."""
+    if not bound and key.partition("/")[0] not in SEALED:
+        return
+    kind, _, rest = bound.partition(":")
+    if kind == "upload" and await _is_open_upload(store, rest):
+        return
+    if kind == "attempt" and await _is_running(store, workers, rest):
+        return
+    raise LinkRefused("nothing is written here any more: it was completed, dropped or lost; ask for a new URL")
+
+
+async def _is_open_upload(store: Store, upload_id: str) -> bool:
+    for document in await store.documents(UPLOAD, upload_id):
+        kept = json.loads(document.body)
+        return bool(kept["status"] == "open" and kept["expires_at"] > await store.now())
+    return False
+
+
+async def _is_running(store: Store, workers: Workers, text: str) -> bool:
+    job_id, _, rest = text.partition(":")
+    claim_version, _, worker_id = rest.partition(":")
+    if not await _is_claimed(store, job_id, claim_version):
+        return False
+    return not await workers.is_revoked(worker_id)
+
+
+async def _is_claimed(store: Store, job_id: str, claim_version: str) -> bool:
+    (job,) = await store.get([job_id]) if IS_UUID(job_id) else (None,)
+    return job is not None and job.status is Status.RUNNING and str(job.claim_version) == claim_version
+
+
+async def sweep(store: Store, objects: Objects) -> int:
+    """Remove what waits for an upload or an attempt that is over; how many objects."""
+    open_ones: dict[str, bool] = {}
+    gone: list[str] = []
+    async for info in objects.list(INCOMING):
+        kind, _, rest = info.key.removeprefix(f"{INCOMING}/").partition("/")
+        names = rest.split("/")
+        place = "/".join([kind, *names[: 1 if kind == UPLOADS else 2]])
+        if place not in open_ones:
+            known = names[:2] if kind == JOBS and len(names) > 2 else []  # noqa: PLR2004 - id, claim and name
+            open_ones[place] = await _is_claimed(store, *known) if known else await _is_open_upload(store, names[0])
+        if not open_ones[place]:
+            gone.append(info.key)
+    for start in range(0, len(gone), AT_ONCE):
+        await objects.delete(*gone[start : start + AT_ONCE])
+    return len(gone)

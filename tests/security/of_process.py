@@ -1,0 +1,21 @@
+"""An app whose task runs in a process of its own: it can be imported there by its name."""
+
+from __future__ import annotations
+
+from callsheet import Callsheet, Context
+from callsheet.objects import ObjectNotOwned
+
+app = Callsheet()
+app.catalog_url = "off"
+
+
+@app.task(executor="process")
+def tried(ctx: Context) -> list[str]:
+    found = app.sync(ctx.objects.get("uploads/acme/1/a")).decode()
+    refused = []
+    for objects in (ctx.objects, app.sync(app.objects())):
+        try:
+            app.sync(objects.get("uploads/other/1/a"))
+        except ObjectNotOwned as error:
+            refused.append(error.code)
+    return [found, *refused, ctx.objects.open_reader("uploads/acme/1/a").read().decode()]
