@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
@@ -34,9 +34,6 @@ from .ids import JobIds, ids_of
 from .models import CredentialsReceipt, CredentialsRequest, TranscodeReceipt, TranscodeRequest, TranscodeStatus
 from .places import OWN, URL, Place, source_of, target_of
 from .tasks import NAME, QUEUE
-
-if TYPE_CHECKING:
-    from callsheet.objects import Objects
 
 SIGNED_S = 3_600
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
@@ -136,7 +133,7 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
             "started_at": job.started_at,
             "ended_at": job.ended_at,
             "metadata": decode(job.payload).get("metadata", {}),
-            "outputs": await _outputs(site.objects, job),
+            "outputs": await _outputs(site, job),
             "error": normalised(job.error) if job.error else None,
         }
     )
@@ -180,16 +177,29 @@ async def _job(site: Site, job_id: str, who: Principal) -> Job:
     return job
 
 
-async def _outputs(objects: Objects | None, job: Job) -> list[dict[str, Any]]:
-    """The outputs of a success; those in our own storage with URLs that open them for an hour."""
+async def _outputs(site: Site, job: Job) -> list[dict[str, Any]]:
+    """The outputs of a success; those in our own storage with URLs that open them for an hour.
+
+    A result is what a worker says: only an object of the job's own tenant gets a URL.
+    """
     if job.status is not Status.SUCCEEDED or not job.result:
         return []
-    found: list[dict[str, Any]] = decode(job.result)["outputs"]
-    for output in found:
-        place = target_of(output["location"])
-        own = place.kind == OWN and objects is not None
-        output["url"] = (await objects.sign_get(place.path, SIGNED_S)).url if own and objects else None
-    return found
+    result = decode(job.result)
+    listed = result.get("outputs") if isinstance(result, dict) else None
+    outputs = [output for output in listed if isinstance(output, dict)] if isinstance(listed, list) else []
+    return [{**output, "url": await _url(site, job, str(output.get("location")))} for output in outputs]
+
+
+async def _url(site: Site, job: Job, location: str) -> str | None:
+    """A URL for an output in our own storage, if it is the tenant's."""
+    try:
+        place = target_of(location)
+    except ValueError:
+        return None
+    objects = owned_by(site, job.requester_id)
+    if place.kind != OWN or site.objects is None or not place.path or not await objects.may_read(place.path):
+        return None
+    return (await objects.sign_get(place.path, SIGNED_S)).url
 
 
 async def _check_own(site: Site, asked: TranscodeRequest, who: Principal) -> None:
