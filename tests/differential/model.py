@@ -11,8 +11,8 @@ from callsheet.kernel import apply
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
-    RESUMED_FROM,
     FORGETTING,
+    RESUMED_FROM,
     Attempt,
     Claim,
     Credentials,
@@ -235,10 +235,7 @@ class Model:
                 if new.job_id in self.state.jobs:
                     raise DuplicateJob(new.job_id)
                 self._create(new, now)
-                if new.credentials is not None:
-                    self.state.credentials[new.job_id] = Credentials(new.job_id, new.requester_id, new.credentials)
-                if new.resumed_from is not None:
-                    self.state.checkpoints[new.job_id] = {RESUMED_FROM: f'"{new.resumed_from}"'}
+                self._keep_beside(new)
                 fresh.append(new)
                 answers.append(Enqueued(new.job_id, created=True))
             if new.idempotency is not None:
@@ -253,6 +250,12 @@ class Model:
                 self.state.limits[key] = limit
                 self._admit(key)
         return answers
+
+    def _keep_beside(self, new: NewJob) -> None:
+        if new.credentials is not None:
+            self.state.credentials[new.job_id] = Credentials(new.job_id, new.requester_id, new.credentials)
+        if new.resumed_from is not None:
+            self.state.checkpoints[new.job_id] = {RESUMED_FROM: f'"{new.resumed_from}"'}
 
     def _known(self, new: NewJob, now: int) -> Enqueued | None:
         if new.idempotency is None:

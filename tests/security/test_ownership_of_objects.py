@@ -17,6 +17,7 @@ from callsheet.kernel.job import Status
 from callsheet.media.compose.errors import PictureRefused
 from callsheet.objects import InvalidKey, ObjectNotOwned, Objects, OwnedObjects, Upload
 from callsheet.objects.folders import folder_of, named_by
+from callsheet.objects.keys import checked
 from callsheet.objects.memory import MemoryObjects
 from callsheet.objects.owned import Holder, Source, granted
 from callsheet.objects.signing import Signer
@@ -164,9 +165,14 @@ def test_no_text_reads_or_writes_what_is_a_strangers(key: str) -> None:
 async def _no_text_reads_or_writes(key: str) -> None:
     objects = bound(MemoryObjects(Signer(b"s" * 32)))
     try:
-        may_read, may_write = await objects.may_read(key), objects.may_write(key)
+        checked(key)
     except InvalidKey:
+        with pytest.raises(InvalidKey):
+            await objects.may_read(key)
+        with pytest.raises(InvalidKey):
+            objects.may_write(key)
         return
+    may_read, may_write = await objects.may_read(key), objects.may_write(key)
     first, *rest = key.split("/")
     assert not {"..", "."} & set(key.split("/"))
     own = first in ("uploads", "outputs") and rest[:1] == ["acme"]
