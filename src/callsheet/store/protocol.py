@@ -29,13 +29,17 @@ class Enqueued(NamedTuple):
 
 
 class ClaimRequest(NamedTuple):
-    """What a worker asks for: up to `limit` jobs, queues in order of preference."""
+    """What a worker asks for: up to `limit` jobs, queues in order of preference.
+
+    `tenants` are the requesters whose jobs it may have, None for all; `""` is a job that belongs to nobody.
+    """
 
     worker_id: str
     queues: tuple[str, ...] = ("default",)
     limit: int = 1
     lease_ms: int = 30_000
     start: bool = True
+    tenants: frozenset[str] | None = None
 
 
 class Beat(NamedTuple):
@@ -208,6 +212,8 @@ class Store(OutboxVerbs, Protocol):
         S7: queues in the order asked; within one, higher priority first, then in order of becoming ready.
         S8: nothing from a paused queue, nothing before its `run_at`.
         S9: never more running jobs of a concurrency key than its limit.
+        S37: with `tenants`, exactly the jobs of these requesters, in the same order and however many jobs of others
+            stand before them; those stay as they are. It reads no job that has ended.
         """
         ...
 
