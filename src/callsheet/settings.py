@@ -182,7 +182,7 @@ KEYS_CREATE = (
         "scope",
         "What it may do. May be given again; jobs:read and jobs:write unless given.",
         Kind.EACH,
-        choices=("jobs:read", "jobs:write", "worker", "admin"),
+        choices=("jobs:read", "jobs:write", "worker", "worker:all", "admin"),
         from_environment=False,
     ),
     Setting("expires", "How long it is good: 90d. For ever unless given.", Kind.DURATION, from_environment=False),

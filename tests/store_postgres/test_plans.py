@@ -104,7 +104,7 @@ async def test_a_claim_reads_only_what_it_takes(session: Any) -> None:
 
 
 async def test_a_claim_for_a_tenant_reads_the_line_alone(session: Any) -> None:
-    assert claim_verb.CLAIM_OF_TENANTS != Q.claim
+    assert Q.claim != claim_verb.CLAIM_OF_TENANTS
     for queues in (("q1",), ("none", "q3", "q2")):
         asked = (T0, queues, [0] * len(queues), 20, "w", 1_000, 1, True, ["r3", "r77"])
         nodes = await explain(session, claim_verb.CLAIM_OF_TENANTS, *asked)
