@@ -23,6 +23,7 @@ from tests import stores
 from tests.contracts.control_plane.remote import Remote, add
 from tests.http.conftest import postgres_url
 from tests.http.live import Live, serving
+from tests.kernel.jobs import a_job
 from tests.kit import new_job
 
 ROUTERS = [routes.router, enrolment.router, workers.router, files.router, files.worker_router]
@@ -142,14 +143,11 @@ async def test_a_repeated_claim_is_guarded_too(small: Live) -> None:
 @pytest.mark.parametrize("metadata", ['"' + "x" * 204_900 + '"', '{"a":"\\ud800"}'])
 def test_metadata_that_cannot_be_written_stops_no_claim(metadata: str) -> None:
     payload = f'{{"status_webhook_url":"https://x.invalid/hook","metadata":{metadata}}}'
-    fields: dict[str, Any] = dict.fromkeys(Job._fields)
-    numbers = ("priority", "progress", "claim_version", "attempt_count", "max_attempts", "lease_losses", "event_seq")
-    fields |= dict.fromkeys(numbers, 1) | {"job_id": "j", "kind": "transcode", "stage": "", "payload": payload}
-    told = claim_told(Job(**{**fields, "contract": "euterpe", "status": Status.RUNNING}))
+    told = claim_told(a_job(contract="euterpe", payload=payload))
     assert told is not None
     assert json.loads(told.outbox[0].body)["metadata"] == {}
-    for odd in ('{"status_webhook_url":', "[" * 5_000):
-        assert claim_told(Job(**{**fields, "contract": "euterpe", "status": Status.RUNNING, "payload": odd})) is None
+    for odd in ('{"status_webhook_url":', '{"status_webhook_url":' + "[" * 5_000):
+        assert claim_told(a_job(contract="euterpe", payload=odd)) is None
 
 
 def worker_app() -> tuple[Callsheet, asyncio.Queue[int]]:

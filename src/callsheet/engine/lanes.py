@@ -51,7 +51,7 @@ class Lanes:
     ) -> tuple[str, ...]:
         """The queues in their order, each with the lanes that these labels can serve; no other tenants' if given.
 
-        A queue and its lanes without a tenant hold jobs of all: which of them are these tenants', the claim itself asks.
+        A queue and its lanes without a tenant hold jobs of all: which of them are theirs, the claim itself asks.
         """
         await self._refresh()
         wanted: list[str] = []

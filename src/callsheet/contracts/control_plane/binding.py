@@ -1,7 +1,7 @@
 """What a worker is bound to: its id, its queues and its tenants. Whoever proves a lease or makes a job asks here.
 
-A worker of an API key is bound to the key's tenant, unless the key has the scope `worker:all`, is an admin's, or belongs
-to nobody: these are operators'. An enrolled worker is bound as its enrolment says.
+A worker of an API key is bound to the key's tenant, unless the key has the scope `worker:all`, is an admin's, or
+belongs to nobody: these are operators'. An enrolled worker is bound as its enrolment says.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Holder(NamedTuple):
         return (self.tenants is None or job.requester_id in self.tenants) and self._serves(job.queue)
 
     def check_queue(self, queue: str, parent: Job) -> None:
-        """Raise Problem `forbidden` for a queue in which it may not make jobs: its own, and its parent's, are allowed."""
+        """Raise Problem `forbidden` for a queue in which it may make no jobs: neither its own nor its parent's."""
         if not self._serves(queue) and lane_of(queue).queue != lane_of(parent.queue).queue:
             queues = ", ".join(sorted(self.queues or ()))
             told = f"follow_ups: this worker makes no jobs in the queue {queue!r}; it is enrolled for {queues}"

@@ -141,7 +141,7 @@ class Claimer:
         return found
 
     async def _usable(self, jobs: list[Job]) -> list[Job]:
-        """Those of the jobs whose payload a worker can be given; the others are ended or handed back, each by itself."""
+        """Those of the jobs whose payload a worker can be given; each of the others is ended or handed back."""
         self._contents = await isolation.usable(self._site, jobs) if jobs else {}
         return [job for job in jobs if job.job_id in self._contents]
 

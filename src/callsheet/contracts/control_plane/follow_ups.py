@@ -24,7 +24,7 @@ SHARED = ("unique_key", "concurrency_key")  # names that all tenants of a store 
 
 
 async def follow_ups_of(engine: Engine, worker: Holder, parent: Job, asked: Sequence[FollowUp]) -> tuple[NewJob, ...]:
-    """The new jobs; raises Problem `forbidden` and DependencyNotFound for what is not this worker's or this tenant's."""
+    """The new jobs; raises Problem `forbidden`, or DependencyNotFound, for what is not the worker's or the tenant's."""
     for one in asked:
         worker.check_queue(one.queue, parent)
         _check_keys(worker, one)

@@ -4,8 +4,8 @@
 425, 429, 5xx, a redirect that is not for good, no answer, and a body that cannot be read (a proxy's page with status
 200): ask again (`ServerAway`), not before `Retry-After`.
 
-Of refusals, 401 and 403 are about who asks, 426 about its program, 301 and 308 about the address: these are the end of a
-worker. All others are about what was asked, perhaps about one job: the worker rests and goes on.
+Of refusals, 401 and 403 are about who asks, 426 about its program, 301 and 308 about the address: these are the end of
+a worker. All others are about what was asked, perhaps about one job: the worker rests and goes on.
 """
 
 from __future__ import annotations
