@@ -74,7 +74,7 @@ WHERE seq IN (
 
 -- name: claimable_of_tenants
 -- The places of some tenants' jobs: a walk along the line, past those of others. The `+` keeps it on the line's own index.
-SELECT seq FROM inbox_jobs WHERE queue = ?1 AND position > 0 AND +requester_id IN (SELECT value FROM json_each(?2))
+SELECT seq FROM inbox_jobs WHERE position > 0 AND queue = ?1 AND +requester_id IN (SELECT value FROM json_each(?2))
 ORDER BY priority DESC, position LIMIT ?3;
 
 -- name: claimable_by_seq
