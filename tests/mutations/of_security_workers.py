@@ -106,7 +106,7 @@ SECURITY_WORKERS = [
         f"{PLANE}/waiting.py",
         "for tenants in list(self._bindings):",
         "for tenants in list(self._bindings)[:1]:",
-        f"{BOUND}::test_a_parked_bound_worker_is_woken_for_its_tenants_job_in_an_ordinary_queue",
+        f"{BOUND}::test_a_parked_bound_worker_is_woken_for_its_tenants_job",
     ),
     Guard(
         "sqlite",

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from callsheet.contracts.control_plane import enrolment, files, routes, workers
+from callsheet.contracts.control_plane import enrolment, files, routes, waiting, workers
 from callsheet.http import workers as known
 from callsheet.kernel.errors import InvalidJob
 from callsheet.kernel.job import Job, Status
@@ -98,23 +98,33 @@ async def test_a_bound_worker_gets_exactly_its_tenants_jobs_in_order(live: Live,
     assert "acme" in nothing["note"], "it is not silent"
 
 
-async def test_a_parked_bound_worker_is_woken_for_its_tenants_job_in_an_ordinary_queue(live: Live) -> None:
-    mine, theirs = await enrolled(live, tenants=["acme"]), await enrolled(live, tenants=["other"])
-    unbound = await keyed(live, "", name="any")
-    parked_claims = [asyncio.create_task(worker.claim(max_wait_ms=30_000)) for worker in (theirs, mine, unbound)]
+@pytest.mark.parametrize("fair", [(), ("default",)])
+async def test_a_parked_bound_worker_is_woken_for_its_tenants_job(
+    live: Live, monkeypatch: pytest.MonkeyPatch, fair: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(waiting, "POLL_S", (3_600.0, 3_600.0))  # hints alone wake
+    live.engine.fair_queues = frozenset(fair)
+    crew = {name: await enrolled(live, tenants=[name]) for name in ("other", "acme", "third")}
+    claims = {name: asyncio.create_task(worker.claim(max_wait_ms=30_000)) for name, worker in crew.items()}
     await parked(live, 3)
-    async with asyncio.timeout(15):
-        their_job = await add(live, "other")
-        done, waiting = await asyncio.wait(parked_claims, return_when=asyncio.FIRST_COMPLETED)
-        assert next(iter(done)).result()["job_id"] == their_job
-        ids = {await add(live, "acme"), await add(live, "acme")}
-        if parked_claims[2] in done:  # an unbound one may have had it: then both of acme's go to acme's worker
-            assert (await parked_claims[1])["job_id"] in ids
-        else:
-            assert {(await parked_claims[1])["job_id"], (await parked_claims[2])["job_id"]} == ids
-    for claim in waiting:
-        claim.cancel()
-    await asyncio.gather(*parked_claims, return_exceptions=True)
+    async with asyncio.timeout(10):
+        for name in ("acme", "third", "other"):
+            mine = await add(live, name)
+            assert (await claims[name])["job_id"] == mine
+
+
+async def test_who_may_have_all_jobs_is_woken_beside_the_bound_ones(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "POLL_S", (3_600.0, 3_600.0))
+    bound, unbound = await enrolled(live, tenants=["acme"]), await keyed(live, "", name="any")
+    claims = [asyncio.create_task(worker.claim(max_wait_ms=30_000)) for worker in (bound, unbound)]
+    await parked(live, 2)
+    async with asyncio.timeout(10):
+        theirs = await add(live, "other")
+        assert (await claims[1])["job_id"] == theirs
+        mine = await add(live, "acme")
+        assert (await claims[0])["job_id"] == mine
 
 
 async def test_a_tenants_worker_key_sees_its_own_tenant_alone(live: Live) -> None:
@@ -211,14 +221,16 @@ async def test_a_worker_of_another_tenant_or_queue_touches_no_lease(live: Live) 
     got = await owner.claim()
     for stranger in (await keyed(live, "other", name="same"), await enrolled(live, tenants=["other"])):
         proof = {"job_id": got["job_id"], "lease_token": got["lease_token"]}
-        for verb, more in (
+        doors: tuple[tuple[str, Answer], ...] = (
             ("heartbeat", {}),
             ("checkpoints", {}),
             ("uploads", {"name": "x"}),
             ("uploads/complete", {"name": "x", "upload_id": "u"}),
-        ):
+        )
+        for verb, more in doors:
             problem(await stranger.send(verb, **proof, **more), 404, "job_not_found")
-        for verb, more in (("complete", {}), ("fail", {"error": {"code": "E"}}), ("release", {})):
+        ends: tuple[tuple[str, Answer], ...] = (("complete", {}), ("fail", {"error": {"code": "E"}}), ("release", {}))
+        for verb, more in ends:
             problem(await stranger.say(verb, got, **more), 404, "job_not_found")
         told = (await stranger.send("heartbeats", leases=[proof])).json()["leases"]
         assert [(one["ok"], one["code"]) for one in told] == [(False, "job_not_found")]

@@ -14,6 +14,7 @@ import pytest
 from callsheet.cli.testkit.proxy import Answered, Asked, Fate, FaultProxy
 from callsheet.contracts.control_plane import enrolment, routes, workers
 from callsheet.http import workers as known
+from callsheet.http.keys import FIND, new_key
 from callsheet.http.workers import WorkerEvent
 from callsheet.worker.remote import RemoteOptions
 from callsheet.worker.remote.caller import Caller
@@ -22,7 +23,7 @@ from tests import stores
 from tests.http.conftest import postgres_url
 from tests.http.live import Live, problem, serving
 
-CLAIM = {"streams": ["default"]}
+CLAIM: dict[str, Any] = {"streams": ["default"]}
 
 
 @pytest.fixture(params=stores.THREE)
@@ -150,7 +151,7 @@ async def test_a_text_that_only_looks_like_an_old_token_revokes_nobody(live: Liv
     new = await rotated(live, old)
     assert (await use(live, worker_id, new)).status_code == 200
     clock.ahead_ms = known.IN_FLIGHT_MS + 1
-    guess = known.new_key(known.WORKER_HEAD, worker_id[-known.FIND :])
+    guess = new_key(known.WORKER_HEAD, worker_id[-FIND:])
     problem(await use(live, worker_id, guess), 401, "unauthorized")
     assert (await use(live, worker_id, new)).status_code == 200
 

@@ -69,7 +69,7 @@ def test_no_event_is_too_odd_to_be_looked_at(data: Any) -> None:
 async def test_a_worker_cannot_tell_a_move_that_it_does_not_make(live: Live) -> None:
     job_id = await add(live)
     got = await Remote(live).claim()
-    data = ({}, {"attempt": 1, "offset": 0, "text": "x"}, {"message": "m", "offset": 0}, "text")
+    data: tuple[Any, ...] = ({}, {"attempt": 1, "offset": 0, "text": "x"}, {"message": "m", "offset": 0}, "text")
     forged = [(kind, odd) for kind in sorted(commands.OWN_EVENTS) for odd in data]
     answers = await Remote(live).move(*((got, {"do": "event", "type": kind, "data": odd}) for kind, odd in forged))
     for (kind, _), told in zip(forged, answers, strict=True):

@@ -68,7 +68,7 @@ def _release(job: Job, error: Exception) -> Settlement:
 def _end(job: Job, error: Exception) -> Settlement:
     """A dead letter; where the contract has none, the worst that it has."""
     log.warning("job %s is a dead letter: no worker can be given its payload (%s)", job.job_id, error)
-    reason = clean(f"no worker can be given this payload: {error or type(error).__name__}", 1_000)
+    reason = clean(f"no worker can be given this payload: {str(error) or type(error).__name__}", 1_000)
     found = JobError(UNUSABLE, reason, retryable=False)
     ways: list[Callable[[], Settlement]] = [
         lambda: commands.bury(job, found),
