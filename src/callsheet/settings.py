@@ -177,12 +177,14 @@ UP = (
     *SERVE[-4:],
 )
 KEYS_CREATE = (
-    Setting("requester", "The tenant whose jobs the key sees; none unless given.", from_environment=False),
+    Setting(
+        "requester", "The tenant whose jobs the key sees, and a worker gets; none unless given.", from_environment=False
+    ),
     Setting(
         "scope",
-        "What it may do. May be given again; jobs:read and jobs:write unless given.",
+        "What it may do. May be given again; jobs:read and jobs:write unless given. worker: its tenant's jobs alone.",
         Kind.EACH,
-        choices=("jobs:read", "jobs:write", "worker", "admin"),
+        choices=("jobs:read", "jobs:write", "worker", "worker:all", "admin"),
         from_environment=False,
     ),
     Setting("expires", "How long it is good: 90d. For ever unless given.", Kind.DURATION, from_environment=False),
@@ -332,7 +334,7 @@ DEAD_PURGE = (*_DEAD_FILTERS, _AT_MOST, YES, JSON, DATABASE_URL)
 WORKERS_LIST = (JSON, DATABASE_URL)
 WORKERS_ENROLL = (
     Setting("queues", "Queues that it may claim from: a,b. All unless given.", Kind.NAMES),
-    Setting("tenants", "Requesters whose jobs it may have: a,b. All unless given.", Kind.NAMES),
+    Setting("tenants", "Requesters whose jobs it gets and makes, and no others': a,b. All unless given.", Kind.NAMES),
     Setting("expires", "How long the enrolment token is good.", Kind.DURATION, "1h", from_environment=False),
     Setting("uses", "How many workers may enrol with it.", Kind.COUNT, "1"),
     Setting("token-life", "How long each worker token is good; workers renew theirs in time.", Kind.DURATION, "1h"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callsheet.kernel import commands
-from callsheet.kernel.job import OnDependencyFailure
+from callsheet.kernel.job import Held, OnDependencyFailure
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import Backlog
 from tests.kit import Kit, new_job
@@ -145,3 +145,17 @@ async def test_a_clock_that_steps_back_makes_no_negative_age(kit: Kit) -> None:
     await kit.add()
     kit.later(-500)
     assert await backlog(kit) == {"default": Backlog(1, 0, 0, 0)}
+
+
+@pytest.mark.guarantee("S25")
+async def test_jobs_that_were_taken_for_a_tenant_are_running(kit: Kit) -> None:
+    for requester_id in ("b", "a", "b", "a"):
+        await kit.add(requester_id=requester_id)
+    later = await kit.add(requester_id="a", delay_ms=1_000)
+    (first,) = await kit.claim(limit=1, tenants=frozenset({"a"}))
+    assert await kit.store.backlog(now=kit.now) == {"default": (3, 1, 1, 0)}
+    await kit.claim_one()
+    assert await kit.store.backlog(now=kit.now) == {"default": (2, 1, 2, 0)}
+    await kit.done(first)
+    assert await kit.store.backlog(now=kit.now) == {"default": (2, 1, 1, 0)}
+    assert (await kit.get(later)).held is Held.DELAY

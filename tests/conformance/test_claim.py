@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -231,3 +232,72 @@ async def test_a_claim_of_nothing_is_nothing(kit: Kit) -> None:
     await kit.add()
     assert await kit.store.claim(ClaimRequest("w", (), 5), now=kit.now) == []
     assert await kit.claim(limit=0) == []
+
+
+@pytest.mark.guarantee("S43")
+async def test_a_claim_for_some_tenants_takes_theirs_alone_in_order(kit: Kit) -> None:
+    async def add(requester_id: str, **more: Any) -> str:
+        return await kit.add(requester_id=requester_id, **more)
+
+    theirs = [await add("b"), await add("b", priority=9), await add("")]
+    low, first, second = await add("a", priority=-3), await add("a"), await add("c")
+    high, elsewhere = await add("a", priority=7), await add("a", queue="q2")
+    late = await add("a", delay_ms=10)
+    kit.later(10)
+    mine = frozenset({"a", "c"})
+    got = [j for n in (1, 2, 9) for j in await kit.claim("default", "q2", limit=n, tenants=mine)]
+    assert [j.job_id for j in got] == [high, first, second, late, low, elsewhere]
+    for job in got:
+        assert await kit.get(job.job_id) == job
+        assert await kit.types(job.job_id) == ["queued", "running"]
+    assert await kit.claim(tenants=mine) == []
+    assert await kit.claim(tenants=frozenset()) == []
+    assert [j.job_id for j in await kit.claim(tenants=frozenset({""}))] == [theirs[2]]
+    assert [j.job_id for j in await kit.claim()] == [theirs[1], theirs[0]]
+
+
+@pytest.mark.guarantee("S43")
+async def test_jobs_taken_for_a_tenant_are_nobody_elses(kit: Kit) -> None:
+    await kit.enqueue(*(new_job(requester_id="ab"[n % 2]) for n in range(40)))
+    bound = [kit.claim(worker=f"b{n}", limit=3, tenants=frozenset({"a"})) for n in range(6)]
+    free = [kit.claim(worker=f"f{n}", limit=3) for n in range(6)]
+    got = [job for jobs in await asyncio.gather(*bound, *free) for job in jobs]
+    while more := await kit.claim(limit=50):
+        got += more
+    assert len(got) == len({job.job_id for job in got}) == 40
+    assert {job.requester_id for job in got if (job.worker_id or "").startswith("b")} == {"a"}
+
+
+@pytest.mark.guarantee("S43")
+async def test_a_job_that_was_taken_for_a_tenant_moves_as_any_other(kit: Kit) -> None:
+    mine = frozenset({"a"})
+    await kit.add(requester_id="b")
+    job_id = await kit.add(requester_id="a", concurrency_key="k")
+    waiting = await kit.add(requester_id="a", concurrency_key="k")
+    job = await kit.claim_one(tenants=mine)
+    assert [(beat.held) for beat in await kit.beat(job)] == [True]
+    await kit.settle(commands.release(job))
+    (again,) = await kit.claim(tenants=mine)
+    assert again.job_id in (job_id, waiting)
+    kit.later(60_000)
+    assert [j.job_id for j in await kit.store.expired(5, now=kit.now)] == [again.job_id]
+    await kit.settle(commands.lose_lease(await kit.get(again.job_id), rand=0.5))
+    kit.later(60_000)
+    ends = []
+    while jobs := await kit.claim(tenants=mine, limit=1):
+        ends.append(jobs[0].job_id)
+        await kit.done(jobs[0])
+    assert sorted(ends) == sorted([job_id, waiting])
+    assert await kit.store.backlog(now=kit.now) == {"default": (1, 0, 0, 120_000)}
+
+
+@pytest.mark.guarantee("S43")
+async def test_a_tenants_job_is_found_behind_many_of_others(kit: Kit) -> None:
+    for _ in range(5):
+        await kit.enqueue(*(new_job(requester_id="b") for _ in range(500)))
+    assert await kit.claim(tenants=frozenset({"a"})) == []
+    job_id = await kit.add(requester_id="a")
+    assert [j.job_id for j in await kit.claim(tenants=frozenset({"a"}))] == [job_id]
+    await kit.store.pause("default", paused=True)
+    await kit.add(requester_id="a")
+    assert await kit.claim(tenants=frozenset({"a"})) == []

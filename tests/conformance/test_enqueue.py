@@ -300,7 +300,7 @@ async def test_a_full_queue_takes_nothing_of_a_batch(kit: Kit) -> None:
     assert len(await kit.store.enqueue([new_job() for _ in range(5)], now=kit.now)) == 5
 
 
-@pytest.mark.guarantee("S37")
+@pytest.mark.guarantee("S42")
 async def test_what_a_job_resumes_is_written_with_it(kit: Kit) -> None:
     first = new_job()
     resuming = [new_job(resumed_from=first.job_id), new_job(), new_job(resumed_from=first.job_id, delay_ms=5)]

@@ -305,6 +305,7 @@ class Model:
 
     def _take(self, request: ClaimRequest, queue: str, now: int, limit: int) -> list[Job]:
         line = [j for j in self._queued() if j.queue == queue and j.held is None]
+        line = [j for j in line if request.tenants is None or j.requester_id in request.tenants]
         line.sort(key=lambda j: (-j.priority, self.state.position[j.job_id]))
         taken = []
         for job in line[:limit]:

@@ -119,9 +119,10 @@ class Machine(RuleBasedStateMachine):
         limit=st.integers(1, 4),
         lease_ms=st.sampled_from([500, 5_000]),
         start=st.sampled_from([True, True, False]),
+        tenants=st.sampled_from([None, None, frozenset({"acme"}), frozenset({""}), frozenset({"acme", "", "x"})]),
     )
-    def claim(self, worker: str, wanted: list[str], limit: int, lease_ms: int, start: bool) -> None:  # noqa: FBT001
-        got = self.both("claim", ClaimRequest(worker, tuple(wanted), limit, lease_ms, start))
+    def claim(self, worker: str, wanted: list[str], limit: int, **more: Any) -> None:
+        got = self.both("claim", ClaimRequest(worker, tuple(wanted), limit, **more))
         self.seen += got or []
 
     @precondition(lambda self: self.model.state.credentials)

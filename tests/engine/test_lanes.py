@@ -51,9 +51,14 @@ async def test_a_lane_that_was_served_comes_last_and_an_empty_one_is_forgotten()
     assert await lanes.expand(["m"]) == ("m", "m@z", "m@b")
 
 
-async def test_a_worker_for_some_tenants_sees_their_lanes_only() -> None:
-    lanes = await lanes_with("m", "m@a", "m@b")
-    assert await lanes.expand(["m"], tenants=frozenset({"b", "x"})) == ("m@b",)
+async def test_a_worker_for_some_tenants_asks_for_no_lane_of_another() -> None:
+    lanes = await lanes_with("m", "m@a", "m@b", "m+gpu", "m+gpu@a", "m+gpu@b")
+    mine = frozenset({"b", "x"})
+    assert await lanes.expand(["m"], tenants=mine) == ("m", "m@b")
+    asked = await lanes.expand(["m"], ["gpu"], tenants=mine)
+    assert asked == ("m", "m+gpu", "m+gpu@b", "m@b")
+    lanes.served(asked, set(), short=True, tenants=mine)
+    assert await lanes.expand(["m"], ["gpu"]) == ("m", "m+gpu", "m+gpu@a", "m@a"), "others' jobs may be in m+gpu"
 
 
 def test_a_task_that_needs_something_stands_in_its_lane() -> None:

@@ -82,7 +82,7 @@ async def test_a_server_that_asks_for_a_drain_is_obeyed(live: Live, app: Callshe
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(401, "unauthorized"), (403, "forbidden"), (404, "not_found"), (426, "upgrade_required")]
+    ("status", "code"), [(401, "unauthorized"), (403, "forbidden"), (308, "moved"), (426, "upgrade_required")]
 )
 async def test_a_server_that_does_not_want_the_worker_ends_it(
     live: Live, app: Callsheet, token: str, status: int, code: str

@@ -10,6 +10,7 @@ import pytest
 
 from callsheet.kernel.job import NewEvent, Outcome, Status
 from callsheet.kernel.settlement import Settlement
+from callsheet.store.postgres import claim as claim_verb
 from callsheet.store.postgres import settle as settle_verb
 from callsheet.store.queries import Queries
 from tests import stores
@@ -100,6 +101,17 @@ async def test_a_claim_reads_only_what_it_takes(session: Any) -> None:
         nodes = await claim_plan(session, *queues)
         assert {"inbox_jobs_claimable", "inbox_jobs_delayed"} <= indexes(nodes)
         assert read_much(nodes, 51) == []
+
+
+async def test_a_claim_for_a_tenant_reads_the_line_alone(session: Any) -> None:
+    assert Q.claim != claim_verb.CLAIM_OF_TENANTS
+    for queues in (("q1",), ("none", "q3", "q2")):
+        asked = (T0, queues, [0] * len(queues), 20, "w", 1_000, 1, True, ["r3", "r77"])
+        nodes = await explain(session, claim_verb.CLAIM_OF_TENANTS, *asked)
+        assert {"inbox_jobs_claimable", "inbox_jobs_delayed"} <= indexes(nodes)
+        assert read_much(nodes, ROWS // 4 * len(queues)) == []
+        taken = [node for node in nodes if node["Node Type"] == "ModifyTable"]
+        assert 0 < max(node["Actual Rows"] for node in taken) <= 20
 
 
 async def test_what_is_due_is_one_probe_for_each_queue(session: Any) -> None:

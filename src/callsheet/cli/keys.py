@@ -39,7 +39,8 @@ def command() -> None:
 def create(name: str, database_url: str, **given: Any) -> None:
     """Make a key and show it: once, for only its hash is kept.
 
-    A key sees the jobs of its requester alone; one with the scope `admin` sees all.
+    A key sees the jobs of its requester alone; one with the scope `admin` sees all. A worker with the scope `worker`
+    gets the jobs of that requester; with `worker:all`, or for a key without a requester, those of everybody.
     """
 
     async def work() -> None:

@@ -1,4 +1,7 @@
-"""How full the queues are, for whoever reads the metrics, from whatever thread. The store is asked when they do."""
+"""How full the queues are, for whoever reads the metrics, from whatever thread. The store is asked when they do.
+
+The lanes of tenants are counted together: whoever may read metrics is not to learn who the others are.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import Observation
+
+from callsheet.kernel.lane import OF_TENANT
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Backlog
@@ -53,7 +58,7 @@ class Depths:
                 return
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    self._backlog = await engine.backlog()
+                    self._backlog = without_tenants(await engine.backlog())
                 self._seen |= self._backlog.keys()
             except Exception as error:  # noqa: BLE001 - the other metrics are wanted all the more
                 self._backlog = None
@@ -93,6 +98,23 @@ class Depths:
         for queue in sorted(self._seen):
             *_, oldest_ms = found.get(queue, EMPTY)
             yield Observation((oldest_ms or 0) / 1000, {"queue": queue})
+
+
+def without_tenants(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
+    """The backlog by queue and by what its jobs need, whosever they are."""
+    found: dict[str, Backlog] = {}
+    for name, its_own in backlog.items():
+        queue = name.partition(OF_TENANT)[0] or name
+        known = found.get(queue)
+        if known is None:
+            found[queue] = its_own
+            continue
+        ages = [age for age in (known.oldest_ms, its_own.oldest_ms) if age is not None]
+        counts = (known.ready + its_own.ready, known.held + its_own.held, known.running + its_own.running)
+        found[queue] = known._replace(
+            ready=counts[0], held=counts[1], running=counts[2], oldest_ms=max(ages, default=None)
+        )
+    return found
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

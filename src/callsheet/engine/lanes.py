@@ -1,7 +1,7 @@
 """Lanes: one queue as several, so that a claim chooses by capability and serves tenants in turn, at no cost to it.
 
-A job that needs labels stands in `queue+label+label`, one of a tenant in a fair queue in `queue@tenant`; both in
-`queue+label@tenant`. Whoever serves `queue` asks for those of its lanes that it can serve, longest unserved first.
+`kernel/lane.py` has their names. Whoever serves `queue` asks for those of its lanes that it can serve, longest unserved
+first.
 """
 
 from __future__ import annotations
@@ -9,40 +9,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote, unquote
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.lane import Lane, lane_name, lane_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from callsheet.store.protocol import Backlog
 
+__all__ = ["Lane", "Lanes", "lane_name", "lane_of"]
 REFRESH_S = 5.0
 SHARE = 50  # a long line takes time to count: no more than a fiftieth of it goes into that
 MOST = 64  # lanes of one claim
-
-
-class Lane(NamedTuple):
-    """A queue's name, taken apart."""
-
-    queue: str
-    needs: frozenset[str] = frozenset()
-    tenant: str = ""
-
-
-def lane_name(queue: str, needs: Iterable[str] = (), tenant: str = "") -> str:
-    """The name of a lane; a queue without needs and tenant is its own."""
-    labels = "".join(f"+{label}" for label in sorted(set(needs)))
-    return f"{queue}{labels}" + (f"@{quote(tenant, safe='')}" if tenant else "")
-
-
-@lru_cache(maxsize=4096)
-def lane_of(name: str) -> Lane:
-    """A name, taken apart."""
-    rest, _, tenant = name.partition("@")
-    queue, *needs = rest.split("+")
-    return Lane(queue or name, frozenset(needs), unquote(tenant))
 
 
 class Lanes:
@@ -70,27 +49,35 @@ class Lanes:
     async def expand(
         self, queues: Sequence[str], labels: Collection[str] = (), tenants: Collection[str] | None = None
     ) -> tuple[str, ...]:
-        """The queues in their order, each with the lanes that these labels can serve; only these tenants' if given."""
+        """The queues in their order, each with the lanes that these labels can serve; no other tenants' if given.
+
+        A queue and its lanes without a tenant hold jobs of all: which of them are theirs, the claim itself asks.
+        """
         await self._refresh()
         wanted: list[str] = []
         for queue in queues:
-            lanes = [(0, queue)] if tenants is None else []
+            lanes = [(0, queue)]
             for name, turn in self._by_queue.get(queue, {}).items():
                 lane = lane_of(name)
-                if lane.needs <= set(labels) and (tenants is None or lane.tenant in tenants):
+                if lane.needs <= set(labels) and (tenants is None or not lane.tenant or lane.tenant in tenants):
                     lanes.append((turn, name))
             wanted += [name for _, name in sorted(lanes)[:MOST]]
         return tuple(dict.fromkeys(wanted))
 
-    def served(self, asked: Sequence[str], got: Collection[str], *, short: bool) -> None:
-        """What a claim found: a lane that was served goes to the end of its turn; after a short claim all are empty."""
+    def served(
+        self, asked: Sequence[str], got: Collection[str], *, short: bool, tenants: Collection[str] | None = None
+    ) -> None:
+        """What a claim found: a lane that was served goes to the end of its turn; after a short claim all are empty.
+
+        After one for some `tenants` that is known of their own lanes alone.
+        """
         self._turn += 1
         for name in asked:
             lanes = self._by_queue.get(lane_of(name).queue, {})
             if name in lanes:
                 if name in got:
                     lanes[name] = self._turn
-                elif short:
+                elif short and (tenants is None or lane_of(name).tenant in tenants):
                     self._forget(name)
 
     async def _refresh(self) -> None:

@@ -20,7 +20,7 @@ from .site import Site, site_of
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 Admin = Annotated[Principal, Depends(allowed("admin"))]
 KeyId = Annotated[str, Path(description="The letters by which a key is found.", max_length=64)]
-Scope = Literal["jobs:read", "jobs:write", "worker", "admin"]
+Scope = Literal["jobs:read", "jobs:write", "worker", "worker:all", "admin"]
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
@@ -34,7 +34,7 @@ class NewKey(BaseModel):
 
     name: Name
     requester_id: Annotated[str, Field(max_length=255)] = ""
-    scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = ["jobs:read", "jobs:write"]
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=5)] = ["jobs:read", "jobs:write"]
     teams: Annotated[list[Name], Field(max_length=50)] = []
     ttl_s: Annotated[int, Field(ge=1, le=10 * 366 * 86_400, strict=True)] | None = None
     rate: Annotated[float, Field(gt=0, le=1_000_000)] | None = None

@@ -27,8 +27,9 @@ BOOTSTRAP = "bootstrap"  # the id of the key that lives in the environment
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 HEAD = "cs_live_"
 FIND, SECRET, SUM = 10, 32, 6
-SCOPES = ("jobs:read", "jobs:write", "worker", "admin")
+SCOPES = ("jobs:read", "jobs:write", "worker", "worker:all", "admin")
 DEFAULT_SCOPES = SCOPES[:2]
+IMPLIED = {"worker": "worker:all"}  # who may do something for all tenants may do it for one
 KEPT_S = 30.0  # how long an answer of the store is believed: a revoked key works no longer than this
 MOST_KEPT = 10_000
 NOBODY = hashlib.sha256(b"nobody").hexdigest()
@@ -62,7 +63,7 @@ class Principal(NamedTuple):
 
     def may(self, scope: str) -> bool:
         """Whether it has a scope."""
-        return scope in self.scopes or "admin" in self.scopes
+        return scope in self.scopes or "admin" in self.scopes or IMPLIED.get(scope) in self.scopes
 
 
 class ApiKey(NamedTuple):

@@ -2,6 +2,9 @@
 
 The store holds keyed hashes of the tokens, in documents: one for each enrolment, one for each worker, and one for each
 worker's last sign of life, so that signs of life and new tokens never meet in one write.
+
+A token that was rotated is good until its successor is used for the first time, and for two minutes at most: the answer
+with the new one may have been lost. Whoever uses it later has a copy of it, so all tokens of that worker are revoked.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.kernel.errors import CallsheetError, DocumentConflict
@@ -28,6 +31,9 @@ ENROLMENT_HEAD, WORKER_HEAD = "cs_enroll_", "cs_worker_"
 LIFE_S = 3600  # of a worker's token, unless its enrolment says
 ROTATE_AT = 0.75
 OVERLAP_MS = 120_000  # the token before is good for so long: the answer with the new one may have been lost
+IN_FLIGHT_MS = 2_000  # a request with the old token may be on its way while the new one is used: refused, and no more
+REMEMBERED = 50  # rotated tokens of a worker whose use is noticed: a day and a half of them
+REUSED = "token_reused"
 KEPT_S = 3.0
 SEEN_S = 10.0
 FORGOTTEN_MS = 7 * 86_400_000
@@ -64,6 +70,17 @@ class Worker(NamedTuple):
     revoked_at: int | None = None
     last_seen_at: int | None = None
     running: int = 0
+    token_reused_at: int | None = None
+
+
+class WorkerEvent(NamedTuple):
+    """Something that operators are to hear of, such as `token_reused`. `tenants` None are all."""
+
+    name: str
+    worker_id: str
+    tenants: tuple[str, ...] | None
+    at: int
+    detail: str
 
 
 class Token(NamedTuple):
@@ -85,6 +102,7 @@ class Workers:
         self._store = store
         self._known: dict[str, tuple[float, Principal]] = {}
         self._noted: dict[str, float] = {}
+        self.listeners: list[Callable[[WorkerEvent], Awaitable[None]]] = []  # each is told of every event
 
     async def invite(
         self,
@@ -138,11 +156,8 @@ class Workers:
 
         def change(body: dict[str, Any]) -> None:
             ends = now + body["token_life_s"] * 1000
-            old = [{**t, "expires_at": min(t["expires_at"], now + OVERLAP_MS)} for t in body["tokens"][-2:]]
-            body["tokens"] = [
-                *(t for t in old if t["expires_at"] > now),
-                {"hash": keyed_hash(text), "expires_at": ends},
-            ]
+            old = [{**t, "expires_at": min(t["expires_at"], now + OVERLAP_MS)} for t in body["tokens"][-REMEMBERED:]]
+            body["tokens"] = [*old, {"hash": keyed_hash(text), "expires_at": ends}]
             body["token_expires_at"] = ends
 
         return Token(text, await self._change(worker_id, change))
@@ -183,7 +198,10 @@ class Workers:
         return [found[worker_id] for worker_id in sorted(found)]
 
     async def principal(self, text: str) -> Principal:
-        """Whose token this is; raises Problem `unauthorized`, or `worker_revoked` to a worker that was."""
+        """Whose token this is; raises Problem `unauthorized`, or `worker_revoked` to a worker that was.
+
+        The first use of a rotated token is noted, and the use of one before it then revokes the worker.
+        """
         digest = keyed_hash(text)
         kept = self._known.get(digest)
         if kept is not None and time.monotonic() - kept[0] < KEPT_S:
@@ -193,6 +211,13 @@ class Workers:
             self._known.clear()
         self._known[digest] = (time.monotonic(), who)
         return who
+
+    async def is_enrolled(self, worker_id: str) -> bool:
+        """Whether a worker of this id is enrolled; believed for as long as a sign of life is."""
+        if time.monotonic() - self._noted.get(worker_id, float("-inf")) < SEEN_S:
+            return False  # what would be noted is not
+        documents = await self._store.documents(WORKER, worker_id[-FIND:])
+        return bool(documents) and json.loads(documents[0].body)["worker_id"] == worker_id
 
     async def seen(self, worker_id: str, labels: Sequence[str], version: str, running: int) -> None:
         """Note a sign of life, at most once in SEEN_S. Trouble with that is no trouble of the worker's."""
@@ -238,13 +263,18 @@ class Workers:
             else []
         )
         now = await self._store.now() if documents else 0
-        body = json.loads(documents[0].body) if documents else {"tokens": []}
-        same = [token for token in body["tokens"] if hmac.compare_digest(digest, token["hash"])]
-        if same and body["revoked_at"] is not None:
-            told = "this worker was revoked; end your work and upload nothing"
-            raise Problem("worker_revoked", told, revoked=True, drain=True)
-        if not any(token["expires_at"] > now for token in same):
-            raise Problem("unauthorized", "this worker token is not known, or not any more; enrol again")
+        body: dict[str, Any] = json.loads(documents[0].body) if documents else {"tokens": []}
+        place = next((n for n, t in enumerate(body["tokens"]) if hmac.compare_digest(digest, t["hash"])), None)
+        if place is None:
+            raise _unknown()
+        if body["revoked_at"] is not None:
+            raise _revoked()
+        if (used_at := _used_after(body["tokens"], place)) is not None:
+            raise await self._reused(body, used_at, now)
+        if body["tokens"][place]["expires_at"] <= now:
+            raise _unknown()
+        if place and "used_at" not in body["tokens"][place]:
+            await self._note_use(body["worker_id"], digest, now)
         return Principal(
             body["worker_id"],
             "",
@@ -254,6 +284,38 @@ class Workers:
             tenants=None if body["tenants"] is None else frozenset(body["tenants"]),
             draining=body["draining_at"] is not None,
         )
+
+    async def _note_use(self, worker_id: str, digest: str, now: int) -> None:
+        """The worker has its new token: from now on the one before proves nothing but a theft."""
+
+        def change(body: dict[str, Any]) -> None:
+            for token in body["tokens"]:
+                if token["hash"] == digest:
+                    token.setdefault("used_at", now)
+
+        await self._change(worker_id, change)
+
+    async def _reused(self, body: dict[str, Any], used_at: int, now: int) -> Problem:
+        """A token was shown after its successor was used: what is said, once the worker is revoked."""
+        if now - used_at < IN_FLIGHT_MS:
+            return Problem("unauthorized", "this worker token was replaced by a newer one, which is in use; send that")
+
+        def change(body: dict[str, Any]) -> None:
+            body.update(revoked_at=body["revoked_at"] or now, token_reused_at=body.get("token_reused_at") or now)
+
+        worker = await self._change(body["worker_id"], change)
+        detail = "a token was used after it had been rotated: somebody has a copy of it; the worker must enrol anew"
+        log.warning("worker %s is revoked: %s", worker.worker_id, detail)
+        await self._tell(WorkerEvent(REUSED, worker.worker_id, worker.tenants, now, detail))
+        return _revoked()
+
+    async def _tell(self, event: WorkerEvent) -> None:
+        """Tell all who listen; one that cannot hear now changes nothing of what has happened."""
+        for listener in self.listeners:
+            try:
+                await listener(event)
+            except CallsheetError as error:
+                log.warning("%s of worker %s was not recorded: %s", event.name, event.worker_id, error)
 
     async def _change(self, worker_id: str, change: Callable[[dict[str, Any]], None]) -> Worker:
         for _ in range(RACES):
@@ -269,6 +331,20 @@ class Workers:
             self._known.clear()
             return _worker(body)
         raise DocumentConflict(f"worker {worker_id} changed {RACES} times while it was being changed; try again")
+
+
+def _used_after(tokens: Sequence[dict[str, Any]], place: int) -> int | None:
+    """When a token that is newer than the one at this place was first used; None when none was."""
+    return min((token["used_at"] for token in tokens[place + 1 :] if "used_at" in token), default=None)
+
+
+def _unknown() -> Problem:
+    return Problem("unauthorized", "this worker token is not known, or not any more; enrol again")
+
+
+def _revoked() -> Problem:
+    told = "this worker was revoked; end your work and upload nothing"
+    return Problem("worker_revoked", told, revoked=True, drain=True)
 
 
 def _body(worker: Worker) -> dict[str, Any]:

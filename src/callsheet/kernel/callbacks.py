@@ -15,12 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .contracts import CONTRACTS, lifecycle_of
+from .errors import NotJson, PayloadTooLarge
 from .job import NewOutboxEvent, Status
 from .settlement import Settlement
 from .wire import decode, encode
 
 if TYPE_CHECKING:
-    from .job import Job
+    from .job import Job, Json
     from .lifecycle import Lifecycle
 
 CALLING = frozenset(name for name, lifecycle in CONTRACTS.items() if lifecycle.callback)
@@ -57,7 +58,10 @@ def _asked(job: Job) -> dict[str, Any]:
     name = lifecycle_of(job.contract).callback
     if not name or f'"{name}"' not in job.payload:
         return {}
-    asked = decode(job.payload)
+    try:
+        asked = decode(job.payload)
+    except (ValueError, RecursionError):
+        return {}  # nobody can tell whom to call
     url = asked.get(name) if isinstance(asked, dict) else None
     return asked if isinstance(url, str) and url else {}
 
@@ -81,7 +85,15 @@ def _callback(job: Job, asked: dict[str, Any], settlement: Settlement, before: s
         "metadata": asked.get("metadata") or {},
         **_end_of(settlement),
     }
-    return NewOutboxEvent(event_id, asked[lifecycle.callback], encode(body))
+    return NewOutboxEvent(event_id, asked[lifecycle.callback], _written(body))
+
+
+def _written(body: dict[str, Any]) -> Json:
+    """The body as JSON. What a requester gave along is left out where it cannot be written: the move counts more."""
+    try:
+        return encode(body)
+    except (NotJson, PayloadTooLarge):
+        return encode({**body, "metadata": {}})
 
 
 def _sequence(lifecycle: Lifecycle, claim_version: int, status: Status, stage: str) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .apply import begin
 from .callbacks import with_callback
 from .contracts import lifecycle_of
+from .errors import InvalidInput
 from .identity import name_of
 from .intake import check_batch
 from .job import Json, NewEvent, NewJob, Outcome, Status
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 _RESULT = Settlement._fields.index("result")
 LOST_EARLY = "worker_lost_early"
 TERMINAL_EVENTS = frozenset({"done", "error", "canceled"})
+MOVES = TERMINAL_EVENTS | {
+    "queued", "running", "stage", "progress", "checkpoint", "refreshed", "retrying", "released", "lease_lost",
+    "cancel_requested", "requeued",
+}  # fmt: skip
+"""Types of events that a move writes, and nothing else may."""
+OWN_EVENTS = MOVES | {"log", "hello", "reset"}
+"""Types that a task or a worker may not give to an event of its own."""
 
 
 def policy_of(job: Job) -> RetryPolicy:
@@ -64,11 +72,17 @@ def checkpoint(job: Job, name: str, data: Json) -> Settlement:
 
 
 def note(job: Job, event: NewEvent) -> Settlement:
-    """Record a fact (a log line, a warning, a token) without moving the job; not one that tells of an end."""
+    """Record a fact (a log line, a warning, a token) without moving the job; not one that a move writes."""
     _require(job, "note", Status.RUNNING)
-    if event.type in TERMINAL_EVENTS:
-        raise illegal(job, "note", f"an event {event.type!r} before the job ends")
+    if event.type in MOVES:
+        raise illegal(job, "note", f"an event {event.type!r} without the move that it tells of")
     return _move(job, Status.RUNNING, event)
+
+
+def check_own(event_type: str) -> None:
+    """Raise InvalidInput for a type of event that a task or a worker may not use: others would take it for a fact."""
+    if event_type in OWN_EVENTS:
+        raise InvalidInput(f"type: {event_type!r} is an event of the system's own; choose another name for yours")
 
 
 def refresh(job: Job) -> Settlement:

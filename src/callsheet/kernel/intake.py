@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .contracts import lifecycle_of
 from .errors import DependencyCycle, DuplicateJob, InvalidJob
 from .job import Envelope, NewEvent, NewJob, OnDependencyFailure, Status
+from .lane import is_lane_of_another
 from .lifecycle import MAX_NAME
 from .retry import read_policy
 from .settlement import Settlement
@@ -41,6 +42,10 @@ def check(new: NewJob) -> None:
         (not 0 < len(new.kind) <= MAX_NAME, f"kind must have 1 to {MAX_NAME} characters"),
         (not 0 < len(new.queue) <= MAX_NAME, f"queue must have 1 to {MAX_NAME} characters"),
         (not new.queue.isprintable() or not new.kind.isprintable(), "queue and kind must be printable text"),
+        (
+            is_lane_of_another(new.queue, new.requester_id),
+            "queue: what follows an @ is the tenant whose lane it is, and this job is not that tenant's; leave it out",
+        ),
         (not -MAX_PRIORITY <= new.priority <= MAX_PRIORITY, f"priority must be within ±{MAX_PRIORITY}"),
         (new.delay_ms < 0, "delay must not be negative; leave it out to run at once"),
         (new.run_at is not None and new.run_at < 0, "run_at must not be before 1970"),

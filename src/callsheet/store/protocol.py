@@ -29,13 +29,17 @@ class Enqueued(NamedTuple):
 
 
 class ClaimRequest(NamedTuple):
-    """What a worker asks for: up to `limit` jobs, queues in order of preference."""
+    """What a worker asks for: up to `limit` jobs, queues in order of preference.
+
+    `tenants` are the requesters whose jobs it may have, None for all; `""` is a job that belongs to nobody.
+    """
 
     worker_id: str
     queues: tuple[str, ...] = ("default",)
     limit: int = 1
     lease_ms: int = 30_000
     start: bool = True
+    tenants: frozenset[str] | None = None
 
 
 class Beat(NamedTuple):
@@ -196,7 +200,7 @@ class Store(OutboxVerbs, Protocol):
         S4: at most one queued or running job per unique key; a second enqueue answers with the first's id.
         S5: a job with `depends_on` is not claimable until each of them succeeded (or ended, by its policy);
             an unknown one raises DependencyNotFound. A taken id raises DuplicateJob.
-        S37: `resumed_from` is written with its job or neither is; it reads as the checkpoint `~resumed_from`.
+        S42: `resumed_from` is written with its job or neither is; it reads as the checkpoint `~resumed_from`.
         S26: with `depth_limit`, a batch that would leave a queue with more queued jobs than this raises QueueFull;
             jobs that a key finds again take no place. Batches at the same moment may pass it together on PostgreSQL.
         """
@@ -209,6 +213,8 @@ class Store(OutboxVerbs, Protocol):
         S7: queues in the order asked; within one, higher priority first, then in order of becoming ready.
         S8: nothing from a paused queue, nothing before its `run_at`.
         S9: never more running jobs of a concurrency key than its limit.
+        S43: with `tenants`, exactly the jobs of these requesters, in the same order and however many jobs of others
+            stand before them; those stay as they are. It reads no job that has ended.
         """
         ...
 

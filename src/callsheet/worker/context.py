@@ -91,9 +91,10 @@ class Context:
         return self._run.report(lambda job: commands.note(job, NewEvent("log", job.stage, data)))
 
     def emit(self, type: str, /, **data: Any) -> Written:
-        """Tell those who watch the job of anything: `ctx.emit("token", text="…")`. Not of an end."""
+        """Tell those who watch the job of anything: `ctx.emit("token", text="…")`. Not of a move."""
         if not EVENT_NAME(type):
             raise InvalidInput(f"{type!r} is no event's name; use up to 40 lower-case letters, digits and _")
+        commands.check_own(type)
         note = encode(data)
         return self._run.report(lambda job: commands.note(job, NewEvent(type, job.stage, note)))
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from callsheet.contracts.control_plane import enrolment, versions, workers
+from callsheet.contracts.control_plane.binding import Holder
 from callsheet.contracts.control_plane.workers import WorkerIdentity, seen, worker_of
 from callsheet.contracts.redis_gateway import routes
 from callsheet.http import workers as known
@@ -30,7 +31,7 @@ probe = APIRouter()
 async def _probe(request: Request) -> JsonAnswer:
     """What a route of the control plane learns of a worker."""
     who = await worker_of(request)
-    await seen(site_of(request), who.worker_id or "somebody", ("gpu",), "1.2", 3)
+    await seen(site_of(request), who.named(who.worker_id or "somebody"), ("gpu",), "1.2", 3)
     queues = None if who.queues is None else sorted(who.queues)
     tenants = None if who.tenants is None else sorted(who.tenants)
     return JsonAnswer({"worker_id": who.worker_id, "queues": queues, "tenants": tenants, "drain": who.draining})
@@ -149,10 +150,16 @@ async def test_a_rotated_token_is_good_for_a_little_while(live: Live, monkeypatc
     assert len(set(tokens)) == 3
     for token in tokens:
         assert (await call(live, token)).status_code == 200
+
+
+async def test_a_rotated_token_ends_though_its_successor_was_never_used(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await enrolled(live)
+    second = (await call(live, first["worker_token"], "/internal/worker/token")).json()
     later(live, monkeypatch, known.OVERLAP_MS + 1)
-    problem(await call(live, tokens[0]), 401, "unauthorized")
-    problem(await call(live, tokens[1]), 401, "unauthorized")
-    assert (await call(live, tokens[2])).status_code == 200
+    problem(await call(live, first["worker_token"]), 401, "unauthorized")
+    assert (await call(live, second["worker_token"])).status_code == 200
 
 
 async def test_a_token_ends_with_its_life(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +223,7 @@ async def test_only_admins_look_after_workers(small: Live) -> None:
         for method, path in (("GET", ""), ("POST", "/enrolments"), ("DELETE", "/x"), ("POST", "/x/drain")):
             problem(await tenant.request(method, f"/v1/workers{path}"), 403, "forbidden")
         told = (await tenant.post("/probe")).json()
-        assert told == {"worker_id": None, "queues": None, "tenants": None, "drain": False}
+        assert told == {"worker_id": None, "queues": None, "tenants": ["a"], "drain": False}
         problem(await tenant.post("/internal/worker/token"), 403, "forbidden")
     (worker,) = (await small.client.get("/v1/workers")).json()["workers"]
     assert (worker["worker_id"], worker["state"], worker["enrolled"]) == ("somebody", "unenrolled", False)
@@ -254,10 +261,10 @@ async def test_a_sign_of_life_is_written_once_in_a_while(small: Live, monkeypatc
         return document.version
 
     for _ in range(20):
-        await seen(small.site, "w", running=1)
+        await seen(small.site, Holder("w"), running=1)
     assert await version() == 1
     monkeypatch.setattr(known, "SEEN_S", 0.0)
-    await seen(small.site, "w", running=2)
+    await seen(small.site, Holder("w"), running=2)
     assert await version() == 2
     later(small, monkeypatch, known.FORGOTTEN_MS + 1)
     assert (await small.client.get("/v1/workers")).json()["workers"] == []
@@ -273,11 +280,11 @@ async def test_an_old_protocol_is_refused_before_the_enrolment_is_used_up(small:
 
 def test_an_identity_names_its_worker_and_its_queues() -> None:
     one = WorkerIdentity("gpu1-a", frozenset({"a", "b"}))
-    assert one.named("gpu1-a") == "gpu1-a"
+    assert one.named("gpu1-a") == Holder("gpu1-a", frozenset({"a", "b"}), enrolled=True)
     assert one.allowed(["b", "a"]) == ("b", "a")
     for wrong in (lambda: one.named("gpu1-b"), lambda: one.allowed(["a", "c"])):
         with pytest.raises(Problem) as told:
             wrong()
         assert told.value.status == 403
     anybody = WorkerIdentity()
-    assert (anybody.named("x"), anybody.allowed(["c"])) == ("x", ("c",))
+    assert (anybody.named("x"), anybody.allowed(["c"])) == (Holder("x"), ("c",))

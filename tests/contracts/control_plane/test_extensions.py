@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callsheet.contracts.control_plane import claims, files, logs, refusals, routes
-from callsheet.contracts.control_plane.waiting import Waiting
+from callsheet.contracts.control_plane.waiting import Waiting, Wish
 from callsheet.engine.lanes import lane_name
 from callsheet.kernel.job import Job, Outcome, Status
 from callsheet.kernel.wire import decode
@@ -302,7 +302,7 @@ async def test_a_thousand_who_wait_for_one_job_make_few_claims() -> None:
         async def alive() -> bool:
             return True
 
-        ones = [asyncio.create_task(waiting.claim(frozenset({"default"}), 60, alive, take)) for _ in range(1_000)]
+        ones = [asyncio.create_task(waiting.claim(Wish(frozenset({"default"})), 60, alive, take)) for _ in range(1_000)]
         while waiting.parked < 1_000:
             await asyncio.sleep(0.01)
         claims_made = 0

@@ -11,17 +11,17 @@ from callsheet.engine.lanes import lane_of
 from callsheet.http.site import Site
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job
-from callsheet.kernel.wire import decode
 from callsheet.store.protocol import ClaimRequest
 
-from . import leases, refusals, versions
-from .artifacts import inputs
+from . import isolation, leases, refusals, versions
 from .models import ClaimBody
-from .waiting import Waiting
+from .waiting import Waiting, Wish
 
 if TYPE_CHECKING:
     from .workers import WorkerIdentity
 
+ROUNDS = 20  # in which a claim looks behind jobs that cannot be told
+NOTE = 500
 LEASE_S = 30.0
 BEAT_S = 4.0  # the contract asks for no beat at once: two of these fit into the lease of an unconfirmed claim
 PROVISIONAL_S = 10.0  # until the first heartbeat: a worker that never got the answer holds its job no longer
@@ -72,7 +72,8 @@ class Claimer:
         self._engine = site.engine
         self._terms = terms_of(site)
         self._turn = Turn()
-        self._worker_id = who.named(asked.worker_id)
+        self._worker = who.named(asked.worker_id)
+        self._contents: dict[str, dict[str, Any]] = {}  # of the jobs of the answer, by their ids
         transport = site.engine.transport
         named = asked.streams if transport is None else list(dict.fromkeys(map(transport.queue_of, asked.streams)))
         self._streams = who.allowed(named)
@@ -80,7 +81,7 @@ class Claimer:
     async def run(self) -> dict[str, Any]:
         """The answer; a worker that has hung up meanwhile is given nothing."""
         token = await self._token()
-        owner = leases.owner(self._worker_id, token)
+        owner = leases.owner(self._worker.worker_id, token)
         turns: Turns = self._site.parts.setdefault(Turns, Turns())
         self._turn = turns.setdefault(owner, self._turn)
         self._turn.last = self
@@ -98,50 +99,72 @@ class Claimer:
             jobs = await self._again(owner)
         if jobs or self._who.draining:
             return jobs
-        queues, wait_s = frozenset(self._streams), self._asked.max_wait_ms / 1000
-        return await waiting_of(self._site).claim(queues, wait_s, self._alive, lambda: self._take(owner))
+        wish, wait_s = Wish(frozenset(self._streams), self._who.tenants), self._asked.max_wait_ms / 1000
+        return await waiting_of(self._site).claim(wish, wait_s, self._alive, lambda: self._take(owner))
 
     async def _token(self) -> str:
         if self._asked.claim_request_id is None:
             return leases.new_token()
-        return await tokens_of(self._site).repeatable(self._worker_id, self._asked.claim_request_id)
+        return await tokens_of(self._site).repeatable(self._worker.worker_id, self._asked.claim_request_id)
 
     async def _again(self, owner: str) -> list[Job]:
         """What an earlier request of the same name was given, if its answer may have been lost."""
         if self._asked.claim_request_id is None or self._asked.first:
             return []
-        found = await self._engine.store.held_by(owner, self._asked.max_jobs)
+        held = await self._engine.store.held_by(owner, self._asked.max_jobs)
+        found = [job for job in held if self._worker.may_have(job)]
         await self._engine.tell_claims(found)  # it may have ended between the claim and that
-        return found
+        return await self._usable(found)
 
     async def _alive(self) -> bool:
         gone = self._turn.last is not self or self._site.stopping.is_set()
         return not gone and not await self._request.is_disconnected()
 
     async def _take(self, owner: str) -> list[Job]:
-        lanes, asked = self._engine.lanes, self._asked
-        queues = await lanes.expand(self._streams, asked.labels, self._who.tenants)
-        if not queues:
-            return []
+        """Jobs that can be told; when what was found is none of that, those behind it are asked for."""
+        for _ in range(ROUNDS):
+            found = await self._claim(owner)
+            jobs = await self._usable(await refusals.set_aside(self._engine, self._worker.worker_id, found))
+            if jobs or not found:
+                return jobs
+        return []
+
+    async def _claim(self, owner: str) -> list[Job]:
+        lanes, asked, tenants = self._engine.lanes, self._asked, self._who.tenants
+        queues = await lanes.expand(self._streams, asked.labels, tenants)
+        request = ClaimRequest(owner, queues, asked.max_jobs, self._terms.provisional_ms, tenants=tenants)
         async with self._turn.lock:
             if self._turn.last is not self:
                 return []
-            found = await self._engine.claim(ClaimRequest(owner, queues, asked.max_jobs, self._terms.provisional_ms))
-        lanes.served(queues, {job.queue for job in found}, short=len(found) < asked.max_jobs)
-        return await refusals.set_aside(self._engine, self._worker_id, found) if found else []
+            found = await self._engine.claim(request)
+        lanes.served(queues, {job.queue for job in found}, short=len(found) < asked.max_jobs, tenants=tenants)
+        return found
+
+    async def _usable(self, jobs: list[Job]) -> list[Job]:
+        """Those of the jobs whose payload a worker can be given; each of the others is ended or handed back."""
+        self._contents = await isolation.usable(self._site, jobs) if jobs else {}
+        return [job for job in jobs if job.job_id in self._contents]
 
     async def _told(self, jobs: list[Job], token: str) -> dict[str, Any]:
         extras = {"drain": True} if self._who.draining else {}
         if not jobs:
-            return {"claimed": False, **extras}
+            return {"claimed": False, **extras, **self._note()}
         transport = self._engine.transport
         messages = await transport.taken(jobs) if transport is not None else {}
         told = []
         for job in jobs:
             found = messages.get(job.job_id) or (job.queue, f"{job.job_id}-{job.claim_version}")
-            told.append({**_job(job, token, found), **self._times(), "inputs": await inputs(self._site, job)})
+            told.append({**_job(job, token, found), **self._times(), **self._contents[job.job_id]})
         batch = {"jobs": told} if self._asked.max_jobs > 1 else {}
         return {"claimed": True, **told[0], **batch, **extras}
+
+    def _note(self) -> dict[str, str]:
+        """Why a worker that is bound may wait in vain: it is not to think that there is no work at all."""
+        if self._who.tenants is None:
+            return {}
+        streams = ", ".join(self._streams)
+        told = f"no job of {self._who.bound_to} waits in {streams}; this worker is given jobs of no other tenant"
+        return {"note": told[:NOTE]}
 
     def _times(self) -> dict[str, float]:
         terms = self._terms
@@ -166,7 +189,6 @@ def _job(job: Job, token: str, message: tuple[str, str]) -> dict[str, Any]:
         "lease_token": token,
         "stream": lane_of(stream).queue if stream == job.queue else stream,
         "message_id": message_id,
-        "payload": decode(job.payload),
         "task": job.kind,
         "attempt": job.attempt_count,
         "max_attempts": job.max_attempts,

@@ -80,7 +80,10 @@ async def enroll(request: Request) -> JsonAnswer:
     ),
 )
 async def rotate(request: Request) -> JsonAnswer:
-    """A new token for the worker that asks with its old one, which is good for two minutes more."""
+    """A new token for the worker that asks with its old one, which is good until the new one is used, or two minutes.
+
+    An old token that is used after that is somebody's copy: it revokes the worker.
+    """
     who = await check(request, "worker")
     if who.worker_id is None:
         raise Problem("forbidden", "only the token of an enrolled worker can be rotated; an API key stays as it is")

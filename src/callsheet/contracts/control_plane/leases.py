@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from callsheet.engine import Engine
     from callsheet.store.protocol import Store
 
+    from .binding import Holder
+
 KIND = "lease_secret"
 
 
@@ -91,16 +93,20 @@ def owner(worker_id: str, token: str) -> str:
     return f"{worker_id}~{hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()}"
 
 
-async def prove(engine: Engine, worker_id: str, proofs: Sequence[Proof]) -> list[Lease | Problem]:
-    """The leases that tokens prove, in one read where they are live; `job_not_found` or `forbidden` for the others."""
+async def prove(engine: Engine, worker: Holder, proofs: Sequence[Proof]) -> list[Lease | Problem]:
+    """The leases that tokens prove, in one read where they are live; `job_not_found` or `forbidden` for the others.
+
+    A job that the worker is not bound to is not there for it, whatever it can prove.
+    """
     known = list({p.job_id for p in proofs if IS_UUID(p.job_id)})
     jobs = {job.job_id: job for job in await engine.store.get(known) if job is not None} if known else {}
-    return [await _prove(engine, jobs.get(p.job_id), worker_id, p) for p in proofs]
+    jobs = {job_id: job for job_id, job in jobs.items() if worker.may_have(job)}
+    return [await _prove(engine, jobs.get(p.job_id), worker.worker_id, p) for p in proofs]
 
 
-async def prove_one(engine: Engine, worker_id: str, proof: Proof) -> Lease:
+async def prove_one(engine: Engine, worker: Holder, proof: Proof) -> Lease:
     """One lease; raises Problem."""
-    (lease,) = await prove(engine, worker_id, [proof])
+    (lease,) = await prove(engine, worker, [proof])
     if isinstance(lease, Problem):
         raise lease
     return lease

@@ -21,7 +21,9 @@ from .models import Chunk, LogEnd
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
+    from callsheet.kernel.job import Event
 
+PIECE = frozenset({"attempt", "offset", "text"})
 LIMIT_BYTES = 1024 * 1024  # of one attempt
 PAGE = 1_000
 
@@ -33,7 +35,7 @@ def _place(claim_version: int) -> str:
 async def kept_bytes(engine: Engine, job_id: str, claim_version: int) -> int:
     """How much of an attempt's log is kept."""
     known = await engine.store.checkpoints(job_id)
-    return int(known.get(_place(claim_version), "0"))
+    return int(known.get(_place(claim_version), "0"))  # a name that only this module writes
 
 
 async def append(engine: Engine, lease: Lease, chunk: Chunk) -> tuple[Settlement | None, dict[str, Any]]:
@@ -49,18 +51,31 @@ async def append(engine: Engine, lease: Lease, chunk: Chunk) -> tuple[Settlement
     return settlement, {"log_offset": end, "log_full": False}
 
 
+def is_line(data: Any) -> bool:
+    """Whether an event's data is a line that a task wrote, and no piece of an attempt's log."""
+    return isinstance(data, dict) and isinstance(data.get("message"), str) and not PIECE & data.keys()
+
+
 async def read(engine: Engine, job_id: str, claim_version: int) -> bytes:
     """The log of an attempt as it is kept."""
     found, after = bytearray(), 0
     while events := await engine.store.events({job_id: after}, PAGE):
         after = events[-1].seq
         for event in events:
-            if event.type != "log":
-                continue
-            body = json.loads(event.data)
-            if body.get("attempt") == claim_version and body.get("offset", 0) <= len(found):
-                found += str(body["text"]).encode()[len(found) - body["offset"] :]
+            piece = _piece(event, claim_version) if event.type == "log" else None
+            if piece is not None and 0 <= piece.offset <= len(found) < LIMIT_BYTES:
+                found += piece.text.encode("utf-8", "replace")[len(found) - piece.offset :]
     return bytes(found)
+
+
+def _piece(event: Event, claim_version: int) -> Chunk | None:
+    """The piece of an attempt's log that an event holds; None for another attempt's, and for what is no piece."""
+    try:
+        body = json.loads(event.data)
+        mine = isinstance(body, dict) and body.get("attempt") == claim_version
+        return Chunk.model_validate({name: body.get(name) for name in ("offset", "text")}) if mine else None
+    except (ValueError, RecursionError):  # a task of earlier days, or somebody else, has written it
+        return None
 
 
 async def whole(engine: Engine, lease: Lease, end: LogEnd) -> bool:

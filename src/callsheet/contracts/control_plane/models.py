@@ -82,6 +82,7 @@ class Claimed(BaseModel):
     job: dict[str, JsonValue] | None = None
     jobs: list[ClaimedJob] | None = None
     drain: bool = Field(default=False, description="Take no more jobs: finish what runs, and end.")
+    note: str | None = Field(default=None, description="For people: for whom a worker that is bound gets no job.")
     protocol: int = 2
 
 

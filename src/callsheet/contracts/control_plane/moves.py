@@ -9,14 +9,11 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from callsheet.engine.ids import new_ids
-from callsheet.http.intake import reserved
 from callsheet.http.problems import Problem, of_error
 from callsheet.kernel import commands
 from callsheet.kernel.apply import applied
-from callsheet.kernel.contracts import PAYLOAD_CHECKED, TASKS
 from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
-from callsheet.kernel.job import RESERVED, Job, NewEvent, NewJob, OnDependencyFailure, Outcome, Status
+from callsheet.kernel.job import RESERVED, Job, NewEvent, Outcome, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import clean, encode
@@ -25,11 +22,14 @@ from callsheet.store.protocol import Settled
 from . import logs, refusals
 from .artifacts import adopt
 from .claims import waiting_of
+from .follow_ups import follow_ups_of
 from .leases import Lease, Proof, prove
-from .models import Chunk, ErrorBody, FollowUp, LogEnd, MoveBody
+from .models import Chunk, ErrorBody, LogEnd, MoveBody
 
 if TYPE_CHECKING:
     from callsheet.http.site import Site
+
+    from .binding import Holder
 
 RESULT_BYTES = 1024 * 1024
 BAD_ENDS = frozenset({Outcome.FAILED, Outcome.RETRIED, Outcome.DEAD_LETTERED, Outcome.CANCELED})
@@ -57,25 +57,25 @@ class Decided(NamedTuple):
         return found | {self.queue} if last.status is Status.QUEUED and not last.delay_ms else found
 
 
-async def apply(site: Site, worker_id: str, moves: Sequence[MoveBody]) -> list[Answer | Problem]:
+async def apply(site: Site, worker: Holder, moves: Sequence[MoveBody]) -> list[Answer | Problem]:
     """Prove, decide and settle; the answer of each move, or why it was refused."""
-    leases = await prove(site.engine, worker_id, [Proof(m.job_id, m.lease_token, m.attempt_id) for m in moves])
+    leases = await prove(site.engine, worker, [Proof(m.job_id, m.lease_token, m.attempt_id) for m in moves])
     known = {(le.job.job_id, le.claim_version): le for le in leases if isinstance(le, Lease)}
     decided: list[Decided | Problem] = []
     for move, lease in zip(moves, leases, strict=True):
         if isinstance(lease, Problem):
             decided.append(lease)
             continue
-        found = await _decide(site, worker_id, known[lease.job.job_id, lease.claim_version], move)
+        found = await _decide(site, worker, known[lease.job.job_id, lease.claim_version], move)
         decided.append(found)
         if isinstance(found, Decided) and found.settlements:
             known[lease.job.job_id, lease.claim_version] = _after(lease, found.settlements)
     return await _write(site, decided)
 
 
-async def apply_one(site: Site, worker_id: str, move: MoveBody) -> Answer:
+async def apply_one(site: Site, worker: Holder, move: MoveBody) -> Answer:
     """One move; raises Problem."""
-    (answer,) = await apply(site, worker_id, [move])
+    (answer,) = await apply(site, worker, [move])
     if isinstance(answer, Problem):
         raise answer
     return answer
@@ -89,7 +89,7 @@ def _after(lease: Lease, settlements: Sequence[Settlement]) -> Lease:
     return Lease(job, lease.claim_version, settlements[-1].outcome)
 
 
-async def _decide(site: Site, worker_id: str, lease: Lease, move: MoveBody) -> Decided | Problem:
+async def _decide(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> Decided | Problem:
     if not lease.live:
         if lease.outcome in ENDS_OF.get(move.do, ()):
             return Decided((), {**_ended(lease.outcome), "repeated": True})
@@ -98,7 +98,7 @@ async def _decide(site: Site, worker_id: str, lease: Lease, move: MoveBody) -> D
         if isinstance(move.log, Chunk):
             settlement, kept = await logs.append(site.engine, lease, move.log)
             return Decided((settlement,) if settlement else (), {"ok": True, **kept})
-        settlements = await _settlements(site, worker_id, lease, move)
+        settlements = await _settlements(site, worker, lease, move)
     except StoreError:
         raise
     except CallsheetError as error:
@@ -114,17 +114,17 @@ def _ended(outcome: Outcome | None) -> Answer:
     return {"ok": True, "ack": True, "requeued": requeued, "dlq": dlq}
 
 
-async def _settlements(site: Site, worker_id: str, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
+async def _settlements(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
     job = lease.job
     match move.do:
         case "complete":
-            return await _complete(site, lease, move)
+            return await _complete(site, worker, lease, move)
         case "fail":
             return (_fail(job, move),)
         case "cancel":
             return (commands.cancel(job, job.cancel_reason or clean(move.reason)),)
         case "release":
-            return (refusals.release(job, worker_id, move.delay_ms, refused=move.reason == "incapable"),)
+            return (refusals.release(job, worker.worker_id, move.delay_ms, refused=move.reason == "incapable"),)
         case "progress":
             return (commands.progress(job, _given(move.percent, "percent"), move.message),)
         case "stage":
@@ -135,10 +135,21 @@ async def _settlements(site: Site, worker_id: str, lease: Lease, move: MoveBody)
                 raise InvalidInput(f"names of steps do not begin with {RESERVED}")
             return (commands.checkpoint(job, name, encode(move.data)),)
         case "event":
-            event = NewEvent(_given(move.type, "type"), job.stage, encode(move.data or {}))
-            return (commands.note(job, event),)
+            return (commands.note(job, _event(job, move)),)
         case _:
             raise InvalidInput("a log needs log: {offset, text}")
+
+
+def _event(job: Job, move: MoveBody) -> NewEvent:
+    """What a worker tells of its work; raises InvalidInput for a type that is not a worker's to use.
+
+    A line of a task's log comes as an event, too: it is one if it cannot be taken for a piece of the attempt's log.
+    """
+    kind: str = _given(move.type, "type")
+    data = move.data if move.data is not None else {}
+    if kind != "log" or not logs.is_line(data):
+        commands.check_own(kind)
+    return NewEvent(kind, job.stage, encode(data))
 
 
 def _given(value: Any, name: str) -> Any:
@@ -147,14 +158,14 @@ def _given(value: Any, name: str) -> Any:
     return value
 
 
-async def _complete(site: Site, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
+async def _complete(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
     """The success, with what was uploaded and what is to follow; before it a word about a log that differs."""
     result = encode(move.result, limit_bytes=RESULT_BYTES)
     notes: list[Settlement] = []
     if isinstance(move.log, LogEnd) and not await logs.whole(site.engine, lease, move.log):
         warning = encode({"level": "warning", "message": "the log that was kept is not the one that was sent"})
         notes.append(commands.note(lease.job, NewEvent("warning", lease.job.stage, warning)))
-    follow_ups = tuple(_new_job(lease.job, follow_up) for follow_up in move.follow_ups)
+    follow_ups = await follow_ups_of(site.engine, worker, lease.job, move.follow_ups)
     success = commands.succeed(lease.job, result, follow_ups=follow_ups)
     if move.artifacts:
         success = success._replace(checkpoint=await adopt(site, lease, move.artifacts))
@@ -173,24 +184,6 @@ def _fail(job: Job, move: MoveBody) -> Settlement:
     if move.retry_in_ms is not None:
         return commands.retry(job, found, delay_ms=move.retry_in_ms)
     return commands.fail(job, found, rand=random.random())  # noqa: S311 - jitter
-
-
-def _new_job(parent: Job, asked: FollowUp) -> NewJob:
-    """A follow-up belongs to its parent's tenant, whatever a worker says; raises Problem for a contract's own task."""
-    contract = TASKS.get(asked.task, "callsheet")
-    if contract in PAYLOAD_CHECKED:
-        raise reserved(asked.task)
-    given = asked.model_dump(exclude={"job_id", "task", "payload", "depends_on", "on_dependency_failure"})
-    return NewJob(
-        job_id=asked.job_id or new_ids(1)[0],
-        kind=asked.task,
-        payload=encode(asked.payload if asked.payload is not None else {}),
-        requester_id=parent.requester_id,
-        contract=contract,
-        depends_on=tuple(asked.depends_on),
-        on_dependency_failure=OnDependencyFailure(asked.on_dependency_failure),
-        **{**given, "correlation_id": asked.correlation_id or parent.correlation_id or parent.job_id},
-    )
 
 
 async def _write(site: Site, decided: Sequence[Decided | Problem]) -> list[Answer | Problem]:

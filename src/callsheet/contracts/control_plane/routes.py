@@ -22,6 +22,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.wire import decode
 
 from . import logs, versions
+from .binding import Holder
 from .claims import Claimer, terms_of, waiting_of
 from .leases import Lease, Proof, prove, prove_one
 from .models import (
@@ -54,7 +55,7 @@ router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Dire
 
 
 async def _said(request: Request, model: type[B]) -> tuple[Site, WorkerIdentity, B]:
-    """Who speaks, and what he says."""
+    """Who speaks, and what is said."""
     who = await worker_of(request)
     return site_of(request), who, await read(request, model)
 
@@ -85,13 +86,13 @@ async def claim(request: Request) -> JsonAnswer:
 async def heartbeat(request: Request) -> JsonAnswer:
     """The answer says whether the job is to be cancelled. A lease that is over is 409 `lease_lost`."""
     site, who, asked = await _said(request, HeartbeatBody)
-    worker_id, proof = who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token)
-    lease = await prove_one(site.engine, worker_id, proof)
+    worker, proof = who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token)
+    lease = await prove_one(site.engine, worker, proof)
     beat = await _beat(site, [lease])
     kept = await _report(site, lease, asked)
     if asked.wait_ms and not beat[0] and not who.draining:
         await _wait(site, [lease], asked.wait_ms)
-        beat = await _beat(site, [await prove_one(site.engine, worker_id, proof)])
+        beat = await _beat(site, [await prove_one(site.engine, worker, proof)])
     lease_ms = terms_of(site).lease_ms
     expires_at = await site.engine.store.now() + lease_ms
     answer = {"ok": True, "lease_expires_at": expires_at, "lease_expires_in_ms": lease_ms, "cancel": beat[0]}
@@ -146,19 +147,19 @@ async def _wait(site: Site, leases: list[Lease], wait_ms: int) -> None:
 async def heartbeats(request: Request) -> JsonAnswer:
     """All leases of a worker in one write. With `wait_ms` the answer comes when something is asked of one of them."""
     site, who, asked = await _said(request, HeartbeatsBody)
-    worker_id, proofs = who.named(asked.worker_id), [Proof(p.job_id, p.lease_token) for p in asked.leases]
-    await seen(site, worker_id, running=len(proofs))
-    told = await _beat_all(site, worker_id, proofs)
+    worker, proofs = who.named(asked.worker_id), [Proof(p.job_id, p.lease_token) for p in asked.leases]
+    await seen(site, worker, running=len(proofs))
+    told = await _beat_all(site, worker, proofs)
     if asked.wait_ms and not who.draining and all(answer["ok"] and not answer["cancel"] for answer in told):
-        leases = [found for found in await prove(site.engine, worker_id, proofs) if isinstance(found, Lease)]
+        leases = [found for found in await prove(site.engine, worker, proofs) if isinstance(found, Lease)]
         await _wait(site, leases, asked.wait_ms)
-        told = await _beat_all(site, worker_id, proofs)
+        told = await _beat_all(site, worker, proofs)
     lease_ms = terms_of(site).lease_ms
     return JsonAnswer({"ok": True, "leases": told, "lease_expires_in_ms": lease_ms, "drain": who.draining})
 
 
-async def _beat_all(site: Site, worker_id: str, proofs: list[Proof]) -> list[dict[str, Any]]:
-    leases = await prove(site.engine, worker_id, proofs)
+async def _beat_all(site: Site, worker: Holder, proofs: list[Proof]) -> list[dict[str, Any]]:
+    leases = await prove(site.engine, worker, proofs)
     live = [lease for lease in leases if isinstance(lease, Lease) and lease.live]
     lease_ms = terms_of(site).lease_ms
     beats = await site.engine.heartbeat([lease.job.claim for lease in live], lease_ms=lease_ms) if live else []

@@ -1,7 +1,8 @@
 """Parked claims: a worker that waits costs a small object, no connection and no thread. k new jobs wake k waiters.
 
 A hint wakes the one that has waited longest; if it gets a job, it wakes the next. While a woken one asks, further hints
-for its queues only ask it to pass them on. So a thousand that wait for one job make two claims, not a thousand.
+for its queues only ask it to pass them on. So a thousand that wait for one job make two claims, not a thousand. A hint
+does not say whose the job is: of workers that are bound to different tenants, the first of each kind is woken.
 Heartbeats that wait for news of their jobs are parked here, too.
 """
 
@@ -11,10 +12,12 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.kernel.errors import StoreError
+from callsheet.kernel.lane import lane_of
 from callsheet.store.protocol import Hint
 
 if TYPE_CHECKING:
@@ -25,12 +28,31 @@ log = logging.getLogger("callsheet.http")
 POLL_S = (2.0, 4.0)  # hints may be lost, and delayed jobs become due without one
 
 
-class _Flight:
-    """Somebody who was woken for some queues and asks now. `again`: queues of which was told meanwhile."""
+class News(NamedTuple):
+    """There are jobs in a queue, '' for any; of one tenant where that is known, '' where it is not."""
 
-    def __init__(self, wanted: frozenset[str], queue: str) -> None:
-        self.wanted, self.woken_for = wanted, queue
-        self.again: set[str] = set()
+    queue: str = ""
+    tenant: str = ""
+
+
+class Wish(NamedTuple):
+    """What a parked request waits for: jobs of some queues, and of some tenants, None for all."""
+
+    queues: frozenset[str]
+    tenants: frozenset[str] | None = None
+
+    def fits(self, news: News) -> bool:
+        """Whether the news may be of a job for it."""
+        of_tenant = not news.tenant or self.tenants is None or news.tenant in self.tenants
+        return of_tenant and (not news.queue or news.queue in self.queues)
+
+
+class _Flight:
+    """Somebody who was woken and asks now. `again`: what was told meanwhile."""
+
+    def __init__(self, wish: Wish, news: News) -> None:
+        self.wish, self.woken_for = wish, news
+        self.again: set[News] = set()
 
 
 class Waiting:
@@ -38,9 +60,10 @@ class Waiting:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._claims: dict[asyncio.Future[_Flight], frozenset[str]] = {}  # in the order of their coming
+        self._claims: dict[asyncio.Future[_Flight], Wish] = {}  # in the order of their coming
         self._beats: dict[asyncio.Future[None], frozenset[str]] = {}
         self._flights: set[_Flight] = set()
+        self._bindings: Counter[frozenset[str] | None] = Counter()  # how many ask or wait, by their tenants
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -50,13 +73,28 @@ class Waiting:
 
     async def claim(
         self,
-        queues: frozenset[str],
+        wish: Wish,
         wait_s: float,
         alive: Callable[[], Awaitable[bool]],
         take: Callable[[], Awaitable[list[Job]]],
     ) -> list[Job]:
         """What `take` finds, at once or as soon as there is something. For somebody who has gone it is not asked."""
         self._begin()
+        self._bindings[wish.tenants] += 1
+        try:
+            return await self._claim(wish, wait_s, alive, take)
+        finally:
+            self._bindings[wish.tenants] -= 1
+            if not self._bindings[wish.tenants]:
+                del self._bindings[wish.tenants]
+
+    async def _claim(
+        self,
+        wish: Wish,
+        wait_s: float,
+        alive: Callable[[], Awaitable[bool]],
+        take: Callable[[], Awaitable[list[Job]]],
+    ) -> list[Job]:
         clock = asyncio.get_running_loop().time
         until, flight = clock() + wait_s, None
         while True:
@@ -67,10 +105,10 @@ class Waiting:
                 jobs = await take()
                 asked = True
             finally:
-                self._land(flight, jobs, asked=asked)
+                self._land(wish, flight, jobs, asked=asked)
             if jobs or clock() >= until:
                 return jobs
-            flight = await self._park(queues, until)
+            flight = await self._park(wish, until)
             if flight is None:
                 return jobs
 
@@ -87,8 +125,15 @@ class Waiting:
 
     def wake(self, queues: Iterable[str]) -> None:
         """There are jobs in these queues: a hint tells, or what was handed back, or what follows a success."""
-        for queue in self._engine.lanes.heard(queues):
-            self._wake(queue)
+        for news in self._news(queues):
+            self._wake(news)
+
+    def _news(self, names: Iterable[str]) -> set[News]:
+        """What names of queues and of lanes tell: in a tenant's lane are that tenant's jobs alone."""
+        names = set(names)
+        self._engine.lanes.heard(names)
+        lanes = {News(lane.queue, lane.tenant) for lane in map(lane_of, names)}
+        return {News(name) for name in names} | lanes
 
     def let_go(self) -> None:
         """The process goes down: all ask again, elsewhere. May be called twice."""
@@ -100,10 +145,10 @@ class Waiting:
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._poll())]
 
-    async def _park(self, queues: frozenset[str], until: float) -> _Flight | None:
+    async def _park(self, wish: Wish, until: float) -> _Flight | None:
         """Wait to be woken; None when the time is over or the process goes down."""
         future: asyncio.Future[_Flight] = asyncio.get_running_loop().create_future()
-        self._claims[future] = queues
+        self._claims[future] = wish
         try:
             async with asyncio.timeout_at(until):
                 return await future
@@ -112,7 +157,7 @@ class Waiting:
         except asyncio.CancelledError:
             if future.cancelled():
                 return None
-            self._land(self._woken(future), [], asked=False)
+            self._land(wish, self._woken(future), [], asked=False)
             raise
         finally:
             self._claims.pop(future, None)
@@ -122,24 +167,32 @@ class Waiting:
         """The wake-up that came at the last moment."""
         return future.result() if future.done() and not future.cancelled() else None
 
-    def _land(self, flight: _Flight | None, jobs: list[Job], *, asked: bool) -> None:
-        """Somebody has asked: where there was a job there may be more, and what was told meanwhile is passed on."""
-        told = {job.queue for job in jobs}
+    def _land(self, wish: Wish, flight: _Flight | None, jobs: list[Job], *, asked: bool) -> None:
+        """Somebody has asked: where there was a job there may be more, and what was told meanwhile is passed on.
+
+        Those who may have other tenants' jobs were woken by the same news themselves.
+        """
+        told = self._news({job.queue for job in jobs})
         if flight is not None:
             self._flights.discard(flight)
             told |= flight.again if asked else {*flight.again, flight.woken_for}
-        if told:
-            self.wake(told)
+        for news in told:
+            self._wake_one(news, wish.tenants)
 
-    def _wake(self, queue: str) -> None:
-        """The first who waits for a queue ('' is any), unless one of them asks just now: it passes the news on."""
+    def _wake(self, news: News) -> None:
+        """For each kind of binding the first who waits for this, unless one of them asks just now."""
+        for tenants in list(self._bindings):
+            self._wake_one(news, tenants)
+
+    def _wake_one(self, news: News, tenants: frozenset[str] | None) -> None:
+        """The first of those with one binding who waits for this; one that asks just now passes the news on."""
         for flight in self._flights:
-            if not queue or queue in flight.wanted:
-                flight.again.add(queue)
+            if flight.wish.tenants == tenants and flight.wish.fits(news):
+                flight.again.add(news)
                 return
-        for future, wanted in self._claims.items():
-            if not future.done() and (not queue or queue in wanted):
-                flight = _Flight(wanted, queue)
+        for future, wish in self._claims.items():
+            if not future.done() and wish.tenants == tenants and wish.fits(news):
+                flight = _Flight(wish, news)
                 self._flights.add(flight)
                 future.set_result(flight)
                 return
@@ -154,7 +207,9 @@ class Waiting:
             with contextlib.suppress(StoreError):
                 async for hint in self._engine.hints():
                     anything = hint == Hint()
-                    self.wake(hint.queues or ([""] if anything else []))
+                    self.wake(hint.queues)
+                    if anything:
+                        self._wake(News())
                     if hint.jobs or anything:
                         self._tell(hint.jobs)
             await asyncio.sleep(POLL_S[0])
@@ -162,4 +217,4 @@ class Waiting:
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(random.uniform(*POLL_S))  # noqa: S311 - jitter
-            self._wake("")
+            self._wake(News())

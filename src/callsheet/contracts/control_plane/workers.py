@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,11 +14,13 @@ from callsheet.http.auth import allowed, check
 from callsheet.http.bodies import documented, read
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
-from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.http.workers import LIFE_S, Worker
 
+from .binding import Holder, WorkerIdentity
 from .models import MAX_STREAMS, Stream
+
+__all__ = ["WorkerIdentity", "router", "seen", "worker_of"]
 
 STRICT = ConfigDict(strict=True, extra="forbid")
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
@@ -31,40 +33,18 @@ Moment = Annotated[int, Field(description="Milliseconds since the epoch, by the 
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
 
 
-class WorkerIdentity(NamedTuple):
-    """Who a worker is. Without a `worker_id` it has a plain API key, and calls itself what it likes."""
-
-    worker_id: str | None = None
-    queues: frozenset[str] | None = None
-    tenants: frozenset[str] | None = None
-    draining: bool = False
-
-    def named(self, asked: str) -> str:
-        """The id to go by; raises Problem `forbidden` to an enrolled worker that calls itself another."""
-        if self.worker_id not in (None, asked):
-            raise Problem("forbidden", f"this token is of worker {self.worker_id}; send that as worker_id", ok=False)
-        return asked
-
-    def allowed(self, streams: Sequence[str]) -> tuple[str, ...]:
-        """The streams in their order; raises Problem `forbidden` when it may not have one of them."""
-        denied = [stream for stream in streams if self.queues is not None and stream not in self.queues]
-        if denied:
-            told = (
-                f"this worker is not enrolled for {', '.join(denied)}; it is for {', '.join(sorted(self.queues or ()))}"
-            )
-            raise Problem("forbidden", told, ok=False)
-        return tuple(streams)
-
-
 async def worker_of(request: Request) -> WorkerIdentity:
-    """Who asks, once it is known that he is a worker; raises Problem as `check` does, and `worker_revoked`."""
-    who = await check(request, "worker")
-    return WorkerIdentity(who.worker_id, who.queues, who.tenants, who.draining)
+    """Who asks, once it is known to be a worker; raises Problem as `check` does, and `worker_revoked`."""
+    return WorkerIdentity.of(await check(request, "worker"))
 
 
-async def seen(site: Site, worker_id: str, labels: Sequence[str] = (), version: str = "", running: int = 0) -> None:
-    """Note that a worker was heard of; one write in ten seconds for each, however often this is called."""
-    await site.workers.seen(worker_id, labels, version, running)
+async def seen(site: Site, worker: Holder, labels: Sequence[str] = (), version: str = "", running: int = 0) -> None:
+    """Note that a worker was heard of; one write in ten seconds for each, however often this is called.
+
+    Whoever has an API key may call itself what it likes, but leaves no sign of life for a worker that is enrolled.
+    """
+    if worker.enrolled or not await site.workers.is_enrolled(worker.worker_id):
+        await site.workers.seen(worker.worker_id, labels, version, running)
 
 
 class EnrolmentBody(BaseModel):
@@ -111,6 +91,9 @@ class WorkerBody(BaseModel):
     last_seen_at: Moment | None
     token_expires_at: Moment | None
     revoked_at: Moment | None
+    token_reused_at: Moment | None = Field(
+        default=None, description="When a token was used after it had been rotated, which revoked the worker."
+    )
 
 
 class WorkerList(BaseModel):

@@ -27,6 +27,9 @@ Q = Queries("callsheet.store.postgres")
 DUE, POSITION, QUEUE, PRIORITY = 1, 2, 7, 8  # places in a row of the claim statement
 POLICIES: dict[str | None, OnDependencyFailure] = {policy.value: policy for policy in OnDependencyFailure}
 POLICIES[None] = OnDependencyFailure.CANCEL  # what is usual is not sent
+IN_LINE = "j.held IS NULL AND j.position >= a.floor"  # stands in the claim statement once
+CLAIM_OF_TENANTS = Q.claim.replace(IN_LINE, f"{IN_LINE} AND j.requester_id = ANY ($9::text[])")
+"""The claim statement, for the jobs of some tenants: one more condition on what is chosen, and nothing else differs."""
 
 
 async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | None) -> list[Job]:
@@ -76,12 +79,13 @@ async def _take(
             await _look(db, floor, queue, now)
     floors = [floor.of(queue) for queue in queues]
     rest = (request.limit, request.worker_id, request.lease_ms, int(request.start), look_for_due)
-    rows = await db.fetch(Q.claim, now, queues, floors, *rest)
+    sql, of_tenants = (Q.claim, ()) if request.tenants is None else (CLAIM_OF_TENANTS, (sorted(request.tenants),))
+    rows = await db.fetch(sql, now, queues, floors, *rest, *of_tenants)
     due: int | None = None
     if not rows and look_for_due and (now is not None or len(queues) > 1 or floor.wants_due(queues[0])):
         ((due, passed_over),) = await db.fetch(Q.due, now, queues, floors)
         if passed_over:
-            rows = await db.fetch(Q.claim, now, queues, floors, *rest)
+            rows = await db.fetch(sql, now, queues, floors, *rest, *of_tenants)
     if not rows:
         return [], due
     due = rows[0][DUE]

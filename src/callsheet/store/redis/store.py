@@ -13,6 +13,7 @@ from callsheet.store.rows import line_page, line_place, running_attempt
 
 from . import arguments, tally
 from . import credentials as creds
+from .bound import Walks
 from .client import Client, Target, translated
 from .keys import FAMILIES, SCHEMA, SCHEMA_NAMES, idempotency_name
 from .listener import Listener
@@ -52,6 +53,7 @@ class RedisStore:
         self.durability = "Redis, durability unknown until it is open"
         self._keys = target.keys
         self._client = Client(target)
+        self._walks = Walks(self._client)
         self._hints = Hints()
         self._listener = Listener(self._client, self._hints)
         self._cursors: list[str] = []
@@ -107,6 +109,8 @@ class RedisStore:
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
         """See the protocol."""
         r = request
+        if r.tenants is not None:
+            return await self._walks.claim(r, now) if r.limit > 0 else []
         start = "1" if r.start else ""
         queues = dict.fromkeys(r.queues)
         at, *found = await self._client.run("claim", now, r.worker_id, r.limit, r.lease_ms, start, *queues)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
@@ -46,12 +47,27 @@ def heartbeat(db: Db, sql: str, claims: Sequence[Claim], lease_ms: int, now: int
 
 def _take(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> list[Job]:
     """The first in line, claimed. The write lock is held, so all statements see the same line."""
+    if request.tenants is not None:
+        return _take_of_tenants(db, request, queue, now, limit)
     rows = db.execute(Q.claimable, (queue, limit)).fetchall()
     if rows:
         if request.start:
             db.execute(Q.note_running, (queue, len(rows), now))
         start = int(request.start)
         db.execute(Q.claim, (request.worker_id, now + request.lease_ms, now, start, queue, len(rows)))
+    return [_claimed(row, request, queue, now) for row in rows]
+
+
+def _take_of_tenants(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> list[Job]:
+    """The same, of the jobs of some tenants alone."""
+    chosen = db.execute(Q.claimable_of_tenants, (queue, json.dumps(sorted(request.tenants or ())), limit)).fetchall()
+    if not chosen:
+        return []
+    places = json.dumps([seq for (seq,) in chosen])
+    rows = db.execute(Q.claimable_by_seq, (places,)).fetchall()
+    if request.start:
+        db.execute(Q.note_running_by_seq, (places, now))
+    db.execute(Q.claim_by_seq, (request.worker_id, now + request.lease_ms, now, int(request.start), places))
     return [_claimed(row, request, queue, now) for row in rows]
 
 

@@ -72,6 +72,33 @@ WHERE seq IN (
     ORDER BY priority DESC, position LIMIT ?6
 );
 
+-- name: claimable_of_tenants
+-- The places of some tenants' jobs: a walk along the line, past those of others. The `+` keeps it on the line's own index.
+SELECT seq FROM inbox_jobs WHERE position > 0 AND queue = ?1 AND +requester_id IN (SELECT value FROM json_each(?2))
+ORDER BY priority DESC, position LIMIT ?3;
+
+-- name: claimable_by_seq
+SELECT job_id, requester_id, contract, kind, priority, stage, progress, run_at, payload, error, claim_version,
+    attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at, cancel_requested_at,
+    cancel_reason, unique_key, concurrency_key, on_dependency_failure, ttl_s, correlation_id, event_seq, event_ms
+FROM inbox_jobs WHERE seq IN (SELECT value FROM json_each(?1)) ORDER BY priority DESC, position;
+
+-- name: note_running_by_seq
+INSERT INTO job_events
+SELECT job_id, event_seq + 1, max(?2, event_ms), 'running', stage, progress, '{}'
+FROM inbox_jobs WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: claim_by_seq
+UPDATE inbox_jobs SET
+    status = 'running', position = -position, worker_id = ?1, claim_version = claim_version + 1, lease_expires_at = ?2,
+    heartbeat_at = ?3, updated_at = max(?3, event_ms),
+    attempt_count = attempt_count + ?4,
+    attempt_started_at = CASE WHEN ?4 THEN max(?3, event_ms) END,
+    started_at = CASE WHEN ?4 THEN coalesce(started_at, max(?3, event_ms)) ELSE started_at END,
+    event_seq = event_seq + ?4,
+    event_ms = CASE WHEN ?4 THEN max(?3, event_ms) ELSE event_ms END
+WHERE seq IN (SELECT value FROM json_each(?5));
+
 -- name: in_line
 -- What is left of the priority, of the queue, and of the others: three ranges of the index, each read to the limit.
 SELECT job_id, queue, claim_version, priority, position FROM (

@@ -1,8 +1,11 @@
 """What answers mean. The set is closed: each either is an answer, or may be asked again, or is the end of it.
 
-401, 403, 404, 409, 410, 422, 426 and every other 4xx: asking again would not help (`ServerRefused`). 408, 425, 429,
-5xx, a redirect that is not for good, no answer, and a body that cannot be read (a proxy's page with status 200): ask
-again (`ServerAway`), not before `Retry-After`.
+401, 403, 404, 409, 410, 422, 426 and every other 4xx: the same request would be refused again (`ServerRefused`). 408,
+425, 429, 5xx, a redirect that is not for good, no answer, and a body that cannot be read (a proxy's page with status
+200): ask again (`ServerAway`), not before `Retry-After`.
+
+Of refusals, 401 and 403 are about who asks, 426 about its program, 301 and 308 about the address: these are the end of
+a worker. All others are about what was asked, perhaps about one job: the worker rests and goes on.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreUnavailab
 OK, REDIRECT, CLIENT_ERROR, SERVER_ERROR = 200, 300, 400, 500
 AGAIN = frozenset({408, 425, 429})
 MOVED = frozenset({301, 308})
-UNAUTHORIZED, UPGRADE_REQUIRED = 401, 426
+UNAUTHORIZED, FORBIDDEN, UPGRADE_REQUIRED = 401, 403, 426
+ABOUT_THE_WORKER = frozenset({UNAUTHORIZED, FORBIDDEN, UPGRADE_REQUIRED}) | MOVED
 LONGEST_RETRY_AFTER_S = 60.0
 SHOWN = 120
 
@@ -39,6 +43,11 @@ class ServerRefused(CallsheetError):
         self.status = status
         self.code = code
         self.detail = detail
+
+    @property
+    def ends_worker(self) -> bool:
+        """Whether no request of this worker would be taken; else only this one was refused."""
+        return self.status in ABOUT_THE_WORKER
 
 
 class WorkerRefused(InvalidInput):
@@ -67,7 +76,7 @@ def read(status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]
         )
     try:
         problem = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         problem = None
     told = problem if isinstance(problem, dict) else {}
     raise ServerRefused(status, str(told.get("code") or f"http_{status}"), str(told.get("detail") or "no reason given"))
@@ -76,7 +85,7 @@ def read(status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]
 def _object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         shown = " ".join(body[:SHOWN].decode("utf-8", "replace").split())

@@ -55,6 +55,7 @@ class Caller:
     async def call(self, verb: str, body: dict[str, Any], *, wait_s: float = 0.0) -> dict[str, Any]:
         """One answer of `/internal/worker/<verb>`; `wait_s` is what the server may wait. Raises as `answers.read`."""
         total_s = wait_s + SLACK_S if wait_s else ANSWER_S
+        self.credentials.refresh()
         text = json.dumps({"worker_id": self.credentials.worker_id, **body, "protocol": PROTOCOL}, allow_nan=False)
         token = self.credentials.token
         try:

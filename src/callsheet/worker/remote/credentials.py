@@ -50,6 +50,7 @@ class Credentials:
         self.worker_id = worker_id
         self._options = options
         self._file = options.token_file
+        self._looked_at = 0 if self._file is None else _changed_at(self._file)
         known = _read(self._file) if self._file is not None else Known(options.token)
         self.token = known.token
         if known.worker_id:
@@ -89,6 +90,11 @@ class Credentials:
                 log.error("%s", refused)  # noqa: TRY400 - the next claim ends the worker
                 return
 
+    def refresh(self) -> None:
+        """Take over what another process has put into the file since it was last read; one look at its time."""
+        if self._file is not None and _changed_at(self._file) != self._looked_at:
+            self._look()
+
     async def changed_since(self, token: str) -> bool:
         """Whether there is another token by now, here or in the file."""
         if self._file is not None:
@@ -116,18 +122,20 @@ class Credentials:
         log.debug("the worker's token was rotated")
 
     def _take(self, answer: dict[str, Any]) -> None:
+        """Keep a new token. It is in the file before it is used: the one before is worth nothing from then on."""
         try:
-            self.token, self.worker_id = str(answer["worker_token"]), str(answer["worker_id"])
-            self._rotate_after_s = float(answer["rotate_after_seconds"])
+            known = Known(str(answer["worker_token"]), str(answer["worker_id"]), float(answer["rotate_after_seconds"]))
         except (KeyError, TypeError, ValueError):
             raise ServerAway("the server's answer holds no token") from None
         if self._file is not None:
-            _write(self._file, Known(self.token, self.worker_id, self._rotate_after_s))
+            _write(self._file, known)
+        self.token, self.worker_id, self._rotate_after_s = known
 
     def _look(self) -> bool:
         """Take over what another process has put into the file; whether there was something."""
         if self._file is None:
             return False
+        self._looked_at = _changed_at(self._file)
         try:
             known = _read(self._file)
         except InvalidInput:
@@ -161,6 +169,14 @@ def _locked(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _changed_at(path: Path) -> int:
+    """When a file was last written, in its clock's nanoseconds; 0 when it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _read(path: Path) -> Known:

@@ -66,7 +66,8 @@ class RemoteBeats:
             try:
                 answer = await self._caller.call("heartbeats", body, wait_s=wait_s)
             except ServerRefused as refused:
-                self._refused(refused)
+                if refused.ends_worker:
+                    self._refused(refused)
                 raise ServerAway(f"heartbeats are refused: {refused}") from refused
             found |= dict(zip(part, _beats(answer, len(part)), strict=True))
         return [found.get(claim, Beat(False)) for claim in claims]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from callsheet.kernel.errors import NotJson, PayloadTooLarge
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.kernel.wire import encode
 
 from .answers import ServerAway
 
+REASON = 500
 PAYLOAD_BYTES = 16 * 1024 * 1024  # the server has checked it when it took the job
 
 
@@ -30,22 +32,39 @@ class Taken(NamedTuple):
     cancel: bool
 
 
-def read_claim(answer: dict[str, Any], worker_id: str) -> list[Taken]:
-    """The jobs of an answer to a claim, perhaps none; raises ServerAway for one that cannot be read."""
+class Unreadable(NamedTuple):
+    """A claimed job whose payload cannot be read, by what proves its claim, and why."""
+
+    lease: Lease
+    reason: str
+
+
+def read_claim(answer: dict[str, Any], worker_id: str) -> tuple[list[Taken], list[Unreadable]]:
+    """The jobs of an answer to a claim, perhaps none, and those that cannot be read.
+
+    Raises ServerAway for an answer that is none. A payload that cannot be read takes no other job with it.
+    """
+    taken: list[Taken] = []
+    unreadable: list[Unreadable] = []
     try:
-        if not answer["claimed"]:
-            return []
-        return [_taken(told, worker_id) for told in answer.get("jobs") or [answer]]
+        jobs = (answer.get("jobs") or [answer]) if answer["claimed"] else []
+        for told in jobs:
+            lease = Lease(str(told["job_id"]), str(told["attempt_id"]), str(told["lease_token"]))
+            try:
+                taken.append(_taken(told, lease, worker_id))
+            except (NotJson, PayloadTooLarge) as error:
+                unreadable.append(Unreadable(lease, str(error)[:REASON]))
     except (KeyError, TypeError, ValueError) as error:
         raise ServerAway(f"the server's answer to a claim cannot be read ({type(error).__name__}: {error})") from None
+    return taken, unreadable
 
 
-def _taken(told: dict[str, Any], worker_id: str) -> Taken:
+def _taken(told: dict[str, Any], lease: Lease, worker_id: str) -> Taken:
     lease_s = float(told["lease_ttl_seconds"])
     expires_in_ms = told.get("lease_expires_in_ms")
     return Taken(
         _job(told, told.get("job") or {}, worker_id),
-        Lease(str(told["job_id"]), str(told["attempt_id"]), str(told["lease_token"])),
+        lease,
         lease_s,
         lease_s if expires_in_ms is None else float(expires_in_ms) / 1000,
         bool(told.get("cancel")),

@@ -19,7 +19,7 @@ from callsheet.worker.steps import STEP_LIMIT_BYTES
 
 from .answers import MoveRefused, ServerAway, ServerRefused
 from .caller import PROTOCOL, Caller
-from .jobs import Lease, Taken, read_claim
+from .jobs import Lease, Taken, Unreadable, read_claim
 from .moves import move_of
 
 log = logging.getLogger("callsheet.worker")
@@ -44,6 +44,7 @@ class RemotePlane:
         self._unanswered: dict[str, Any] | None = None  # a claim whose answer may have been lost
         self._asking: asyncio.Task[dict[str, Any]] | None = None
         self._let_go = False
+        self._note = ""
 
     async def take(self, request: ClaimRequest) -> list[Taken]:
         """Jobs, at once or within `wait_s`; raises ServerAway. A claim without an answer is repeated by the next call.
@@ -58,10 +59,13 @@ class RemotePlane:
             answer = await self._ask(body, wait_s)
         except ServerRefused as refused:
             self._unanswered = None
+            if not refused.ends_worker:
+                raise ServerAway(f"this claim was refused, the next may not be: {refused}") from refused
             self._refused(refused)
             return []
-        found = read_claim(answer, self._caller.credentials.worker_id)
+        found, unreadable = read_claim(answer, self._caller.credentials.worker_id)
         self._unanswered = None
+        self._heed(answer.get("note"))
         if found and int(answer.get("protocol") or 1) < PROTOCOL:
             self._refused(
                 ServerRefused(200, "old_server", f"it does not speak protocol {PROTOCOL} of the control plane")
@@ -69,7 +73,28 @@ class RemotePlane:
             return []
         for taken in found:
             self.leases[taken.job.claim] = taken.lease
+        if unreadable:
+            await self._bury(unreadable)
         return found
+
+    def _heed(self, note: object) -> None:
+        """What the server tells people: it is written to the log when it is new."""
+        if isinstance(note, str) and note != self._note:
+            self._note = note
+            log.warning("the server says: %s", note)
+
+    async def _bury(self, unreadable: Sequence[Unreadable]) -> None:
+        """Jobs that cannot be read here end as dead letters; if that cannot be said, their leases run out."""
+        error = {"code": "payload_unusable", "retryable": False}
+        moves = []
+        for one in unreadable:
+            log.error("job %s cannot be read: %s", one.lease.job_id, one.reason)
+            told = {**error, "message": f"the worker could not read the job: {one.reason}"}
+            moves.append({**one.lease._asdict(), "do": "fail", "bury": True, "error": told})
+        try:
+            await self._caller.call("moves", {"moves": moves})
+        except (ServerAway, ServerRefused) as failure:
+            log.warning("%d jobs could not be handed back, their leases will run out: %s", len(moves), failure)
 
     async def claim(self, request: ClaimRequest) -> list[Job]:
         """The same, as jobs alone."""
@@ -169,6 +194,8 @@ class RemotePlane:
         except ServerRefused as refused:
             if refused.status in WRONG_BODY:
                 raise
+            if not refused.ends_worker:
+                raise ServerAway(f"these moves were refused, and may be taken later: {refused}") from refused
             self._refused(refused)
             return [Settled.STALE] * len(moves)
         told = answer.get("answers")

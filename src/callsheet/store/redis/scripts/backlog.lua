@@ -2,7 +2,8 @@
 -- Answers {{queue, ready, held, running, age of the oldest in ms or ''}, …}. Writes nothing, and reads one job for each
 -- priority of a queue. A message is in its stream from the moment its job is in line until the job has left it, so
 -- that `ready` and `running` are what the stream holds, and what is queued or runs without a message is held. That
--- the group knows of more deliveries than we of running jobs means foreign workers.
+-- the group knows of more deliveries than we of running jobs means foreign workers; that it knows of fewer, that some
+-- were taken for a tenant out of the middle of the line: their messages are gone.
 
 local function since(stream, after)
   local entry = call('XRANGE', stream, after, '+', 'COUNT', 1)[1]
@@ -42,8 +43,8 @@ local function backlog_of(queue, queued, counted)
   local due, later = call('ZCOUNT', delayed, '-inf', NOW), call('ZCOUNT', delayed, '(' .. NOW, '+inf')
   if due > 0 then first = older(first, tonumber(call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])) end
   local running = math.max(counted, delivered)
-  local ready = math.max(0, length - running) + due
-  local held = math.max(queued + counted - length - due, later)
+  local ready = math.max(0, length - delivered) + due
+  local held = math.max(queued + math.min(counted, delivered) - length - due, later)
   local age = ready > 0 and first and int(math.max(0, now - first)) or ''
   return {queue, ready, held, running, age}
 end

@@ -1,11 +1,6 @@
--- needs: lib adopt line
+-- needs: lib adopt line take
 -- ARGV: worker, limit, lease_ms, start ('1' or ''), queues… Answers {now, hashes…}: the jobs in order, as they
 -- were before the claim.
-
-local WORKER, LIMIT, START = ARGV[3], tonumber(ARGV[4]), ARGV[6] == '1'
-local LEASE = int(now + tonumber(ARGV[5]))
-local claimed, n_claimed = {NOW}, 0
-local ENDED = {done = true, error = true, canceled = true}
 
 local function messages_of(stream, n)
   local found = redis.pcall('XREADGROUP', 'GROUP', GROUP, WORKER, 'COUNT', n, 'STREAMS', stream, '>')
@@ -15,72 +10,6 @@ local function messages_of(stream, n)
     found = call('XREADGROUP', 'GROUP', GROUP, WORKER, 'COUNT', n, 'STREAMS', stream, '>')
   end
   return found and found[1][2] or {}
-end
-
--- One table for all jobs of the batch; only what this script reads is taken out of it before the next.
-local job = {}
-local function load(flat)
-  job.seq, job.msg, job.held, job.status, job.event_ms, job.event_seq, job.claim_version = nil, nil, nil, nil, nil, nil, nil
-  job.attempt_count, job.attempt_started_at, job.started_at, job.progress, job.stage, job.broken_by = nil, nil, nil, nil, nil, nil
-  job.heartbeat_at, job.contract, job.worker_id, job.ttl_s = nil, nil, nil, nil
-  for i = 1, #flat, 2 do
-    if flat[i + 1] ~= '' then job[flat[i]] = flat[i + 1] end
-  end
-  return flat
-end
-
--- The hash of the message's job, loaded, if this message is its present one; nil for what is left of another time.
-local function job_of(id, fields, msg, queue, priority)
-  local key = job_key(id)
-  local flat = redis.pcall('HGETALL', key) -- a foreign key of another type must not stop the batch half way
-  if flat.err then return nil end
-  load(flat)
-  if ENDED[job.status] then return nil end
-  -- A message that nobody has had before, of a job that is said to run: the word of a foreign worker which lost it.
-  if job.status == 'running' and (job.worker_id or job.msg ~= msg) then return nil end
-  if not job.seq then
-    adopt(id, as_map(fields), queue, priority)
-    return load(call('HGETALL', key))
-  end
-  if job.held or job.msg ~= msg then return nil end
-  return flat
-end
-
--- An attempt begins: its event, and what is not at its default after it.
-local function start(id, at)
-  local seq = NEXT[job.event_seq or '1']
-  put_event_ms(job, at, emit(id, at, seq, job.progress, 'running', job.stage or '', '{}'))
-  put('event_seq', seq)
-  if job.attempt_count then put('attempt_count', NEXT[job.attempt_count]) end
-  if job.attempt_started_at and not job.started_at then put('started_at', job.attempt_started_at) end
-  if job.heartbeat_at or at ~= NOW then put('heartbeat_at', NOW) end
-  put('attempt_started_at', at)
-end
-
--- A claim without a start: what the defaults would no longer tell is written down.
-local function hold(at)
-  put_event_ms(job, at, job.event_ms or job.updated_ts)
-  if not job.attempt_count then put('attempt_count', job.claim_version or '0') end
-  if job.attempt_started_at then
-    if not job.started_at then put('started_at', job.attempt_started_at) end
-    put('attempt_started_at', '')
-  end
-  put('heartbeat_at', NOW)
-end
-
--- The caller knows what a claim changes (`claimed` in the kernel), so the hash goes back as it was before.
-local function take_one(id, flat, msg)
-  local at = at_least(job.event_ms or job.updated_ts)
-  if START then start(id, at) else hold(at) end
-  if job.msg ~= msg then put('msg', msg) end
-  call('HSET', job_key(id), 'status', 'running', 'updated_ts', at, 'worker_id', WORKER, 'claim_version',
-    NEXT[job.claim_version or '0'], 'lease_expires_at', LEASE, rest())
-  touch(id, job.ttl_s, job.contract)
-  if job.broken_by then call('ZREM', P .. 'jobs:broken', id) end
-  n_claimed = n_claimed + 1
-  leased[2 * n_claimed - 1], leased[2 * n_claimed] = LEASE, member(job.seq, id)
-  claimed[n_claimed + 1] = flat
-  if START then hinted_jobs[n_claimed] = id end
 end
 
 -- Take from one stream until it is empty or the claim is full.

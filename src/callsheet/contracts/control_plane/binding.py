@@ -1,0 +1,85 @@
+"""What a worker is bound to: its id, its queues and its tenants. Whoever proves a lease or makes a job asks here.
+
+A worker of an API key is bound to the key's tenant, unless the key has the scope `worker:all`, is an admin's, or
+belongs to nobody: these are operators'. An enrolled worker is bound as its enrolment says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from callsheet.http.problems import Problem
+from callsheet.kernel.lane import is_lane_of_another, lane_of
+
+if TYPE_CHECKING:
+    from callsheet.http.keys import Principal
+    from callsheet.kernel.job import Job
+
+EVERY_TENANT = "worker:all"
+
+
+class Holder(NamedTuple):
+    """A worker under the name that it goes by, as the holder of leases. None of the others is all."""
+
+    worker_id: str
+    queues: frozenset[str] | None = None
+    tenants: frozenset[str] | None = None
+    enrolled: bool = False
+
+    def may_have(self, job: Job) -> bool:
+        """Whether a job is of its tenants, and of its queues."""
+        return (self.tenants is None or job.requester_id in self.tenants) and self._serves(job.queue)
+
+    def check_queue(self, queue: str, parent: Job) -> None:
+        """Raise Problem `forbidden` for a queue in which it may make no jobs: neither its own nor its parent's."""
+        if not self._serves(queue) and lane_of(queue).queue != lane_of(parent.queue).queue:
+            queues = ", ".join(sorted(self.queues or ()))
+            told = f"follow_ups: this worker makes no jobs in the queue {queue!r}; it is enrolled for {queues}"
+            raise Problem("forbidden", told, ok=False)
+
+    def _serves(self, queue: str) -> bool:
+        return self.queues is None or queue in self.queues or lane_of(queue).queue in self.queues
+
+
+class WorkerIdentity(NamedTuple):
+    """Who a worker is. Without a `worker_id` it has a plain API key, and calls itself what it likes."""
+
+    worker_id: str | None = None
+    queues: frozenset[str] | None = None
+    tenants: frozenset[str] | None = None
+    draining: bool = False
+
+    @classmethod
+    def of(cls, who: Principal) -> WorkerIdentity:
+        """Whoever asks, as a worker."""
+        if who.worker_id is not None:
+            return cls(who.worker_id, who.queues, who.tenants, who.draining)
+        every = who.admin or not who.requester_id or EVERY_TENANT in who.scopes
+        return cls(tenants=None if every else frozenset({who.requester_id}))
+
+    def named(self, asked: str) -> Holder:
+        """The worker by its id; raises Problem `forbidden` to an enrolled worker that calls itself another."""
+        if self.worker_id not in (None, asked):
+            raise Problem("forbidden", f"this token is of worker {self.worker_id}; send that as worker_id", ok=False)
+        return Holder(asked, self.queues, self.tenants, self.worker_id is not None)
+
+    def allowed(self, streams: Sequence[str]) -> tuple[str, ...]:
+        """The streams in their order; raises Problem `forbidden` when it may not have one of them."""
+        denied = [stream for stream in streams if self.queues is not None and stream not in self.queues]
+        if denied:
+            queues = ", ".join(sorted(self.queues or ()))
+            told = f"streams: this worker is not enrolled for {', '.join(denied)}; it is for {queues}"
+            raise Problem("forbidden", told, ok=False)
+        others = [
+            s for s in streams if self.tenants is not None and all(is_lane_of_another(s, t) for t in self.tenants)
+        ]
+        if others:
+            told = f"streams: {', '.join(others)} holds jobs of another tenant; this worker is bound to {self.bound_to}"
+            raise Problem("forbidden", told, ok=False)
+        return tuple(streams)
+
+    @property
+    def bound_to(self) -> str:
+        """The tenants in words."""
+        return "all tenants" if self.tenants is None else ", ".join(sorted(self.tenants))

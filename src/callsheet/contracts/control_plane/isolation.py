@@ -1,0 +1,98 @@
+"""One job's answer is made apart from all others: what is wrong with its payload ends that job, and no claim.
+
+An outage of the object store, or of our access to it, is nobody's fault: such a job goes back and costs no attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callsheet.kernel import commands
+from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.kernel.retry import JobError
+from callsheet.kernel.wire import clean, decode
+from callsheet.objects import InvalidKey, KeyConflict, ObjectNotFound, ObjectsError
+
+from .artifacts import inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callsheet.http.site import Site
+    from callsheet.kernel.job import Job
+    from callsheet.kernel.settlement import Settlement
+
+log = logging.getLogger("callsheet.http")
+UNUSABLE = "payload_unusable"
+DEEPEST = 100  # levels of a payload that goes over the wire: clients read them with little room to spare
+REST_MS = 5_000  # until the object store is asked again
+LONG_REST_MS = 60_000
+OF_THE_KEY = (InvalidKey, KeyConflict, ObjectNotFound)
+
+
+async def contents_of(site: Site, job: Job) -> dict[str, Any]:
+    """What a claim's answer says of a job's payload; raises for one that cannot be told."""
+    payload = decode(job.payload)
+    _check_depth(job.payload, payload)
+    return {"payload": payload, "inputs": await inputs(site, job)}
+
+
+async def usable(site: Site, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
+    """The contents of jobs by id. Those that have none are dead letters now, or are back in line after an outage."""
+    found: dict[str, dict[str, Any]] = {}
+    ends: list[Settlement] = []
+    for job in jobs:
+        try:
+            found[job.job_id] = await contents_of(site, job)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a payload does, it does to its own job
+            ends.append(_release(job, error) if _is_outage(error) else _end(job, error))
+    if ends:
+        await site.engine.settle(ends)
+    return found
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether the object store is to blame, or how we are set up, and not the key that a payload names."""
+    return isinstance(error, OSError) or (isinstance(error, ObjectsError) and not isinstance(error, OF_THE_KEY))
+
+
+def _release(job: Job, error: Exception) -> Settlement:
+    log.warning("job %s goes back: its inputs cannot be signed now (%s)", job.job_id, error)
+    return commands.release(job, delay_ms=REST_MS)
+
+
+def _end(job: Job, error: Exception) -> Settlement:
+    """A dead letter; where the contract has none, the worst that it has."""
+    log.warning("job %s is a dead letter: no worker can be given its payload (%s)", job.job_id, error)
+    reason = clean(f"no worker can be given this payload: {str(error) or type(error).__name__}", 1_000)
+    found = JobError(UNUSABLE, reason, retryable=False)
+    ways: list[Callable[[], Settlement]] = [
+        lambda: commands.bury(job, found),
+        lambda: commands.fail(job, found, rand=0.0),
+    ]
+    for way in ways:
+        try:
+            return way()
+        except CallsheetError as refused:
+            log.warning("job %s: %s", job.job_id, refused)
+    return commands.release(job, delay_ms=LONG_REST_MS)
+
+
+def _check_depth(text: str, value: Any) -> None:
+    """Raise ValueError for what is nested too deeply; most payloads have too few brackets for that."""
+    if text.count("[") + text.count("{") <= DEEPEST:
+        return
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [part for one in level if isinstance(one, dict | list) for part in _parts(one)]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value

@@ -1,0 +1,72 @@
+"""Claims for some tenants: walks along the streams, page by page, that remember how far the line is of others alone."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.errors import StoreError
+
+from .records import as_map, claimed_job_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from callsheet.kernel.job import Job
+    from callsheet.store.protocol import ClaimRequest
+
+    from .client import Client
+
+PAGE = 1_000  # messages that one call of the script looks at: some two milliseconds of the server
+KEPT_S = 10.0  # after so long a walk begins anew, should a stream have been made anew with lower numbers
+MOST = 1_000
+Line = tuple[str, frozenset[str]]
+Places = dict[str, str]
+
+
+class Walks:
+    """How far each line was walked, by queue and tenants: priority to the last message that was looked at."""
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client, self._clock = client, clock
+        self._known: dict[Line, tuple[float, Places]] = {}
+
+    async def claim(self, request: ClaimRequest, now: int | None) -> list[Job]:
+        """Take the jobs of the request's tenants, queue by queue, whatever stands before them."""
+        jobs: list[Job] = []
+        try:
+            for queue in dict.fromkeys(request.queues):
+                line = (queue, request.tenants or frozenset())
+                begun_at, places = self._begin(line)
+                ended = False
+                while not ended and len(jobs) < request.limit:
+                    rest = request._replace(limit=request.limit - len(jobs))
+                    more, places, ended = await self._page(rest, line, places, now)
+                    self._known[line] = (begun_at, places)
+                    jobs += more
+        except StoreError:
+            if not jobs:
+                raise  # else these are claimed: the worker must hear of them
+        return jobs
+
+    async def _page(
+        self, request: ClaimRequest, line: Line, places: Places, now: int | None
+    ) -> tuple[list[Job], Places, bool]:
+        """Claim from one page of a line; the jobs, how far the walk came, and whether that is the line's end."""
+        queue, tenants = line
+        head = (request.worker_id, request.limit, request.lease_ms, "1" if request.start else "", queue, PAGE)
+        pairs = (part for pair in places.items() for part in pair)
+        at, walked, *found = await self._client.run(
+            "claim_of_tenants", now, *head, len(tenants), *sorted(tenants), *pairs
+        )
+        ended, *now_at = walked
+        return [claimed_job_of(as_map(flat), request, int(at)) for flat in found], as_map(now_at), bool(ended)
+
+    def _begin(self, line: Line) -> tuple[float, Places]:
+        """Go on with a walk of a moment ago, or begin one: when that was, and how far it came."""
+        begun_at, places = self._known.get(line, (float("-inf"), {}))
+        if self._clock() - begun_at < KEPT_S:
+            return begun_at, places
+        if len(self._known) >= MOST:
+            self._known.clear()
+        return self._clock(), {}
