@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.kit import Kit, new_job
 ACME = {"acme": 3}
 
 
-async def add(kit: Kit, requester_id: str, count: int = 1, **fields: object) -> list[str]:
+async def add(kit: Kit, requester_id: str, count: int = 1, **fields: Any) -> list[str]:
     batch = [new_job(requester_id=requester_id, **fields) for _ in range(count)]
     answers = await kit.store.enqueue(batch, quotas={**ACME, "": 2}, now=kit.now)
     return [answer.job_id for answer in answers]

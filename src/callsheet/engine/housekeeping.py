@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.housekeeping")
 DAY_MS = 86_400_000
+AUDIT_EACH = 60  # sweeps
 
 
 class Chores(NamedTuple):
-    """How often and how much. `retention_ms` is how long an ended job is kept."""
+    """How often and how much. `retention_ms` is how long an ended job is kept, `audit_ms` an entry of the audit log."""
 
     sweep_s: float = 1.0
     retention_ms: int = 7 * DAY_MS
     batch: int = 500
+    audit_ms: int = 400 * DAY_MS
 
 
 class Swept(NamedTuple):
@@ -43,6 +45,7 @@ class Swept(NamedTuple):
     cancelled: int = 0
     fired: int = 0
     pruned: int = 0
+    forgotten: int = 0
 
 
 class Housekeeping:
@@ -52,6 +55,7 @@ class Housekeeping:
         self._engine = engine
         self._chores = chores or Chores()
         self._stopping = asyncio.Event()
+        self._sweeps = 0
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -91,7 +95,15 @@ class Housekeeping:
             cancelled=await self.cancel_broken(now=now),
             fired=await fire_due(store, now=now),
             pruned=await store.prune(ended_before=at - self._chores.retention_ms, limit=self._chores.batch, now=now),
+            forgotten=await self._prune_audit(at),
         )
+
+    async def _prune_audit(self, at: int) -> int:
+        """Delete old entries of the audit log, now and then: a day more or less does not matter; how many."""
+        self._sweeps += 1
+        if self._sweeps % AUDIT_EACH != 1:
+            return 0
+        return await self._engine.store.audit_prune(before=at - self._chores.audit_ms, limit=10 * self._chores.batch)
 
     async def reap(self, *, now: int | None = None) -> int:
         """Take jobs from workers that went silent; the kernel says where each goes. How many this process took."""

@@ -46,6 +46,7 @@ ACTIONS = {
     "queue.resumed": "A queue goes on.",
 }
 OUTCOMES = ("done", "refused")
+TEXTS = ("requester_id", "actor", "target", "outcome", "address", "request_id")
 HIDDEN = "(hidden)"
 TEXT_LIMIT = 255
 DETAILS_LIMIT = 20
@@ -75,16 +76,16 @@ class AuditEntry(NamedTuple):
     entry_id: str = ""
 
 
-def new_entry(
-    action: str, *, requester_id: str = "", actor: str = "", target: str = "", **more: Mapping[str, object] | str
-) -> AuditEntry:
-    """An entry that may be written; raises InvalidInput for an action that is not known.
+def new_entry(action: str, details: Mapping[str, object] | None = None, **fields: str) -> AuditEntry:
+    """An entry that may be written, of the fields that an entry has; raises InvalidInput for an unknown action.
 
-    `more` are `outcome`, `address`, `request_id` and `details`. Text that looks like a key is hidden, long text is cut.
+    Text that looks like a key is hidden, long text is cut, and details that are no plain values are left out.
     """
-    details = more.pop("details", {})
-    entry = AuditEntry(action, requester_id, actor, target, **{name: str(value) for name, value in more.items()})
-    return checked(entry._replace(details=json.dumps(dict(details) if not isinstance(details, str) else {})))
+    if unknown := set(fields) - set(TEXTS):
+        raise InvalidInput(f"an entry of the audit log has no {', '.join(sorted(unknown))}")
+    texts = {"outcome": "done", **fields}
+    about = (texts.get(name, "") for name in TEXTS)
+    return checked(AuditEntry(action, *about, json.dumps(dict(details or {}), default=str)))
 
 
 def checked(entry: AuditEntry) -> AuditEntry:

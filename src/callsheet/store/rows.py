@@ -75,7 +75,7 @@ def credentials_of(row: Sequence[Any]) -> Credentials:
 
 def audit_page(rows: Sequence[Sequence[Any]], limit: int) -> AuditPage:
     """A page of the audit log, of rows that begin with their number and their time."""
-    entries = [AuditEntry(*row[2:], at=row[1], entry_id=f"{row[1]}-{row[0]}") for row in rows]
+    entries = [AuditEntry._make((*row[2:], row[1], f"{row[1]}-{row[0]}")) for row in rows]
     return AuditPage(entries, entries[-1].entry_id if len(entries) == limit else None)
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from callsheet.engine.quotas import ARTIFACTS
 from callsheet.http.problems import Problem
 from callsheet.http.uploads import folder_of
 from callsheet.kernel.job import Status
@@ -46,7 +47,7 @@ def objects_of(site: Site) -> Objects:
 
 async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tuple[str, Json]:
     """The checkpoint that makes uploads a part of the result; raises Problem for one that is not there as told."""
-    objects, kept = objects_of(site), []
+    objects, kept, total = objects_of(site), [], 0
     for artifact in artifacts:
         key = key_of(lease.job.job_id, lease.claim_version, artifact.name)
         try:
@@ -57,7 +58,9 @@ async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tupl
             told = f"{artifact.name} has {info.size_bytes} bytes, not {artifact.bytes}; upload it again"
             raise Problem("artifact_missing", told, ok=False)
         described = {"name": artifact.name, "key": key, "bytes": info.size_bytes, "content_type": info.content_type}
+        total += info.size_bytes
         kept.append({**described, "sha256": artifact.sha256})
+    await site.quotas.add(lease.job.requester_id, total, ARTIFACTS)
     return ADOPTED, encode(kept)
 
 

@@ -123,13 +123,14 @@ async def _live(request: Request, asked: UploadBody | UploadedBody) -> Lease:
     summary="Ask where to upload a file",
     response_model=UploadAnswer,
     openapi_extra=documented(UploadBody),
-    responses=problems.responses(*PROVEN, "not_found"),
+    responses=problems.responses(*PROVEN, "not_found", "quota_exceeded"),
 )
 async def uploads(request: Request) -> JsonAnswer:
     """A signed URL for a file of this attempt, or signed parts for a large one; ask again when they have expired."""
     asked = await read(request, UploadBody)
     lease, objects = await _live(request, asked), objects_of(site_of(request))
     key = key_of(asked.job_id, lease.claim_version, asked.name)
+    await site_of(request).quotas.check_bytes(lease.job.requester_id, asked.bytes or 0)
     if asked.upload_id is None and (asked.bytes or 0) <= PART_BYTES:
         signed = await objects.sign_put(key, SIGNED_S, content_type=asked.content_type, size_bytes=asked.bytes)
         return JsonAnswer({"ok": True, "key": key, "whole": shown(signed)})

@@ -166,6 +166,13 @@ SELECT count(*) FROM (
     SELECT 1 FROM inbox_jobs WHERE requester_id = $1 AND requester_id <> '' AND status = 'queued' LIMIT $2::bigint
 ) a;
 
+-- name: queued_of_many
+SELECT a.name, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM inbox_jobs WHERE requester_id = a.name AND requester_id <> '' AND status = 'queued' LIMIT $2::bigint
+    ) b
+) FROM unnest($1::text[]) AS a (name);
+
 -- name: queued_of_nobody
 -- Jobs without a requester are in no index of requesters, which would slow down each of them: this looks at all that wait.
 SELECT count(*) FROM (

@@ -194,10 +194,10 @@ class PostgresStore:
 
     async def queued_of(self, requester_ids: Sequence[str], *, most: int) -> list[int]:
         """See the protocol."""
-        return [
-            min(most, (await self._db.fetch(Q.queued_of if name else Q.queued_of_nobody, name, most))[0][0])
-            for name in requester_ids
-        ]
+        named = dict(await self._db.fetch(Q.queued_of_many, [name for name in requester_ids if name], most))
+        if "" in requester_ids:
+            named[""] = (await self._db.fetch(Q.queued_of_nobody, "", most))[0][0]
+        return [named[name] for name in requester_ids]
 
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
         """See the protocol."""
