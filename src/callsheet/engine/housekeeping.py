@@ -29,12 +29,15 @@ AUDIT_EACH = 60  # sweeps
 
 
 class Chores(NamedTuple):
-    """How often and how much. `retention_ms` is how long an ended job is kept, `audit_ms` an entry of the audit log."""
+    """How often and how much. `retention_ms` is how long an ended job is kept, `audit_ms` an entry of the audit log.
+
+    None leaves the audit log alone: servers prune it, for they are told for how long it is kept.
+    """
 
     sweep_s: float = 1.0
     retention_ms: int = 7 * DAY_MS
     batch: int = 500
-    audit_ms: int = 400 * DAY_MS
+    audit_ms: int | None = None
 
 
 class Swept(NamedTuple):
@@ -45,7 +48,6 @@ class Swept(NamedTuple):
     cancelled: int = 0
     fired: int = 0
     pruned: int = 0
-    forgotten: int = 0
 
 
 class Housekeeping:
@@ -89,21 +91,20 @@ class Housekeeping:
         """All chores once."""
         store = self._engine.store
         at = await store.now() if now is None else now
+        await self._prune_audit(at)
         return Swept(
             promoted=await store.promote(now=now),
             reaped=await self.reap(now=now),
             cancelled=await self.cancel_broken(now=now),
             fired=await fire_due(store, now=now),
             pruned=await store.prune(ended_before=at - self._chores.retention_ms, limit=self._chores.batch, now=now),
-            forgotten=await self._prune_audit(at),
         )
 
-    async def _prune_audit(self, at: int) -> int:
-        """Delete old entries of the audit log, now and then: a day more or less does not matter; how many."""
+    async def _prune_audit(self, at: int) -> None:
+        """Delete old entries of the audit log, now and then: a minute more or less does not matter."""
         self._sweeps += 1
-        if self._sweeps % AUDIT_EACH != 1:
-            return 0
-        return await self._engine.store.audit_prune(before=at - self._chores.audit_ms, limit=10 * self._chores.batch)
+        if self._chores.audit_ms is not None and self._sweeps % AUDIT_EACH == 1:
+            await self._engine.store.audit_prune(before=at - self._chores.audit_ms, limit=10 * self._chores.batch)
 
     async def reap(self, *, now: int | None = None) -> int:
         """Take jobs from workers that went silent; the kernel says where each goes. How many this process took."""

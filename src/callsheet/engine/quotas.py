@@ -18,7 +18,7 @@ from callsheet.store.protocol import Document
 from .telemetry import quota_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from callsheet.store.protocol import Store
 
@@ -27,6 +27,7 @@ STORED = "stored_bytes"
 UPLOADS, VIDEOS, ARTIFACTS = "uploads", "videos", "artifacts"  # the parts of what a tenant stores
 KEPT_S = 5.0  # how long what was read is believed: a change made through another process is seen after this
 RACES = 100
+BEGINNING_MS = 60_000  # within this a file that was charged for is known to the store
 MOST = 2**53 - 1  # what JSON carries exactly
 
 
@@ -111,7 +112,7 @@ class Quotas:
 
     async def stored(self, requester_id: str) -> int:
         """The bytes of files that are counted for a tenant."""
-        return sum((await self._counted(requester_id))[0].values())
+        return (await self._counted(requester_id)).total
 
     async def check_bytes(self, requester_id: str, more: int) -> None:
         """Raise QuotaExceeded where a tenant has no room for so many bytes; nothing is counted."""
@@ -121,36 +122,66 @@ class Quotas:
 
     async def charge(self, requester_id: str, more: int, part: str = UPLOADS) -> None:
         """Count bytes that a tenant is about to store; raises QuotaExceeded, and then none is counted."""
-        limit = self.known(requester_id).bytes or 0
+        limit, now = self.known(requester_id).bytes or 0, await self._store.now()
 
-        def count(parts: dict[str, int]) -> None:
-            if limit and (used := sum(parts.values())) + more > limit:
-                raise refused("bytes", requester_id, limit=limit, used=used)
-            parts[part] = parts.get(part, 0) + more
+        def count(before: Stored) -> Stored:
+            if limit and before.total + more > limit:
+                raise refused("bytes", requester_id, limit=limit, used=before.total)
+            return before.plus(part, more)._replace(charged_at=now)
 
         await self._change(requester_id, count)
 
     async def add(self, requester_id: str, more: int, part: str = UPLOADS) -> None:
         """Count bytes that are there already, or that are gone (below 0); it is never refused."""
-        await self._change(requester_id, lambda parts: parts.update({part: max(0, parts.get(part, 0) + more)}))
+        await self._change(requester_id, lambda before: before.plus(part, more))
 
-    async def recount(self, requester_id: str, found: int, part: str = UPLOADS) -> None:
-        """Count what was found to be there instead of what was added up so far."""
-        await self._change(requester_id, lambda parts: parts.update({part: found}))
+    async def recount(self, requester_id: str, count: Callable[[], Awaitable[int]], part: str = UPLOADS) -> None:
+        """Count what is there instead of what was added up so far.
 
-    async def _counted(self, requester_id: str) -> tuple[dict[str, int], int]:
-        found = await self._store.documents(STORED, requester_id)
-        return (json.loads(found[0].body), found[0].version) if found else ({}, 0)
+        Not while files begin: one that was charged for a moment ago may not be there yet.
+        """
+        before = await self._counted(requester_id)
+        if before.charged_at + BEGINNING_MS > await self._store.now():
+            return
+        after = before._replace(parts={**before.parts, part: await count()})
+        with contextlib.suppress(DocumentConflict):  # a file has begun meanwhile
+            await self._keep(requester_id, after)
 
-    async def _change(self, requester_id: str, change: Callable[[dict[str, int]], None]) -> None:
+    async def _counted(self, requester_id: str) -> Stored:
+        for document in await self._store.documents(STORED, requester_id):
+            body = json.loads(document.body)
+            return Stored(body["parts"], body["charged_at"], document.version)
+        return Stored({})
+
+    async def _keep(self, requester_id: str, stored: Stored) -> None:
+        body = json.dumps({"parts": stored.parts, "charged_at": stored.charged_at})
+        await self._store.put_document(Document(STORED, requester_id, body, stored.version))
+
+    async def _change(self, requester_id: str, change: Callable[[Stored], Stored]) -> None:
         for race in range(RACES):
-            parts, version = await self._counted(requester_id)
-            change(parts)
+            after = change(await self._counted(requester_id))
             with contextlib.suppress(DocumentConflict):
-                await self._store.put_document(Document(STORED, requester_id, json.dumps(parts), version))
+                await self._keep(requester_id, after)
                 return
             await asyncio.sleep(random.uniform(0, 0.001 * race))  # noqa: S311 - so that writers do not march in step
         raise DocumentConflict("many files of this tenant begin at the same moment; try again")
+
+
+class Stored(NamedTuple):
+    """The bytes of a tenant's files by part, when it was last charged for one, and the version of this document."""
+
+    parts: dict[str, int]
+    charged_at: int = 0
+    version: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.parts.values())
+
+    def plus(self, part: str, more: int) -> Stored:
+        """The same with more bytes in one part, or fewer; never below 0."""
+        return self._replace(parts={**self.parts, part: max(0, self.parts.get(part, 0) + more)})
 
 
 def refused(quota: str, requester_id: str, *, limit: int, used: int) -> QuotaExceeded:

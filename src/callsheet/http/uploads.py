@@ -142,7 +142,7 @@ async def charge(site: Site, requester_id: str, size: int, part: str) -> None:
         if at is not None and time.monotonic() - at < RECOUNT_S:
             raise
         site.recounted.put(requester_id, time.monotonic())
-        await site.quotas.recount(requester_id, await stored_uploads(site, requester_id))
+        await site.quotas.recount(requester_id, lambda: stored_uploads(site, requester_id))
         await site.quotas.charge(requester_id, size, part)
 
 

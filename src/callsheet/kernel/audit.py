@@ -84,8 +84,8 @@ def new_entry(action: str, details: Mapping[str, object] | None = None, **fields
     if unknown := set(fields) - set(TEXTS):
         raise InvalidInput(f"an entry of the audit log has no {', '.join(sorted(unknown))}")
     texts = {"outcome": "done", **fields}
-    about = (texts.get(name, "") for name in TEXTS)
-    return checked(AuditEntry(action, *about, json.dumps(dict(details or {}), default=str)))
+    about = [texts.get(name, "") for name in TEXTS]
+    return checked(AuditEntry._make((action, *about, json.dumps(dict(details or {}), default=str), 0, "")))
 
 
 def checked(entry: AuditEntry) -> AuditEntry:
