@@ -54,6 +54,7 @@ class Audit:
         self._uses: deque[tuple[str, AuditEntry]] = deque(maxlen=MOST_WAITING)
         self._budget = Buckets()
         self._task: asyncio.Task[None] | None = None
+        self._flushing = asyncio.Lock()
 
     async def write(self, *entries: AuditEntry) -> None:
         """Append entries now; raises StoreError, and then the act must not be answered as done."""
@@ -98,6 +99,10 @@ class Audit:
 
     async def flush(self, *, close: bool = False) -> None:
         """Write what waits; with `close`, also the counts whose minute is not over."""
+        async with self._flushing:
+            await self._flush(close=close)
+
+    async def _flush(self, *, close: bool) -> None:
         await self._look_at_uses()
         now = time.monotonic()
         for name in [name for name, window in self._windows.items() if close or now - window.since > WINDOW_S]:
