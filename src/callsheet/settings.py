@@ -202,6 +202,31 @@ KEYS_CREATE = (
     DATABASE_URL,
 )
 KEYS_LIST = (JSON, DATABASE_URL)
+_TENANT = Setting("tenant", "Only this tenant's.", from_environment=False)
+QUOTAS_LIST = (_TENANT, JSON, DATABASE_URL)
+QUOTAS_SET = (
+    Setting("queued", "Queued jobs.", Kind.NUMBER, from_environment=False),
+    Setting("running", "Running jobs.", Kind.NUMBER, from_environment=False),
+    Setting("bytes", "Bytes of stored files.", Kind.NUMBER, from_environment=False),
+    Setting("streams", "Open streams, in each server process.", Kind.NUMBER, from_environment=False),
+    Setting("rate", "Requests in a second, in each server process.", Kind.NUMBER, from_environment=False),
+    DATABASE_URL,
+)
+AUDIT = (
+    Setting("action", "Only this action, or a family of them: key.", from_environment=False),
+    Setting("actor", "Only acts of this key, this worker, or cli.", from_environment=False),
+    _TENANT,
+    Setting(
+        "since",
+        "Only at this moment or later: 2030-01-31T08:00:00Z.",
+        Kind.MOMENT,
+        from_environment=False,
+    ),
+    Setting("until", "Only before this moment.", Kind.MOMENT, from_environment=False),
+    Setting("limit", "At most so many, the newest.", Kind.COUNT, "50", from_environment=False),
+    JSON,
+    DATABASE_URL,
+)
 
 _REQUESTER = Setting("requester", "Only this requester's.", from_environment=False)
 _DELIVERY = (

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
+from callsheet.client import Client
 from callsheet.engine import Housekeeping
 from callsheet.engine.housekeeping import DAY_MS, Chores
 from callsheet.http.audit import MOST_WINDOWS
@@ -112,6 +113,7 @@ async def test_a_flood_from_many_addresses_writes_a_bounded_number(live: Live) -
 async def test_sign_ins_and_outs_and_those_that_fail(live: Live) -> None:
     text = await live.text("acme")
     async with live.bare() as browser:
+        assert (await browser.get("/studio/session")).status_code == 401  # no act: a browser asks who is signed in
         assert (await browser.post("/studio/session", json={"key": "wrong"}, headers=PROOF)).status_code == 401
         assert (await browser.post("/studio/session", json={"key": text}, headers=PROOF)).status_code == 201
         assert (await browser.delete("/studio/session", headers=PROOF)).status_code == 204
@@ -149,12 +151,22 @@ async def test_replays_and_purges_of_dead_letters(live: Live) -> None:
         (job,) = await live.engine.claim(ClaimRequest("w", lease_ms=600_000))
         await live.fail(job)
         assert (await acme.delete(f"/v1/dead-letters/{job.job_id}")).status_code == 204
-        await acme.post("/v1/dead-letters/purge", json={"all": True})
+        assert (await acme.post("/v1/dead-letters/purge", json={"all": True})).status_code == 202
+        assert (await acme.post("/v1/dead-letters/replay", json={})).status_code == 202
         found = await acts(acme, action="dead_letters.")
-        assert [entry["action"] for entry in found] == [
-            "dead_letters.purged", "dead_letters.purged", "dead_letters.replayed",
-        ]  # fmt: skip
-        assert found[2]["target"] == first.job_id
+        assert [entry["action"].partition(".")[2] for entry in found] == ["replayed", "purged", "purged", "replayed"]
+        assert found[3]["target"] == first.job_id
+
+
+async def test_the_python_client_reads_quotas_and_the_log(live: Live) -> None:
+    text = await live.text("acme")
+    for n in range(3):
+        await live.client.put("/v1/quotas/acme", json={"queued": n + 1})
+    async with Client(live.url, text) as client:
+        assert (await client.quotas())["limits"]["queued"] == 3
+        found = [entry["details"]["queued"] async for entry in client.audit(action="quota.")]
+        assert found == [3, 2, 1]
+        assert len([entry async for entry in client.audit(limit=1)]) == 1
 
 
 async def test_pages_and_times(live: Live) -> None:

@@ -46,6 +46,7 @@ from callsheet.objects import objects_from_url
 from callsheet.outbox.options import MAX_BATCH
 from callsheet.studio import mount
 
+from .acts import note
 from .failures import Told, WrongInput
 from .outgoing import Outgoing, rules_of
 from .passwords import without_password
@@ -226,7 +227,8 @@ async def ensure_key(engine: Engine, flags: Flags) -> None:
     keys = ApiKeys(engine.store)
     if any(key.revoked_at is None for key in await keys.list()):
         return
-    text, _ = await keys.create("made by callsheet up", scopes=["admin"])
+    text, key = await keys.create("made by callsheet up", scopes=["admin"])
+    await note(engine.store, "key.created", target=key.key_id, name=key.name, scopes="admin")
     click.echo(f"API key (shown once, keep it): {text}")
 
 

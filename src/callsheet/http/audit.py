@@ -73,10 +73,12 @@ class Audit:
         action = REFUSALS.get(problem.code)
         if action is None:
             return
-        route = path_of(request.scope)
-        if action == "key.refused" and route in ENTRANCES:
-            action = ENTRANCES[route]
-        entry = entry_of(request, action, outcome="refused", target=f"{request.method} {route}", code=problem.code)
+        target = f"{request.method} {path_of(request.scope)}"
+        if action == "key.refused" and target in ENTRANCES:
+            action = ENTRANCES[target]
+        if action is None:
+            return
+        entry = entry_of(request, action, outcome="refused", target=target, code=problem.code)
         name = f"{action} {entry.actor or network_of(entry.address)}"
         if name not in self._windows and len(self._windows) >= MOST_WINDOWS:
             name, entry = f"{action} others", entry._replace(address="", actor="", requester_id="", target="")
@@ -170,8 +172,9 @@ class _Window:
 
 
 ENTRANCES = {
-    "/studio/session": "session.refused",
-    "/internal/worker/enroll": "worker.refused",
+    "GET /studio/session": None,  # a browser asks whether somebody is signed in, before anybody is
+    "POST /studio/session": "session.refused",
+    "POST /internal/worker/enroll": "worker.refused",
 }
 
 

@@ -180,7 +180,7 @@ async def _begin(request: Request, who: Principal, operation: Operation, asked: 
     if (part := site.parts.get(Operations)) is not None:
         part.wake()
     _audit(operation.action, who, operation_id=begun.operation_id)
-    await act(request, f"dead_letters.{operation.action}d", target=begun.operation_id, many=True)
+    await act(request, operations.ACT_OF[operation.action], target=begun.operation_id, many=True)
     headers = {"Location": f"/v1/operations/{begun.operation_id}"}
     return JsonAnswer(operation_body(begun), 202, headers)
 
