@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -229,6 +230,11 @@ def test_plain_words_ids_and_addresses_stay_as_they_are() -> None:
     assert all(action == action.lower() and "." in action for action in ACTIONS)
 
 
+def test_the_guide_lists_every_action() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "quotas-and-audit.md").read_text("utf-8")
+    assert [action for action, text in ACTIONS.items() if f"| `{action}` | {text} |" not in guide] == []
+
+
 async def test_only_servers_prune_it_and_only_what_is_old(live: Live) -> None:
     now = await live.engine.store.now()
     await live.engine.store.audit_append([new_entry("key.created", target="old")], now=now - 5 * DAY_MS)
@@ -239,9 +245,7 @@ async def test_only_servers_prune_it_and_only_what_is_old(live: Live) -> None:
     assert [e["target"] for e in await acts(live.client, action="key.created")] == ["new"]
 
 
-async def test_an_act_that_cannot_be_written_is_not_answered_as_done(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_act_that_cannot_be_written_is_not_answered(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(*_: Any, **__: Any) -> list[str]:
         raise StoreUnavailable("gone")
 
