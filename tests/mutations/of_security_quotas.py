@@ -98,7 +98,7 @@ SECURITY_QUOTAS = [
         "engine/quotas.py",
         "        if before.charged_at + BEGINNING_MS > await self._store.now():\n            return\n",
         "",
-        f"{QUOTAS}many_uploads_at_once_do_not_pass_the_quota",
+        f"{QUOTAS}a_file_that_is_just_beginning_is_not_counted_out_of_the_quota",
     ),
     Guard(
         "sqlite",

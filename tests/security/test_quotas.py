@@ -160,6 +160,14 @@ async def test_many_uploads_at_once_do_not_pass_the_quota(live: Live) -> None:
         assert await live.site.quotas.stored("acme") == 900
 
 
+async def test_a_file_that_is_just_beginning_is_not_counted_out_of_the_quota(live: Live) -> None:
+    await live.client.put("/v1/quotas/acme", json={"bytes": 1_000})
+    await live.site.quotas.charge("acme", 900)  # and its upload is not written down yet
+    async with await live.key("acme") as acme:
+        problem(await begun(acme, 300), 429, "quota_exceeded")
+        assert await live.site.quotas.stored("acme") == 900
+
+
 async def test_files_that_an_operator_deleted_are_not_counted_any_more(live: Live) -> None:
     await live.client.put("/v1/quotas/acme", json={"bytes": 1_000})
     await live.site.quotas.add("acme", 5_000)  # of objects that are gone from the storage
@@ -174,8 +182,10 @@ async def test_streams_are_counted_by_tenant_too() -> None:
         async with await live.key("other") as other, keys[0], keys[1], keys[2]:
             job, theirs = await live.job(keys[0]), await live.job(other)
             async with keys[0].stream("GET", f"/v1/jobs/{job}/events"), keys[1].stream("GET", f"/v1/jobs/{job}/events"):
-                answer = await keys[2].get(f"/v1/jobs/{job}/events")
-                body = problem(answer, 429, "quota_exceeded")
+                async with keys[2].stream("GET", f"/v1/jobs/{job}/events") as third:
+                    assert third.status_code == 429
+                    await third.aread()
+                body = problem(third, 429, "quota_exceeded")
                 assert (body["quota"], body["limit"], body["used"]) == ("streams", 2, 2)
                 async with other.stream("GET", f"/v1/jobs/{theirs}/events") as open_one:
                     assert open_one.status_code == 200
