@@ -140,6 +140,14 @@ _LOG_LEVEL = Setting(
     "log-level", "The least that is told; debug also shows tracebacks.", default="info", choices=LOG_LEVELS
 )
 
+_EACH_TENANT = "that each tenant may have unless an operator sets others; 0 for any number."
+QUOTAS = (
+    Setting("quota-queued", f"Queued jobs {_EACH_TENANT}", Kind.NUMBER, "20000"),
+    Setting("quota-running", f"Running jobs {_EACH_TENANT}", Kind.NUMBER, "0"),
+    Setting("quota-bytes", f"Bytes of stored files {_EACH_TENANT}", Kind.NUMBER, "100000000000"),
+    Setting("quota-streams", f"Open streams, in each server process, {_EACH_TENANT}", Kind.NUMBER, "400"),
+    Setting("quota-rate", f"Requests in a second, in each server process, {_EACH_TENANT}", Kind.NUMBER, "2000"),
+)
 SERVE = (
     Setting("host", "Where to listen; 0.0.0.0 for all addresses of this machine.", default="127.0.0.1"),
     Setting("port", "The port.", Kind.COUNT, "8484"),
@@ -156,6 +164,8 @@ SERVE = (
     ),
     Setting("rate-limit", "Requests in a second that a key may send unless it has its own number.", Kind.COUNT, "1000"),
     Setting("streams", "Open event streams that a key may have.", Kind.COUNT, "200"),
+    *QUOTAS,
+    Setting("audit-days", "How many days entries of the audit log are kept.", Kind.COUNT, "400"),
     Setting("webhooks", "`off` leaves deliveries to other processes.", default="on", choices=("on", "off")),
     Setting("webhook-concurrency", "How many webhooks are under way at once.", Kind.COUNT, "5"),
     Setting("webhook-batch", "How many webhooks are taken from the store at once; 25 at most.", Kind.COUNT, "10"),
@@ -194,6 +204,31 @@ KEYS_CREATE = (
     DATABASE_URL,
 )
 KEYS_LIST = (JSON, DATABASE_URL)
+_TENANT = Setting("tenant", "Only this tenant's.", from_environment=False)
+QUOTAS_LIST = (_TENANT, JSON, DATABASE_URL)
+QUOTAS_SET = (
+    Setting("queued", "Queued jobs.", Kind.NUMBER, from_environment=False),
+    Setting("running", "Running jobs.", Kind.NUMBER, from_environment=False),
+    Setting("bytes", "Bytes of stored files.", Kind.NUMBER, from_environment=False),
+    Setting("streams", "Open streams, in each server process.", Kind.NUMBER, from_environment=False),
+    Setting("rate", "Requests in a second, in each server process.", Kind.NUMBER, from_environment=False),
+    DATABASE_URL,
+)
+AUDIT = (
+    Setting("action", "Only this action, or a family of them: key.", from_environment=False),
+    Setting("actor", "Only acts of this key, this worker, or cli.", from_environment=False),
+    _TENANT,
+    Setting(
+        "since",
+        "Only at this moment or later: 2030-01-31T08:00:00Z.",
+        Kind.MOMENT,
+        from_environment=False,
+    ),
+    Setting("until", "Only before this moment.", Kind.MOMENT, from_environment=False),
+    Setting("limit", "At most so many, the newest.", Kind.COUNT, "50", from_environment=False),
+    JSON,
+    DATABASE_URL,
+)
 
 _REQUESTER = Setting("requester", "Only this requester's.", from_environment=False)
 _DELIVERY = (

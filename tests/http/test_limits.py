@@ -8,9 +8,9 @@ import math
 
 import pytest
 
-from callsheet.http import limits as limits_module
+from callsheet.http.buckets import BURST_S, Buckets, Recent
 from callsheet.http.keys import Principal
-from callsheet.http.limits import BURST_S, Limits, Rates, Streams
+from callsheet.http.limits import Limits, Rates, Streams
 from callsheet.http.problems import Problem
 from tests import stores
 from tests.http.conftest import postgres_url
@@ -64,12 +64,34 @@ def test_a_rate_below_one_lets_some_through() -> None:
     assert 90 <= got <= 110
 
 
-def test_many_keys_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits_module, "MOST_KEYS", 100)
-    rates = Rates(10)
+def test_many_names_do_not_fill_the_memory_and_reset_nobody() -> None:
+    buckets = Buckets(100)
+    for _ in range(20):
+        assert buckets.take("debtor", 10, 0.0) == 0
+    assert buckets.take("debtor", 10, 0.0) == 1
+    passed = sum(buckets.take(f"n{n}", 10, 0.0) == 0 for n in range(1000))
+    assert (passed, len(buckets)) == (99 + 20, 101)  # those without a bucket of their own share one
+    assert buckets.take("debtor", 10, 0.0) == 1
+    assert buckets.take("debtor", 10, 1.0) == 0
+
+
+def test_full_buckets_make_room_for_new_ones() -> None:
+    buckets = Buckets(100)
     for n in range(1000):
-        rates.check(somebody(f"k{n}"), 0.0)
-    assert len(rates._buckets) <= 100
+        assert buckets.take(f"n{n}", 10, float(n)) == 0
+    assert len(buckets) <= 100
+    slow = Buckets(100)
+    assert slow.take("slow", 0.01, 0.0) == 0
+    for n in range(1000):
+        assert slow.take(f"n{n}", 10, n / 20) == 0
+    assert slow.take("slow", 0.01, 50.0) == 50
+
+
+def test_what_is_kept_of_late_is_the_last() -> None:
+    recent: Recent[int] = Recent(10)
+    for n in range(100):
+        recent.put(str(n), n)
+    assert (len(recent), recent.get("89"), recent.get("90"), recent.get("99")) == (10, None, 90, 99)
 
 
 def test_streams_are_counted_by_key_and_forgotten() -> None:
@@ -85,7 +107,7 @@ def test_streams_are_counted_by_key_and_forgotten() -> None:
     streams.enter(somebody())
     for who in ("k", "k", "other"):
         streams.leave(somebody(who))
-    assert (streams.total, dict(streams._open)) == (0, {})
+    assert (streams.total, dict(streams._of_keys)) == (0, {})
 
 
 async def test_a_key_over_its_rate_gets_429_and_others_do_not(small: Live) -> None:

@@ -21,6 +21,7 @@ from tests.mutations.of_kernel import KERNEL
 from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
 from tests.mutations.of_security_objects import OBJECTS
+from tests.mutations.of_security_quotas import SECURITY_QUOTAS
 from tests.mutations.of_security_workers import SECURITY_WORKERS
 from tests.mutations.of_sqlite import SQLITE
 from tests.mutations.of_studio import STUDIO
@@ -29,7 +30,19 @@ from tests.mutations.of_worker import WORKER
 
 ROOT = Path(__file__).parents[2]
 TESTS_FAILED = 1
-ALL = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT, *CATALOG, *STUDIO, *OBJECTS, *SECURITY_WORKERS]
+ALL = [
+    *KERNEL,
+    *SQLITE,
+    *POSTGRES,
+    *REDIS,
+    *WORKER,
+    *VAULT,
+    *CATALOG,
+    *STUDIO,
+    *OBJECTS,
+    *SECURITY_QUOTAS,
+    *SECURITY_WORKERS,
+]
 SLOW = ("an outcome waits for the store", "a heartbeat waits for nobody", "slots are counted under a lock")
 SOME = [guard for guard in ALL if guard.name not in SLOW][::8]
 GUARDS = ALL if os.environ.get("CALLSHEET_DEEP") else SOME  # each is a test run of its own; `make mutations` has all

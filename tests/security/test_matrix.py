@@ -164,8 +164,8 @@ async def test_a_worker_of_another_tenant_or_queue_touches_no_lease(here: Town) 
 
 async def enrolled(here: Town, queues: list[str], tenants: list[str]) -> tuple[str, str]:
     """The token and the id of a new worker that may work for these queues and tenants."""
-    asked = {"queues": queues, "tenants": tenants}
-    invited = (await here.live.client.post("/v1/workers/enrolments", json=asked)).json()
+    right = {"queues": queues, "tenants": tenants}
+    invited = (await here.live.client.post("/v1/workers/enrolments", json=right)).json()
     asked = {"enrolment_token": invited["enrolment_token"], "worker_name": "stranger"}
     answer = (await here.live.client.post("/internal/worker/enroll", json=asked)).json()
     return answer["worker_token"], answer["worker_id"]

@@ -15,7 +15,7 @@ from callsheet.kernel.job import NewJob
 from callsheet.store.protocol import ClaimRequest, Settled
 from tests.security.estate import STRANGER, Town, town
 
-ODD = [None, 1, "x", [], {}, {"outputs": None}, {"outputs": "x"}, {"outputs": [1, None]}, {"outputs": [{}]}]
+ODD: list[Any] = [None, 1, "x", [], {}, {"outputs": None}, {"outputs": "x"}, {"outputs": [1, None]}, {"outputs": [{}]}]
 ODD += [{"outputs": [{"location": place}]} for place in ("", "object:", "object:../x", "s3://x", 5, "object:a\u0000b")]
 
 

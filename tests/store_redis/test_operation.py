@@ -126,13 +126,31 @@ async def test_migrate_tells_what_ran() -> None:
     await store.close()
 
 
+async def test_queued_jobs_of_an_older_schema_are_counted(store: RedisStore, client: Any) -> None:
+    kit = Kit(store)
+    await kit.running(requester_id="acme")
+    await kit.add(requester_id="acme")
+    await client.delete("jobs:queued", "jobs:queued:acme")
+    await client.set("callsheet:schema", "3")
+    assert await store.migrate() == ["0004_quotas_and_audit"]
+    assert await store.queued_of(["acme", ""], most=9) == [1, 0]
+
+
+async def test_a_lapsed_job_does_not_use_up_a_quota_for_ever(store: RedisStore, client: Any) -> None:
+    kit = Kit(store)
+    lapsed = await kit.add(requester_id="acme")
+    await client.delete(f"job:{lapsed}")
+    await store.enqueue([new_job(requester_id="acme")], quotas={"acme": 1})
+    assert await store.queued_of(["acme"], most=9) == [1]
+
+
 async def test_dead_letters_of_an_older_schema_are_listed(store: RedisStore, client: Any) -> None:
     kit = Kit(store)
     job = await kit.running(max_attempts=1)
     await kit.settle(commands.fail(job, JobError("x"), rand=0))
     await client.delete("jobs:dead")
     await client.set("callsheet:schema", "2")
-    assert await store.migrate() == ["0003_dead_letters"]
+    assert await store.migrate() == ["0003_dead_letters", "0004_quotas_and_audit"]
     (dead,) = (await store.find(JobQuery(statuses=(Status.DEAD_LETTER,)))).jobs
     assert dead.job_id == job.job_id
 

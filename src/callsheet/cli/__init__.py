@@ -38,6 +38,8 @@ SECTIONS = {
         "migrate": "Bring the store's schema to this program's version.",
         "doctor": "Check this machine, the store, the transport and the keys, and say what to do next.",
         "keys": "Make, list and revoke API keys.",
+        "quotas": "Show and set what each tenant may have.",
+        "audit": "Show who did what: keys, sign-ins, workers, replays, purges, refusals.",
         "workers": "Enrol, list, drain and revoke workers that work over HTTP.",
         "vault": "Rotate the keys of stored credentials, and wrap credentials anew.",
         "webhooks": "List, show and replay deliveries; make, rotate, disable and enable endpoints.",

@@ -12,10 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from callsheet.engine import Engine, dead_letters
 from callsheet.engine.dead_letters import Done, Wanted
+from callsheet.engine.operations import ACT_OF
 from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Claim, Job
 from callsheet.settings import DEAD_LIST, DEAD_PURGE, DEAD_REPLAY, JOBS_SHOW
 
+from .acts import note
 from .failures import Told
 from .options import settings
 from .records import as_json, print_json, reason
@@ -165,6 +167,9 @@ async def _worked_off(database_url: str, claims: Sequence[Claim], action: str, a
                 bar.advance(task, len(batch))
                 if rate is not None and at + size < len(claims):
                     await asyncio.sleep(len(batch) / rate)
+        if claims:
+            one = claims[0].job_id if len(claims) == 1 else "many"
+            await note(engine.store, ACT_OF[action], target=one, jobs=total.done)
     return total
 
 

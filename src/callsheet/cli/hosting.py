@@ -23,14 +23,17 @@ from callsheet.contracts.cortana import routes as cortana
 from callsheet.contracts.cortana.keeping import Keeping
 from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes, streams
+from callsheet.engine.quotas import DEFAULTS, Quota, checked
 from callsheet.http import (
     attempts,
+    audit_routes,
     dead_letters,
     job_state,
     key_routes,
     objects,
     operations,
     overview,
+    quota_routes,
     uploads,
     webhook_endpoints,
     webhooks,
@@ -43,6 +46,7 @@ from callsheet.objects import objects_from_url
 from callsheet.outbox.options import MAX_BATCH
 from callsheet.studio import mount
 
+from .acts import note
 from .failures import Told, WrongInput
 from .outgoing import Outgoing, rules_of
 from .passwords import without_password
@@ -77,6 +81,8 @@ ROUTERS = (
     objects.router,
     uploads.router,
     key_routes.router,
+    quota_routes.router,
+    audit_routes.router,
 )
 
 
@@ -105,6 +111,12 @@ class Flags:
     database_url: str
     redis_url: str | None
     webhook_batch: int = 10
+    quota_queued: int = DEFAULTS.queued or 0
+    quota_running: int = DEFAULTS.running or 0
+    quota_bytes: int = DEFAULTS.bytes or 0
+    quota_streams: int = DEFAULTS.streams or 0
+    quota_rate: int = DEFAULTS.rate or 0
+    audit_days: int = 400
 
     def options(self) -> ServerOptions:
         """For the server; raises WrongInput."""
@@ -115,10 +127,26 @@ class Flags:
         rules_of(self.webhook_networks, self.webhook_ports, http=self.webhook_http)
         if self.webhook_batch > MAX_BATCH:
             raise WrongInput(f"--webhook-batch is at most {MAX_BATCH}")
-        limits = Limits(rate=float(self.rate_limit), streams=self.streams, queue_depth=max(0, self.queue_depth))
+        limits = Limits(
+            rate=float(self.rate_limit),
+            streams=self.streams,
+            queue_depth=max(0, self.queue_depth),
+            quota=self._quota(),
+        )
         ttl_s = max(1, round(seconds(self.job_ttl)))
         return ServerOptions(
-            self.api_key or "", self.auth == "on", limits, ttl_s, opens=False, objects_url=self.objects_url or ""
+            self.api_key or "",
+            self.auth == "on",
+            limits,
+            ttl_s,
+            opens=False,
+            objects_url=self.objects_url or "",
+            audit_days=self.audit_days,
+        )
+
+    def _quota(self) -> Quota:
+        return checked(
+            Quota(self.quota_queued, self.quota_running, self.quota_bytes, self.quota_streams, self.quota_rate)
         )
 
 
@@ -199,7 +227,8 @@ async def ensure_key(engine: Engine, flags: Flags) -> None:
     keys = ApiKeys(engine.store)
     if any(key.revoked_at is None for key in await keys.list()):
         return
-    text, _ = await keys.create("made by callsheet up", scopes=["admin"])
+    text, key = await keys.create("made by callsheet up", scopes=["admin"])
+    await note(engine.store, "key.created", target=key.key_id, name=key.name, scopes="admin")
     click.echo(f"API key (shown once, keep it): {text}")
 
 

@@ -15,6 +15,7 @@ from callsheet.kernel.job import Event, Job, Status
 from callsheet.settings import JOBS_CANCEL, JOBS_DEAD, JOBS_LIST, JOBS_SHOW, STORE_ONLY
 from callsheet.store.protocol import JobQuery
 
+from .acts import note
 from .board import follow_each, follow_running, shown
 from .failures import told
 from .options import settings
@@ -213,7 +214,9 @@ async def _each(database_url: str, asked: tuple[str, ...], act: Callable[[Engine
 
 
 async def _requeue(engine: Engine, job_id: str) -> str:
-    return (await engine.requeue(job_id)).status.value
+    job = await engine.requeue(job_id)
+    await note(engine.store, "dead_letters.replayed", target=job_id, requester_id=job.requester_id)
+    return job.status.value
 
 
 def _retry_all(database_url: str, given: Filter) -> None:
@@ -237,5 +240,6 @@ async def _dead_ids(database_url: str, given: Filter) -> list[str]:
 async def _pause(database_url: str, queue: str, *, paused: bool) -> None:
     async with opened(database_url) as engine:
         await engine.store.pause(queue, paused=paused)
+        await note(engine.store, "queue.paused" if paused else "queue.resumed", target=queue)
         queues = ", ".join(sorted(await engine.store.paused())) or "none"
     click.echo(f"queue {queue} is {'paused' if paused else 'handed out'}; paused queues: {queues}")

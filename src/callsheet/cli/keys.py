@@ -12,6 +12,7 @@ from callsheet.http.keys import DEFAULT_SCOPES, ApiKey, ApiKeys
 from callsheet.kernel.durations import seconds
 from callsheet.settings import KEYS_CREATE, KEYS_LIST, STORE_ONLY
 
+from .acts import note
 from .failures import Told
 from .options import settings
 from .records import print_json
@@ -53,6 +54,8 @@ def create(name: str, database_url: str, **given: Any) -> None:
                 rate=given["rate"],
                 teams=given["team"] or (),
             )
+            about = {"name": key.name, "scopes": " ".join(key.scopes)}
+            await note(engine.store, "key.created", target=key.key_id, requester_id=key.requester_id, **about)
             if given["json"]:
                 print_json({"key": text, **key._asdict()})
             else:
@@ -88,8 +91,11 @@ def revoke(key_id: str, database_url: str) -> None:
 
     async def work() -> None:
         async with opened(database_url) as engine:
-            if not await ApiKeys(engine.store).revoke(key_id):
+            keys = ApiKeys(engine.store)
+            owner = next((key.requester_id for key in await keys.list() if key.key_id == key_id), "")
+            if not await keys.revoke(key_id):
                 raise Told(f"no key {key_id}; callsheet keys list shows them")
+            await note(engine.store, "key.revoked", target=key_id, requester_id=owner)
             click.echo(f"key {key_id} is revoked")
 
     run(work())

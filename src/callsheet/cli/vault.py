@@ -23,6 +23,7 @@ from callsheet.vault.rewrap import Progress as Rewrapped
 from callsheet.vault.rewrap import rewrap as rewrap_all
 from callsheet.vault.wraps import WARN_AT, totals
 
+from .acts import note
 from .failures import Told
 from .options import settings
 from .records import print_json
@@ -83,6 +84,8 @@ def rewrap(keys_file: str | None, database_url: str) -> None:
                 done, faults = await rewrap_all(vault, told)
             hooks, torn = await rewrap_webhooks(vault.store, vault.keyring)
             current = await vault.keyring.current()
+            count = done.wrapped + hooks.wrapped
+            await note(vault.store, "vault.rewrapped", target=str(current), secrets=count)
         click.echo(f"{done.wrapped} credentials wrapped anew under {current}")
         click.echo(f"{hooks.wrapped} webhook secrets wrapped anew under {current}")
         told_of = [f"job {job_id}: {why}" for job_id, why in faults.items()]

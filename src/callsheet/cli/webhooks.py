@@ -28,6 +28,7 @@ from callsheet.settings import (
 )
 from callsheet.store.outbox import OutboxFilter
 
+from .acts import note
 from .failures import WrongInput
 from .options import settings
 from .outgoing import rules_of
@@ -110,12 +111,14 @@ def replay(ids: tuple[str, ...], database_url: str, **given: Any) -> None:
         async with opened(database_url) as engine:
             for event_id in ids:
                 event = await replay_one(engine.store, event_id, given["requester"])
+                await note(engine.store, "webhook.replayed", target=event.event_id, requester_id=event.requester_id)
                 click.echo(f"{event.event_id} {event.status.value}")
             if given["all"]:
                 wanted = Selection(
                     given["requester"], job_id=given["job"], endpoint=given["endpoint"], rate_per_s=given["rate"]
                 )
                 done = await replay_many(engine.store, wanted)
+                await note(engine.store, "webhook.replayed", target="many", replayed=done.replayed)
                 click.echo(f"{done.replayed} go out again{'; there are more, say it once more' if done.more else ''}")
 
     run(work())
@@ -156,6 +159,8 @@ def create(url: str, database_url: str, **given: Any) -> None:
         async with opened(database_url, must_exist=False) as engine:
             found = Endpoints(engine.store, sealer_from(os.environ), rules)
             made, secret = await found.create(given["requester"] or "", url, given["description"] or "")
+            about = {"target": made.endpoint_id, "requester_id": made.requester_id}
+            await note(engine.store, "webhook.endpoint_created", **about)
             _tell(made, secret, as_json=given["json"])
 
     run(work())
@@ -171,6 +176,7 @@ def rotate(endpoint_id: str, database_url: str, overlap: str, *, json: bool) -> 
         async with opened(database_url) as engine:
             overlap_ms = round(seconds(overlap) * 1000)
             endpoint, secret = await _endpoints(engine).rotate(endpoint_id, None, overlap_ms=overlap_ms)
+            await note(engine.store, "webhook.secret_rotated", target=endpoint_id, requester_id=endpoint.requester_id)
             _tell(endpoint, secret, as_json=json)
 
     run(work())
@@ -184,7 +190,9 @@ def disable(endpoint_id: str, database_url: str) -> None:
 
     async def work() -> None:
         async with opened(database_url) as engine:
-            await _endpoints(engine).disable(endpoint_id, None, "asked")
+            endpoint = await _endpoints(engine).disable(endpoint_id, None, "asked")
+            changed = {"target": endpoint_id, "requester_id": endpoint.requester_id}
+            await note(engine.store, "webhook.endpoint_changed", **changed, disabled=True)
             click.echo(f"endpoint {endpoint_id} is disabled")
 
     run(work())
@@ -199,6 +207,8 @@ def enable(endpoint_id: str, database_url: str) -> None:
     async def work() -> None:
         async with opened(database_url) as engine:
             endpoint = await _endpoints(engine).enable(endpoint_id, None)
+            changed = {"target": endpoint_id, "requester_id": endpoint.requester_id}
+            await note(engine.store, "webhook.endpoint_changed", **changed, disabled=False)
             wanted = Selection(endpoint.requester_id, endpoint=endpoint_id, reason="endpoint_disabled")
             done = await replay_many(engine.store, wanted)
             click.echo(f"endpoint {endpoint_id} is enabled; {done.replayed} events go out again")

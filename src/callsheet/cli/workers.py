@@ -11,6 +11,7 @@ from callsheet.http.workers import Worker, Workers
 from callsheet.kernel.durations import seconds
 from callsheet.settings import STORE_ONLY, WORKERS_DRAIN, WORKERS_ENROLL, WORKERS_LIST
 
+from .acts import note
 from .failures import Told
 from .options import settings
 from .records import print_json, span
@@ -59,6 +60,7 @@ def enroll(  # noqa: PLR0913 - each is a flag
                 uses=uses,
                 token_life_s=max(1, round(seconds(token_life))),
             )
+            await note(engine.store, "enrolment.created", target=made.enrolment_id, uses=uses)
             if json:
                 print_json({"enrolment_token": text, **made._asdict()})
             else:
@@ -98,6 +100,7 @@ def drain(worker_id: str, database_url: str, *, undo: bool) -> None:
                 await Workers(engine.store).drain(worker_id, drain=not undo)
             except Problem:
                 raise _unknown(worker_id) from None
+            await note(engine.store, "worker.resumed" if undo else "worker.drained", target=worker_id)
             click.echo(f"worker {worker_id} {'takes jobs again' if undo else 'is drained'}")
 
     run(work())
@@ -115,6 +118,7 @@ def revoke(worker_id: str, database_url: str) -> None:
                 await Workers(engine.store).revoke(worker_id)
             except Problem:
                 raise _unknown(worker_id) from None
+            await note(engine.store, "worker.revoked", target=worker_id)
             click.echo(f"worker {worker_id} is revoked")
 
     run(work())

@@ -113,6 +113,28 @@ class Client:
             left = None if left is None else left - len(jobs)
             query["cursor"] = cursor
 
+    async def quotas(self) -> dict[str, Any]:
+        """What the key's tenant may have and what it uses: `limits`, `used`, `own` and `scope` by quota."""
+        page = await self._transport.get("/v1/quotas", {"limit": 1})
+        found: list[dict[str, Any]] = page.get("quotas") or []
+        if not found:
+            raise UnexpectedAnswer("the server's answer about quotas has none")
+        return found[0]
+
+    async def audit(self, *, limit: int | None = None, **filters: str | int) -> AsyncGenerator[dict[str, Any]]:
+        """Acts of the audit log, the newest first, page by page; filters are action, actor, tenant, since and until."""
+        query: dict[str, str | int] = {"limit": PAGE if limit is None else min(limit, PAGE), **filters}
+        left = limit
+        while left is None or left > 0:
+            page = await self._transport.get("/v1/audit", query)
+            entries: list[dict[str, Any]] = page.get("entries") or []
+            for entry in entries[:left]:
+                yield entry
+            if not page.get("next"):
+                return
+            left = None if left is None else left - len(entries)
+            query["cursor"] = str(page["next"])
+
     def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[JobEvent]:
         """A job's events after an event's id, past and live, until its end: each once, in order, over any network.
 

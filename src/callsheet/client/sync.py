@@ -87,6 +87,14 @@ class SyncClient:
         """Jobs, the newest first; see `Client.list`."""
         return self._open.background.iterate(self._open.client.list(status=status, task=task, queue=queue, limit=limit))
 
+    def quotas(self) -> dict[str, Any]:
+        """What the key's tenant may have and what it uses; see `Client.quotas`."""
+        return self._open.background.run(self._open.client.quotas())
+
+    def audit(self, *, limit: int | None = None, **filters: str | int) -> Iterator[dict[str, Any]]:
+        """Acts of the audit log, the newest first; see `Client.audit`."""
+        return self._open.background.iterate(self._open.client.audit(limit=limit, **filters))
+
     def events(self, job_id: str, after: str | None = None) -> Iterator[JobEvent]:
         """A job's events until its end, each once; see `Client.events`."""
         return self._open.background.iterate(self._open.client.events(job_id, after))

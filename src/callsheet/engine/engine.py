@@ -81,7 +81,12 @@ class Engine:
         await self.store.close()
 
     async def enqueue(
-        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+        self,
+        batch: Sequence[NewJob],
+        *,
+        depth_limit: int | None = None,
+        quotas: Mapping[str, int] | None = None,
+        now: int | None = None,
     ) -> list[Enqueued]:
         """Create jobs, all or none; raises InvalidJob and its kin before anything is written."""
         with verb("enqueue", len(batch)):
@@ -89,7 +94,7 @@ class Engine:
             if self.fair_queues:
                 batch = [self._in_lane(new) for new in batch]
                 self.lanes.heard(new.queue for new in batch)
-            answers = await self.store.enqueue(batch, depth_limit=depth_limit, now=now)
+            answers = await self.store.enqueue(batch, depth_limit=depth_limit, quotas=quotas, now=now)
         if self.transport is not None:
             self.transport.enqueued(batch, answers)
         return answers

@@ -27,14 +27,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.housekeeping")
 DAY_MS = 86_400_000
+AUDIT_EACH = 60  # sweeps
 
 
 class Chores(NamedTuple):
-    """How often and how much. `retention_ms` is how long an ended job is kept."""
+    """How often and how much. `retention_ms` is how long an ended job is kept, `audit_ms` an entry of the audit log.
+
+    None leaves the audit log alone: servers prune it, for they are told for how long it is kept.
+    """
 
     sweep_s: float = 1.0
     retention_ms: int = 7 * DAY_MS
     batch: int = 500
+    audit_ms: int | None = None
 
 
 class Swept(NamedTuple):
@@ -54,6 +59,7 @@ class Housekeeping:
         self._engine = engine
         self._chores = chores or Chores()
         self._stopping = asyncio.Event()
+        self._sweeps = 0
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -87,6 +93,7 @@ class Housekeeping:
         """All chores once."""
         store = self._engine.store
         at = await store.now() if now is None else now
+        await self._prune_audit(at)
         return Swept(
             promoted=await store.promote(now=now),
             reaped=await self.reap(now=now),
@@ -94,6 +101,12 @@ class Housekeeping:
             fired=await fire_due(store, now=now),
             pruned=await store.prune(ended_before=at - self._chores.retention_ms, limit=self._chores.batch, now=now),
         )
+
+    async def _prune_audit(self, at: int) -> None:
+        """Delete old entries of the audit log, now and then: a minute more or less does not matter."""
+        self._sweeps += 1
+        if self._chores.audit_ms is not None and self._sweeps % AUDIT_EACH == 1:
+            await self._engine.store.audit_prune(before=at - self._chores.audit_ms, limit=10 * self._chores.batch)
 
     async def reap(self, *, now: int | None = None) -> int:
         """Take jobs from workers that went silent; the kernel says where each goes. How many this process took."""

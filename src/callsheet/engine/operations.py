@@ -35,6 +35,7 @@ ACTIONS: dict[str, Callable[[Engine, Sequence[Claim]], Awaitable[Done]]] = {
     "replay": dead_letters.replay,
     "purge": dead_letters.purge,
 }
+ACT_OF = {"replay": "dead_letters.replayed", "purge": "dead_letters.purged"}  # in the audit log
 BATCH = 100
 LEASE_MS = 3_000
 IDLE_S = 2.0

@@ -47,6 +47,9 @@ _ended = _meter.create_counter("callsheet.jobs.ended", "{job}", "Jobs that have 
 _facts = _meter.create_counter("callsheet.facts", "{fact}", "Retries, lease losses, stale claims, dead letters")
 
 
+_refusals = _meter.create_counter("callsheet.quota.refused", "{refusal}", "What tenants' quotas have refused, by quota")
+
+
 @contextlib.contextmanager
 def verb(name: str, items: int = 1) -> Iterator[None]:
     """A span and two metrics around one verb; 3 µs without an SDK, of which 10 were the span that nobody saw."""
@@ -71,6 +74,11 @@ def fact(name: str, count: int = 1) -> None:
     """Count something worth an alert: one of FACTS."""
     if count:
         _facts.add(count, {"fact": name})
+
+
+def quota_refused(quota: str) -> None:
+    """Count a refusal by the quota's name; whose it was is not told."""
+    _refusals.add(1, {"quota": quota})
 
 
 def ended(outcome: str, count: int = 1) -> None:

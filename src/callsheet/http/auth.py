@@ -36,10 +36,12 @@ async def check(request: Request, scope: str) -> Principal:
     """Who asks; raises Problem when the key is missing, wrong, too busy or may not do this."""
     site, text = site_of(request), key_of(request)
     who = await (authenticate(site, text) if text or COOKIE not in request.cookies else _signed_in(site, request))
-    request.scope["callsheet.key_id"] = who.key_id
-    site.rates.check(who)
+    request.scope["callsheet.key_id"], request.scope["callsheet.principal"] = who.key_id, who
+    await site.quotas.refresh()
+    site.rates.check(who, quota=site.quotas.known(who.requester_id))
     if not who.may(scope):
         raise Problem("forbidden", f"this key lacks the scope {scope}")
+    site.audit.used(request, who)
     return who
 
 

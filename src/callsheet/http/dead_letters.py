@@ -20,6 +20,7 @@ from callsheet.kernel.wire import event_id
 
 from . import idempotency, problems
 from .attempts import JobId, Reader, attempt_bodies
+from .audit import act
 from .auth import allowed
 from .bodies import documented, read
 from .dead_letter_bodies import (
@@ -128,6 +129,7 @@ async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
         raise IllegalMove(found.why)
     runs = await engine.get(dead_letters.copy_id(job) if copied else job_id)
     _audit("replay", who, job_id=job_id, replay_job_id=runs.job_id)
+    await act(request, "dead_letters.replayed", target=job_id, requester_id=job.requester_id)
     return JsonAnswer(
         {"job_id": job_id, "replay_job_id": runs.job_id, "copied": copied, "status": runs.status.value}, 202
     )
@@ -147,6 +149,7 @@ async def delete(request: Request, job_id: JobId, who: Writer) -> Response:
     if not await engine.store.delete([job.claim]):
         raise IllegalMove(f"job {job_id} was brought back meanwhile; it is not deleted")
     _audit("delete", who, job_id=job_id)
+    await act(request, "dead_letters.purged", target=job_id, requester_id=job.requester_id)
     return Response(status_code=204)
 
 
@@ -177,6 +180,7 @@ async def _begin(request: Request, who: Principal, operation: Operation, asked: 
     if (part := site.parts.get(Operations)) is not None:
         part.wake()
     _audit(operation.action, who, operation_id=begun.operation_id)
+    await act(request, operations.ACT_OF[operation.action], target=begun.operation_id, many=True)
     headers = {"Location": f"/v1/operations/{begun.operation_id}"}
     return JsonAnswer(operation_body(begun), 202, headers)
 

@@ -11,15 +11,20 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from callsheet.engine.telemetry import quota_refused
 from callsheet.kernel.contracts import TASKS
-from callsheet.kernel.errors import CallsheetError, QueueFull, StoreError
+from callsheet.kernel.errors import CallsheetError, QueueFull, QuotaExceeded, StoreError
 
 from .problems import Problem
+from .room import Room
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
+    from callsheet.engine.quotas import Quotas
     from callsheet.kernel.job import NewJob
     from callsheet.store.protocol import Backlog, Enqueued
+
+    Waiting = tuple[NewJob, asyncio.Future[Enqueued]]
 
 MOST = 200
 ESTIMATE_S = 1.0
@@ -42,13 +47,20 @@ def reserved(task: str) -> Problem:
     return Problem("task_reserved", f"{task} is a task of the contract {contract}: {ROUTES[contract]} creates its jobs")
 
 
+def slot_of(requester_id: str) -> str:
+    """The concurrency key of a tenant with a quota of running jobs."""
+    return f"callsheet.tenant:{requester_id}"
+
+
 class Intake:
     """The one way in for the jobs of a process."""
 
-    def __init__(self, engine: Engine, depth_limit: int) -> None:
+    def __init__(self, engine: Engine, depth_limit: int, quotas: Quotas) -> None:
         self._engine = engine
+        self._quotas = quotas
+        self._room = Room(engine.store, quotas)
         self._depth_limit = depth_limit or None
-        self._waiting: deque[tuple[NewJob, asyncio.Future[Enqueued]]] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._flight: asyncio.Task[None] | None = None
         self._backlog: tuple[float, dict[str, Backlog]] = (float("-inf"), {})
         self._spare: tuple[float, int] = (float("-inf"), 0)
@@ -57,6 +69,7 @@ class Intake:
         """Create one job; raises what the engine raises, Problem `task_reserved`, and `queue_full` with an estimate."""
         if TASKS.get(new.kind, new.contract) != new.contract:
             raise reserved(new.kind)
+        new = self._in_slot(new)
         try:
             if new.idempotency is not None:
                 return await self._alone(new)
@@ -67,9 +80,23 @@ class Intake:
             return await answer
         except QueueFull as full:
             raise await self._full(full) from full
+        except QuotaExceeded as error:
+            quota_refused(error.quota)
+            raise
+
+    def _in_slot(self, new: NewJob) -> NewJob:
+        """The job with a slot of its tenant's, where the tenant may run only so many at once.
+
+        A job whose task has a concurrency key of its own keeps that one.
+        """
+        running = self._quotas.known(new.requester_id).running
+        if not running or new.concurrency_key is not None:
+            return new
+        return new._replace(concurrency_key=slot_of(new.requester_id), concurrency_limit=running)
 
     async def _alone(self, new: NewJob) -> Enqueued:
-        (answer,) = await self._engine.enqueue([new], depth_limit=await self._limit(1))
+        limit, quotas = await self._limit(1), await self._room.limits([new])
+        (answer,) = await self._engine.enqueue([new], depth_limit=limit, quotas=quotas)
         return answer
 
     async def _limit(self, count: int) -> int | None:
@@ -99,10 +126,14 @@ class Intake:
         finally:
             self._flight = None
 
-    async def _send(self, batch: list[tuple[NewJob, asyncio.Future[Enqueued]]]) -> None:
+    async def _send(self, batch: list[Waiting]) -> None:
         try:
-            limit = await self._limit(len(batch))
-            answers = await self._engine.enqueue([new for new, _ in batch], depth_limit=limit)
+            jobs = [new for new, _ in batch]
+            limit, quotas = await self._limit(len(batch)), await self._room.limits(jobs)
+            answers = await self._engine.enqueue(jobs, depth_limit=limit, quotas=quotas)
+        except QuotaExceeded as error:
+            await self._send_others(batch, error)
+            return
         except Exception as error:  # noqa: BLE001 - it is handed to those who asked
             apart = isinstance(error, CallsheetError) and not isinstance(error, StoreError) and len(batch) > 1
             for new, future in batch:
@@ -114,6 +145,24 @@ class Intake:
         for (_, future), answer in zip(batch, answers, strict=True):
             if not future.done():
                 future.set_result(answer)
+
+    async def _send_others(self, batch: list[Waiting], error: QuotaExceeded) -> None:
+        """Send what does not depend on the refused tenant, then as many of its jobs as fit; the rest is refused."""
+        self._room.forget(error.requester_id)
+        others = [pair for pair in batch if pair[0].requester_id != error.requester_id]
+        own = [pair for pair in batch if pair[0].requester_id == error.requester_id]
+        if others:
+            await self._send(others)
+        fitting = min(max(0, error.limit - error.used), len(own) - 1)
+        if fitting:
+            await self._send(own[:fitting])
+            await self._send(own[fitting:])
+            return
+        for new, future in own:
+            if new.unique_key is not None and len(own) > 1:  # it may find a job that is there already
+                await self._send([(new, future)])
+            elif not future.done():
+                future.set_exception(error)
 
     async def _full(self, full: QueueFull) -> Problem:
         """By the wait of the oldest: `depth` jobs took it so long, so one place takes a `depth`th of that."""

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from . import problems
+from .audit import act
 from .auth import allowed, check
 from .bodies import documented, read
 from .json_text import JsonAnswer
@@ -86,6 +87,8 @@ async def create(request: Request) -> JsonAnswer:
         rate=asked.rate,
         teams=asked.teams,
     )
+    about = {"name": key.name, "scopes": " ".join(key.scopes)}
+    await act(request, "key.created", target=key.key_id, requester_id=key.requester_id, **about)
     return JsonAnswer({"key": text, **_body(key)}, 201, headers={"Cache-Control": "no-store"})
 
 
@@ -105,8 +108,11 @@ async def list_keys(request: Request, _who: Admin) -> JsonAnswer:
 )
 async def revoke(request: Request, key_id: KeyId, _who: Admin) -> Response:
     """It works no longer than 30 seconds more, on any server; its sessions end at once."""
-    if not await _keys(site_of(request)).revoke(key_id):
+    keys = _keys(site_of(request))
+    owner = next((key.requester_id for key in await keys.list() if key.key_id == key_id), "")
+    if not await keys.revoke(key_id):
         raise Problem("not_found", "no such key")
+    await act(request, "key.revoked", target=key_id, requester_id=owner)
     return Response(status_code=204)
 
 

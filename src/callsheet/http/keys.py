@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from callsheet.kernel.errors import InvalidInput
 from callsheet.store.protocol import Document
 
+from .buckets import Recent
+
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
@@ -31,7 +33,6 @@ SCOPES = ("jobs:read", "jobs:write", "worker", "worker:all", "admin")
 DEFAULT_SCOPES = SCOPES[:2]
 IMPLIED = {"worker": "worker:all"}  # who may do something for all tenants may do it for one
 KEPT_S = 30.0  # how long an answer of the store is believed: a revoked key works no longer than this
-MOST_KEPT = 10_000
 NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
 
@@ -86,7 +87,8 @@ class ApiKeys:
     def __init__(self, store: Store, *, bootstrap: str = "", pepper: str | None = None) -> None:
         self._store = store
         self._pepper = os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper
-        self._known: dict[str, tuple[float, Principal | None]] = {}
+        self._known: Recent[tuple[float, Principal]] = Recent()
+        self._unknown: Recent[float] = Recent()  # apart, so that guesses push out nobody who is known
         self._bootstrap = self._hash(bootstrap) if bootstrap else ""
 
     async def create(  # noqa: PLR0913 - what a key has
@@ -133,10 +135,14 @@ class ApiKeys:
         kept = self._known.get(digest)
         if kept is not None and time.monotonic() - kept[0] < KEPT_S:
             return kept[1]
+        refused_at = self._unknown.get(digest)
+        if refused_at is not None and time.monotonic() - refused_at < KEPT_S:
+            return None
         found = await self._look_up(text, digest)
-        if len(self._known) >= MOST_KEPT:
-            self._known.clear()
-        self._known[digest] = (time.monotonic(), found)
+        if found is None:
+            self._unknown.put(digest, time.monotonic())
+        else:
+            self._known.put(digest, (time.monotonic(), found))
         return found
 
     async def present(self, text: str) -> ApiKey | None:

@@ -12,6 +12,7 @@ from callsheet.engine import operations
 from callsheet.engine.operations import Operation
 
 from . import problems
+from .audit import act
 from .auth import allowed
 from .json_text import JsonAnswer
 from .keys import Principal
@@ -76,7 +77,9 @@ async def stop_operation(request: Request, operation_id: OperationId, who: Write
     """No further batch is begun; what was done stays done. One that has ended is answered as it is."""
     site = site_of(request)
     found = await _seen(site, operation_id, who)
-    return JsonAnswer(operation_body(await operations.stop(site.engine.store, operation_id) or found))
+    stopped = await operations.stop(site.engine.store, operation_id) or found
+    await act(request, "operation.stopped", target=operation_id, requester_id=found.wanted.requester_id or "")
+    return JsonAnswer(operation_body(stopped))
 
 
 async def _seen(site: Site, operation_id: str, who: Principal) -> Operation:

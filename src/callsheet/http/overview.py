@@ -167,7 +167,7 @@ class _Sights:
 
 def _keep(kept: dict[str | None, tuple[float, T]], name: str | None, found: T) -> tuple[float, T]:
     if len(kept) > LOOK:
-        kept.clear()
+        del kept[next(iter(kept))]
     kept[name] = (time.monotonic(), found)
     return kept[name]
 

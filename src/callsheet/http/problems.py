@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.kernel.errors import CallsheetError, QuotaExceeded, StoreError
 from callsheet.kernel.intake import IS_UUID
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ STATUSES: dict[str, int] = {
     "duplicate_job": 409,
     "queue_full": 429,
     "task_reserved": 403,
+    "quota_exceeded": 429,
     "idempotency_conflict": 409,
     "document_conflict": 409,
     "job_not_found": 404,
@@ -118,6 +119,9 @@ _OF_STATUS = {
 }
 
 
+TURNED_AWAY = (401, 403)
+
+
 class Problem(Exception):
     """An answer that is an error. `more` are further members of its body."""
 
@@ -165,10 +169,20 @@ def answer(problem: Problem, request_id: str = "") -> Response:
 
 def of_error(error: CallsheetError) -> Problem:
     """The problem that one of our own errors is; trouble with the store says when to come back."""
+    if isinstance(error, QuotaExceeded):
+        return of_quota(error, 0 if error.quota == "bytes" else 5)
     status = STATUSES.get(error.code, 500)
     headers = {"Retry-After": "2"} if status in (429, 503) else {}
     detail = "the store cannot be reached now; try again" if isinstance(error, StoreError) else str(error)
     return Problem(error.code if error.code in STATUSES else "error", detail, headers=headers)
+
+
+def of_quota(error: QuotaExceeded, wait_s: int) -> Problem:
+    """The problem of a quota that is used up; 0 seconds to wait: waiting alone does not help."""
+    headers = {"Retry-After": str(wait_s)} if wait_s else {}
+    return Problem(
+        error.code, str(error), headers=headers, quota=error.quota, limit=error.limit, used=min(error.used, error.limit)
+    )
 
 
 def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
@@ -187,6 +201,8 @@ def install(app: FastAPI) -> None:
 
     async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)  # noqa: S101 - registered for it
+        if error.status in TURNED_AWAY:
+            app.state.site.audit.refused(request, error)
         return answer(error, _id(request))
 
     async def ours(request: Request, error: Exception) -> Response:

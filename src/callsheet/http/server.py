@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import APIRouter, FastAPI
 
 from callsheet.engine import Engine, telemetry
-from callsheet.engine.housekeeping import Housekeeping
+from callsheet.engine.housekeeping import DAY_MS, Chores, Housekeeping
 from callsheet.engine.operations import Operations
 from callsheet.objects import Objects, open_objects
 
@@ -56,6 +56,7 @@ class ServerOptions(NamedTuple):
     objects: Objects | None = None
     catalog: Catalog | None = None
     parts: tuple[Any, ...] = ()
+    audit_days: int = 400
 
 
 def create_app(
@@ -72,7 +73,7 @@ def create_app(
             if chosen.opens:
                 await stack.enter_async_context(engine)
             if chosen.housekeeping:
-                await stack.enter_async_context(Housekeeping(engine))
+                await stack.enter_async_context(Housekeeping(engine, Chores(audit_ms=chosen.audit_days * DAY_MS)))
             keys = ApiKeys(engine.store, bootstrap=chosen.api_key) if chosen.auth else None
             app.state.site = site = Site(engine, keys, chosen.limits, chosen.job_ttl_s)
             site.parts |= {type(part): part for part in chosen.parts}
@@ -82,6 +83,7 @@ def create_app(
                 site.objects = await stack.enter_async_context(await open_objects(chosen.objects_url, engine.store))
             if chosen.housekeeping:
                 site.parts[Operations] = await stack.enter_async_context(Operations(engine))
+            stack.push_async_callback(site.audit.close)
             stack.callback(telemetry.observe(site.depths.sources))
             stack.callback(site.depths.close)
             yield

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from callsheet.engine.depths import Depths
+from callsheet.engine.quotas import Quotas
 
+from .audit import Audit
+from .buckets import Recent
 from .intake import Intake
 from .limits import Limits, Rates, Streams
 from .sessions import Sessions
@@ -38,7 +41,10 @@ class Site:
         self.job_ttl_s = job_ttl_s
         self.rates = Rates(limits.rate)
         self.streams = Streams(limits.streams)
-        self.intake = Intake(engine, limits.queue_depth)
+        self.audit = Audit(engine.store)
+        self.quotas = Quotas(engine.store, limits.quota)
+        self.intake = Intake(engine, limits.queue_depth, self.quotas)
+        self.recounted: Recent[float] = Recent()  # when the stored files of tenants were last counted
         self.open: set[EventStream] = set()
         self.depths = Depths(lambda: engine)
         self.parts: dict[type[Any], Any] = {}  # what a contract keeps for the whole process

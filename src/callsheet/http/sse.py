@@ -106,7 +106,7 @@ class EventStream(Response):
         ident: Callable[[Event], str] | None = None,
     ) -> None:
         super().__init__(media_type="text/event-stream")
-        site.streams.enter(who)
+        site.streams.enter(who, site.quotas.known(who.requester_id))
         site.open.add(self)
         self._site, self._who, self._first, self._watcher, self._ident = site, who, first, watcher, ident
         self.beside: Coroutine[Any, Any, None] | None = None  # what runs while the stream is open

@@ -10,6 +10,7 @@ import contextlib
 import json
 import random
 import re
+import time
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Path
@@ -17,7 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.engine.ids import new_id
-from callsheet.kernel.errors import DocumentConflict
+from callsheet.engine.quotas import UPLOADS, VIDEOS, Quotas
+from callsheet.kernel.errors import DocumentConflict, QuotaExceeded
 from callsheet.kernel.intake import IS_UUID
 from callsheet.objects import (
     ObjectExists,
@@ -52,6 +54,7 @@ MEBIBYTE = 1024 * 1024
 PART_BYTES = 16 * MEBIBYTE
 LIFE_S = 7 * 24 * 3600
 SIGNED_S = 3600
+RECOUNT_S = 600.0  # how often at most the files of a tenant that has no room left are counted
 AT_ONCE = 20  # signed URLs in one answer
 SWEEP = 0.02  # the share of new uploads at which old ones that nobody completed are removed
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "not_found", "objects_forbidden")
@@ -105,7 +108,9 @@ class Kept(NamedTuple):
     summary="Begin an upload",
     response_model=UploadBody,
     openapi_extra=documented(NewUpload),
-    responses=problems.responses(*ALWAYS, "validation_failed", "invalid_key", "body_too_large", "objects_unavailable"),
+    responses=problems.responses(
+        *ALWAYS, "validation_failed", "invalid_key", "body_too_large", "objects_unavailable", "quota_exceeded"
+    ),
 )
 async def begin(request: Request) -> JsonAnswer:
     """The answer has the first parts to send."""
@@ -124,7 +129,13 @@ async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") ->
     key = key or f"{uploads_of(who.requester_id)}/{upload_id}/{name}"
     kind, part_bytes = checked_type(asked.content_type, name), part_bytes_of(asked.size)
     multipart = asked.size > part_bytes
-    begun = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
+    part = UPLOADS if key.startswith("uploads/") else VIDEOS
+    await charge(site, who.requester_id, asked.size, part)
+    try:
+        begun = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
+    except BaseException:
+        await site.quotas.add(who.requester_id, -asked.size, part)
+        raise
     kept = Kept(
         upload_id,
         who.requester_id,
@@ -138,6 +149,30 @@ async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") ->
     )
     await store.put_document(Document(KIND, upload_id, json.dumps(kept._asdict()), 0))
     return kept
+
+
+async def charge(site: Site, requester_id: str, size: int, part: str) -> None:
+    """Count a file for its tenant; raises QuotaExceeded. What is really there is counted before that, now and then."""
+    try:
+        await site.quotas.charge(requester_id, size, part)
+    except QuotaExceeded:
+        at = site.recounted.get(requester_id)
+        if at is not None and time.monotonic() - at < RECOUNT_S:
+            raise
+        site.recounted.put(requester_id, time.monotonic())
+        await site.quotas.recount(requester_id, lambda: stored_uploads(site, requester_id))
+        await site.quotas.charge(requester_id, size, part)
+
+
+async def stored_uploads(site: Site, requester_id: str) -> int:
+    """The bytes of a tenant's uploads: those that are there, and those that open ones will have."""
+    kept = [Kept(**json.loads(document.body)) for document in await site.engine.store.documents(KIND)]
+    opened = {one.key: one.size for one in kept if one.requester_id == requester_id and one.status == "open"}
+    folder = uploads_of(requester_id)
+    total = sum(size for key, size in opened.items() if key.startswith(f"{folder}/"))
+    async for info in objects_of(site).list(folder):
+        total += 0 if info.key in opened else info.size_bytes
+    return total
 
 
 @router.get(
@@ -301,11 +336,18 @@ async def sweep(store: Store, objects: Objects, now: int) -> None:
     await incoming.sweep(store, objects)
 
 
+async def forget(site: Site, upload_id: str) -> None:
+    """Drop an upload that nothing needs any more, wherever it stands."""
+    for document in await site.engine.store.documents(KIND, upload_id):
+        await _drop(site.engine.store, objects_of(site), Kept(**json.loads(document.body)))
+
+
 async def _drop(store: Store, objects: Objects, kept: Kept) -> None:
     """Forget an upload, whose URLs are refused from then on; and remove what was sent of it."""
     if kept.status == "open" and kept.multipart_id:
         await objects.abort_multipart(kept.upload)
-    await store.delete_document(KIND, kept.upload_id)
+    if await store.delete_document(KIND, kept.upload_id) and kept.status == "open":
+        await Quotas(store).add(kept.requester_id, -kept.size, UPLOADS if kept.key.startswith("uploads/") else VIDEOS)
     if kept.status == "open" and not kept.multipart_id:
         await objects.delete(kept.incoming_key, kept.key)
 

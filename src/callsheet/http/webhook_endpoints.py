@@ -15,6 +15,7 @@ from callsheet.outbox.health import Destination, troubled
 from callsheet.outbox.replay import Selection, replay_many
 
 from . import problems
+from .audit import act
 from .bodies import documented, read
 from .json_text import JsonAnswer
 from .problems import Problem
@@ -51,6 +52,7 @@ async def create_endpoint(request: Request, who: Writer) -> JsonAnswer:
     asked = await read(request, NewEndpoint)
     made, secret = await _endpoints(request).create(who.requester_id, asked.url, asked.description)
     log.info("key %s makes endpoint %s", who.key_id, made.endpoint_id)
+    await _act(request, "created", made)
     return JsonAnswer(endpoint_body(made, Breaker(), secret), 201, {"Cache-Control": "no-store"})
 
 
@@ -91,6 +93,7 @@ async def change_endpoint(request: Request, endpoint_id: EndpointId, who: Writer
     asked = await read(request, ChangedEndpoint)
     changed = await _endpoints(request).change(endpoint_id, who.sees, url=asked.url, description=asked.description)
     log.info("key %s changes endpoint %s", who.key_id, changed.endpoint_id)
+    await _act(request, "changed", changed)
     return await _told(request, changed)
 
 
@@ -102,8 +105,10 @@ async def change_endpoint(request: Request, endpoint_id: EndpointId, who: Writer
 )
 async def delete_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> Response:
     """Its secrets go with it; events that still wait for it become dead letters."""
+    endpoint = await _endpoints(request).get(endpoint_id, who.sees)
     await _endpoints(request).delete(endpoint_id, who.sees)
     log.info("key %s deletes endpoint %s", who.key_id, endpoint_id)
+    await _act(request, "deleted", endpoint)
     return Response(status_code=204)
 
 
@@ -119,6 +124,7 @@ async def rotate_secret(request: Request, endpoint_id: EndpointId, who: Writer) 
     overlap_ms = await _overlap_ms(request)
     endpoint, secret = await _endpoints(request).rotate(endpoint_id, who.sees, overlap_ms=overlap_ms)
     log.info("key %s rotates the secret of endpoint %s", who.key_id, endpoint.endpoint_id)
+    await _act_on_secret(request, endpoint)
     return await _told(request, endpoint, secret)
 
 
@@ -132,6 +138,7 @@ async def disable_endpoint(request: Request, endpoint_id: EndpointId, who: Write
     """Its events become dead letters from now on."""
     endpoint = await _endpoints(request).disable(endpoint_id, who.sees, "asked")
     log.info("key %s disables endpoint %s", who.key_id, endpoint.endpoint_id)
+    await _act(request, "changed", endpoint)
     return await _told(request, endpoint)
 
 
@@ -147,6 +154,7 @@ async def enable_endpoint(request: Request, endpoint_id: EndpointId, who: Writer
     asked = await read(request, Enabling) if await request.body() else Enabling()
     endpoint = await _endpoints(request).enable(endpoint_id, who.sees)
     log.info("key %s enables endpoint %s", who.key_id, endpoint.endpoint_id)
+    await _act(request, "changed", endpoint)
     if asked.replay:
         wanted = Selection(
             endpoint.requester_id, endpoint=endpoint.endpoint_id, reason="endpoint_disabled", rate_per_s=asked.rate
@@ -178,6 +186,7 @@ async def new_secret(request: Request, who: Writer) -> JsonAnswer:
     overlap_ms = await _overlap_ms(request)
     endpoint, secret = await _endpoints(request).new_own_secret(who.requester_id, overlap_ms=overlap_ms)
     log.info("key %s makes its requester's secret anew", who.key_id)
+    await _act_on_secret(request, endpoint)
     return await _told(request, endpoint, secret)
 
 
@@ -186,6 +195,17 @@ def _endpoints(request: Request) -> Endpoints:
     if found is None:
         raise Problem("webhooks_off", "this server keeps no webhook endpoints; ask its operator for --webhooks on")
     return found
+
+
+async def _act(request: Request, what: str, endpoint: Endpoint) -> None:
+    disabled = endpoint.disabled_at is not None
+    named = {"target": endpoint.endpoint_id, "requester_id": endpoint.requester_id}
+    await act(request, f"webhook.endpoint_{what}", **named, disabled=disabled)
+
+
+async def _act_on_secret(request: Request, endpoint: Endpoint) -> None:
+    named = {"target": endpoint.endpoint_id, "requester_id": endpoint.requester_id}
+    await act(request, "webhook.secret_rotated", **named)
 
 
 async def _overlap_ms(request: Request) -> int:

@@ -15,6 +15,7 @@ from callsheet.outbox.signing import IS_FIELD
 from callsheet.store.outbox import OutboxFilter
 
 from . import problems
+from .audit import act
 from .auth import allowed
 from .bodies import documented, read
 from .json_text import JsonAnswer
@@ -91,6 +92,7 @@ async def replay_delivery(request: Request, event_id: EventId, who: Writer) -> J
     """With the same id and body, and fresh attempts. One that still waits is left as it is."""
     event = await replay_one(site_of(request).engine.store, _known(event_id), who.sees)
     log.info("key %s replays event %s", who.key_id, event.event_id)
+    await act(request, "webhook.replayed", target=event.event_id, requester_id=event.requester_id)
     return JsonAnswer(whole_delivery(event), 202)
 
 
@@ -117,6 +119,7 @@ async def replay_deliveries(request: Request, who: Writer) -> JsonAnswer:
     )
     done = await replay_many(site_of(request).engine.store, wanted)
     log.info("key %s replays %d events", who.key_id, done.replayed)
+    await act(request, "webhook.replayed", target="many", replayed=done.replayed)
     return JsonAnswer(done._asdict(), 202)
 
 

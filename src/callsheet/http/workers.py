@@ -208,7 +208,7 @@ class Workers:
             return kept[1]
         who = await self._look_up(text, digest)
         if len(self._known) >= MOST_KEPT:
-            self._known.clear()
+            del self._known[next(iter(self._known))]
         self._known[digest] = (time.monotonic(), who)
         return who
 
@@ -224,7 +224,7 @@ class Workers:
         if time.monotonic() - self._noted.get(worker_id, float("-inf")) < SEEN_S:
             return
         if len(self._noted) >= MOST_KEPT:
-            self._noted.clear()
+            del self._noted[next(iter(self._noted))]
         self._noted[worker_id] = time.monotonic()
         try:
             known = await self._store.documents(SEEN, worker_id)

@@ -16,6 +16,7 @@ CallsheetError
 │   ├── StaleClaim
 │   ├── DuplicateJob
 │   ├── QueueFull
+│   ├── QuotaExceeded
 │   ├── IdempotencyConflict
 │   └── DocumentConflict
 ├── JobNotFound
@@ -28,6 +29,13 @@ CallsheetError
 """
 
 from __future__ import annotations
+
+ADVICE = {  # what a tenant can do once a quota is used up
+    "queued": "wait until some of its jobs have run, or ask the operator for more",
+    "bytes": "delete what is not needed any more, or ask the operator for more",
+    "streams": "close some; one stream can watch many jobs: /v1/events?jobs=…",
+    "rate": "send fewer requests in a second",
+}
 
 
 class CallsheetError(Exception):
@@ -129,6 +137,19 @@ class QueueFull(Refused):
         super().__init__(f"queue {queue!r} holds {limit} jobs already, as many as it may; try again later")
         self.queue = queue
         self.limit = limit
+
+
+class QuotaExceeded(Refused):
+    """A tenant has as much of something as it may have; nothing of what was asked for was written."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, quota: str, requester_id: str, *, limit: int, used: int) -> None:
+        super().__init__(f"the quota {quota} of this tenant is {limit}, and {used} are in use; {ADVICE[quota]}")
+        self.quota = quota
+        self.requester_id = requester_id
+        self.limit = limit
+        self.used = used
 
 
 class IdempotencyConflict(Refused):

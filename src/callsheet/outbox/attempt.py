@@ -104,7 +104,7 @@ class Attempts:
         kept = self._ways.get(wanted)
         if kept is None or time.monotonic() - kept[0] > KEPT_S:
             if len(self._ways) >= MOST_KEPT:
-                self._ways.clear()
+                del self._ways[next(iter(self._ways))]
             kept = self._ways[wanted] = (time.monotonic(), await self._find(*wanted))
         return kept[1]
 

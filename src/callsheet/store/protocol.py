@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from callsheet.kernel.job import Json, Status
 
+from .audit import AuditVerbs
 from .outbox import OutboxVerbs
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Hint(NamedTuple):
     jobs: frozenset[str] = frozenset()
 
 
-class Store(OutboxVerbs, Protocol):
+class Store(OutboxVerbs, AuditVerbs, Protocol):
     """Three stores serve it: SQLite, PostgreSQL and Redis. No optional verbs."""
 
     durability: str
@@ -190,7 +191,12 @@ class Store(OutboxVerbs, Protocol):
         ...
 
     async def enqueue(
-        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+        self,
+        batch: Sequence[NewJob],
+        *,
+        depth_limit: int | None = None,
+        quotas: Mapping[str, int] | None = None,
+        now: int | None = None,
     ) -> list[Enqueued]:
         """Create jobs, their first event and their idempotency rows, all or none; answers after commit.
 
@@ -203,6 +209,9 @@ class Store(OutboxVerbs, Protocol):
         S42: `resumed_from` is written with its job or neither is; it reads as the checkpoint `~resumed_from`.
         S26: with `depth_limit`, a batch that would leave a queue with more queued jobs than this raises QueueFull;
             jobs that a key finds again take no place. Batches at the same moment may pass it together on PostgreSQL.
+        S37: with `quotas`, a batch that would leave a requester with more queued jobs than its number in them raises
+            QuotaExceeded; jobs that a key finds again take no place. Exact on every store, also for batches of several
+            processes at the same moment; what comes back to the queue by itself (a retry) is counted, not refused.
         """
         ...
 
@@ -285,6 +294,13 @@ class Store(OutboxVerbs, Protocol):
 
     async def counts(self) -> dict[str, dict[Status, int]]:
         """How many jobs of each status in each queue."""
+        ...
+
+    async def queued_of(self, requester_ids: Sequence[str], *, most: int) -> list[int]:
+        """How many queued jobs requesters have, held ones too, in the order asked; counted no further than `most`.
+
+        S38: the number that the quotas of `enqueue` are held against.
+        """
         ...
 
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:

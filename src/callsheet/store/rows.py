@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from callsheet.kernel.audit import AuditEntry
 from callsheet.kernel.job import (
     Attempt,
     Credentials,
@@ -18,6 +19,7 @@ from callsheet.kernel.job import (
     Status,
 )
 
+from .audit import AuditPage
 from .protocol import InLine, LinePage
 
 if TYPE_CHECKING:
@@ -69,6 +71,12 @@ def outbox_event_of(row: Sequence[Any]) -> OutboxEvent:
 def credentials_of(row: Sequence[Any]) -> Credentials:
     """The credentials in a row of `job_credentials`."""
     return Credentials(row[0], row[1], Envelope._make(row[2:]))
+
+
+def audit_page(rows: Sequence[Sequence[Any]], limit: int) -> AuditPage:
+    """A page of the audit log, of rows that begin with their number and their time."""
+    entries = [AuditEntry._make((*row[2:], row[1], f"{row[1]}-{row[0]}")) for row in rows]
+    return AuditPage(entries, entries[-1].entry_id if len(entries) == limit else None)
 
 
 def line_page(rows: Sequence[Sequence[Any]], limit: int) -> LinePage:

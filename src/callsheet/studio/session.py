@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.http import problems
+from callsheet.http.audit import act
 from callsheet.http.auth import NOBODY
 from callsheet.http.bodies import documented, read
 from callsheet.http.json_text import JsonAnswer
@@ -61,7 +62,8 @@ async def sign_in(request: Request) -> Response:
     value, session = await site.sessions.begin(site.keys, asked.key.get_secret_value().strip())
     if older := request.cookies.get(COOKIE):
         await site.sessions.end(older)
-    request.scope["callsheet.key_id"] = session.who.key_id
+    request.scope["callsheet.key_id"], request.scope["callsheet.principal"] = session.who.key_id, session.who
+    await act(request, "session.signed_in", target=session.who.key_id)
     answer = JsonAnswer(_body(session), 201)
     answer.set_cookie(COOKIE, value, max_age=LIFE_S, **_cookie(request))
     return answer
@@ -90,7 +92,12 @@ async def sign_out(request: Request) -> Response:
     """The cookie is good for nothing from now on, on every process."""
     check_proof(request)
     if value := request.cookies.get(COOKIE):
-        await site_of(request).sessions.end(value)
+        sessions = site_of(request).sessions
+        session = await sessions.find(value)
+        await sessions.end(value)
+        if session is not None:
+            request.scope["callsheet.principal"] = session.who
+            await act(request, "session.signed_out", target=session.who.key_id)
     answer = Response(status_code=204)
     answer.delete_cookie(COOKIE, **_cookie(request))
     return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +66,16 @@ class VirtualStore:
         return self._clock.ms
 
     async def enqueue(
-        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+        self,
+        batch: Sequence[NewJob],
+        *,
+        depth_limit: int | None = None,
+        quotas: Mapping[str, int] | None = None,
+        now: int | None = None,
     ) -> list[Enqueued]:
         """Create jobs, and remember those that are new."""
-        answers = await self._store.enqueue(batch, depth_limit=depth_limit, now=self._clock.ms if now is None else now)
+        at = self._clock.ms if now is None else now
+        answers = await self._store.enqueue(batch, depth_limit=depth_limit, quotas=quotas, now=at)
         self._remember([new for new, answer in zip(batch, answers, strict=True) if answer.created])
         return answers
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from callsheet.engine.quotas import ARTIFACTS
 from callsheet.http import incoming
 from callsheet.http.owning import owned_by
 from callsheet.http.problems import Problem
@@ -61,6 +62,7 @@ async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tupl
         described = {"name": artifact.name, "key": info.key, "bytes": info.size_bytes, "sha256": artifact.sha256}
         kept.append({**described, "content_type": info.content_type, "etag": info.etag})
     await objects.delete(*(source for source in waiting if source.startswith(f"{INCOMING}/")))
+    await site.quotas.add(lease.job.requester_id, sum(file["bytes"] for file in kept), ARTIFACTS)
     return ADOPTED, encode(kept)
 
 

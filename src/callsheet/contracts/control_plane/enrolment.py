@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from callsheet.http import problems
+from callsheet.http.audit import act
 from callsheet.http.auth import check
 from callsheet.http.bodies import documented, read
 from callsheet.http.direct import Direct
@@ -68,6 +69,7 @@ async def enroll(request: Request) -> JsonAnswer:
     token = await site_of(request).workers.enroll(
         asked.enrolment_token, asked.worker_name, labels=asked.labels, version=asked.version, protocol=protocol
     )
+    await act(request, "worker.enrolled", target=token.worker.worker_id, name=asked.worker_name)
     return JsonAnswer(_told(token), 201)
 
 

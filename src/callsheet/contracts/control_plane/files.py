@@ -125,7 +125,7 @@ async def _live(request: Request, asked: UploadBody | UploadedBody) -> Lease:
     summary="Ask where to upload a file",
     response_model=UploadAnswer,
     openapi_extra=documented(UploadBody),
-    responses=problems.responses(*PROVEN, "not_found"),
+    responses=problems.responses(*PROVEN, "not_found", "quota_exceeded"),
 )
 async def uploads(request: Request) -> JsonAnswer:
     """A signed URL for a file of this attempt, or signed parts for a large one; ask again when they have expired."""
@@ -135,6 +135,7 @@ async def uploads(request: Request) -> JsonAnswer:
     binding = incoming.of_attempt(asked.job_id, lease.claim_version, asked.worker_id)
     if random.random() < SWEEP:  # noqa: S311 - not each time: it lists what came in
         await incoming.sweep(site_of(request).engine.store, objects)
+    await site_of(request).quotas.check_bytes(lease.job.requester_id, asked.bytes or 0)
     if asked.upload_id is None and (asked.bytes or 0) <= PART_BYTES:
         waits, kind, size = incoming.key_of(binding, asked.name), asked.content_type, asked.bytes
         signed = await objects.sign_put(waits, SIGNED_S, content_type=kind, size_bytes=size, bound_to=str(binding))

@@ -56,7 +56,7 @@ async def _check_dependencies(engine: Engine, parent: Job, made: Sequence[NewJob
 
 
 def _new_job(parent: Job, asked: FollowUp) -> NewJob:
-    """A follow-up belongs to its parent's tenant, whatever the worker says; raises Problem for a contract's own task."""
+    """A follow-up belongs to its parent's tenant, whatever the worker says. Raises Problem for a contract's task."""
     contract = TASKS.get(asked.task, "callsheet")
     if contract in PAYLOAD_CHECKED:
         raise reserved(asked.task)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from callsheet.http import problems
+from callsheet.http.audit import act
 from callsheet.http.auth import allowed, check
 from callsheet.http.bodies import documented, read
 from callsheet.http.json_text import JsonAnswer
@@ -153,8 +154,14 @@ async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - 
     """A token with which a worker can enrol, once unless `uses` says more. It is shown this once."""
     asked = await read(request, EnrolmentBody) if await request.body() else EnrolmentBody()
     text, made = await site_of(request).workers.invite(**asked.model_dump())
+    await act(request, "enrolment.created", target=made.enrolment_id, **_bounds(asked), uses=asked.uses)
     told = {name: value for name, value in made._asdict().items() if name in Invited.model_fields}
     return JsonAnswer({"enrolment_token": text, **told}, 201)
+
+
+def _bounds(asked: EnrolmentBody) -> dict[str, str]:
+    """For whom the invited may work, for the audit log."""
+    return {"queues": " ".join(asked.queues or ["all"]), "tenants": " ".join(asked.tenants or ["all"])}
 
 
 @router.delete(
@@ -166,7 +173,9 @@ async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - 
 async def revoke(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswer:  # noqa: ARG001
     """End an enrolled worker for good: its next call is refused, and its leases run out."""
     site = site_of(request)
-    return JsonAnswer(worker_body(await site.workers.revoke(worker_id), await site.engine.store.now()))
+    worker = await site.workers.revoke(worker_id)
+    await act(request, "worker.revoked", target=worker_id)
+    return JsonAnswer(worker_body(worker, await site.engine.store.now()))
 
 
 @router.post(
@@ -181,4 +190,5 @@ async def drain(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswer
     asked = await read(request, DrainBody) if await request.body() else DrainBody()
     site = site_of(request)
     worker = await site.workers.drain(worker_id, drain=asked.drain)
+    await act(request, "worker.drained" if asked.drain else "worker.resumed", target=worker_id)
     return JsonAnswer(worker_body(worker, await site.engine.store.now()))

@@ -11,7 +11,9 @@ from starlette.responses import Response
 
 from callsheet.catalog.records import Video, VideoPage, VideoStatus
 from callsheet.engine.ids import new_id
+from callsheet.engine.quotas import VIDEOS
 from callsheet.http import problems, uploads
+from callsheet.http.audit import act
 from callsheet.http.auth import check
 from callsheet.http.bodies import documented, read
 from callsheet.http.json_text import JsonAnswer
@@ -70,6 +72,7 @@ async def add(request: Request) -> JsonAnswer:
         shown = await uploads.shown(objects_of(site), upload)
         return JsonAnswer({"video": video_body(await video_of(site, video_id, who)), "upload": shown}, 201)
     kept = await uploads.completed(request, str(asked.upload_id))
+    await uploads.charge(site, who.requester_id, kept.size, VIDEOS)
     await catalog_of(site).add_video(video._replace(size_bytes=kept.size))
     await objects_of(site).copy(kept.key, video.s3_original_path)
     job_id = await begin(site, video)
@@ -192,14 +195,20 @@ async def _payload(site: Site, video: Video, stage: str) -> dict[str, object]:
 )
 async def delete(request: Request, video_id: VideoId, who: MayWrite) -> Response:
     """The catalogue forgets it at once; then its files go. A job that still works on it ends without a result."""
-    await _delete(site_of(request), video_id, who)
+    video = await _delete(site_of(request), video_id, who)
+    await act(request, "video.deleted", target=video_id, requester_id=video.owner_id)
     return Response(status_code=204)
 
 
-async def _delete(site: Site, video_id: str, who: Principal) -> None:
+async def _delete(site: Site, video_id: str, who: Principal) -> Video:
     video = await video_of(site, video_id, who)
     check_change(video, who)
     await catalog_of(site).delete_video(video_id)
+    for link in await site.engine.store.documents(UPLOAD, video_id):
+        await uploads.forget(site, json.loads(link.body))
     await site.engine.store.delete_document(UPLOAD, video_id)
     for folder in paths.folders(video_id):
         await objects_of(site).delete_prefix(folder)
+    if video.status is not VideoStatus.UPLOADING:  # else its upload was counted, and is not any more
+        await site.quotas.add(video.owner_id, -(video.size_bytes or 0), VIDEOS)
+    return video

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import asyncpg
 
-from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull, QuotaExceeded
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import RESUMED_FROM, NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
@@ -18,7 +19,7 @@ from .ids import known_ids
 from .line import admit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .connection import Database
 
@@ -44,13 +45,23 @@ STATEMENT = (
 NOT_ALIKE = ("payload", "unique_key", "concurrency_key")
 
 
-async def enqueue(db: Database, batch: Sequence[NewJob], depth_limit: int | None, now: int | None) -> list[Enqueued]:
+class Checks(NamedTuple):
+    """What a batch is refused for: queues that would become too long, requesters that would have too many queued."""
+
+    depth_limit: int | None = None
+    quotas: Mapping[str, int] | None = None
+
+
+NO_CHECKS = Checks()
+
+
+async def enqueue(db: Database, batch: Sequence[NewJob], checks: Checks, now: int | None) -> list[Enqueued]:
     """Create the jobs of a batch, all or none; raises what the protocol says."""
     if not batch:
         return []
     try:
-        if depth_limit is not None:
-            return await db.transact(lambda session: enqueue_within(session, batch, now, depth_limit))
+        if checks.depth_limit is not None or checks.quotas:
+            return await db.transact(lambda session: enqueue_within(session, batch, now, checks))
         alike = _alike(batch)
         if not all(map(_plain, batch[:1] if alike else batch)):
             return await db.transact(lambda session: enqueue_within(session, batch, now))
@@ -64,14 +75,19 @@ async def enqueue(db: Database, batch: Sequence[NewJob], depth_limit: int | None
 
 
 async def enqueue_within(
-    session: Any, batch: Sequence[NewJob], now: int | None, depth_limit: int | None = None
+    session: Any, batch: Sequence[NewJob], now: int | None, checks: Checks = NO_CHECKS
 ) -> list[Enqueued]:
     """The same as a part of the caller's transaction."""
+    limited = sorted({new.requester_id for new in batch} & set(checks.quotas or ()))
+    for requester_id in limited:  # one after the other: then what is counted below is what is there
+        await session.fetchval(Q.lock_quota, requester_id)
     at = await session.fetchval(Q.now, now)
     answers = await _known(session, batch, at)
     fresh = await _create(session, batch, answers, at)
-    if depth_limit is not None:
-        await _check_depth(session, {new.queue for new in fresh}, depth_limit)
+    if checks.depth_limit is not None:
+        await _check_depth(session, {new.queue for new in fresh}, checks.depth_limit)
+    if checks.quotas:
+        await _check_quotas(session, fresh, checks.quotas)
     await _remember_others(session, batch, answers)
     await _depend(session, [new for new in fresh if new.depends_on])
     await keep_credentials(session, fresh)
@@ -95,6 +111,18 @@ async def _check_depth(session: Any, queues: set[str], limit: int) -> None:
     for queue in queues:
         if await session.fetchval(Q.depth, queue, limit + 1) > limit:
             raise QueueFull(queue, limit)
+
+
+async def _check_quotas(session: Any, fresh: list[NewJob], quotas: Mapping[str, int]) -> None:
+    """Refuse what was just created, by raising, when a requester has more queued jobs than it may have."""
+    for requester_id, more in Counter(new.requester_id for new in fresh).items():
+        limit = quotas.get(requester_id)
+        if limit is None:
+            continue
+        sql = Q.queued_of if requester_id else Q.queued_of_nobody
+        count = await session.fetchval(sql, requester_id, limit + more + 1)
+        if count > limit:
+            raise QuotaExceeded("queued", requester_id, limit=limit, used=count - more)
 
 
 def _plain(new: NewJob) -> bool:

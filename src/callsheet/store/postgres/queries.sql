@@ -157,6 +157,32 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = $1 AND stat
      + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = $1 AND status = 'queued' AND held = 'dependency' LIMIT $2::bigint) c)
      + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = $1 AND status = 'queued' AND held = 'slot' LIMIT $2::bigint) d);
 
+-- name: lock_quota
+-- Those who are held to the same requester's quota come one after the other; all others do not notice.
+SELECT pg_advisory_xact_lock(hashtextextended('callsheet quota ' || $1::text, 0));
+
+-- name: queued_of
+SELECT count(*) FROM (
+    SELECT 1 FROM inbox_jobs WHERE requester_id = $1 AND requester_id <> '' AND status = 'queued' LIMIT $2::bigint
+) a;
+
+-- name: queued_of_many
+SELECT a.name, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM inbox_jobs WHERE requester_id = a.name AND requester_id <> '' AND status = 'queued' LIMIT $2::bigint
+    ) b
+) FROM unnest($1::text[]) AS a (name);
+
+-- name: queued_of_nobody
+-- Jobs without a requester are in no index of requesters, which would slow down each of them: this looks at all that wait.
+SELECT count(*) FROM (
+    SELECT 1 FROM inbox_jobs WHERE status = 'queued' AND held IS NULL AND requester_id = $1
+    UNION ALL SELECT 1 FROM inbox_jobs WHERE status = 'queued' AND held = 'delay' AND requester_id = $1
+    UNION ALL SELECT 1 FROM inbox_jobs WHERE status = 'queued' AND held = 'dependency' AND requester_id = $1
+    UNION ALL SELECT 1 FROM inbox_jobs WHERE status = 'queued' AND held = 'slot' AND requester_id = $1
+    LIMIT $2::bigint
+) a;
+
 -- name: active_unique
 SELECT unique_key, job_id FROM inbox_jobs
 WHERE unique_key = ANY ($1::text[]) AND unique_key IS NOT NULL AND status IN ('queued', 'running');
@@ -939,3 +965,31 @@ ORDER BY job_id LIMIT $3::bigint;
 
 -- name: credential_keks
 SELECT storage_creds_kek_id, count(*) FROM job_credentials GROUP BY storage_creds_kek_id;
+
+-- name: audit_append
+-- The rows are numbered in the order of the batch.
+INSERT INTO audit_log (at, requester_id, action, actor, target, outcome, address, request_id, details)
+SELECT coalesce($1::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), a.requester_id, a.action, a.actor,
+       a.target, a.outcome, a.address, a.request_id, a.details
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
+    WITH ORDINALITY AS a (requester_id, action, actor, target, outcome, address, request_id, details, ord)
+ORDER BY a.ord RETURNING at, seq;
+
+-- name: audit_find
+SELECT seq, at, action, requester_id, actor, target, outcome, address, request_id, details FROM audit_log
+WHERE at >= coalesce($5::bigint, 0) AND at < coalesce($6::bigint, 9223372036854775807)
+    AND ($7::bigint IS NULL OR (at, seq) < ($7, $8::bigint)) AND at <= coalesce($7, 9223372036854775807)
+    AND ($1::text IS NULL OR requester_id = $1) AND ($2::text IS NULL OR action = $2)
+    AND ($3::text IS NULL OR starts_with(action, $3)) AND ($4::text IS NULL OR actor = $4)
+ORDER BY at DESC, seq DESC LIMIT $9::bigint;
+
+-- name: audit_find_of_requester
+SELECT seq, at, action, requester_id, actor, target, outcome, address, request_id, details FROM audit_log
+WHERE requester_id = $1::text AND at >= coalesce($5::bigint, 0) AND at < coalesce($6::bigint, 9223372036854775807)
+    AND ($7::bigint IS NULL OR (at, seq) < ($7, $8::bigint)) AND at <= coalesce($7, 9223372036854775807)
+    AND ($2::text IS NULL OR action = $2)
+    AND ($3::text IS NULL OR starts_with(action, $3)) AND ($4::text IS NULL OR actor = $4)
+ORDER BY at DESC, seq DESC LIMIT $9::bigint;
+
+-- name: audit_prune
+DELETE FROM audit_log WHERE seq IN (SELECT seq FROM audit_log WHERE at < $1::bigint ORDER BY at, seq LIMIT $2::bigint) RETURNING 1;

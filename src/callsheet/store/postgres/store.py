@@ -19,11 +19,11 @@ from callsheet.store.rows import (
     running_attempt,
 )
 
+from . import audit, line, schema
 from . import credentials as creds
-from . import line, schema
 from .claim import claim, heartbeat
 from .connection import Database
-from .enqueue import enqueue
+from .enqueue import Checks, enqueue
 from .floor import Floor
 from .ids import known_ids
 from .settle import settle
@@ -33,8 +33,10 @@ from .wire import Wire
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from callsheet.kernel.audit import AuditEntry
     from callsheet.kernel.job import Attempt, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
+    from callsheet.store.audit import AuditPage, AuditQuery
     from callsheet.store.outbox import Replay
     from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, LinePage
 
@@ -88,10 +90,15 @@ class PostgresStore:
         return now
 
     async def enqueue(
-        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+        self,
+        batch: Sequence[NewJob],
+        *,
+        depth_limit: int | None = None,
+        quotas: Mapping[str, int] | None = None,
+        now: int | None = None,
     ) -> list[Enqueued]:
         """See the protocol."""
-        answers = await enqueue(self._db, batch, depth_limit, now)
+        answers = await enqueue(self._db, batch, Checks(depth_limit, quotas), now)
         self._wire.send(Hint(frozenset({new.queue for new in batch})))
         return answers
 
@@ -184,6 +191,13 @@ class PostgresStore:
         for queue, status, count in await self._db.fetch(Q.counts):
             found.setdefault(queue, {})[Status(status)] = count
         return found
+
+    async def queued_of(self, requester_ids: Sequence[str], *, most: int) -> list[int]:
+        """See the protocol."""
+        named = dict(await self._db.fetch(Q.queued_of_many, [name for name in requester_ids if name], most))
+        if "" in requester_ids:
+            named[""] = (await self._db.fetch(Q.queued_of_nobody, "", most))[0][0]
+        return [named[name] for name in requester_ids]
 
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
         """See the protocol."""
@@ -331,3 +345,15 @@ class PostgresStore:
     async def delete_document(self, kind: str, id: str) -> bool:
         """See the protocol."""
         return bool(await self._db.fetch(Q.delete_document, kind, id))
+
+    async def audit_append(self, entries: Sequence[AuditEntry], *, now: int | None = None) -> list[str]:
+        """See the protocol."""
+        return await audit.append(self._db, entries, now)
+
+    async def audit_find(self, query: AuditQuery) -> AuditPage:
+        """See the protocol."""
+        return await audit.find(self._db, query)
+
+    async def audit_prune(self, *, before: int, limit: int) -> int:
+        """See the protocol."""
+        return len(await self._db.fetch(Q.audit_prune, before, limit))

@@ -31,6 +31,8 @@ Ours:
     jobs:ttl                  ZSET    open jobs of the gateway's contract with a TTL, by the time to renew their EXPIRE
     jobs:all                  ZSET    all jobs by seq
     jobs:of:{requester}       ZSET    the jobs of one requester by seq
+    jobs:queued:{requester}   SET     the queued jobs of one requester
+    jobs:queued               SET     requesters that have such jobs
     jobs:seq                  STRING  the last seq
     jobs:idempotency          ZSET    names of idempotency keys, by the time they expire
     jobs:counts               HASH    `status:queue` to how many jobs
@@ -56,6 +58,8 @@ Ours:
     jobs:outbox:all           ZSET    all callbacks by seq
     jobs:outbox:seq           STRING  the last seq of a callback
     doc:{kind}                HASH    documents by id: `version:body`
+    audit:log                 STREAM  security-relevant acts, ids `ms-n`; fields as in kernel.audit.AuditEntry
+    audit:of:{requester}      STREAM  those of one tenant, by the same ids
     callsheet:schema          STRING  version of this data model
     jobs:hints                channel wake-ups, JSON `{"queues": […], "jobs": […]}`; `jobs:hints:{db}` but in database 0
 
@@ -75,9 +79,9 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote
 
-FAMILIES = ("job", "jobs", "idempotency", "unique", "outbox", "doc")
-SCHEMA = 3
-SCHEMA_NAMES = {1: "0001_engine", 2: "0002_destinations", 3: "0003_dead_letters"}
+FAMILIES = ("job", "jobs", "idempotency", "unique", "outbox", "doc", "audit")
+SCHEMA = 4
+SCHEMA_NAMES = {1: "0001_engine", 2: "0002_destinations", 3: "0003_dead_letters", 4: "0004_quotas_and_audit"}
 
 
 class Keys(NamedTuple):

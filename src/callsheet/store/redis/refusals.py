@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull, QuotaExceeded
 
 
 def checked(reply: list[Any]) -> list[Any]:
@@ -21,6 +21,8 @@ def checked(reply: list[Any]) -> list[Any]:
         raise DependencyNotFound(f"job {name} depends on {more[0]}, which does not exist; enqueue that first")
     if kind == "full":
         raise QueueFull(name, int(more[0]))
+    if kind == "quota":
+        raise QuotaExceeded("queued", name, limit=int(more[0]), used=int(more[1]))
     if kind == "duplicate":
         raise DuplicateJob(f"a job with one of these ids exists already ({name}); use new ids")
     raise DuplicateJob(f"a key of these jobs is in use by an active one ({name})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch
@@ -11,7 +12,7 @@ from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
 from callsheet.store.protocol import Backlog, Beat, Document, Ending, Enqueued, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.rows import line_page, line_place, running_attempt
 
-from . import arguments, tally
+from . import arguments, audit, tally
 from . import credentials as creds
 from .bound import Walks
 from .client import Client, Target, translated
@@ -32,8 +33,10 @@ from .refusals import checked
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from callsheet.kernel.audit import AuditEntry
     from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Event, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
+    from callsheet.store.audit import AuditPage, AuditQuery
     from callsheet.store.outbox import Replay
     from callsheet.store.protocol import ClaimRequest, JobQuery, LinePage
 
@@ -91,13 +94,20 @@ class RedisStore:
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def enqueue(
-        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+        self,
+        batch: Sequence[NewJob],
+        *,
+        depth_limit: int | None = None,
+        quotas: Mapping[str, int] | None = None,
+        now: int | None = None,
     ) -> list[Enqueued]:
         """See the protocol."""
         if not batch:
             return []
         live = self._listener.live
-        reply = await self._client.run("enqueue", now, len(batch), depth_limit or 0, *arguments.of_jobs(batch))
+        limits = json.dumps(dict(quotas)) if quotas else ""
+        head = (len(batch), depth_limit or 0, limits)
+        reply = await self._client.run("enqueue", now, *head, *arguments.of_jobs(batch))
         answers = [
             Enqueued(new.job_id, created=True) if found == 1 else Enqueued(found[0], created=False, response=found[1])
             for new, found in zip(batch, checked(reply), strict=True)
@@ -226,6 +236,11 @@ class RedisStore:
             if int(count):
                 found.setdefault(queue, {})[Status(status)] = int(count)
         return found
+
+    async def queued_of(self, requester_ids: Sequence[str], *, most: int) -> list[int]:
+        """See the protocol."""
+        counts = await self._client.run("queued_of", None, *requester_ids) if requester_ids else []
+        return [min(most, int(count)) for count in counts]
 
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
         """See the protocol; what foreign gateways and workers have put in line or taken from it is seen as well."""
@@ -396,6 +411,18 @@ class RedisStore:
         """See the protocol."""
         with translated():
             return bool(await self._client.redis.hdel(self._keys.document(kind), id))
+
+    async def audit_append(self, entries: Sequence[AuditEntry], *, now: int | None = None) -> list[str]:
+        """See the protocol."""
+        return await audit.append(self._client, entries, now)
+
+    async def audit_find(self, query: AuditQuery) -> AuditPage:
+        """See the protocol."""
+        return await audit.find(self._client, query)
+
+    async def audit_prune(self, *, before: int, limit: int) -> int:
+        """See the protocol."""
+        return int(await self._client.run("audit_prune", None, before, limit))
 
     async def empty(self) -> None:
         """Delete every key of this store but the schema's version; other keys of the database stay. For tests."""

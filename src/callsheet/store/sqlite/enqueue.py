@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict, QueueFull
+from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict, QueueFull, QuotaExceeded
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import RESUMED_FROM, Held, NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
@@ -16,14 +16,20 @@ from .credentials import keep_credentials
 from .line import admit, next_positions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .connection import Db
 
 Q = Queries("callsheet.store.sqlite")
 
 
-def enqueue(db: Db, batch: Sequence[NewJob], now: int, depth_limit: int | None = None) -> list[Enqueued]:
+def enqueue(
+    db: Db,
+    batch: Sequence[NewJob],
+    now: int,
+    depth_limit: int | None = None,
+    quotas: Mapping[str, int] | None = None,
+) -> list[Enqueued]:
     """Create the jobs of a batch; raises what the protocol says, and then nothing is left."""
     known = [_known(db, new, now) for new in batch]
     answers: list[Enqueued] = []
@@ -48,6 +54,8 @@ def enqueue(db: Db, batch: Sequence[NewJob], now: int, depth_limit: int | None =
         _remember(db, new, new.job_id, now)
     if depth_limit is not None:
         _check_depth(db, fresh, depth_limit)
+    if quotas:
+        _check_quotas(db, fresh, quotas)
     _insert(db, fresh, rows, now)
     return answers
 
@@ -56,6 +64,21 @@ def _check_depth(db: Db, fresh: list[NewJob], limit: int) -> None:
     for queue, more in Counter(new.queue for new in fresh).items():
         if db.execute(Q.depth, (queue, limit)).fetchone()[0] + more > limit:
             raise QueueFull(queue, limit)
+
+
+def queued_of(db: Db, requester_id: str, most: int) -> int:
+    """How many queued jobs a requester has, counted no further than `most`."""
+    sql = Q.queued_of if requester_id else Q.queued_of_nobody
+    count: int = db.execute(sql, (requester_id, most)).fetchone()[0]
+    return min(count, most)
+
+
+def _check_quotas(db: Db, fresh: list[NewJob], quotas: Mapping[str, int]) -> None:
+    """The write lock is held: nobody adds to what is counted here before this batch is written."""
+    for requester_id, more in Counter(new.requester_id for new in fresh).items():
+        limit = quotas.get(requester_id)
+        if limit is not None and (used := queued_of(db, requester_id, limit + 1)) + more > limit:
+            raise QuotaExceeded("queued", requester_id, limit=limit, used=used)
 
 
 def _insert(db: Db, fresh: list[NewJob], rows: list[tuple[object, ...]], now: int) -> None:

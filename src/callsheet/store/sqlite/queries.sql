@@ -30,6 +30,19 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = ?1 AND stat
      + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = ?1 AND status = 'queued' AND held = 'dependency' LIMIT ?2) c)
      + (SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE queue = ?1 AND status = 'queued' AND held = 'slot' LIMIT ?2) d);
 
+-- name: queued_of
+SELECT count(*) FROM (SELECT 1 FROM inbox_jobs WHERE requester_id = ?1 AND requester_id <> '' AND status = 'queued' LIMIT ?2);
+
+-- name: queued_of_nobody
+-- Jobs without a requester are in no index of requesters, which would slow down each of them: this looks at all that wait.
+SELECT count(*) FROM (
+    SELECT 1 FROM inbox_jobs WHERE position > 0 AND requester_id = ?1
+    UNION ALL SELECT 1 FROM inbox_jobs WHERE held = 'delay' AND requester_id = ?1
+    UNION ALL SELECT 1 FROM inbox_jobs WHERE held = 'dependency' AND requester_id = ?1
+    UNION ALL SELECT 1 FROM inbox_jobs WHERE held = 'slot' AND requester_id = ?1
+    LIMIT ?2
+);
+
 -- name: active_unique
 SELECT job_id FROM inbox_jobs WHERE unique_key = ?1 AND unique_key IS NOT NULL AND status IN ('queued', 'running');
 
@@ -517,3 +530,26 @@ SELECT 1 FROM job_credentials LIMIT 1;
 
 -- name: forget_credentials
 DELETE FROM job_credentials WHERE job_id = ?1;
+
+-- name: audit_append
+INSERT INTO audit_log (at, requester_id, action, actor, target, outcome, address, request_id, details)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) RETURNING seq;
+
+-- name: audit_find
+SELECT seq, at, action, requester_id, actor, target, outcome, address, request_id, details FROM audit_log
+WHERE at >= coalesce(?5, 0) AND at < coalesce(?6, 9223372036854775807)
+    AND (?7 IS NULL OR (at, seq) < (?7, ?8)) AND at <= coalesce(?7, 9223372036854775807)
+    AND (?1 IS NULL OR requester_id = ?1) AND (?2 IS NULL OR action = ?2)
+    AND (?3 IS NULL OR substr(action, 1, length(?3)) = ?3) AND (?4 IS NULL OR actor = ?4)
+ORDER BY at DESC, seq DESC LIMIT ?9;
+
+-- name: audit_find_of_requester
+SELECT seq, at, action, requester_id, actor, target, outcome, address, request_id, details FROM audit_log
+WHERE requester_id = ?1 AND at >= coalesce(?5, 0) AND at < coalesce(?6, 9223372036854775807)
+    AND (?7 IS NULL OR (at, seq) < (?7, ?8)) AND at <= coalesce(?7, 9223372036854775807)
+    AND (?2 IS NULL OR action = ?2)
+    AND (?3 IS NULL OR substr(action, 1, length(?3)) = ?3) AND (?4 IS NULL OR actor = ?4)
+ORDER BY at DESC, seq DESC LIMIT ?9;
+
+-- name: audit_prune
+DELETE FROM audit_log WHERE seq IN (SELECT seq FROM audit_log WHERE at < ?1 ORDER BY at, seq LIMIT ?2) RETURNING 1;

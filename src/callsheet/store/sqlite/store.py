@@ -25,10 +25,11 @@ from callsheet.store.rows import (
 )
 from callsheet.store.tasks import end
 
+from . import audit
 from . import credentials as creds
 from .claim import claim, heartbeat
 from .connection import Db, Target, Thread
-from .enqueue import enqueue
+from .enqueue import enqueue, queued_of
 from .keeping import delete, migrate, promote, prune
 from .outbox import claimable
 from .settle import settle
@@ -36,8 +37,10 @@ from .settle import settle
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from callsheet.kernel.audit import AuditEntry
     from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
+    from callsheet.store.audit import AuditPage, AuditQuery
     from callsheet.store.outbox import Replay
     from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery, LinePage
 
@@ -97,10 +100,15 @@ class SqliteStore:
         return _clock(None)
 
     async def enqueue(
-        self, batch: Sequence[NewJob], *, depth_limit: int | None = None, now: int | None = None
+        self,
+        batch: Sequence[NewJob],
+        *,
+        depth_limit: int | None = None,
+        quotas: Mapping[str, int] | None = None,
+        now: int | None = None,
     ) -> list[Enqueued]:
         """See the protocol."""
-        answers = await self._writer.run(lambda db: enqueue(db, batch, _clock(now), depth_limit))
+        answers = await self._writer.run(lambda db: enqueue(db, batch, _clock(now), depth_limit, quotas))
         self._hints.send(Hint(frozenset({new.queue for new in batch})))
         return answers
 
@@ -189,6 +197,10 @@ class SqliteStore:
         for queue, status, count in await self._reader.run(lambda db: db.execute(Q.counts).fetchall()):
             found.setdefault(queue, {})[Status(status)] = count
         return found
+
+    async def queued_of(self, requester_ids: Sequence[str], *, most: int) -> list[int]:
+        """See the protocol."""
+        return await self._reader.run(lambda db: [queued_of(db, requester, most) for requester in requester_ids])
 
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
         """See the protocol."""
@@ -351,6 +363,18 @@ class SqliteStore:
     async def delete_document(self, kind: str, id: str) -> bool:
         """See the protocol."""
         return bool(await self._writer.run(lambda db: db.execute(Q.delete_document, (kind, id)).fetchone()))
+
+    async def audit_append(self, entries: Sequence[AuditEntry], *, now: int | None = None) -> list[str]:
+        """See the protocol."""
+        return await self._writer.run(lambda db: audit.append(db, entries, _clock(now)))
+
+    async def audit_find(self, query: AuditQuery) -> AuditPage:
+        """See the protocol."""
+        return await self._reader.run(lambda db: audit.find(db, query))
+
+    async def audit_prune(self, *, before: int, limit: int) -> int:
+        """See the protocol."""
+        return len(await self._writer.run(lambda db: db.execute(Q.audit_prune, (before, limit)).fetchall()))
 
     async def _jobs(self, sql: str, *parameters: object) -> list[Job]:
         rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())

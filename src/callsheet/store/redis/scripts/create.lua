@@ -104,6 +104,41 @@ local function full(fresh, most)
   end
 end
 
+-- How many queued jobs a requester has. Those of nobody are all that are queued but the others'.
+local function queued_of(requester)
+  if requester ~= '' then return call('SCARD', P .. 'jobs:queued:' .. requester) end
+  local n, counts = 0, call('HGETALL', P .. 'jobs:counts')
+  for i = 1, #counts, 2 do
+    if string.sub(counts[i], 1, 7) == 'queued:' then n = n + tonumber(counts[i + 1]) end
+  end
+  for _, other in ipairs(call('SMEMBERS', P .. 'jobs:queued')) do n = n - call('SCARD', P .. 'jobs:queued:' .. other) end
+  return math.max(n, 0)
+end
+
+-- Before a requester is refused: jobs whose hash ran out, or that a foreign worker took, are not queued any more.
+local function heal_queued(requester)
+  if requester == '' then return end
+  for _, id in ipairs(call('SRANDMEMBER', P .. 'jobs:queued:' .. requester, 100)) do
+    local job = redis.pcall('HGET', job_key(id), 'status')
+    if job ~= 'queued' then call('SREM', P .. 'jobs:queued:' .. requester, id) end
+  end
+end
+
+-- The fault of a batch that would leave a requester with more queued jobs than its quota; `quotas` is JSON, '' for none.
+local function over_quota(fresh, quotas)
+  if quotas == '' then return nil end
+  local limits, more = cjson.decode(quotas), {}
+  for _, new in ipairs(fresh) do more[new.requester_id] = (more[new.requester_id] or 0) + 1 end
+  for requester, n in pairs(more) do
+    local limit = limits[requester]
+    if limit and queued_of(requester) + n > limit then
+      heal_queued(requester)
+      local used = queued_of(requester)
+      if used + n > limit then return {'fault', 'quota', requester, int(limit), int(used)} end
+    end
+  end
+end
+
 local function remember(new, id)
   local ttl_ms = new.idem_ttl_s * 1000
   call('HSET', P .. new.idem, 'request_hash', new.idem_hash, 'job_id', id, 'response', new.idem_response, 'expires_at', int(now + ttl_ms))
@@ -159,6 +194,7 @@ local function list(new, seq, run_at, held, broken)
   if new.ttl_s ~= '0' and new.contract == 'redis_gateway' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(new.ttl_s) * 500), id) end
   if new.requester_id ~= '' then call('ZADD', P .. 'jobs:of:' .. new.requester_id, seq, id) end
   count(new.queue, 'queued', 1)
+  note_queued(new.requester_id, id, true)
 end
 
 local function keep_credentials(new)

@@ -4,7 +4,8 @@
 -- Deliveries of foreign workers that were silent for foreign_idle_ms become claims of ours whose lease is over,
 -- so that the kernel decides on them like on any lost lease.
 
-local FIELDS = {'status', 'msg', 'seq', 'worker_id', 'claim_version', 'attempt_count', 'started_at', 'attempt_started_at', 'updated_ts'}
+local FIELDS = {'status', 'msg', 'seq', 'worker_id', 'claim_version', 'attempt_count', 'started_at', 'attempt_started_at', 'updated_ts',
+  'requester_id'}
 local LIMIT, IDLE_MS, LOOK = tonumber(ARGV[3]), ARGV[4], 100
 local cursors, reply, known = {}, {}, {}
 for i = 5, #ARGV, 2 do cursors[ARGV[i]] = ARGV[i + 1] end
@@ -37,6 +38,7 @@ local function lost_delivery(stream, queue, priority, entry)
   leased[#leased + 1] = over
   leased[#leased + 1] = member(job.seq, id)
   count(queue, 'queued', -1)
+  note_queued(job.requester_id, id, false)
   count(queue, 'running', 1)
 end
 

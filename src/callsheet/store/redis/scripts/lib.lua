@@ -99,6 +99,32 @@ local function count(queue, status, by)
   moved[field] = (moved[field] or 0) + by
 end
 
+-- Which jobs of a requester are queued: what this script changes of it, by job; the last word counts. Jobs without a
+-- requester are in no such set, and pay nothing for it.
+local waits, any_waits = {}, false
+local function note_queued(requester, id, is_queued)
+  if not requester or requester == '' then return end
+  waits[id], any_waits = {requester, is_queued}, true
+end
+
+local function flush_queued()
+  local into, from = {}, {}
+  for id, pair in pairs(waits) do
+    local side = pair[2] and into or from
+    local ids = side[pair[1]]
+    if not ids then ids = {}; side[pair[1]] = ids end
+    ids[#ids + 1] = id
+  end
+  for requester, ids in pairs(into) do
+    in_chunks(ids, function(...) call('SADD', P .. 'jobs:queued:' .. requester, ...) end)
+    call('SADD', P .. 'jobs:queued', requester)
+  end
+  for requester, ids in pairs(from) do
+    in_chunks(ids, function(...) call('SREM', P .. 'jobs:queued:' .. requester, ...) end)
+    if call('EXISTS', P .. 'jobs:queued:' .. requester) == 0 then call('SREM', P .. 'jobs:queued', requester) end
+  end
+end
+
 local function ack(stream, msg)
   local ids = acked[stream]
   if not ids then ids = {}; acked[stream] = ids end
@@ -135,6 +161,7 @@ local function flush()
   for field, by in pairs(moved) do
     if by ~= 0 and call('HINCRBY', P .. 'jobs:counts', field, int(by)) == 0 then call('HDEL', P .. 'jobs:counts', field) end
   end
+  if any_waits then flush_queued() end
   in_chunks(leased, function(...) call('ZADD', P .. 'jobs:leases', ...) end)
   in_chunks(unleased, function(...) call('ZREM', P .. 'jobs:leases', ...) end)
   flush_ended()

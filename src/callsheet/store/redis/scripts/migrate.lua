@@ -15,6 +15,12 @@ if tonumber(have) < tonumber(ARGV[3]) then
     local job = read(job_key(id_in(m)), {'status', 'dead', 'seq'})
     if job.seq and status_of(job) == 'dead_letter' then call('ZADD', P .. 'jobs:dead', job.seq, id_in(m)) end
   end
+  -- 4: queued jobs of a requester have a set of their own
+  for _, id in ipairs(tonumber(have) > 0 and tonumber(have) < 4 and call('ZRANGE', P .. 'jobs:all', 0, -1) or NOTHING) do
+    local job = read(job_key(id), {'status', 'requester_id'})
+    if job.status == 'queued' then note_queued(job.requester_id, id, true) end
+  end
+  flush_queued()
   call('SET', key, ARGV[3])
 end
 -- A gateway makes the group, so that no worker that comes later and asks for new messages only ('$') misses any.

@@ -168,6 +168,11 @@ local function move(s, job, at, was)
   else
     lay_to_rest(s, job, at)
   end
+  if s.to == 'queued' then
+    note_queued(job.requester_id, s.id, true)
+  elseif was == 'queued' then
+    note_queued(job.requester_id or call('HGET', job_key(s.id), 'requester_id'), s.id, false)
+  end
   count(job.queue or 'default', was, -1)
   count(job.queue or 'default', s.to, 1)
 end

@@ -27,6 +27,7 @@ local function rest_foreign(id)
   call('HSET', job_key(id), 'updated_ts', at, 'event_seq', event_seq, 'event_ms', event_ms)
   count(queue, call('ZREM', P .. 'jobs:leases', job.member) == 1 and 'running' or 'queued', -1)
   count(queue, s.to, 1)
+  note_queued(job.requester_id, id, false)
   if job.msg then ack(stream_of(queue, job.priority), job.msg) end
   if job.concurrency_key then call('SREM', P .. 'jobs:slots:' .. job.concurrency_key, id) end
   lay_to_rest(s, job, at)

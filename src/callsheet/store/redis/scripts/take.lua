@@ -11,7 +11,7 @@ local job = {}
 local function load(flat)
   job.seq, job.msg, job.held, job.status, job.event_ms, job.event_seq, job.claim_version = nil, nil, nil, nil, nil, nil, nil
   job.attempt_count, job.attempt_started_at, job.started_at, job.progress, job.stage, job.broken_by = nil, nil, nil, nil, nil, nil
-  job.heartbeat_at, job.contract, job.worker_id, job.ttl_s = nil, nil, nil, nil
+  job.heartbeat_at, job.contract, job.worker_id, job.ttl_s, job.requester_id = nil, nil, nil, nil, nil
   for i = 1, #flat, 2 do
     if flat[i + 1] ~= '' then job[flat[i]] = flat[i + 1] end
   end
@@ -65,6 +65,7 @@ local function take_one(id, flat, msg)
   call('HSET', job_key(id), 'status', 'running', 'updated_ts', at, 'worker_id', WORKER, 'claim_version',
     NEXT[job.claim_version or '0'], 'lease_expires_at', LEASE, rest())
   touch(id, job.ttl_s, job.contract)
+  note_queued(job.requester_id, id, false)
   if job.broken_by then call('ZREM', P .. 'jobs:broken', id) end
   n_claimed = n_claimed + 1
   leased[2 * n_claimed - 1], leased[2 * n_claimed] = LEASE, member(job.seq, id)

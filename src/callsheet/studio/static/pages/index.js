@@ -18,6 +18,8 @@ export const PAGES = [
   { path: "/studio/webhooks", title: "Webhooks", nav: { group: "System", icon: "webhooks", key: "w" }, load: () => import("./webhooks.js") },
   { path: "/studio/workers", title: "Workers", scope: "admin", nav: { group: "System", icon: "workers", key: "r" }, load: () => import("./workers.js") },
   { path: "/studio/keys", title: "Keys", scope: "admin", nav: { group: "System", icon: "keys", key: "k" }, load: () => import("./keys.js") },
+  { path: "/studio/quotas", title: "Quotas", nav: { group: "System", icon: "quotas", key: "q" }, load: () => import("./quotas.js") },
+  { path: "/studio/audit", title: "Audit log", scope: "jobs:write", nav: { group: "System", icon: "audit", key: "a" }, load: () => import("./audit.js") },
 ];
 
 /** Groups of the navigation, in their order. */

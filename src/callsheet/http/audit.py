@@ -1,0 +1,223 @@
+"""The audit log as a server writes it: acts before they are answered, the rest soon after, and floods as counts.
+
+`act` is for whatever changes something; the answer waits for it. Refusals (401, 403) and first uses of keys are noted
+off the request's path; of one address or key there is at most one entry in a minute, with how many it stands for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from callsheet.kernel.audit import AuditEntry, new_entry
+from callsheet.kernel.errors import DocumentConflict, StoreError
+from callsheet.store.protocol import Document
+from callsheet.store.tasks import end
+from callsheet.vault.redact import redact
+
+from .buckets import Buckets, Recent
+from .problems import path_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from callsheet.store.protocol import Store
+
+    from .keys import Principal
+    from .problems import Problem
+
+log = logging.getLogger("callsheet.audit")
+SEEN = "key_addresses"
+FLUSH_S = 0.25
+WINDOW_S = 60.0
+MOST_WINDOWS = 100  # entries that refusals can cause in a minute, whatever an attacker has for addresses
+MOST_WAITING = 2_000
+MOST_ADDRESSES = 100  # that are remembered of one key
+REFUSALS = {"unauthorized": "key.refused", "worker_revoked": "key.refused", "forbidden": "scope.denied"}
+
+
+class Audit:
+    """One process's way to the audit log."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: deque[AuditEntry] = deque()
+        self._dropped = 0
+        self._windows: dict[str, _Window] = {}
+        self._seen: Recent[bool] = Recent()
+        self._uses: deque[tuple[str, AuditEntry]] = deque(maxlen=MOST_WAITING)
+        self._budget = Buckets()
+        self._task: asyncio.Task[None] | None = None
+        self._flushing = asyncio.Lock()
+
+    async def write(self, *entries: AuditEntry) -> None:
+        """Append entries now; raises StoreError, and then the act must not be answered as done."""
+        await self._store.audit_append(entries)
+
+    def note(self, entry: AuditEntry) -> None:
+        """Append an entry soon, with others."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._dropped += 1
+            return
+        self._waiting.append(entry)
+        self._run()
+
+    def refused(self, request: Request, problem: Problem) -> None:
+        """Note that somebody was turned away; called for every 401 and 403 that this server answers with."""
+        action = REFUSALS.get(problem.code)
+        if action is None:
+            return
+        target = f"{request.method} {path_of(request.scope)}"
+        if action == "key.refused" and target in ENTRANCES:
+            action = ENTRANCES[target]
+        if action is None:
+            return
+        entry = entry_of(request, action, outcome="refused", target=target, code=problem.code)
+        name = f"{action} {entry.actor or network_of(entry.address)}"
+        if name not in self._windows and len(self._windows) >= MOST_WINDOWS:
+            name, entry = f"{action} others", entry._replace(address="", actor="", requester_id="", target="")
+        window = self._windows.get(name)
+        if window is None:
+            self._windows[name] = _Window(entry)
+            self.note(entry)
+        else:
+            window.more += 1
+
+    def used(self, request: Request, who: Principal) -> None:
+        """Note where a key is used from, the first time that it is."""
+        address = _address(request)
+        name = f"{who.key_id} {address}"
+        if self._seen.get(name) or self._budget.take(who.key_id, 1.0):
+            return
+        self._seen.put(name, value=True)
+        self._uses.append((address, entry_of(request, "key.first_used", target=who.key_id)))
+        self._run()
+
+    async def flush(self, *, close: bool = False) -> None:
+        """Write what waits; with `close`, also the counts whose minute is not over."""
+        async with self._flushing:
+            await self._flush(close=close)
+
+    async def _flush(self, *, close: bool) -> None:
+        await self._look_at_uses()
+        now = time.monotonic()
+        for name in [name for name, window in self._windows.items() if close or now - window.since > WINDOW_S]:
+            window = self._windows.pop(name)
+            if window.more:
+                self._waiting.append(_counted(window.entry, window.more))
+        if self._dropped:
+            log.warning("the audit log lost %d entries: the store did not take them in time", self._dropped)
+            self._dropped = 0
+        entries = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            await self._store.audit_append(entries)
+        except StoreError as error:
+            log.warning("the audit log waits for the store: %s", error)
+            self._waiting.extendleft(reversed(entries[:MOST_WAITING]))
+
+    async def close(self) -> None:
+        """Write all that is left."""
+        if self._task is not None:
+            await end(self._task)
+        await self.flush(close=True)
+
+    def _run(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._flush_while_needed())
+
+    async def _flush_while_needed(self) -> None:
+        while self._waiting or self._uses or self._windows:
+            await asyncio.sleep(FLUSH_S)
+            try:
+                await self.flush()
+            except Exception:
+                log.exception("the audit log could not be written")
+
+    async def _look_at_uses(self) -> None:
+        """Keep the addresses that are new of a key, and note those; what the store has is known to all servers."""
+        while self._uses:
+            address, entry = self._uses[0]
+            try:
+                if await self._is_new(entry.target, address):
+                    self.note(entry)
+            except StoreError as error:
+                log.warning("the first use of a key waits for the store: %s", error)
+                return
+            self._uses.popleft()
+
+    async def _is_new(self, key_id: str, address: str) -> bool:
+        documents = await self._store.documents(SEEN, key_id)
+        known: list[str] = json.loads(documents[0].body) if documents else []
+        if address in known:
+            return False
+        body = json.dumps([*known, address][-MOST_ADDRESSES:])
+        with contextlib.suppress(DocumentConflict):  # another server has just noted one
+            await self._store.put_document(Document(SEEN, key_id, body, documents[0].version if documents else 0))
+        return True
+
+
+class _Window:
+    """Refusals of one kind within a minute: the first is written at once, the others are counted."""
+
+    def __init__(self, entry: AuditEntry) -> None:
+        self.entry = entry
+        self.since = time.monotonic()
+        self.more = 0
+
+
+ENTRANCES = {
+    "GET /studio/session": None,  # a browser asks whether somebody is signed in, before anybody is
+    "POST /studio/session": "session.refused",
+    "POST /internal/worker/enroll": "worker.refused",
+}
+
+
+async def act(
+    request: Request, action: str, *, target: str = "", requester_id: str | None = None, **details: Any
+) -> None:
+    """Write an act of whoever asks before it is answered. `requester_id` is the tenant that it is about."""
+    entry = entry_of(request, action, target=target, requester_id=requester_id, **details)
+    await request.app.state.site.audit.write(entry)
+
+
+def entry_of(request: Request, action: str, **fields: Any) -> AuditEntry:
+    """An entry with who asks, and from where. What is no field of an entry becomes one of its details."""
+    who: Principal | None = request.scope.get("callsheet.principal")
+    requester_id = fields.pop("requester_id", None)
+    own = {name: fields.pop(name) for name in ("target", "outcome") if name in fields}
+    details = {name: redact(value) if isinstance(value, str) else value for name, value in fields.items()}
+    if who is not None and who.admin:
+        details["operator"] = True
+    return new_entry(
+        action,
+        requester_id=(who.requester_id if who else "") if requester_id is None else requester_id,
+        actor=who.key_id if who else "",
+        target=redact(own.get("target", "")),
+        outcome=own.get("outcome", "done"),
+        address=_address(request),
+        request_id=str(request.scope.get("callsheet.request_id", "")),
+        details=details,
+    )
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def network_of(address: str) -> str:
+    """An address as one of many that somebody may have: of IPv6 the first half, which is one customer's."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return address if found.version == 4 else str(ipaddress.ip_network(f"{found}/64", strict=False))  # noqa: PLR2004
+
+
+def _counted(entry: AuditEntry, more: int) -> AuditEntry:
+    return entry._replace(details=json.dumps({**json.loads(entry.details), "more": more}))

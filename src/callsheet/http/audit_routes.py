@@ -1,0 +1,102 @@
+"""`/v1/audit`: security-relevant acts, newest first; a tenant sees its own, operators all."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from callsheet.kernel.audit import ACTIONS, AuditEntry
+from callsheet.store.audit import AuditQuery
+
+from . import problems
+from .auth import allowed
+from .json_text import JsonAnswer
+from .keys import Principal
+from .problems import Problem
+from .site import site_of
+
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "quota_exceeded", "store_unavailable")
+LATEST_MS = 253_402_300_799_999
+Reader = Annotated[Principal, Depends(allowed("jobs:write"))]
+Moment = Annotated[int | None, Query(ge=0, le=LATEST_MS, description="Milliseconds since the epoch.")]
+router = APIRouter(prefix="/v1/audit", tags=["audit"])
+
+
+class AuditBody(BaseModel):
+    """One act. Of an operator's acts a tenant sees what was done, not who did it from where."""
+
+    id: str
+    at: int = Field(description="Milliseconds since the epoch, by the store's clock.")
+    tenant: str
+    actor: str = Field(description="A key's id, a worker's id, `cli`, or `operator`; '' for somebody unknown.")
+    action: str
+    target: str
+    outcome: str = Field(description="done or refused")
+    address: str
+    request_id: str
+    details: dict[str, Any]
+
+
+class AuditList(BaseModel):
+    """A page of acts."""
+
+    entries: list[AuditBody]
+    next: str | None = Field(description="The cursor of the next page.")
+
+
+@router.get(
+    "",
+    summary="Read the audit log",
+    response_model=AuditList,
+    responses=problems.responses(*ALWAYS, "validation_failed"),
+)
+async def list_acts(  # noqa: PLR0913, PLR0917 - each is a filter
+    request: Request,
+    who: Reader,
+    action: Annotated[str | None, Query(max_length=64, description="One action, or a family such as `key.`")] = None,
+    actor: Annotated[str | None, Query(max_length=255)] = None,
+    tenant: Annotated[str | None, Query(max_length=255, description="Only this tenant's; for operators.")] = None,
+    since: Moment = None,
+    until: Moment = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Annotated[str | None, Query(pattern=r"^\d{1,15}-\d{1,18}$", description="`next` of a page.")] = None,
+) -> JsonAnswer:
+    """Needs the scope jobs:write. A key without a tenant that is no operator's sees nothing."""
+    if action is not None and action not in ACTIONS and not any(known.startswith(action) for known in FAMILIES):
+        raise Problem("validation_failed", f"action: there is no {action[:64]!r}; see the actions in the guide")
+    if who.sees is not None and (not who.requester_id or tenant not in (None, who.requester_id)):
+        raise Problem("forbidden", "tenant: this key sees the audit log of its own tenant alone, if it has one")
+    wanted = tenant if who.sees is None else who.sees
+    site = site_of(request)
+    await site.audit.flush()
+    page = await site.engine.store.audit_find(AuditQuery(wanted, action, actor, since, until, limit, cursor))
+    bodies = [audit_body(entry, who) for entry in page.entries]
+    if who.sees is not None and actor is not None:  # a filter must not tell which operator it was
+        bodies = [body for body in bodies if body["actor"] == actor]
+    return JsonAnswer({"entries": bodies, "next": page.cursor})
+
+
+OPERATOR = "operator"
+FAMILIES = {f"{action.partition('.')[0]}." for action in ACTIONS}
+
+
+def audit_body(entry: AuditEntry, who: Principal | None = None) -> dict[str, Any]:
+    """An entry as JSON, for somebody; None is an operator."""
+    details = json.loads(entry.details)
+    hidden = who is not None and who.sees is not None and details.get("operator")
+    return {
+        "id": entry.entry_id,
+        "at": entry.at,
+        "tenant": entry.requester_id,
+        "actor": OPERATOR if hidden else entry.actor,
+        "action": entry.action,
+        "target": entry.target,
+        "outcome": entry.outcome,
+        "address": "" if hidden else entry.address,
+        "request_id": "" if hidden else entry.request_id,
+        "details": details,
+    }

@@ -1,0 +1,165 @@
+"""`/v1/quotas`: what a tenant may have and what it uses; operators see all tenants, and set others for one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callsheet.engine.quotas import MOST, STORED, Quota
+
+from . import problems
+from .audit import act
+from .auth import allowed, check
+from .bodies import documented, read
+from .json_text import JsonAnswer
+from .keys import Principal
+from .problems import Problem
+from .site import Site, site_of
+
+ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "quota_exceeded", "store_unavailable")
+NOBODY = "~"  # how a path names the operators' own jobs, which have no tenant
+PAGE, LONGEST = 50, 200
+EVERYWHERE, HERE = "all servers", "per server process"
+SCOPE = {"queued": EVERYWHERE, "running": EVERYWHERE, "bytes": EVERYWHERE, "streams": HERE, "rate": HERE}
+Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
+Admin = Annotated[Principal, Depends(allowed("admin"))]
+Tenant = Annotated[str, Path(description="A tenant's name; `~` for jobs without one.", max_length=255, min_length=1)]
+Number = Annotated[int, Field(ge=0, le=MOST, strict=True)] | None
+router = APIRouter(prefix="/v1/quotas", tags=["quotas"])
+
+
+class QuotaChange(BaseModel):
+    """Limits to set. 0 is any number, null the server's default; what is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"queued": 1000, "bytes": 0}]})
+
+    queued: Number = None
+    running: Number = None
+    bytes: Number = None
+    streams: Number = None
+    rate: Number = None
+
+
+class QuotaNumbers(BaseModel):
+    """A number for each quota; null: there is no limit, or it is not counted."""
+
+    queued: int | None
+    running: int | None
+    bytes: int | None
+    streams: int | None
+    rate: int | None
+
+
+class QuotaBody(BaseModel):
+    """A tenant's limits, which of them are its own, and what it uses."""
+
+    tenant: str
+    limits: QuotaNumbers
+    used: QuotaNumbers
+    own: dict[str, int] = Field(description="Limits that an operator has set for this tenant; 0 is any number.")
+    scope: dict[str, str] = Field(description="Where a limit holds; N processes allow N times as much of some.")
+
+
+class QuotaList(BaseModel):
+    """Tenants in order of name, a page of them for operators, one's own for others."""
+
+    quotas: list[QuotaBody]
+    next: str | None = Field(description="The cursor of the next page.")
+
+
+@router.get("", summary="Read quotas and their use", response_model=QuotaList, responses=problems.responses(*ALWAYS))
+async def list_quotas(
+    request: Request,
+    who: Reader,
+    tenant: Annotated[str | None, Query(description="Only this tenant; for operators.", max_length=255)] = None,
+    limit: Annotated[int, Query(ge=1, le=LONGEST)] = PAGE,
+    cursor: Annotated[str | None, Query(max_length=255)] = None,
+) -> JsonAnswer:
+    """A tenant's key gets its own; an operator's all tenants that have keys, files or limits of their own."""
+    site = site_of(request)
+    own = await site.quotas.own()
+    if who.sees is not None:
+        if tenant not in (None, who.requester_id):
+            raise Problem("forbidden", "tenant: this key sees the quotas of its own tenant alone")
+        names, after = [who.requester_id], None
+    else:
+        names, after = await _page(site, own, tenant, (limit, cursor))
+    return JsonAnswer({"quotas": [await _body(site, name, own.get(name)) for name in names], "next": after})
+
+
+@router.put(
+    "/{tenant:path}",
+    summary="Set a tenant's quotas",
+    response_model=QuotaBody,
+    openapi_extra=documented(QuotaChange),
+    responses=problems.responses(
+        *ALWAYS, "validation_failed", "unsupported_media_type", "body_too_large", "document_conflict"
+    ),
+)
+async def set_quotas(request: Request, tenant: Tenant) -> JsonAnswer:
+    """Holds at once on this server, and within 5 seconds on the others."""
+    await check(request, "admin")
+    name = _named(tenant)
+    asked = await read(request, QuotaChange)
+    site, changes = site_of(request), asked.model_dump(include=asked.model_fields_set)
+    own = await site.quotas.set(name, changes)
+    await act(request, "quota.changed", target=name, requester_id=name, **changes)
+    return JsonAnswer(await _body(site, name, own))
+
+
+@router.delete(
+    "/{tenant:path}",
+    status_code=204,
+    summary="Give a tenant the default quotas",
+    response_class=Response,
+    responses=problems.responses(*ALWAYS, "not_found", "validation_failed"),
+)
+async def remove_quotas(request: Request, tenant: Tenant, _who: Admin) -> Response:
+    """Limits of its own are gone, on this server at once, and within 5 seconds on the others."""
+    name = _named(tenant)
+    if not await site_of(request).quotas.remove(name):
+        raise Problem("not_found", "this tenant has no quotas of its own")
+    await act(request, "quota.removed", target=name, requester_id=name)
+    return Response(status_code=204)
+
+
+def _named(tenant: str) -> str:
+    if not tenant.isprintable():
+        raise Problem("validation_failed", "tenant: a name has printable characters alone")
+    return "" if tenant == NOBODY else tenant
+
+
+async def _page(
+    site: Site, own: dict[str, Quota], tenant: str | None, part: tuple[int, str | None]
+) -> tuple[list[str], str | None]:
+    """Names of tenants in order, and the cursor of the next ones."""
+    if tenant is not None:
+        return ["" if tenant == NOBODY else tenant], None
+    limit, cursor = part
+    keys = await site.keys.list() if site.keys is not None else []
+    stored = await site.engine.store.documents(STORED)
+    names = sorted({*own, *(key.requester_id for key in keys), *(document.id for document in stored)} - {""})
+    names = [name for name in ["", *names] if cursor is None or name > cursor]
+    return names[:limit], names[limit - 1] if len(names) > limit else None
+
+
+async def _body(site: Site, tenant: str, own: Quota | None) -> dict[str, Any]:
+    store, limits = site.engine.store, site.quotas.known(tenant)
+    (queued,) = await store.queued_of([tenant], most=max(limits.queued or 0, MOST_COUNTED))
+    used = {
+        "queued": queued,
+        "running": sum(load.running for load in await store.load(tenant)),
+        "bytes": await site.quotas.stored(tenant),
+        "streams": site.streams.of_tenant(tenant),
+        "rate": None,
+    }
+    set_ = {name: value for name, value in (own or Quota())._asdict().items() if value is not None}
+    shown = {name: value or None for name, value in limits._asdict().items()}
+    return {"tenant": tenant, "limits": shown, "used": used, "own": set_, "scope": SCOPE}
+
+
+MOST_COUNTED = 100_000
