@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.engine.depths import Depths
 
+from .door import Failures
 from .intake import Intake
 from .limits import Limits, Rates, Streams
+from .proxies import NOBODY
 from .sessions import Sessions
 from .workers import Workers
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from callsheet.engine import Engine
     from callsheet.objects import Objects
 
-    from .keys import ApiKeys
+    from .keys import ApiKeys, Principal
     from .sse import EventStream
 
 
@@ -37,6 +39,8 @@ class Site:
         self.limits = limits
         self.job_ttl_s = job_ttl_s
         self.rates = Rates(limits.rate)
+        self.failures = Failures()
+        self.proxies = NOBODY
         self.streams = Streams(limits.streams)
         self.intake = Intake(engine, limits.queue_depth)
         self.open: set[EventStream] = set()
@@ -44,6 +48,23 @@ class Site:
         self.parts: dict[type[Any], Any] = {}  # what a contract keeps for the whole process
         self.on_stop: list[Callable[[], None]] = []
         self.stopping = asyncio.Event()
+        self.sessions.on_end.append(self.end_streams_of_session)
+        if keys is not None:
+            keys.on_revoke.append(self.end_streams_of_key)
+
+    async def holds(self, who: Principal) -> bool:
+        """Whether the key of somebody, and the session that they came by, are still good."""
+        return self.keys is None or (await self.keys.holds(who) and await self.sessions.holds(who))
+
+    def end_streams_of_key(self, key_id: str) -> None:
+        """Let go of all who came by a key."""
+        for stream in [stream for stream in self.open if stream.who.key_id == key_id]:
+            stream.end()
+
+    def end_streams_of_session(self, session_id: str) -> None:
+        """Let go of all who came by a session."""
+        for stream in [stream for stream in self.open if stream.who.session_id == session_id]:
+            stream.end()
 
     def stop(self) -> None:
         """End all streams: their clients come back, to another process. May be called twice."""
