@@ -135,7 +135,7 @@ class _Exchange:
         return None
 
     async def receive(self) -> Message:
-        """The next piece of the request; raises Problem when it is late or too much, and RuntimeError when too early."""
+        """The next piece of the request; raises Problem when it is late or too much, RuntimeError when too early."""
         if self._more and not self._body.is_open and KEY_ID not in self._scope:
             raise RuntimeError(f"{path_of(self._scope)} reads its body before it knows who asks: call auth.check first")
         return await self._next()

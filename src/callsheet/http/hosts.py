@@ -57,7 +57,9 @@ class Hosts(NamedTuple):
             advice = "name it with --allowed-hosts or CALLSHEET_ALLOWED_HOSTS to allow it"
             return Problem("host_not_allowed", f"this server does not answer to the name in Host; {advice}")
         if self.guarded and scope["method"] not in SAFE and not is_own_page(_headers(scope), host):
-            return Problem("forbidden", "a page of another site may not change anything here; Origin is not this server")
+            return Problem(
+                "forbidden", "a page of another site may not change anything here; Origin is not this server"
+            )
         return None
 
     @property

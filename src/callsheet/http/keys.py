@@ -186,9 +186,9 @@ class ApiKeys:
 
 
 def strong(text: str) -> str:
-    """A key that somebody chose, once it is known not to be guessed soon; raises InvalidInput, which does not show it."""
+    """A key that somebody chose, once it cannot be guessed soon; raises InvalidInput, which does not show it."""
     if len(text) < LEAST_LETTERS or len(set(text)) < LEAST_VARIETY:
-        told = f"an API key has at least {LEAST_LETTERS} characters, {LEAST_VARIETY} of them different"
+        told = f"CALLSHEET_API_KEY needs at least {LEAST_LETTERS} characters, {LEAST_VARIETY} of them different"
         raise InvalidInput(f"{told}; make one with: openssl rand -hex 24")
     return text
 

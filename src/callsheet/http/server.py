@@ -87,7 +87,9 @@ def create_app(
             site.objects = chosen.objects
             site.catalog = chosen.catalog
             if site.objects is None and chosen.objects_url:
-                site.objects = await stack.enter_async_context(await open_objects(chosen.objects_url, engine.store))
+                site.objects = await stack.enter_async_context(
+                    await open_objects(chosen.objects_url, engine.store, sealer=engine.sealer)
+                )
             if chosen.housekeeping:
                 site.parts[Operations] = await stack.enter_async_context(Operations(engine))
             stack.callback(telemetry.observe(site.depths.sources))

@@ -59,7 +59,15 @@ class WorkerToken(BaseModel):
     summary="Enrol a worker",
     response_model=WorkerToken,
     openapi_extra=documented(EnrollBody),
-    responses=problems.responses(*BODY, "bad_request", "unauthorized", "store_unavailable", "upgrade_required", "request_timeout", "too_many_requests"),
+    responses=problems.responses(
+        *BODY,
+        "bad_request",
+        "unauthorized",
+        "store_unavailable",
+        "upgrade_required",
+        "request_timeout",
+        "too_many_requests",
+    ),
 )
 async def enroll(request: Request) -> JsonAnswer:
     """Use up an enrolment token and get a worker's own, which lives shortly: rotate it in time."""
