@@ -14,7 +14,6 @@ from callsheet.cli.demo.home import Home
 from callsheet.kernel.errors import UnknownStore
 from callsheet.llm.vectors_sqlite import SqliteVectors
 from callsheet.store import store_from_url
-from callsheet.store.sqlite import files
 from tests import stores
 
 
@@ -83,7 +82,7 @@ async def test_the_doctor_tells_of_a_file_that_is_not_ours_to_close(
     url = f"sqlite:///{tmp_path}/jobs.db"
     await (await stores.open_store(url)).close()
     (tmp_path / "jobs.db").chmod(0o644)
-    monkeypatch.setattr(files.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert [finding for finding in await check_store(url) if "not yours to close" in finding.text]
 
 

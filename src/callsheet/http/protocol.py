@@ -69,7 +69,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A head begins."""
         super().on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[CONNECTION] = self  # type: ignore[literal-required] # ours
         if not self._in_head:
             self._in_head, self._head_bytes = True, 0
 
@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """All of a body is here: nothing has to be waited for."""
-        self.scope[WHOLE] = True  # type: ignore[typeddict-unknown-key]
+        self.scope[WHOLE] = True  # type: ignore[literal-required] # ours
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
