@@ -87,9 +87,8 @@ class Receiver:
             raise NotVerified("there is no timestamp")
         if not nonce or not event_id:
             raise NotVerified("a header is missing")
-        if not IS_NONCE(
-            nonce
-        ):  # a "." stands between what is signed: a nonce that has one could hold a piece of the body
+        # A "." stands between what is signed: a nonce that has one could hold a piece of the body.
+        if not IS_NONCE(nonce):
             raise NotVerified("the nonce may have letters, digits, '-', '_', '+', '/' and '=' alone")
         if abs(self._clock() - int(timestamp)) > self._skew_s:
             raise NotVerified("the timestamp is too far from now")

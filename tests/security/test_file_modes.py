@@ -14,6 +14,7 @@ from callsheet.cli.demo.home import Home
 from callsheet.kernel.errors import UnknownStore
 from callsheet.llm.vectors_sqlite import SqliteVectors
 from callsheet.store import store_from_url
+from callsheet.store.sqlite import files
 from tests import stores
 
 
@@ -49,6 +50,12 @@ async def test_a_database_that_others_could_read_is_closed_to_them(
     assert "others could read" in caplog.text
     await second.close()
     await first.close()
+
+
+def test_a_database_is_never_open_to_others_on_its_way(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    files.make_private(str(path), 0o600)
+    assert modes(tmp_path) == {"jobs.db": 0o600}
 
 
 async def test_a_database_behind_a_link_is_private_too(tmp_path: Path) -> None:

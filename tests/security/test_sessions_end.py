@@ -79,7 +79,8 @@ async def test_a_ticket_of_a_session_ends_with_it(live: Live) -> None:
     async with signed_in(live, await live.text("acme")) as client, live.bare() as later:
         ticket = (await client.post("/v1/events/ticket", headers=PROOF)).json()["url"]
         await client.delete("/studio/session", headers=PROOF)
-        assert (await later.get(ticket)).status_code == 401
+        async with later.stream("GET", ticket) as answer:
+            assert answer.status_code == 401
 
 
 async def test_a_revoked_key_ends_its_streams(live: Live, for_ever: None) -> None:
