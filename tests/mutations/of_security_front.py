@@ -76,8 +76,8 @@ FRONT = [
     _guard(
         "another name is not answered to",
         "http/hosts.py",
-        "if self._lists and not self._answers_to(host):",
-        "if False:",
+        "if self._lists and not self._answers_to(host) and",
+        "if False and",
         f"{ORIGINS}::test_another_name_is_not_answered_to_without_keys",
     ),
     _guard(

@@ -97,6 +97,7 @@ async def test_names_that_are_configured_are_answered_to(auth: bool) -> None:  #
     async with site(auth=auth, walls=walls) as (live, _):
         for host, status in (("jobs.example.org", 200), ("Jobs.Example.Org:443", 200), ("evil.example.org", 421)):
             assert (await live.client.get("/v1/jobs", headers={"Host": host})).status_code == status
+            assert (await live.client.get("/healthz", headers={"Host": host})).status_code == 200
     with pytest.raises(InvalidInput, match="allowed-hosts"):
         Hosts.of(["https://jobs.example.org/"], guarded=False)
 

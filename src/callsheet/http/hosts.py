@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 IS_HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[0-9]{1,5})?").fullmatch
+PROBES = frozenset({"/healthz", "/readyz"})  # whoever looks after this process asks by its address
 OUR_SITES = frozenset({"same-origin", "none"})  # "none": somebody typed the address
 
 
@@ -53,7 +54,7 @@ class Hosts(NamedTuple):
         host = hosts[0].decode("latin-1")
         if not IS_HOST(host):
             return Problem("bad_request", "the Host header is no name of a host")
-        if self._lists and not self._answers_to(host):
+        if self._lists and not self._answers_to(host) and scope["path"] not in PROBES:
             advice = "name it with --allowed-hosts or CALLSHEET_ALLOWED_HOSTS to allow it"
             return Problem("host_not_allowed", f"this server does not answer to the name in Host; {advice}")
         if self.guarded and scope["method"] not in SAFE and not is_own_page(_headers(scope), host):
