@@ -48,8 +48,8 @@ FRONT = [
     _guard(
         "a stranger's body is small",
         "http/front.py",
-        "min(OPEN_BYTES, self._body_bytes)",
-        "self._body_bytes",
+        "min(OPEN_BYTES, body_bytes)",
+        "body_bytes",
         f"{STALL}::test_a_stranger_s_body_is_small",
     ),
     _guard(

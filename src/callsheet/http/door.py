@@ -84,25 +84,31 @@ class Failures:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     @contextlib.contextmanager
-    def counted(self, address: str) -> Iterator[None]:
-        """Do what somebody may fail at; raises Problem `too_many_requests` when they did too often of late."""
-        self._check(address)
+    def counted(self, address: str, *, guessed: bool) -> Iterator[None]:
+        """Try a key, which may fail with Problem `unauthorized`; raises `too_many_requests` for one failure too many.
+
+        `guessed`: the key is one that somebody chose. Then an address that failed too often is not even heard: others
+        may share it, and have keys that nobody guesses.
+        """
+        if guessed and self._left(address) < 1.0:
+            raise self._refusal(address)
         try:
             yield
         except Problem as problem:
-            if problem.code == "unauthorized":
-                self._count(address)
+            if problem.code != "unauthorized":
+                raise
+            if self._left(address) < 1.0:
+                raise self._refusal(address) from None
+            self._count(address)
             raise
 
-    def _check(self, address: str) -> None:
-        left = self._left(address)
-        if left < 1.0:
-            wait_s = math.ceil((1.0 - left) / FAILURES_A_SECOND)
-            raise Problem(
-                "too_many_requests",
-                f"too many sign-ins from your address have failed; come back in {wait_s} s",
-                headers={"Retry-After": str(wait_s)},
-            )
+    def _refusal(self, address: str) -> Problem:
+        wait_s = math.ceil((1.0 - self._left(address)) / FAILURES_A_SECOND)
+        return Problem(
+            "too_many_requests",
+            f"too many sign-ins from your address have failed; come back in {wait_s} s",
+            headers={"Retry-After": str(wait_s)},
+        )
 
     def _count(self, address: str) -> None:
         self._buckets[address] = (self._left(address) - 1.0, self._clock())

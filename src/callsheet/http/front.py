@@ -53,9 +53,11 @@ class Front:
 
     def __init__(self, app: ASGIApp, body_bytes: int, walls: Walls = Walls(), secret: str = "") -> None:  # noqa: B008
         self._app = app
-        self._body_bytes = body_bytes
-        self._walls = walls
+        self._hosts = walls.hosts
         self._secret = secret.encode()
+        self._plain = _Body(body_bytes, walls.bodies)
+        self._open = _Body(min(OPEN_BYTES, body_bytes), walls.bodies, is_open=True)
+        self._streamed = _Body(STREAMED_BYTES, walls.uploads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -64,7 +66,7 @@ class Front:
             return
         exchange = _Exchange(scope, receive, send, self._body_of(scope), self._secret)
         try:
-            problem = exchange.refusal(self._walls.hosts)
+            problem = exchange.refusal(self._hosts)
             if problem is not None:
                 await answer(problem, exchange.request_id)(scope, receive, exchange.send)
             else:
@@ -77,10 +79,8 @@ class Front:
 
     def _body_of(self, scope: Scope) -> _Body:
         if scope["method"] == "PUT" and scope["path"].startswith(STREAMED):
-            return _Body(STREAMED_BYTES, self._walls.uploads)
-        if scope["path"] in OPEN_BODIES:
-            return _Body(min(OPEN_BYTES, self._body_bytes), self._walls.bodies, is_open=True)
-        return _Body(self._body_bytes, self._walls.bodies)
+            return self._streamed
+        return self._open if scope["path"] in OPEN_BODIES else self._plain
 
 
 class _Body(NamedTuple):
@@ -174,7 +174,7 @@ class _Exchange:
         """Let a client that is not far over send the rest: most read our answer only then."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
-                while self._more and self._read < DRAIN_BYTES and not self._expects:
+                while self._more and self._read < DRAIN_BYTES and not (self._expects or self._is_late):
                     with contextlib.suppress(Problem):
                         await self._next()
 

@@ -51,8 +51,8 @@ class Hosts(NamedTuple):
             if hosts or scope["http_version"] != "1.0" or self._lists:
                 return Problem("bad_request", "send one Host header, with the name of this server")
             return None
-        host = hosts[0].decode("latin-1")
-        if not IS_HOST(host):
+        host = _host(hosts[0])
+        if not host:
             return Problem("bad_request", "the Host header is no name of a host")
         if self._lists and not self._answers_to(host) and scope["path"] not in PROBES:
             advice = "name it with --allowed-hosts or CALLSHEET_ALLOWED_HOSTS to allow it"
@@ -95,6 +95,13 @@ def _headers(scope: Scope) -> dict[str, str]:
         name = raw.decode("latin-1")
         found[name] = f"{found[name]}, {value.decode('latin-1')}" if name in found else value.decode("latin-1")
     return found
+
+
+@functools.lru_cache(1_024)
+def _host(value: bytes) -> str:
+    """A `Host` header as text, '' for one that is none."""
+    text = value.decode("latin-1")
+    return text if IS_HOST(text) else ""
 
 
 @functools.lru_cache(1_024)

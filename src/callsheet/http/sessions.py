@@ -2,7 +2,7 @@
 
 The cookie is random; the store holds its hash, and which key it came from. Each request asks the store for both, so
 that a key that was revoked, has expired or lost a scope ends or changes its sessions at once, on every process. Open
-streams of a session that ends are closed at once in the process that ends it, elsewhere within RECHECK_S (`sse.py`).
+streams of a session that ends are closed at once in the process that ends it, elsewhere within 15 s (`sse.py`).
 """
 
 from __future__ import annotations

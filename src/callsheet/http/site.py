@@ -48,6 +48,7 @@ class Site:
         self.parts: dict[type[Any], Any] = {}  # what a contract keeps for the whole process
         self.on_stop: list[Callable[[], None]] = []
         self.stopping = asyncio.Event()
+        self.standing: dict[tuple[str, str], tuple[float, bool]] = {}  # of those with streams; `sse.py` looks
         self.sessions.on_end.append(self.end_streams_of_session)
         if keys is not None:
             keys.on_revoke.append(self.end_streams_of_key)

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import random
+import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.http")
 PING_S = 15.0
 WRITE_S = 10.0
-RECHECK_S = 10.0  # a stream of a key or session that ended in another process is closed within this
+RECHECK_S = 10.0  # a stream of a key or session that ended in another process is closed within 1.5 times this
+MOST_STANDING = 10_000
 ROTATE_S = (300.0, 600.0)
 RETRY_MS = (1_000, 5_000)
 PING = b": ping\n\n"
@@ -178,8 +181,17 @@ class EventStream(Response):
         return _frame(event, self._ident(event))
 
     async def _still_allowed(self) -> bool:
+        """Whether the reader's key and session are good; one look at the store serves all streams of a reader."""
+        name, known, now = (self.who.key_id, self.who.session_id), self._site.standing, time.monotonic()
+        at, good = known.get(name, (-math.inf, True))
+        if now - at < RECHECK_S / 2:
+            return good
+        if len(known) >= MOST_STANDING:
+            known.clear()  # only more looks follow
         try:
-            return await self._site.holds(self.who)
+            good = await self._site.holds(self.who)
+            known[name] = (now, good)
+            return good  # noqa: TRY300 - a store that is away is not written down
         except CallsheetError:
             return True  # the store is away; the next look tells
 

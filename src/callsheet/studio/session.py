@@ -14,6 +14,7 @@ from callsheet.http.auth import NOBODY
 from callsheet.http.bodies import documented, read
 from callsheet.http.door import admit
 from callsheet.http.json_text import JsonAnswer
+from callsheet.http.keys import is_well_formed
 from callsheet.http.problems import Problem
 from callsheet.http.sessions import COOKIE, LIFE_S, Session, check_proof, role_of
 from callsheet.http.site import site_of
@@ -62,11 +63,11 @@ async def sign_in(request: Request) -> Response:
     """An API key becomes a cookie for this browser. Needs the header `X-Callsheet-Studio: 1` and our own origin."""
     check_proof(request)
     site = site_of(request)
-    with site.failures.counted(site.proxies.client_of(request)):
-        asked = await read(request, SignIn)
-        if site.keys is None:
-            return JsonAnswer(_body(EVERYBODY), 201)
-        value, session = await site.sessions.begin(site.keys, asked.key.get_secret_value().strip(), site.rates.check)
+    key = (await read(request, SignIn)).key.get_secret_value().strip()
+    if site.keys is None:
+        return JsonAnswer(_body(EVERYBODY), 201)
+    with site.failures.counted(site.proxies.client_of(request), guessed=not is_well_formed(key)):
+        value, session = await site.sessions.begin(site.keys, key, site.rates.check)
     if older := request.cookies.get(COOKIE):
         await site.sessions.end(older)
     admit(request.scope, session.who.key_id)

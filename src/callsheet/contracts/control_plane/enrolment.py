@@ -72,9 +72,9 @@ class WorkerToken(BaseModel):
 async def enroll(request: Request) -> JsonAnswer:
     """Use up an enrolment token and get a worker's own, which lives shortly: rotate it in time."""
     site = site_of(request)
-    with site.failures.counted(site.proxies.client_of(request)):
-        asked = await read(request, EnrollBody)
-        protocol = versions.check(versions.claimed(request, asked.protocol))  # before the token is used up
+    asked = await read(request, EnrollBody)
+    protocol = versions.check(versions.claimed(request, asked.protocol))  # before the token is used up
+    with site.failures.counted(site.proxies.client_of(request), guessed=False):
         token = await site.workers.enroll(
             asked.enrolment_token, asked.worker_name, labels=asked.labels, version=asked.version, protocol=protocol
         )
