@@ -19,6 +19,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ __all__ = ["MemorySeen", "NotVerified", "Received", "Receiver", "RedisSeen", "Se
 SKEW_S = 300
 EVENTS_KEPT_S = 7 * 86_400
 PREFIX = "x-euterpe-"
+IS_NONCE = re.compile(r"[A-Za-z0-9_+/=-]{1,256}").fullmatch
 SQL = "CREATE TABLE webhook_seen (name VARCHAR(255) PRIMARY KEY, expires_at BIGINT NOT NULL)"
 
 
@@ -85,6 +87,9 @@ class Receiver:
             raise NotVerified("there is no timestamp")
         if not nonce or not event_id:
             raise NotVerified("a header is missing")
+        # A "." stands between what is signed: a nonce that has one could hold a piece of the body.
+        if not IS_NONCE(nonce):
+            raise NotVerified("the nonce may have letters, digits, '-', '_', '+', '/' and '=' alone")
         if abs(self._clock() - int(timestamp)) > self._skew_s:
             raise NotVerified("the timestamp is too far from now")
         signed = b".".join((timestamp.encode(), nonce.encode("utf-8", "replace"), raw))

@@ -96,6 +96,18 @@ WEBHOOK_RULES = (
     Setting("webhook-networks", "Networks that webhooks may reach beside public ones: 10.1.0.0/16.", Kind.NAMES),
     Setting("webhook-ports", "Ports that webhooks may go to instead of 443 and 8443: 443,9443.", Kind.NAMES),
 )
+WALLS = (
+    Setting(
+        "allowed-hosts", "Names in `Host` that are answered to, beside localhost: a,b. Any unless given.", Kind.NAMES
+    ),
+    Setting("trusted-proxies", "Networks of proxies that are believed about a client: 10.1.0.0/16.", Kind.NAMES),
+    Setting("body-idle", "So long the body of a request may pause.", Kind.DURATION, "10s"),
+    Setting("body-rate", "Bytes in a second at which a body comes at least, after 10 s; 0: any.", Kind.NUMBER, "1024"),
+    Setting("upload-idle", "So long the body of an upload may pause.", Kind.DURATION, "30s"),
+    Setting("upload-rate", "Bytes in a second at which an upload comes at least; 0: any.", Kind.NUMBER, "1024"),
+    Setting("strangers", "How many connections may be open that have shown no key.", Kind.COUNT, "1000"),
+    Setting("strangers-per-address", "How many of these may come from one address.", Kind.COUNT, "300"),
+)
 JSON = Setting("json", "Print JSON.", Kind.SWITCH, from_environment=False)
 YES = Setting("yes", "Do not ask.", Kind.SWITCH, from_environment=False)
 
@@ -151,8 +163,11 @@ QUOTAS = (
 SERVE = (
     Setting("host", "Where to listen; 0.0.0.0 for all addresses of this machine.", default="127.0.0.1"),
     Setting("port", "The port.", Kind.COUNT, "8484"),
-    Setting("api-key", "One more key, an admin's, that is kept nowhere. The variable is safer: others see flags."),
-    Setting("auth", "`off` lets everybody in as an admin, on loopback only.", default="on", choices=("on", "off")),
+    Setting(
+        "api-key",
+        "One more key, an admin's, of 16 characters or more, kept nowhere. The variable is safer: others see flags.",
+    ),
+    Setting("auth", "`off` lets everybody on this machine in as an admin.", default="on", choices=("on", "off")),
     Setting(
         "job-ttl", "How long jobs of the gateway are kept unless they say.", Kind.DURATION, "1d", also=("JOB_TTL_S",)
     ),
@@ -166,6 +181,7 @@ SERVE = (
     Setting("streams", "Open event streams that a key may have.", Kind.COUNT, "200"),
     *QUOTAS,
     Setting("audit-days", "How many days entries of the audit log are kept.", Kind.COUNT, "400"),
+    *WALLS,
     Setting("webhooks", "`off` leaves deliveries to other processes.", default="on", choices=("on", "off")),
     Setting("webhook-concurrency", "How many webhooks are under way at once.", Kind.COUNT, "5"),
     Setting("webhook-batch", "How many webhooks are taken from the store at once; 25 at most.", Kind.COUNT, "10"),

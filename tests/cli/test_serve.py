@@ -40,20 +40,20 @@ def keyed(text: str) -> dict[str, str]:
 def test_serve_takes_the_key_of_its_environment_and_ends_with_open_streams(
     start: Start, shop: Shop, port: int, client: httpx.Client
 ) -> None:
-    server = start("serve", "--port", str(port), CALLSHEET_API_KEY="the-admins", JOB_TTL_S="99")
+    server = start("serve", "--port", str(port), CALLSHEET_API_KEY="the-admins-own-key", JOB_TTL_S="99")
     server.hear(f"at http://127.0.0.1:{port}")
     eventually(lambda: _answers(client))
     assert client.get("/v1/jobs").status_code == 401
-    answer = client.post("/v1/jobs", json={"task": "chat", "payload": {}}, headers=keyed("the-admins"))
+    answer = client.post("/v1/jobs", json={"task": "chat", "payload": {}}, headers=keyed("the-admins-own-key"))
     assert (answer.status_code, answer.json()["ttl_s"]) == (202, 99)
     path = answer.json()["links"]["events"]
-    with client.stream("GET", path, headers=keyed("the-admins")) as stream:
+    with client.stream("GET", path, headers=keyed("the-admins-own-key")) as stream:
         next(stream.iter_lines())
         begun = time.monotonic()
         server.signal()
         assert server.end() == 0
     assert time.monotonic() - begun < within(5)
-    assert not any("the-admins" in line for line in (*server.said, *server.printed))
+    assert not any("the-admins-own-key" in line for line in (*server.said, *server.printed))
 
 
 def test_serve_tells_when_nobody_could_get_in(start: Start, port: int) -> None:

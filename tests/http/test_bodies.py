@@ -120,8 +120,8 @@ async def test_a_body_of_another_type_is_refused(small: Live) -> None:
 
 
 async def test_json_has_many_names(small: Live) -> None:
-    for kind in ["application/json", "Application/JSON; charset=utf-8", "application/vnd.x+json", None]:
-        headers = {} if kind is None else {"Content-Type": kind}
+    for kind in ["application/json", "Application/JSON; charset=utf-8", "application/vnd.x+json"]:
+        headers = {"Content-Type": kind}
         assert (await small.client.post("/v1/jobs", content=json.dumps(JOB), headers=headers)).status_code == 202
 
 
@@ -231,7 +231,7 @@ async def test_a_reason_that_is_none_cancels_nothing(small: Live) -> None:
     for body in [b"{", b'{"reason":1}', b'{"reasons":"x"}', b'{"reason":"' + b"x" * 1001 + b'"}', b"[]"]:
         job_id = await small.job()
         told = (400, "bad_request") if body == b"{" else (422, "validation_failed")
-        problem(await small.client.post(f"/v1/jobs/{job_id}/cancel", content=body), *told)
+        problem(await small.client.post(f"/v1/jobs/{job_id}/cancel", content=body, headers=JSON), *told)
         assert (await small.client.get(f"/v1/jobs/{job_id}")).json()["status"] == "queued"
 
 

@@ -83,7 +83,13 @@ async def test_metrics_need_a_key_from_elsewhere(small: Live, host: str) -> None
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": "/metrics", "raw_path": b"/metrics", "query_string": b""}
-    more = {"headers": [], "client": (host, 1), "server": ("x", 80), "scheme": "http", "http_version": "1.1"}
+    more = {
+        "headers": [(b"host", b"x")],
+        "client": (host, 1),
+        "server": ("x", 80),
+        "scheme": "http",
+        "http_version": "1.1",
+    }
     await small.server._app({**scope, **more, "asgi": {"version": "3.0"}}, receive, send)
     assert sent[0]["status"] == 401
 

@@ -20,6 +20,7 @@ from tests.mutations.of_catalog import CATALOG
 from tests.mutations.of_kernel import KERNEL
 from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
+from tests.mutations.of_security_front import FRONT
 from tests.mutations.of_security_objects import OBJECTS
 from tests.mutations.of_security_quotas import SECURITY_QUOTAS
 from tests.mutations.of_security_workers import SECURITY_WORKERS
@@ -39,6 +40,7 @@ ALL = [
     *VAULT,
     *CATALOG,
     *STUDIO,
+    *FRONT,
     *OBJECTS,
     *SECURITY_QUOTAS,
     *SECURITY_WORKERS,

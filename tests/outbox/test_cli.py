@@ -93,7 +93,14 @@ def test_a_server_delivers(shop: Shop, start: Start, keys: str) -> None:
     opened = ("--webhook-http", "--webhook-networks", "127.0.0.0/8", "--webhook-ports", str(server.server_port))
     made = shop.cli("webhooks", "create", where, "--requester", "acme", "--json", *opened)
     endpoint = json.loads(made.stdout)
-    program = start("serve", "--port", str(free_port()), *opened, CALLSHEET_KEYS_FILE=keys, CALLSHEET_API_KEY="x")
+    program = start(
+        "serve",
+        "--port",
+        str(free_port()),
+        *opened,
+        CALLSHEET_KEYS_FILE=keys,
+        CALLSHEET_API_KEY="key-of-the-outbox-tests",
+    )
     program.hear("at http://127.0.0.1")
     (event_id,) = shop.ask(lambda engine: add_events(engine, endpoint["endpoint_id"]))
     assert arrived.wait(20)

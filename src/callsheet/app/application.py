@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from callsheet.catalog.protocol import Catalog
+    from callsheet.engine.system_secrets import Sealer
     from callsheet.kernel.job import Job, NewJob
     from callsheet.objects import Objects, OwnedObjects
     from callsheet.worker.options import WorkerOptions
@@ -96,14 +97,17 @@ class Callsheet:
         return await self._catalogs.get()
 
     async def _open_engine(self) -> Engine:
-        return await Engine.from_url(self.database_url, redis_url=self.redis_url).__aenter__()
+        engine = Engine.from_url(self.database_url, redis_url=self.redis_url)
+        engine.sealer = _system_sealer
+        return await engine.__aenter__()
 
     async def _open_objects(self) -> Objects:
         from callsheet.objects import UnknownObjects, open_objects  # noqa: PLC0415 - a third of an app's import
 
         if not self.objects_url:
             raise UnknownObjects("no objects are set up: set CALLSHEET_OBJECTS_URL to file:///folder or s3://bucket")
-        return await open_objects(self.objects_url, (await self.engine()).store)
+        engine = await self.engine()
+        return await open_objects(self.objects_url, engine.store, sealer=engine.sealer)
 
     async def _open_catalog(self) -> Catalog:
         url = catalog_url(self.catalog_url, self.database_url)
@@ -202,6 +206,12 @@ class Callsheet:
     def sync_iterate(self, items: Any) -> Iterator[Any]:
         """The same for streams: `for event in app.sync_iterate(job.events())`."""
         return self._portal.iterate(items)
+
+
+def _system_sealer() -> Sealer | None:
+    from .sealing import system_sealer  # noqa: PLC0415 - the vault, which few apps need
+
+    return system_sealer()
 
 
 class _Declares:

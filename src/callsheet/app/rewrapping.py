@@ -1,4 +1,6 @@
-"""The secrets of webhook endpoints under the current KEK, while everything goes on; `vault.rewrap` does credentials.
+"""Secrets of webhook endpoints and of the system under the current KEK, while everything goes on.
+
+`vault.rewrap` does the same for credentials.
 
 Each document is under its old KEKs or under the new one, so a walk that was killed is begun again. One that somebody
 changed meanwhile is read again.
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from callsheet.engine.system_secrets import PLACES, Place, sealed_text, system_secret, with_sealed
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.outbox.endpoints import Endpoint, SealedSecret, every, owner_of, save
 from callsheet.vault.errors import RetiredKek, Tampered, UnknownKek
@@ -76,3 +79,47 @@ class _Walk:
             return secret
         await self._wraps.count(current)
         return secret._replace(sealed=sealed)
+
+
+async def system_keks(store: Store) -> dict[str, int]:
+    """How many secrets of the system each KEK has wrapped; those in the clear are not counted."""
+    found = [document for place in PLACES for document in await store.documents(place.kind, place.name)]
+    return Counter(kek_of(text) for text in map(sealed_text, found) if text is not None)
+
+
+async def keks_in_use(store: Store) -> dict[str, int]:
+    """How much of all that is sealed each KEK has wrapped."""
+    counts = (await store.credential_keks(), await webhook_keks(store), await system_keks(store))
+    return sum(map(Counter, counts), Counter[str]())
+
+
+async def rewrap_system(store: Store, keyring: Keyring) -> tuple[int, dict[str, str]]:
+    """Bring the secrets of the system under the current KEK, clear ones too; how many, and why some could not."""
+    wrapped, faults = 0, {}
+    for place in PLACES:
+        try:
+            wrapped += await _rewrap_place(store, keyring, place)
+        except (Tampered, UnknownKek, RetiredKek) as error:
+            faults[place.owner] = str(error)
+    return wrapped, faults
+
+
+async def _rewrap_place(store: Store, keyring: Keyring, place: Place) -> bool:
+    sealer = VaultSealer(keyring)
+    for _ in range(RACES):
+        found = await store.documents(place.kind, place.name)
+        if not found:
+            return False
+        if (sealed := sealed_text(found[0])) is None:
+            await system_secret(store, place, sealer)  # seals it
+            return True
+        if kek_of(sealed) == await keyring.current():
+            return False
+        try:
+            rewrapped = await sealer.rewrapped(sealed, owner=place.owner, requester_id="")
+            await store.put_document(with_sealed(found[0], rewrapped))
+        except DocumentConflict:
+            continue
+        await Wraps(store).count(await keyring.current())
+        return True
+    return False

@@ -1,8 +1,9 @@
-"""The secrets of webhook endpoints, sealed by the vault's keys: an envelope of its own for each."""
+"""Secrets of webhook endpoints and of the system, sealed by the vault's keys: an envelope of its own for each."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -69,3 +70,11 @@ def sealer_from(environ: Mapping[str, str]) -> Sealer:
         return VaultSealer(keyring_from(environ))
     except NoKeyring as error:
         return NoSealer(error)
+
+
+def system_sealer() -> VaultSealer | None:
+    """The sealer of this process's environment for secrets of the system; None without a keyring."""
+    try:
+        return VaultSealer(keyring_from(os.environ))
+    except NoKeyring:
+        return None

@@ -6,10 +6,9 @@ import asyncio
 import os
 import secrets
 import stat
-from collections import Counter
 from pathlib import Path
 
-from callsheet.app.rewrapping import webhook_keks
+from callsheet.app.rewrapping import keks_in_use
 from callsheet.kernel.errors import CallsheetError
 from callsheet.store import store_from_url
 from callsheet.vault import Binding, Keyring, keyring_from
@@ -65,7 +64,7 @@ async def _in_use(database_url: str) -> dict[str, int]:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await store.open()
-                return Counter(await store.credential_keks()) + Counter(await webhook_keks(store))
+                return await keks_in_use(store)
         finally:
             await store.close()
     except Exception:  # noqa: BLE001 - what is wrong with the store is the store's finding

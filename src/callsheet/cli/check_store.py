@@ -16,6 +16,7 @@ from callsheet.kernel.job import Status
 from callsheet.store import store_from_url
 from callsheet.store.protocol import Store
 from callsheet.store.sqlite import SqliteStore
+from callsheet.store.sqlite.files import open_to_others
 
 from .findings import Finding, Mark, bad, good, warning
 from .passwords import check_url, without_password
@@ -112,6 +113,9 @@ def _file_system(store: SqliteStore) -> list[Finding]:
     if kind.startswith(NETWORK_FILE_SYSTEMS):
         advice = "locks are not safe there: move the file to a local disk, or use PostgreSQL"
         return [bad("file system", f"the file is on {kind}", advice)]
+    if files := open_to_others(store.target.path, store.target.mode):
+        advice = f"chmod {store.target.mode:o} {' '.join(files)}"
+        return [warning("file system", "others can read or write the jobs' file, and it is not yours to close", advice)]
     return []
 
 

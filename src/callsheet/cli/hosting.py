@@ -38,8 +38,13 @@ from callsheet.http import (
     webhook_endpoints,
     webhooks,
 )
-from callsheet.http.keys import ApiKeys
+from callsheet.http.door import Strangers
+from callsheet.http.front import Walls
+from callsheet.http.hosts import Hosts
+from callsheet.http.keys import ApiKeys, strong
 from callsheet.http.limits import Limits
+from callsheet.http.pace import Pace
+from callsheet.http.proxies import Proxies
 from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.kernel.durations import seconds
 from callsheet.objects import objects_from_url
@@ -117,9 +122,17 @@ class Flags:
     quota_streams: int = DEFAULTS.streams or 0
     quota_rate: int = DEFAULTS.rate or 0
     audit_days: int = 400
+    allowed_hosts: tuple[str, ...] | None = None
+    trusted_proxies: tuple[str, ...] | None = None
+    body_idle: str = "10s"
+    body_rate: int = 1024
+    upload_idle: str = "30s"
+    upload_rate: int = 1024
+    strangers: int = 1000
+    strangers_per_address: int = 300
 
     def options(self) -> ServerOptions:
-        """For the server; raises WrongInput."""
+        """For the server; raises WrongInput, InvalidInput."""
         if self.auth == "off" and not _is_loopback(self.host):
             raise WrongInput(f"--auth off is for this machine alone, and {self.host} is open to others; leave auth on")
         if self.objects_url:
@@ -134,6 +147,8 @@ class Flags:
             quota=self._quota(),
         )
         ttl_s = max(1, round(seconds(self.job_ttl)))
+        if self.api_key:
+            strong(self.api_key)
         return ServerOptions(
             self.api_key or "",
             self.auth == "on",
@@ -142,11 +157,21 @@ class Flags:
             opens=False,
             objects_url=self.objects_url or "",
             audit_days=self.audit_days,
+            walls=self._walls(),
         )
 
     def _quota(self) -> Quota:
         return checked(
             Quota(self.quota_queued, self.quota_running, self.quota_bytes, self.quota_streams, self.quota_rate)
+        )
+
+    def _walls(self) -> Walls:
+        return Walls(
+            Pace(seconds(self.body_idle), max(0, self.body_rate)),
+            Pace(seconds(self.upload_idle), max(0, self.upload_rate)),
+            Strangers(self.strangers, self.strangers_per_address),
+            Hosts.of(self.allowed_hosts, guarded=self.auth == "off"),
+            Proxies.of(self.trusted_proxies or ()),
         )
 
 

@@ -47,5 +47,7 @@ async def _serve(flags: Flags) -> None:
         async with contextlib.AsyncExitStack() as stack:
             catalog = await stack.enter_async_context(opened_catalog(flags.catalog_url, flags.database_url))
             url = flags.objects_url or contract_objects_url(os.environ) or beside(flags.database_url)
-            objects = await stack.enter_async_context(await open_objects(url, engine.store)) if url else None
+            objects = None
+            if url:
+                objects = await stack.enter_async_context(await open_objects(url, engine.store, sealer=engine.sealer))
             await host(engine, flags, kept=Kept(objects, catalog))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from callsheet.app.sealing import system_sealer
 from callsheet.catalog import BESIDE_REDIS, catalog_url, open_catalog
 from callsheet.catalog.protocol import Catalog
 from callsheet.engine import Engine
@@ -46,6 +47,7 @@ async def opened(url: str, *, must_exist: bool = True, redis_url: str | None = N
         advice = "name the store with --database-url or CALLSHEET_DATABASE_URL; `callsheet migrate` makes a new one"
         raise Told(f"there is no file {path} ({without_password(url)}); {advice}")
     async with Engine(store, redis_url=redis_url) as engine:
+        engine.sealer = system_sealer
         yield engine
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,7 @@ import click
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from callsheet.app.rewrapping import rewrap_webhooks, webhook_keks
+from callsheet.app.rewrapping import keks_in_use, rewrap_system, rewrap_webhooks, system_keks, webhook_keks
 from callsheet.settings import VAULT_REWRAP, VAULT_ROTATE, VAULT_STATUS
 from callsheet.vault import Vault, keyring_from
 from callsheet.vault.errors import NoKeyring
@@ -68,7 +67,7 @@ def rotate(keys_file: str | None, *, prepare: bool) -> None:
 @command.command("rewrap", epilog="\b\nExample:\n  callsheet vault rewrap --database-url postgresql://app@db/app")
 @settings(VAULT_REWRAP)
 def rewrap(keys_file: str | None, database_url: str) -> None:
-    """Bring all credentials and webhook secrets under the current key, while servers and workers go on. None is opened.
+    """Bring all credentials and secrets under the current key, while servers and workers go on. None is opened.
 
     May be stopped at any moment, also by kill -9, and run again. Ends with 1 when some could not be brought along.
     """
@@ -83,17 +82,21 @@ def rewrap(keys_file: str | None, database_url: str) -> None:
 
                 done, faults = await rewrap_all(vault, told)
             hooks, torn = await rewrap_webhooks(vault.store, vault.keyring)
+            own, shut = await rewrap_system(vault.store, vault.keyring)
             current = await vault.keyring.current()
             count = done.wrapped + hooks.wrapped
             await note(vault.store, "vault.rewrapped", target=str(current), secrets=count)
         click.echo(f"{done.wrapped} credentials wrapped anew under {current}")
         click.echo(f"{hooks.wrapped} webhook secrets wrapped anew under {current}")
+        click.echo(f"{own} secrets of the system wrapped anew under {current}")
         told_of = [f"job {job_id}: {why}" for job_id, why in faults.items()]
         told_of += [f"endpoint {endpoint_id}: {why}" for endpoint_id, why in torn.items()]
+        told_of += [f"{name}: {why}" for name, why in shut.items()]
         for line in told_of[:SHOWN_FAULTS]:
             click.echo(f"  {line}", err=True)
         if told_of:
             parts = [f"{len(faults)} credentials"] * bool(faults) + [f"{len(torn)} webhook endpoints"] * bool(torn)
+            parts += [f"{len(shut)} secrets of the system"] * bool(shut)
             raise Told(f"{' and '.join(parts)} cannot be opened with this keyring and stay as they are")
 
     run(work())
@@ -110,7 +113,7 @@ def retire(keys_file: str | None, database_url: str) -> None:
 
     async def in_use() -> dict[str, int]:
         async with opened(database_url) as engine:
-            return Counter(await engine.store.credential_keks()) + Counter(await webhook_keks(engine.store))
+            return await keks_in_use(engine.store)
 
     with changing(path) as was:
         if was is None:
@@ -127,18 +130,26 @@ def retire(keys_file: str | None, database_url: str) -> None:
 @command.command("status", epilog="\b\nExample:\n  callsheet vault status --json")
 @settings(VAULT_STATUS)
 def status(keys_file: str | None, database_url: str, *, json: bool) -> None:
-    """Show how many credentials and webhook secrets each key wraps, and how often it has wrapped."""
+    """Show how many credentials and secrets each key wraps, and how often it has wrapped."""
 
     async def work() -> None:
         async with _vault(database_url, keys_file) as vault:
             current, wraps = await vault.keyring.current(), await totals(vault.store)
             counts, hooks = await vault.store.credential_keks(), await webhook_keks(vault.store)
+            own = await system_keks(vault.store)
         keks = [
-            _Kek(kek_id, kek_id == current, counts.get(kek_id, 0), hooks.get(kek_id, 0), wraps.get(kek_id, 0))
-            for kek_id in sorted({current, *wraps, *counts, *hooks})
+            _Kek(
+                kek_id,
+                kek_id == current,
+                counts.get(kek_id, 0),
+                hooks.get(kek_id, 0),
+                wraps.get(kek_id, 0),
+                own.get(kek_id, 0),
+            )
+            for kek_id in sorted({current, *wraps, *counts, *hooks, *own})
         ]
         if json:
-            old = sum(kek.credentials + kek.webhook_secrets for kek in keks if not kek.current)
+            old = sum(kek.sealed for kek in keks if not kek.current)
             print_json({"current": current, "to_rewrap": old, "keks": [kek._asdict() for kek in keks]})
         else:
             _show(keks)
@@ -152,16 +163,23 @@ class _Kek(NamedTuple):
     credentials: int
     webhook_secrets: int
     wraps: int
+    system_secrets: int
+
+    @property
+    def sealed(self) -> int:
+        """How much it has wrapped that is still there."""
+        return self.credentials + self.webhook_secrets + self.system_secrets
 
 
 def _show(keks: list[_Kek]) -> None:
-    rows = table("key", "credentials", "webhook secrets", "wraps at most", "")
+    rows = table("key", "credentials", "webhook secrets", "system secrets", "wraps at most", "")
     for kek in keks:
-        old = "to be wrapped anew" if kek.credentials or kek.webhook_secrets else ""
+        old = "to be wrapped anew" if kek.sealed else ""
         note = "wraps now" if kek.current else old
         if kek.wraps >= WARN_AT:
             note += "; has wrapped too often: rotate"
-        rows.add_row(escape(kek.kek), str(kek.credentials), str(kek.webhook_secrets), str(kek.wraps), note)
+        counts = (kek.credentials, kek.webhook_secrets, kek.system_secrets, kek.wraps)
+        rows.add_row(escape(kek.kek), *map(str, counts), note)
     console().print(rows)
 
 

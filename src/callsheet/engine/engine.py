@@ -18,6 +18,7 @@ from callsheet.store.protocol import Settled
 
 from .lanes import Lanes, lane_name
 from .resuming import Steps, resume, steps_of
+from .system_secrets import Sealers
 from .telemetry import ended, fact, verb
 from .watch import Watch, Watcher
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 SUCCEEDED, APPLIED = Status.SUCCEEDED, Settled.APPLIED  # asked for every settlement, and slow to look up
 RACES = 20  # how often a command from outside may find the job changed under it before it gives up
+
+
+def _no_sealer() -> None:
+    """There is no keyring."""
 
 
 class Engine:
@@ -55,6 +60,7 @@ class Engine:
         self.transport: Transport | None = None
         self._redis_url = redis_url
         self.fair_queues = frozenset(fair_queues)
+        self.sealer: Sealers = _no_sealer  # who seals the secrets of the system, where there is a keyring
         self._payload_limit_bytes = payload_limit_bytes
         self._watch = Watch(store)
 

@@ -7,6 +7,7 @@ from functools import cache
 
 from starlette.requests import Request
 
+from .door import admit
 from .keys import Principal
 from .problems import Problem
 from .sessions import COOKIE, check_proof
@@ -36,7 +37,8 @@ async def check(request: Request, scope: str) -> Principal:
     """Who asks; raises Problem when the key is missing, wrong, too busy or may not do this."""
     site, text = site_of(request), key_of(request)
     who = await (authenticate(site, text) if text or COOKIE not in request.cookies else _signed_in(site, request))
-    request.scope["callsheet.key_id"], request.scope["callsheet.principal"] = who.key_id, who
+    admit(request.scope, who.key_id)
+    request.scope["callsheet.principal"] = who
     await site.quotas.refresh()
     site.rates.check(who, quota=site.quotas.known(who.requester_id))
     if not who.may(scope):

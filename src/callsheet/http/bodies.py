@@ -22,10 +22,13 @@ def documented(model: type[pydantic.BaseModel], *, required: bool = True) -> dic
 
 
 async def read(request: Request, model: type[M]) -> M:
-    """A body as its model; raises Problem."""
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    """A body as its model; raises Problem.
+
+    The type must be said: what a page of another site can send without asking first never has this one.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
-        raise Problem("unsupported_media_type", "send the body as application/json")
+        raise Problem("unsupported_media_type", "send JSON, and say so: Content-Type: application/json")
     try:
         return model.model_validate_json(await request.body())
     except pydantic.ValidationError as error:

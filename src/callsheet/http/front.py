@@ -1,23 +1,28 @@
-"""The outermost part of the app, pure ASGI: request ids, the size of bodies, headers that every answer has, the log."""
+"""The outermost part of the app, pure ASGI: request ids, hosts, bodies, headers that every answer has, the log.
+
+A body is handed out once the request has proved who sends it (`door.admit`): a route that asks for it before breaks,
+loudly. The routes by which one proves oneself are in OPEN_BODIES, and their bodies are small.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from callsheet.engine.ids import new_id
-
+from .door import KEY_ID, Strangers
+from .hosts import Hosts
+from .pace import UPLOADS, Meter, Pace
 from .problems import Problem, answer, path_of
+from .proxies import NOBODY, Proxies
+from .request_ids import id_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger("callsheet.access")
-REQUEST_ID = re.compile(rb"(?!cs_live_)[A-Za-z0-9._:-]{1,64}").fullmatch  # it is logged: never a key
 ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -28,24 +33,40 @@ DRAIN_S = 1.0
 STREAMED = "/objects/"  # bodies of this route go to the disk as they come, and its signed URLs say how large they are
 STREAMED_BYTES = 5 * 1024**4  # as much as an S3 takes
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OPEN_BODIES = frozenset({"/internal/worker/enroll", "/studio/session"})  # how one proves oneself is in these bodies
+OPEN_BYTES = 8 * 1024
+WHOLE = "callsheet.whole"  # in a scope: all of the body is here, so that nobody has to watch the clock
+
+
+class Walls(NamedTuple):
+    """What keeps strangers out: how slow bodies may be, who is answered to, who is believed, how many may wait."""
+
+    bodies: Pace = Pace()
+    uploads: Pace = UPLOADS
+    strangers: Strangers = Strangers()
+    hosts: Hosts = Hosts()
+    proxies: Proxies = NOBODY
 
 
 class Front:
-    """Wraps an ASGI app."""
+    """Wraps an ASGI app. `secret` is the server's own key, which no log shows."""
 
-    def __init__(self, app: ASGIApp, body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, body_bytes: int, walls: Walls = Walls(), secret: str = "") -> None:  # noqa: B008
         self._app = app
-        self._body_bytes = body_bytes
+        self._hosts = walls.hosts
+        self._secret = secret.encode()
+        self._plain = _Body(body_bytes, walls.bodies)
+        self._open = _Body(min(OPEN_BYTES, body_bytes), walls.bodies, is_open=True)
+        self._streamed = _Body(STREAMED_BYTES, walls.uploads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        streamed = scope["method"] == "PUT" and scope["path"].startswith(STREAMED)
-        exchange = _Exchange(scope, receive, send, STREAMED_BYTES if streamed else self._body_bytes)
+        exchange = _Exchange(scope, receive, send, self._body_of(scope), self._secret)
         try:
-            problem = exchange.refusal()
+            problem = exchange.refusal(self._hosts)
             if problem is not None:
                 await answer(problem, exchange.request_id)(scope, receive, exchange.send)
             else:
@@ -56,16 +77,31 @@ class Front:
         finally:
             exchange.tell()
 
+    def _body_of(self, scope: Scope) -> _Body:
+        if scope["method"] == "PUT" and scope["path"].startswith(STREAMED):
+            return self._streamed
+        return self._open if scope["path"] in OPEN_BODIES else self._plain
+
+
+class _Body(NamedTuple):
+    """What the body of a request may be like. `is_open`: it is read before anybody knows who sends it."""
+
+    most_bytes: int
+    pace: Pace
+    is_open: bool = False
+
 
 class _Exchange:
     """One request and its answer on their way through."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, body_bytes: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, body: _Body, secret: bytes) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self._limit, self._read, self._status = body_bytes, 0, 0
+        self._body, self._read, self._status = body, 0, 0
+        self._meter: Meter | None = None
         self._begun = time.perf_counter()
         given = self._length = self._encoding = self._expects = b""
-        self._more = False
+        self._more = self._is_late = False
+        self._hosts: list[bytes] = []
         for name, value in scope["headers"]:
             if name == b"x-request-id":
                 given = value
@@ -77,7 +113,9 @@ class _Exchange:
                 self._encoding = value
             elif name == b"expect":
                 self._expects = value
-        self.request_id = given.decode() if REQUEST_ID(given) else new_id()
+            elif name == b"host":
+                self._hosts.append(value)
+        self.request_id = id_of(given, scope["headers"], secret)
         self._own = [(b"x-request-id", self.request_id.encode()), *ALWAYS]
         scope["callsheet.request_id"] = self.request_id
 
@@ -86,28 +124,47 @@ class _Exchange:
         """Whether an answer has begun."""
         return self._status != 0
 
-    def refusal(self) -> Problem | None:
+    def refusal(self, hosts: Hosts) -> Problem | None:
         """Why this request is not even looked at."""
+        if (problem := hosts.refusal(self._scope, self._hosts)) is not None:
+            return problem
         if self._encoding and self._encoding.lower() != b"identity":
             return Problem("unsupported_encoding", "send the body as it is, without Content-Encoding")
-        if self._length and (not self._length.isdigit() or int(self._length[:18]) > self._limit):
+        if self._length and (not self._length.isdigit() or int(self._length[:18]) > self._body.most_bytes):
             return self._too_large()
         return None
 
     async def receive(self) -> Message:
-        """The next piece of the request, counted: a length need not be told, nor true."""
-        message = await self._receive()
+        """The next piece of the request; raises Problem when it is late or too much, RuntimeError when too early."""
+        if self._more and not self._body.is_open and KEY_ID not in self._scope:
+            raise RuntimeError(f"{path_of(self._scope)} reads its body before it knows who asks: call auth.check first")
+        return await self._next()
+
+    async def _next(self) -> Message:
+        """The next piece, counted: a length need not be told, nor true."""
+        if not self._more or WHOLE in self._scope:
+            message = await self._receive()
+        else:
+            message = await self._in_time()
         self._read += len(message.get("body", b""))
         self._more = message.get("more_body", False)
-        if self._read > self._limit:
+        if self._read > self._body.most_bytes:
             raise self._too_large()
         return message
+
+    async def _in_time(self) -> Message:
+        self._meter = self._meter or Meter(self._body.pace)
+        try:
+            return await self._meter.next(self._receive, self._read)
+        except Problem:
+            self._is_late = True
+            raise
 
     async def send(self, message: Message) -> None:
         """The next piece of the answer. A connection whose request does not end is closed after it."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            if self._more:
+            if self._more and not self._is_late:
                 await self._drain()
             closing = [(b"connection", b"close")] if self._more else []
             message["headers"] = [*message.get("headers", ()), *self._own, *closing]
@@ -117,9 +174,9 @@ class _Exchange:
         """Let a client that is not far over send the rest: most read our answer only then."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
-                while self._more and self._read < DRAIN_BYTES and not self._expects:
+                while self._more and self._read < DRAIN_BYTES and not (self._expects or self._is_late):
                     with contextlib.suppress(Problem):
-                        await self.receive()
+                        await self._next()
 
     def tell(self) -> None:
         """One line: no query, no body and no header gets into it, and of the path what we named ourselves."""
@@ -133,9 +190,9 @@ class _Exchange:
             "status": self._status,
             "took_ms": round(took_ms, 1),
             "request_id": self.request_id,
-            "key": scope.get("callsheet.key_id", ""),
+            "key": scope.get(KEY_ID, ""),
         }
         log.log(level, "%s %s %d in %.1f ms", *list(fields.values())[:4], extra={"fields": fields})
 
     def _too_large(self) -> Problem:
-        return Problem("body_too_large", f"a body may have {self._limit} bytes")
+        return Problem("body_too_large", f"a body may have {self._body.most_bytes} bytes")

@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.kernel.errors import InvalidInput
@@ -33,6 +33,7 @@ SCOPES = ("jobs:read", "jobs:write", "worker", "worker:all", "admin")
 DEFAULT_SCOPES = SCOPES[:2]
 IMPLIED = {"worker": "worker:all"}  # who may do something for all tenants may do it for one
 KEPT_S = 30.0  # how long an answer of the store is believed: a revoked key works no longer than this
+LEAST_LETTERS, LEAST_VARIETY = 16, 8  # of a key that somebody chose
 NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
 
@@ -40,6 +41,7 @@ class Principal(NamedTuple):
     """Who asks. `requester_id` is the tenant; an admin may look at all of them. `teams` share their videos.
 
     `worker_id` is an enrolled worker's, with the queues and tenants that it may work for; None of these is all.
+    `session_id` names the session of a browser, '' for whoever came by a key.
     """
 
     key_id: str
@@ -51,6 +53,7 @@ class Principal(NamedTuple):
     tenants: frozenset[str] | None = None
     draining: bool = False
     teams: tuple[str, ...] = ()
+    session_id: str = ""
 
     @property
     def admin(self) -> bool:
@@ -89,7 +92,8 @@ class ApiKeys:
         self._pepper = os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper
         self._known: Recent[tuple[float, Principal]] = Recent()
         self._unknown: Recent[float] = Recent()  # apart, so that guesses push out nobody who is known
-        self._bootstrap = self._hash(bootstrap) if bootstrap else ""
+        self._bootstrap = self._hash(strong(bootstrap)) if bootstrap else ""
+        self.on_revoke: list[Callable[[str], None]] = []  # told the id of each key that is revoked here
 
     async def create(  # noqa: PLR0913 - what a key has
         self,
@@ -124,6 +128,8 @@ class ApiKeys:
             body = {**json.loads(document.body), "revoked_at": await self._store.now()}
             await self._store.put_document(document._replace(body=json.dumps(body)))
             self._known.clear()
+            for told in self.on_revoke:
+                told(key_id)
             return True
         return False
 
@@ -184,6 +190,14 @@ class ApiKeys:
 
     def _hash(self, text: str) -> str:
         return keyed_hash(text, self._pepper)
+
+
+def strong(text: str) -> str:
+    """A key that somebody chose, once it cannot be guessed soon; raises InvalidInput, which does not show it."""
+    if len(text) < LEAST_LETTERS or len(set(text)) < LEAST_VARIETY:
+        told = f"CALLSHEET_API_KEY needs at least {LEAST_LETTERS} characters, {LEAST_VARIETY} of them different"
+        raise InvalidInput(f"{told}; make one with: openssl rand -hex 24")
+    return text
 
 
 def new_key(head: str = HEAD, letters: str = "") -> str:

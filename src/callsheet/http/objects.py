@@ -18,6 +18,7 @@ from callsheet.objects.own import OwnObjects
 from callsheet.objects.signing import Claims, disposition
 
 from . import incoming, problems
+from .door import admit
 from .problems import Problem
 from .site import Site, site_of
 
@@ -151,6 +152,7 @@ def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claim
     if not isinstance(objects, OwnObjects) or objects.signer is None:
         raise Problem("not_found", "the objects of this server have URLs of their own")
     claims = objects.signer.check(method, key, request.query_params.multi_items())
+    admit(request.scope, "")  # the URL is the proof
     return objects, claims
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +18,8 @@ from callsheet.engine.operations import Operations
 from callsheet.objects import Objects, open_objects
 
 from . import auth, health, problems
-from .front import Front
+from .door import Door
+from .front import Front, Walls
 from .keys import ApiKeys
 from .limits import Limits
 from .protocol import BoundedProtocol
@@ -35,6 +37,7 @@ SHUTDOWN_S = 2
 DEAD_PEER_MS = 20_000
 BACKLOG = 2_048
 JOB_TTL_S = 24 * 3600
+KEEP_ALIVE_S = 5  # so long a connection may wait for its next request
 
 
 class ServerOptions(NamedTuple):
@@ -57,6 +60,7 @@ class ServerOptions(NamedTuple):
     catalog: Catalog | None = None
     parts: tuple[Any, ...] = ()
     audit_days: int = 400
+    walls: Walls = Walls()
 
 
 def create_app(
@@ -64,6 +68,9 @@ def create_app(
 ) -> FastAPI:
     """The app of one process. It opens the engine when it starts and closes it when it stops."""
     chosen = options or ServerOptions()
+    walls = chosen.walls
+    if not chosen.auth:  # whoever reaches this server may do all: pages of other sites must not
+        walls = walls._replace(hosts=walls.hosts._replace(guarded=True))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -76,11 +83,14 @@ def create_app(
                 await stack.enter_async_context(Housekeeping(engine, Chores(audit_ms=chosen.audit_days * DAY_MS)))
             keys = ApiKeys(engine.store, bootstrap=chosen.api_key) if chosen.auth else None
             app.state.site = site = Site(engine, keys, chosen.limits, chosen.job_ttl_s)
+            site.proxies = walls.proxies
             site.parts |= {type(part): part for part in chosen.parts}
             site.objects = chosen.objects
             site.catalog = chosen.catalog
             if site.objects is None and chosen.objects_url:
-                site.objects = await stack.enter_async_context(await open_objects(chosen.objects_url, engine.store))
+                site.objects = await stack.enter_async_context(
+                    await open_objects(chosen.objects_url, engine.store, sealer=engine.sealer)
+                )
             if chosen.housekeeping:
                 site.parts[Operations] = await stack.enter_async_context(Operations(engine))
             stack.push_async_callback(site.audit.close)
@@ -103,16 +113,17 @@ def create_app(
     for router in (health.router, *routers):
         app.include_router(router)
     _document_security(app)
-    _put_in_front(app, chosen.limits.body_bytes)
+    app.state.door = Door(walls.strangers, walls.proxies)
+    _put_in_front(app, chosen, walls)
     return app
 
 
-def _put_in_front(app: FastAPI, body_bytes: int) -> None:
+def _put_in_front(app: FastAPI, chosen: ServerOptions, walls: Walls) -> None:
     """Front outside of all else: a middleware would stand behind the one that answers when something broke."""
     build = app.build_middleware_stack
 
     def built() -> ASGIApp:
-        return Front(build(), body_bytes)
+        return Front(build(), chosen.limits.body_bytes, walls, chosen.api_key)
 
     app.build_middleware_stack = built  # type: ignore[method-assign]
 
@@ -179,7 +190,9 @@ class Server(uvicorn.Server):
             server_header=False,
             backlog=BACKLOG,
             ws="none",
-            http=BoundedProtocol,
+            http=functools.partial(BoundedProtocol, door=app.state.door),  # type: ignore[arg-type] # it makes them
+            timeout_keep_alive=KEEP_ALIVE_S,
+            proxy_headers=False,  # `proxies.py` reads them, of those who are trusted
         )
         super().__init__(config)
 

@@ -11,8 +11,10 @@ from callsheet.engine.quotas import Quotas
 
 from .audit import Audit
 from .buckets import Recent
+from .door import Failures
 from .intake import Intake
 from .limits import Limits, Rates, Streams
+from .proxies import NOBODY
 from .sessions import Sessions
 from .workers import Workers
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from callsheet.engine import Engine
     from callsheet.objects import Objects
 
-    from .keys import ApiKeys
+    from .keys import ApiKeys, Principal
     from .sse import EventStream
 
 
@@ -40,6 +42,8 @@ class Site:
         self.limits = limits
         self.job_ttl_s = job_ttl_s
         self.rates = Rates(limits.rate)
+        self.failures = Failures()
+        self.proxies = NOBODY
         self.streams = Streams(limits.streams)
         self.audit = Audit(engine.store)
         self.quotas = Quotas(engine.store, limits.quota)
@@ -50,6 +54,24 @@ class Site:
         self.parts: dict[type[Any], Any] = {}  # what a contract keeps for the whole process
         self.on_stop: list[Callable[[], None]] = []
         self.stopping = asyncio.Event()
+        self.standing: dict[tuple[str, str], tuple[float, bool]] = {}  # of those with streams; `sse.py` looks
+        self.sessions.on_end.append(self.end_streams_of_session)
+        if keys is not None:
+            keys.on_revoke.append(self.end_streams_of_key)
+
+    async def holds(self, who: Principal) -> bool:
+        """Whether the key of somebody, and the session that they came by, are still good."""
+        return self.keys is None or (await self.keys.holds(who) and await self.sessions.holds(who))
+
+    def end_streams_of_key(self, key_id: str) -> None:
+        """Let go of all who came by a key."""
+        for stream in [stream for stream in self.open if stream.who.key_id == key_id]:
+            stream.end()
+
+    def end_streams_of_session(self, session_id: str) -> None:
+        """Let go of all who came by a session."""
+        for stream in [stream for stream in self.open if stream.who.session_id == session_id]:
+            stream.end()
 
     def stop(self) -> None:
         """End all streams: their clients come back, to another process. May be called twice."""

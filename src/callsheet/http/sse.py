@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import random
+import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.http")
 PING_S = 15.0
 WRITE_S = 10.0
-RECHECK_S = 60.0
+RECHECK_S = 10.0  # a stream of a key or session that ended in another process is closed within 1.5 times this
+MOST_STANDING = 10_000
 ROTATE_S = (300.0, 600.0)
 RETRY_MS = (1_000, 5_000)
 PING = b": ping\n\n"
@@ -108,7 +111,7 @@ class EventStream(Response):
         super().__init__(media_type="text/event-stream")
         site.streams.enter(who, site.quotas.known(who.requester_id))
         site.open.add(self)
-        self._site, self._who, self._first, self._watcher, self._ident = site, who, first, watcher, ident
+        self._site, self.who, self._first, self._watcher, self._ident = site, who, first, watcher, ident
         self.beside: Coroutine[Any, Any, None] | None = None  # what runs while the stream is open
         self._encode = frame_of if ident is None else self._with_cursor
         self.ping_s = PING_S
@@ -143,19 +146,18 @@ class EventStream(Response):
                 helper.cancel()
             self._watcher.close()
             self._site.open.discard(self)
-            self._site.streams.leave(self._who)
+            self._site.streams.leave(self.who)
         if whole:
             with contextlib.suppress(OSError):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _serve(self, send: Send, watchdog: _Watchdog) -> None:
         clock = asyncio.get_running_loop().time
-        check_at = clock() + RECHECK_S
         while clock() < watchdog.leave_at:  # a stream that is never quiet is checked and rotated too
-            if clock() >= check_at:
+            if clock() >= watchdog.check_at:
                 if not await self._still_allowed():
                     return
-                check_at = clock() + RECHECK_S
+                watchdog.check_at = clock() + RECHECK_S
             events = await self._watcher.take()
             if not events and self._watcher.ended:
                 return
@@ -179,8 +181,17 @@ class EventStream(Response):
         return _frame(event, self._ident(event))
 
     async def _still_allowed(self) -> bool:
+        """Whether the reader's key and session are good; one look at the store serves all streams of a reader."""
+        name, known, now = (self.who.key_id, self.who.session_id), self._site.standing, time.monotonic()
+        at, good = known.get(name, (-math.inf, True))
+        if now - at < RECHECK_S / 2:
+            return good
+        if len(known) >= MOST_STANDING:
+            known.clear()  # only more looks follow
         try:
-            return self._site.keys is None or await self._site.keys.holds(self._who)
+            good = await self._site.holds(self.who)
+            known[name] = (now, good)
+            return good  # noqa: TRY300 - a store that is away is not written down
         except CallsheetError:
             return True  # the store is away; the next look tells
 
@@ -194,8 +205,8 @@ class EventStream(Response):
 class _Watchdog:
     """One timer of a stream for all its limits: a timeout for each event was a fifth of the cost of an event.
 
-    It asks for a ping when nothing was written for a while, for a farewell when the time has come, and cancels the
-    stream when a write takes too long.
+    It asks for a ping when nothing was written for a while, for a look at the reader's key, for a farewell when the
+    time has come, and cancels the stream when a write takes too long.
     """
 
     def __init__(self, watcher: Watcher, ping_s: float, *, steady: bool) -> None:
@@ -204,6 +215,7 @@ class _Watchdog:
         self._watcher, self._ping_s, self._steady = watcher, ping_s, steady
         self._since, self._writing = self._loop.time(), False
         self._ping_at = self._since + ping_s
+        self.check_at = self._since + RECHECK_S
         self.leave_at = self._since + random.uniform(*ROTATE_S)  # noqa: S311 - jitter
         self.bit = False
         self._timer = self._loop.call_later(0.0, self._look)
@@ -236,9 +248,10 @@ class _Watchdog:
             self.bit = True
             self._task.cancel()
             return
-        if not self._writing and (now >= self._ping_at or now >= self.leave_at):
+        if not self._writing and now >= min(self._ping_at, self.check_at, self.leave_at):
             self._watcher.poke()
         leave_s = self.leave_at - now if now < self.leave_at else self._ping_s
         ping_s = self._ping_at - now if now < self._ping_at else self._ping_s / 2
-        wait_s = max(0.001, min(ping_s, WRITE_S / 2, leave_s))
+        check_s = self.check_at - now if now < self.check_at else RECHECK_S / 2
+        wait_s = max(0.001, min(ping_s, WRITE_S / 2, leave_s, check_s))
         self._timer = self._loop.call_later(wait_s, self._look)

@@ -32,6 +32,7 @@ async def issue(store: Store, who: Principal, subject: str) -> str:
         "key_id": who.key_id,
         "requester_id": who.requester_id,
         "scopes": sorted(who.scopes),
+        "session_id": who.session_id,
         "expires_at": now + LIFE_S * 1000,
     }
     await store.put_document(Document(KIND, _digest(ticket), json.dumps(body), 0))
@@ -44,7 +45,8 @@ async def redeem(store: Store, ticket: str, subject: str) -> Principal:
     if found and await store.delete_document(KIND, _digest(ticket)):  # of two at once, one deletes it
         body = json.loads(found[0].body)
         if body["subject"] == subject and body["expires_at"] > await store.now():
-            return Principal(body["key_id"], body["requester_id"], frozenset(body["scopes"]))
+            who = Principal(body["key_id"], body["requester_id"], frozenset(body["scopes"]))
+            return who._replace(session_id=body.get("session_id", ""))
     raise Problem("unauthorized", "this ticket is used, too old, or for another stream; ask for a new one")
 
 

@@ -7,10 +7,11 @@ import heapq
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from callsheet.kernel.errors import StoreUnavailable, UnknownStore
 from callsheet.store.sqlite.connection import Target, connect
+from callsheet.store.sqlite.files import GROUPS
 
 from .similarity import packed, scores
 from .vectors import Collection, Document, Passage, other_model
@@ -43,10 +44,11 @@ class SqliteVectors:
     @classmethod
     async def open(cls, url: str) -> Self:
         """Make the table if it is not there; raises UnknownStore, StoreUnavailable."""
-        path = url.partition(":")[2].partition("?")[0]
+        path, _, query = url.partition(":")[2].partition("?")
         if not path.startswith("///") or path.endswith(":memory:"):
             raise UnknownStore("passages need a file; set CALLSHEET_VECTORS_URL to sqlite:///vectors.db")
-        vectors = cls(Target(unquote(path[3:])))
+        group = dict(parse_qsl(query)).get("group", "")
+        vectors = cls(Target(unquote(path[3:]), group=group if group in GROUPS else ""))
         await vectors._write(lambda db: db.execute(SCHEMA))
         return vectors
 

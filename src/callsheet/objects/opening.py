@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from callsheet.engine.system_secrets import Sealers, SecretSealed
 
 from .credentials import Credentials, HeldCredentials
 from .errors import UnknownObjects
@@ -21,6 +24,7 @@ from .signing import Signer, signer_of
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
+log = logging.getLogger("callsheet.objects")
 ACCESS_KEY = ("S3_ACCESS_KEY_ID", "S3_ACCESS_KEY", "AWS_ACCESS_KEY_ID")
 SECRET_KEY = ("S3_SECRET_ACCESS_KEY", "S3_SECRET_KEY", "AWS_SECRET_ACCESS_KEY")
 TOKEN = ("S3_SESSION_TOKEN", "AWS_SESSION_TOKEN")
@@ -57,9 +61,24 @@ def objects_from_url(
     raise UnknownObjects(f"an objects URL is {KNOWN}")
 
 
-async def open_objects(url: str, store: Store, *, credentials: Credentials | HeldCredentials | None = None) -> Objects:
-    """The same, with the signing secret of a job store: its processes honour one another's signed URLs."""
-    return objects_from_url(url, credentials=credentials, signer=await signer_of(store))
+async def open_objects(
+    url: str,
+    store: Store,
+    *,
+    credentials: Credentials | HeldCredentials | None = None,
+    sealer: Sealers = lambda: None,
+) -> Objects:
+    """The same, with the signing secret of a job store: its processes honour one another's signed URLs.
+
+    `sealer` (`engine.sealer`) opens the secret. A process that cannot open it has the objects, and signs no URLs.
+    """
+    signer = None
+    if urlsplit(url).scheme != "s3":  # it signs by its own keys
+        try:
+            signer = await signer_of(store, sealer=sealer())
+        except SecretSealed as error:
+            log.warning("this process signs no URLs of objects: %s", error)
+    return objects_from_url(url, credentials=credentials, signer=signer)
 
 
 def _folder(host: str, path: str) -> Path:

@@ -48,7 +48,9 @@ class OwnObjects(Objects):
 
     def _signer(self) -> Signer:
         if self.signer is None:
-            raise UnknownObjects("URLs cannot be signed without a signer: use open_objects(url, store)")
+            raise UnknownObjects(
+                "this process signs no URLs: use open_objects(url, store), with the keyring where its secret is sealed"
+            )
         return self.signer
 
 

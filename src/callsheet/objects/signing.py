@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
-from callsheet.kernel.errors import DocumentConflict
-from callsheet.store.protocol import Document
+from callsheet.engine.system_secrets import OBJECT_LINKS, SECRET_BYTES, Sealer, system_secret
 
 from .errors import LinkExpired, LinkRefused, UnknownObjects
 from .records import Signed
@@ -22,9 +19,7 @@ from .sigv4 import quoted_path
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
-KIND, NAME = "objects", "signing-secret"
 ROUTE = "/objects/"
-SECRET_BYTES = 32
 LONGEST_S = 7 * 24 * 3600  # as at S3
 MOST_NAME = 150
 NAMES = frozenset({"expires", "size", "type", "upload", "part", "name", "bound"})
@@ -119,13 +114,6 @@ def disposition(name: str, *, inline: bool = False) -> str:
     return f"{word}; filename=\"{plain}\"; filename*=UTF-8''{quote(short, safe='')}"
 
 
-async def signer_of(store: Store, public_url: str = "") -> Signer:
-    """The signer of all processes on a store: its secret is made by the first that asks."""
-    while True:
-        for document in await store.documents(KIND, NAME):
-            return Signer(bytes.fromhex(json.loads(document.body)["secret"]), public_url)
-        body = json.dumps({"secret": secrets.token_hex(SECRET_BYTES)})
-        try:
-            await store.put_document(Document(KIND, NAME, body, 0))
-        except DocumentConflict:
-            continue  # another process was faster: its secret is there now
+async def signer_of(store: Store, public_url: str = "", sealer: Sealer | None = None) -> Signer:
+    """The signer of all processes on a store: its secret is made by the first that asks; raises SecretSealed."""
+    return Signer(await system_secret(store, OBJECT_LINKS, sealer), public_url)

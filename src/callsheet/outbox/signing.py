@@ -42,7 +42,9 @@ def key_of(secret: str) -> bytes:
 
 
 def signature(key: bytes, timestamp: str, nonce: str, body: bytes) -> str:
-    """The contract's signature."""
+    """The contract's signature; raises InvalidInput for a nonce that could hold a piece of the body."""
+    if not IS_FIELD(nonce):
+        raise InvalidInput("a nonce has 1 to 128 letters, digits, '-' and '_'")
     return hmac.new(key, b".".join((timestamp.encode(), nonce.encode(), body)), hashlib.sha256).hexdigest()
 
 

@@ -13,7 +13,9 @@ from callsheet.http import problems
 from callsheet.http.audit import act
 from callsheet.http.auth import NOBODY
 from callsheet.http.bodies import documented, read
+from callsheet.http.door import admit
 from callsheet.http.json_text import JsonAnswer
+from callsheet.http.keys import is_well_formed
 from callsheet.http.problems import Problem
 from callsheet.http.sessions import COOKIE, LIFE_S, Session, check_proof, role_of
 from callsheet.http.site import site_of
@@ -49,20 +51,28 @@ class SessionBody(BaseModel):
     response_model=SessionBody,
     openapi_extra=documented(SignIn),
     responses=problems.responses(
-        "unauthorized", "forbidden", "validation_failed", "unsupported_media_type", "body_too_large"
+        "unauthorized",
+        "forbidden",
+        "validation_failed",
+        "unsupported_media_type",
+        "body_too_large",
+        "request_timeout",
+        "too_many_requests",
     ),
 )
 async def sign_in(request: Request) -> Response:
     """An API key becomes a cookie for this browser. Needs the header `X-Callsheet-Studio: 1` and our own origin."""
     check_proof(request)
     site = site_of(request)
-    asked = await read(request, SignIn)
+    key = (await read(request, SignIn)).key.get_secret_value().strip()
     if site.keys is None:
         return JsonAnswer(_body(EVERYBODY), 201)
-    value, session = await site.sessions.begin(site.keys, asked.key.get_secret_value().strip())
+    with site.failures.counted(site.proxies.client_of(request), guessed=not is_well_formed(key)):
+        value, session = await site.sessions.begin(site.keys, key, site.rates.check)
     if older := request.cookies.get(COOKIE):
         await site.sessions.end(older)
-    request.scope["callsheet.key_id"], request.scope["callsheet.principal"] = session.who.key_id, session.who
+    admit(request.scope, session.who.key_id)
+    request.scope["callsheet.principal"] = session.who
     await act(request, "session.signed_in", target=session.who.key_id)
     answer = JsonAnswer(_body(session), 201)
     answer.set_cookie(COOKIE, value, max_age=LIFE_S, **_cookie(request))
@@ -81,7 +91,7 @@ async def who_am_i(request: Request) -> Response:
     session = EVERYBODY if site.keys is None else await site.sessions.find(request.cookies.get(COOKIE, ""))
     if session is None:
         raise Problem("unauthorized", "nobody is signed in here; POST /studio/session with a key")
-    request.scope["callsheet.key_id"] = session.who.key_id
+    admit(request.scope, session.who.key_id)
     return JsonAnswer(_body(session))
 
 
@@ -105,7 +115,7 @@ async def sign_out(request: Request) -> Response:
 
 def _cookie(request: Request) -> dict[str, Any]:
     """Not for scripts, not for other sites, and over TLS not without it."""
-    return {"path": "/", "httponly": True, "samesite": "strict", "secure": request.url.scheme == "https"}
+    return {"path": "/", "httponly": True, "samesite": "strict", "secure": site_of(request).proxies.is_https(request)}
 
 
 def _body(session: Session) -> dict[str, Any]:

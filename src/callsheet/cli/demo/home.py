@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -21,6 +22,8 @@ class Home:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(PermissionError):  # it is somebody else's
+            self.folder.chmod(0o700)
         self._state = self.folder / "state.json"
         self.kept: dict[str, Any] = json.loads(self._state.read_text("utf-8")) if self._state.exists() else {}
 
@@ -28,7 +31,8 @@ class Home:
         """Write down what is to be known after a crash."""
         self.kept |= facts
         part = self._state.with_suffix(".part")
-        part.touch(mode=0o600)
+        part.unlink(missing_ok=True)  # one that was left may be open to others
+        part.touch(mode=0o600, exist_ok=False)
         part.write_text(json.dumps(self.kept, indent=2), "utf-8")
         part.replace(self._state)
 

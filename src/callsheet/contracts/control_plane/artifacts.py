@@ -55,14 +55,15 @@ async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tupl
     """
     objects = objects_of(site)
     waiting = [await _waiting(objects, lease, artifact) for artifact in artifacts]
-    kept = []
+    kept, total = [], 0
     for artifact, source in zip(artifacts, waiting, strict=True):
         info = await _taken(objects, source, key_of(lease.job.job_id, lease.claim_version, artifact.name))
         _check_size(artifact, info)
+        total += info.size_bytes
         described = {"name": artifact.name, "key": info.key, "bytes": info.size_bytes, "sha256": artifact.sha256}
         kept.append({**described, "content_type": info.content_type, "etag": info.etag})
     await objects.delete(*(source for source in waiting if source.startswith(f"{INCOMING}/")))
-    await site.quotas.add(lease.job.requester_id, sum(file["bytes"] for file in kept), ARTIFACTS)
+    await site.quotas.add(lease.job.requester_id, total, ARTIFACTS)
     return ADOPTED, encode(kept)
 
 

@@ -216,5 +216,6 @@ def waiting_of(site: Site) -> Waiting:
 
 def tokens_of(site: Site) -> leases.Tokens:
     """The maker of repeatable tokens of a process."""
-    found: leases.Tokens = site.parts.setdefault(leases.Tokens, leases.Tokens(site.engine.store))
+    made = leases.Tokens(site.engine.store, site.engine.sealer)
+    found: leases.Tokens = site.parts.setdefault(leases.Tokens, made)
     return found

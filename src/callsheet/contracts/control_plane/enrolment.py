@@ -60,15 +60,25 @@ class WorkerToken(BaseModel):
     summary="Enrol a worker",
     response_model=WorkerToken,
     openapi_extra=documented(EnrollBody),
-    responses=problems.responses(*BODY, "bad_request", "unauthorized", "store_unavailable", "upgrade_required"),
+    responses=problems.responses(
+        *BODY,
+        "bad_request",
+        "unauthorized",
+        "store_unavailable",
+        "upgrade_required",
+        "request_timeout",
+        "too_many_requests",
+    ),
 )
 async def enroll(request: Request) -> JsonAnswer:
     """Use up an enrolment token and get a worker's own, which lives shortly: rotate it in time."""
+    site = site_of(request)
     asked = await read(request, EnrollBody)
     protocol = versions.check(versions.claimed(request, asked.protocol))  # before the token is used up
-    token = await site_of(request).workers.enroll(
-        asked.enrolment_token, asked.worker_name, labels=asked.labels, version=asked.version, protocol=protocol
-    )
+    with site.failures.counted(site.proxies.client_of(request), guessed=False):
+        token = await site.workers.enroll(
+            asked.enrolment_token, asked.worker_name, labels=asked.labels, version=asked.version, protocol=protocol
+        )
     await act(request, "worker.enrolled", target=token.worker.worker_id, name=asked.worker_name)
     return JsonAnswer(_told(token), 201)
 

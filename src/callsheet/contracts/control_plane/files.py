@@ -27,7 +27,7 @@ from .artifacts import SIGNED_S, adopted, check_unchanged, key_of, objects_of, s
 from .leases import Lease, Proof, prove_one
 from .models import STRICT, Name
 from .routes import ALWAYS, PROVEN
-from .workers import worker_of
+from .workers import WorkerIdentity, worker_of
 
 PART_BYTES = 16 * 1024 * 1024
 MOST_PARTS = 1_000  # signed in one answer
@@ -111,8 +111,7 @@ class ArtifactList(BaseModel):
     artifacts: list[ArtifactShown]
 
 
-async def _live(request: Request, asked: UploadBody | UploadedBody) -> Lease:
-    who = await worker_of(request)
+async def _live(request: Request, who: WorkerIdentity, asked: UploadBody | UploadedBody) -> Lease:
     proof = Proof(asked.job_id, asked.lease_token)
     lease = await prove_one(site_of(request).engine, who.named(asked.worker_id), proof)
     if not lease.live:
@@ -129,8 +128,9 @@ async def _live(request: Request, asked: UploadBody | UploadedBody) -> Lease:
 )
 async def uploads(request: Request) -> JsonAnswer:
     """A signed URL for a file of this attempt, or signed parts for a large one; ask again when they have expired."""
+    who = await worker_of(request)
     asked = await read(request, UploadBody)
-    lease, objects = await _live(request, asked), objects_of(site_of(request))
+    lease, objects = await _live(request, who, asked), objects_of(site_of(request))
     key = key_of(asked.job_id, lease.claim_version, asked.name)
     binding = incoming.of_attempt(asked.job_id, lease.claim_version, asked.worker_id)
     if random.random() < SWEEP:  # noqa: S311 - not each time: it lists what came in
@@ -165,8 +165,9 @@ async def uploads(request: Request) -> JsonAnswer:
 )
 async def uploaded(request: Request) -> JsonAnswer:
     """After the last part of a large file. It becomes visible when the attempt completes and names it."""
+    who = await worker_of(request)
     asked = await read(request, UploadedBody)
-    lease, objects = await _live(request, asked), objects_of(site_of(request))
+    lease, objects = await _live(request, who, asked), objects_of(site_of(request))
     key = key_of(asked.job_id, lease.claim_version, asked.name)
     info = await objects.complete_multipart(Upload(key, asked.upload_id, PART_BYTES, ""), only_if_absent=True)
     return JsonAnswer({"ok": True, "key": key, "bytes": info.size_bytes})

@@ -14,19 +14,16 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from callsheet.engine.system_secrets import LEASE_TOKENS, Sealers, system_secret
 from callsheet.http.problems import Problem
-from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Job, Outcome, Status
-from callsheet.store.protocol import Document
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
     from callsheet.store.protocol import Store
 
     from .binding import Holder
-
-KIND = "lease_secret"
 
 
 class Proof(NamedTuple):
@@ -67,25 +64,18 @@ def new_token() -> str:
 class Tokens:
     """Makes the tokens of claims that may be asked twice: the same for the same request of the same worker."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, sealer: Sealers = lambda: None) -> None:
+        self._store, self._sealer = store, sealer
         self._secret: bytes | None = None
 
     async def repeatable(self, worker_id: str, claim_request_id: str) -> str:
         """The token of a claim."""
-        secret = self._secret = self._secret or await self._read_secret()
+        secret = self._secret = self._secret or await self._read()
         digest = hmac.new(secret, json.dumps([worker_id, claim_request_id]).encode(), hashlib.sha256).digest()
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
-    async def _read_secret(self) -> bytes:
-        """The store's own, made by whoever needs it first."""
-        found = await self._store.documents(KIND, "1")
-        if not found:
-            try:
-                found = [await self._store.put_document(Document(KIND, "1", json.dumps(secrets.token_hex(32)), 0))]
-            except DocumentConflict:
-                found = await self._store.documents(KIND, "1")
-        return bytes.fromhex(json.loads(found[0].body))
+    async def _read(self) -> bytes:
+        return await system_secret(self._store, LEASE_TOKENS, self._sealer())
 
 
 def owner(worker_id: str, token: str) -> str:

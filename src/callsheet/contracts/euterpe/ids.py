@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
-import secrets
 from typing import TYPE_CHECKING
 
 from callsheet.engine.ids import new_id
-from callsheet.kernel.errors import DocumentConflict
+from callsheet.engine.system_secrets import TRANSCODE_IDS, Sealer, system_secret
 from callsheet.kernel.intake import IS_UUID
-from callsheet.store.protocol import Document
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
-KIND, NAME = "transcode", "job-ids"
 MARK_DIGITS = 8  # of hex; 42 random bits are left beside the millisecond
-SECRET_BYTES = 32
 
 
 class JobIds:
@@ -46,13 +41,6 @@ class JobIds:
         return hmac.new(self._secret, told, hashlib.sha256).hexdigest()[:MARK_DIGITS]
 
 
-async def ids_of(store: Store) -> JobIds:
-    """Those of all processes on a store: the secret is made by the first that asks."""
-    while True:
-        for document in await store.documents(KIND, NAME):
-            return JobIds(bytes.fromhex(json.loads(document.body)["secret"]))
-        body = json.dumps({"secret": secrets.token_hex(SECRET_BYTES)})
-        try:
-            await store.put_document(Document(KIND, NAME, body, 0))
-        except DocumentConflict:
-            continue  # another process was faster: its secret is there now
+async def ids_of(store: Store, sealer: Sealer | None = None) -> JobIds:
+    """Those of all processes on a store: the secret is made by the first that asks; raises SecretSealed."""
+    return JobIds(await system_secret(store, TRANSCODE_IDS, sealer))

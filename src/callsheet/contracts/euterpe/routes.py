@@ -248,7 +248,7 @@ async def _ids(site: Site) -> JobIds:
     """The process's makers of ids."""
     found: JobIds | None = site.parts.get(JobIds)
     if found is None:
-        found = site.parts[JobIds] = await ids_of(site.engine.store)
+        found = site.parts[JobIds] = await ids_of(site.engine.store, site.engine.sealer())
     return found
 
 

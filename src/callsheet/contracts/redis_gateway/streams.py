@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from callsheet.http import problems, tickets
 from callsheet.http.auth import check
+from callsheet.http.door import admit
 from callsheet.http.json_text import JsonAnswer, json_text
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
@@ -266,9 +267,9 @@ async def who_follows(request: Request, ticket: str | None, subject: str) -> Pri
         return await check(request, "jobs:read")
     site = site_of(request)
     who = await tickets.redeem(site.engine.store, ticket, subject)
-    if site.keys is not None and not await site.keys.holds(who):
-        raise Problem("unauthorized", "the key of this ticket is not good any more")
-    request.scope["callsheet.key_id"] = who.key_id
+    if not await site.holds(who):
+        raise Problem("unauthorized", "the key or the session of this ticket is not good any more")
+    admit(request.scope, who.key_id)
     return who
 
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from callsheet.kernel.errors import DuplicateJob, StoreUnavailable
 
+from .files import GROUPS, keep_private, make_private
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -36,6 +38,12 @@ class Target(NamedTuple):
     path: str
     driver: str = "sqlite"
     synchronous: str = "FULL"
+    group: str = ""
+
+    @property
+    def mode(self) -> int:
+        """The mode of its files: their owner's alone, unless the URL lets the group in."""
+        return GROUPS[self.group]
 
     @property
     def in_memory(self) -> bool:
@@ -45,6 +53,8 @@ class Target(NamedTuple):
 
 def connect(target: Target) -> Db:
     """A connection in autocommit mode; the caller writes BEGIN and COMMIT. Raises StoreUnavailable."""
+    if not target.in_memory:
+        make_private(target.path, target.mode)
     try:
         db = _driver_connect(target)
         db.execute(f"PRAGMA busy_timeout={BUSY_S * 1000}").fetchall()
@@ -60,6 +70,8 @@ def connect(target: Target) -> Db:
     except (sqlite3.Error, ValueError) as error:
         hint = "use sqlite:////absolute/path.db for an absolute path and make sure that the folder exists"
         raise StoreUnavailable(f"cannot open {target.path!r} ({error}); {hint}") from error
+    if not target.in_memory:
+        keep_private(target.path, target.mode)  # also what SQLite made itself, behind a link
     return db
 
 

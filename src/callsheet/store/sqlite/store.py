@@ -30,6 +30,7 @@ from . import credentials as creds
 from .claim import claim, heartbeat
 from .connection import Db, Target, Thread
 from .enqueue import enqueue, queued_of
+from .files import GROUPS
 from .keeping import delete, migrate, promote, prune
 from .outbox import claimable
 from .settle import settle
@@ -64,17 +65,18 @@ class SqliteStore:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From `sqlite:///relative.db`, `sqlite:////absolute.db` or `sqlite::memory:`; `?synchronous=normal`."""
+        """From `sqlite:///relative.db`, `sqlite:////absolute.db` or `sqlite::memory:`; `?synchronous=`, `?group=`."""
         scheme, _, rest = url.partition(":")
         path, _, query = rest.partition("?")
         options = dict(parse_qsl(query))
         synchronous = options.pop("synchronous", "full").upper()
+        group = options.pop("group", "")
         if path not in (":memory:", "///:memory:") and not path.startswith("///"):
             raise UnknownStore(f"{url!r} names no file; use sqlite:///jobs.db or sqlite::memory:")
-        if synchronous not in ("FULL", "NORMAL", "EXTRA") or options:
-            raise UnknownStore(f"{url!r} has unknown options; ?synchronous=full|normal is the only one")
+        if synchronous not in ("FULL", "NORMAL", "EXTRA") or group not in GROUPS or options:
+            raise UnknownStore(f"{url!r} has unknown options; there are ?synchronous=full|normal and ?group=read|write")
         name = ":memory:" if path.endswith(":memory:") else unquote(path[3:])
-        return cls(Target(name, scheme, synchronous))
+        return cls(Target(name, scheme, synchronous, group))
 
     async def open(self) -> Self:
         """Open the file, creating it, and migrate it; raises SchemaMismatch for a newer schema."""

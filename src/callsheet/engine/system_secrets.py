@@ -1,0 +1,118 @@
+"""Secrets of the system itself: one document of the store for each, made by the first process that needs it.
+
+Where a process has a keyring the document holds the secret sealed; one that was written in the clear before is sealed
+when it is read. Without a keyring it stands in the clear, and the store's own access rules are all that guards it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from callsheet.kernel.errors import CallsheetError, DocumentConflict
+from callsheet.store.protocol import Document
+
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+
+SECRET_BYTES = 32
+SEALED = "sealed"
+RACES = 10
+
+
+class Sealer(Protocol):
+    """Seals texts that the store keeps. What is sealed opens for the same owner and requester only."""
+
+    async def seal(self, plain: str, *, owner: str, requester_id: str) -> str:
+        """The sealed text."""
+        ...
+
+    async def open(self, sealed: str, *, owner: str, requester_id: str) -> str:
+        """The text that was sealed."""
+        ...
+
+
+Sealers = Callable[[], Sealer | None]  # called when a secret is needed: a keyring may be a service far away
+
+
+class SecretSealed(CallsheetError):
+    """A secret of the system is sealed, and this process has no keyring."""
+
+    code = "no_keyring"
+
+
+class Place(NamedTuple):
+    """Where a secret is kept. `is_bare`: in the clear its document is the text alone, as older programs read it."""
+
+    kind: str
+    name: str
+    is_bare: bool = False
+
+    @property
+    def owner(self) -> str:
+        """The name that its seal is bound to."""
+        return f"system/{self.kind}/{self.name}"
+
+    def clear(self, text: str) -> str:
+        """The document's body in the clear."""
+        return json.dumps(text if self.is_bare else {"secret": text})
+
+
+OBJECT_LINKS = Place("objects", "signing-secret")
+LEASE_TOKENS = Place("lease_secret", "1", is_bare=True)
+TRANSCODE_IDS = Place("transcode", "job-ids")
+PLACES = (OBJECT_LINKS, LEASE_TOKENS, TRANSCODE_IDS)
+
+
+async def system_secret(store: Store, place: Place, sealer: Sealer | None = None) -> bytes:
+    """The secret of a place, the same for all processes of a store; raises SecretSealed and the keyring's errors."""
+    for _ in range(RACES):
+        for document in await store.documents(place.kind, place.name):
+            text = await _read(place, document, sealer)
+            if sealer is not None and sealed_text(document) is None:
+                await _seal(store, place, document, text, sealer)
+            return bytes.fromhex(text)
+        text = secrets.token_hex(SECRET_BYTES)
+        body = place.clear(text) if sealer is None else await _sealed(place, text, sealer)
+        try:
+            await store.put_document(Document(place.kind, place.name, body, 0))
+        except DocumentConflict:
+            continue  # another process was faster: its secret is there now
+        return bytes.fromhex(text)
+    raise DocumentConflict(f"{place.owner} changed {RACES} times while it was being read; try again")
+
+
+def sealed_text(document: Document) -> str | None:
+    """The sealed text that a document holds; None for one in the clear."""
+    body: Any = json.loads(document.body)
+    return str(body[SEALED]) if isinstance(body, dict) and SEALED in body else None
+
+
+def with_sealed(document: Document, sealed: str) -> Document:
+    """The document with this sealed text in place of what it holds."""
+    return document._replace(body=json.dumps({SEALED: sealed}))
+
+
+async def _read(place: Place, document: Document, sealer: Sealer | None) -> str:
+    sealed = sealed_text(document)
+    if sealed is None:
+        body = json.loads(document.body)
+        return str(body if isinstance(body, str) else body["secret"])
+    if sealer is None:
+        advice = "give this process the keyring: CALLSHEET_KEYS_FILE, CALLSHEET_KEYS or CALLSHEET_KMS"
+        raise SecretSealed(f"the secret {place.owner} of this store is sealed; {advice}")
+    return await sealer.open(sealed, owner=place.owner, requester_id="")
+
+
+async def _seal(store: Store, place: Place, document: Document, text: str, sealer: Sealer) -> None:
+    """Put the sealed secret in place of the clear one; whoever else does the same is as good."""
+    try:
+        await store.put_document(document._replace(body=await _sealed(place, text, sealer)))
+    except DocumentConflict:
+        return
+
+
+async def _sealed(place: Place, text: str, sealer: Sealer) -> str:
+    return json.dumps({SEALED: await sealer.seal(text, owner=place.owner, requester_id="")})

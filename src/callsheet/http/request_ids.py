@@ -1,0 +1,39 @@
+"""The id of a request: the client's own where it is safe to log and to keep with jobs, else a fresh one.
+
+What looks like a key, a token, a session or a JWT is none, however it got there, and neither is what the request itself
+proves its sender by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from callsheet.engine.ids import new_id
+
+IS_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
+IS_SECRET = re.compile(
+    rb"cs_[a-z]+_.*"  # keys, workers' tokens and enrolments
+    rb"|whsec_.*"
+    rb"|[A-Za-z0-9_-]{43}"  # 256 bits: sessions, tickets and lease tokens
+    rb"|[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"  # a JWT
+    rb"|gh[a-z]_.*|sk-.*|xox[a-z]-.*|AKIA[A-Z0-9]{12,}",  # other people's
+    re.DOTALL,
+).fullmatch
+CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"cookie", b"proxy-authorization"})
+WORDS = re.compile(rb"[\s;,=]+")
+LONG = 12
+
+
+def id_of(given: bytes, headers: Iterable[tuple[bytes, bytes]], secret: bytes = b"") -> str:
+    """The id that a client gave, when it may be logged; a fresh one otherwise. `secret` is the server's own key."""
+    if not given or not IS_ID(given) or IS_SECRET(given) or given == secret:
+        return new_id()
+    if any(_tells(given, value) for name, value in headers if name in CREDENTIALS):
+        return new_id()
+    return given.decode()
+
+
+def _tells(given: bytes, credential: bytes) -> bool:
+    """Whether an id is a credential, one of its words, or a long piece of it."""
+    return given in WORDS.split(credential) or (len(given) >= LONG and given in credential)
