@@ -14,22 +14,32 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.errors import CallsheetError, DocumentConflict
 from callsheet.store.protocol import Document
 
 from .keys import FIND, Principal, found_by, is_well_formed, keyed_hash, new_key, new_letters
 from .problems import Problem
+from .worker_records import (
+    LIFE_S,
+    Enrolment,
+    Token,
+    Worker,
+    WorkerEvent,
+    body_of,
+    fields_of,
+    with_sign,
+    worker_from,
+)
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
+__all__ = ["LIFE_S", "WORKER_HEAD", "Enrolment", "Token", "Worker", "WorkerEvent", "Workers"]
 log = logging.getLogger("callsheet.http")
 ENROLMENT, WORKER, SEEN = "enrolment", "worker", "worker_seen"
 ENROLMENT_HEAD, WORKER_HEAD = "cs_enroll_", "cs_worker_"
-LIFE_S = 3600  # of a worker's token, unless its enrolment says
-ROTATE_AT = 0.75
 OVERLAP_MS = 120_000  # the token before is good for so long: the answer with the new one may have been lost
 IN_FLIGHT_MS = 2_000  # a request with the old token may be on its way while the new one is used: refused, and no more
 REMEMBERED = 50  # rotated tokens of a worker whose use is noticed: a day and a half of them
@@ -39,60 +49,6 @@ SEEN_S = 10.0
 FORGOTTEN_MS = 7 * 86_400_000
 RACES = 20
 MOST_KEPT = 10_000
-
-
-class Enrolment(NamedTuple):
-    """A right to become a worker, `uses_left` times. `queues` and `tenants` None are all."""
-
-    enrolment_id: str
-    queues: tuple[str, ...] | None
-    tenants: tuple[str, ...] | None
-    uses_left: int
-    token_life_s: int
-    created_at: int
-    expires_at: int
-
-
-class Worker(NamedTuple):
-    """A worker as it is known; times are milliseconds of the store's clock. `last_seen_at` None: never since."""
-
-    worker_id: str
-    name: str
-    queues: tuple[str, ...] | None = None
-    tenants: tuple[str, ...] | None = None
-    labels: tuple[str, ...] = ()
-    version: str = ""
-    protocol: int = 1
-    token_life_s: int = LIFE_S
-    created_at: int | None = None
-    token_expires_at: int | None = None
-    draining_at: int | None = None
-    revoked_at: int | None = None
-    last_seen_at: int | None = None
-    running: int = 0
-    token_reused_at: int | None = None
-
-
-class WorkerEvent(NamedTuple):
-    """Something that operators are to hear of, such as `token_reused`. `tenants` None are all."""
-
-    name: str
-    worker_id: str
-    tenants: tuple[str, ...] | None
-    at: int
-    detail: str
-
-
-class Token(NamedTuple):
-    """A worker's new token, told once."""
-
-    text: str
-    worker: Worker
-
-    @property
-    def rotate_after_s(self) -> float:
-        """When to ask for the next."""
-        return self.worker.token_life_s * ROTATE_AT
 
 
 class Workers:
@@ -146,7 +102,7 @@ class Workers:
             now + right.token_life_s * 1000,
         )
         tokens = [{"hash": keyed_hash(token), "expires_at": worker.token_expires_at}]
-        body = {**_body(worker), "enrolment_id": right.enrolment_id, "tokens": tokens}
+        body = {**body_of(worker), "enrolment_id": right.enrolment_id, "tokens": tokens}
         await self._store.put_document(Document(WORKER, letters, json.dumps(body), 0))
         return Token(token, worker)
 
@@ -183,7 +139,7 @@ class Workers:
         """Known workers, enrolled or not, by id; those of whom nothing was heard for a week are forgotten."""
         now, found = await self._store.now(), dict[str, Worker]()
         for document in await self._store.documents(WORKER):
-            worker = _worker(json.loads(document.body))
+            worker = worker_from(json.loads(document.body))
             if (worker.token_expires_at or 0) + FORGOTTEN_MS > now:
                 found[worker.worker_id] = worker
             else:
@@ -192,7 +148,7 @@ class Workers:
             sign = json.loads(document.body)
             if sign["at"] + FORGOTTEN_MS > now:
                 known = found.get(document.id, Worker(document.id, document.id))
-                found[document.id] = _with_sign(known, sign)
+                found[document.id] = with_sign(known, sign)
             else:
                 await self._store.delete_document(SEEN, document.id)
         return [found[worker_id] for worker_id in sorted(found)]
@@ -253,7 +209,7 @@ class Workers:
                     await self._store.put_document(documents[0]._replace(body=json.dumps(body)))
                 except DocumentConflict:
                     continue
-                return Enrolment(**_fields(Enrolment._fields, body))
+                return Enrolment(**fields_of(Enrolment._fields, body))
         raise Problem("unauthorized", "this enrolment token is unknown, used up or too old; ask an admin for a new one")
 
     async def _look_up(self, text: str, digest: str) -> Principal:
@@ -329,7 +285,7 @@ class Workers:
             except DocumentConflict:
                 continue
             self._known.clear()
-            return _worker(body)
+            return worker_from(body)
         raise DocumentConflict(f"worker {worker_id} changed {RACES} times while it was being changed; try again")
 
 
@@ -345,27 +301,3 @@ def _unknown() -> Problem:
 def _revoked() -> Problem:
     told = "this worker was revoked; end your work and upload nothing"
     return Problem("worker_revoked", told, revoked=True, drain=True)
-
-
-def _body(worker: Worker) -> dict[str, Any]:
-    """What is kept in the worker's own document."""
-    return {name: value for name, value in worker._asdict().items() if name not in ("last_seen_at", "running")}
-
-
-def _worker(body: dict[str, Any]) -> Worker:
-    return Worker(**_fields(Worker._fields, body))
-
-
-def _fields(names: tuple[str, ...], body: dict[str, Any]) -> dict[str, Any]:
-    """A record's fields from its document, where tuples stand as lists."""
-    found = {name: body[name] for name in names if name in body}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
-
-
-def _with_sign(worker: Worker, sign: dict[str, Any]) -> Worker:
-    return worker._replace(
-        last_seen_at=sign["at"],
-        running=sign["running"],
-        labels=tuple(sign["labels"]) or worker.labels,
-        version=sign["version"] or worker.version,
-    )
