@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
@@ -24,6 +25,7 @@ from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
 from callsheet.kernel.wire import decode, encode
+from callsheet.objects import ObjectNotOwned
 from callsheet.objects.folders import outputs_of
 from callsheet.outbox import Endpoints
 from callsheet.outbox.endpoints import EndpointNotFound
@@ -34,9 +36,6 @@ from .ids import JobIds, ids_of
 from .models import CredentialsReceipt, CredentialsRequest, TranscodeReceipt, TranscodeRequest, TranscodeStatus
 from .places import OWN, URL, Place, source_of, target_of
 from .tasks import NAME, QUEUE
-
-if TYPE_CHECKING:
-    from callsheet.objects import Objects
 
 SIGNED_S = 3_600
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
@@ -136,7 +135,7 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
             "started_at": job.started_at,
             "ended_at": job.ended_at,
             "metadata": decode(job.payload).get("metadata", {}),
-            "outputs": await _outputs(site.objects, job),
+            "outputs": await _outputs(site, job),
             "error": normalised(job.error) if job.error else None,
         }
     )
@@ -180,15 +179,19 @@ async def _job(site: Site, job_id: str, who: Principal) -> Job:
     return job
 
 
-async def _outputs(objects: Objects | None, job: Job) -> list[dict[str, Any]]:
-    """The outputs of a success; those in our own storage with URLs that open them for an hour."""
+async def _outputs(site: Site, job: Job) -> list[dict[str, Any]]:
+    """The outputs of a success; those in our own storage with URLs that open them for an hour.
+
+    A worker far away may have written the result: a URL is signed for what is the job's requester's alone.
+    """
     if job.status is not Status.SUCCEEDED or not job.result:
         return []
     found: list[dict[str, Any]] = decode(job.result)["outputs"]
     for output in found:
-        place = target_of(output["location"])
-        own = place.kind == OWN and objects is not None
-        output["url"] = (await objects.sign_get(place.path, SIGNED_S)).url if own and objects else None
+        place, output["url"] = target_of(output["location"]), None
+        if place.kind == OWN and site.objects is not None:
+            with contextlib.suppress(ObjectNotOwned):
+                output["url"] = (await owned_by(site, job.requester_id).sign_get(place.path, SIGNED_S)).url
     return found
 
 
