@@ -266,7 +266,7 @@ async def test_moves_that_are_refused_harm_no_others(live: Live, app: Callsheet,
     async def bad(ctx: Context) -> str:
         await gate.wait()
         try:
-            await ctx.step("~reserved").run(lambda: 1)
+            await ctx.write(lambda job: commands.checkpoint(job, "~reserved", "1"))
         except Exception as error:  # noqa: BLE001 - what it is is asked below
             raised.append(type(error).__name__)
         return "went on"

@@ -13,8 +13,9 @@ from callsheet import Callsheet
 from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.control_plane import enrolment as enrolling
 from callsheet.contracts.control_plane import files, routes, workers
+from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes as gateway
-from callsheet.http import objects, uploads
+from callsheet.http import dead_letters, objects, uploads
 from tests import stores
 from tests.http.live import Live, serving
 
@@ -22,6 +23,7 @@ ROUTERS = [
     aura.router,
     gateway.router,
     gateway.direct,
+    euterpe.router,
     routes.router,
     enrolling.router,
     workers.router,
@@ -29,6 +31,7 @@ ROUTERS = [
     files.router,
     objects.router,
     uploads.router,
+    dead_letters.router,
 ]
 JOB_OF_OTHER = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"
 JOB_OF_OWN = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b2"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,22 @@ from hypothesis import given, settings
 from callsheet import Callsheet, Context
 from callsheet.app.transcoding import add_transcoding
 from callsheet.contracts.aura.tasks import pictures_of
+from callsheet.kernel import commands
 from callsheet.kernel.job import Status
 from callsheet.media.compose.errors import PictureRefused
 from callsheet.objects import InvalidKey, ObjectNotOwned, Objects, OwnedObjects, Upload
 from callsheet.objects.folders import folder_of, named_by
 from callsheet.objects.keys import checked
 from callsheet.objects.memory import MemoryObjects
-from callsheet.objects.owned import Holder, Source, granted
+from callsheet.objects.owned import Holder, Source, with_folders
 from callsheet.objects.signing import Signer
+from callsheet.store.protocol import ClaimRequest
 from tests.http.conftest import url  # noqa: F401 - a fixture
 from tests.kit import new_job
 from tests.outbox.sink import RULES
 from tests.security.of_objects import JOB_OF_OTHER, JOB_OF_OWN, Place, hostile_keys, placed
 
+EMPTY = '{"source":"object:uploads/acme/a","output":"object:outputs/acme","outputs":[]}'
 OWN_JOB = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b9"
 STRANGE = (
     "uploads/other/1/a",
@@ -149,7 +153,7 @@ async def test_the_storage_itself_is_not_to_be_had_from_what_is_bound(raw: Memor
 
 
 async def test_a_contract_may_add_what_it_has_looked_at(raw: MemoryObjects) -> None:
-    objects = granted(bound(raw), ["frames/1"], readable=["thumbs/1"])
+    objects = with_folders(bound(raw), ["frames/1"], readable=["thumbs/1"])
     await objects.put("frames/1/a", b"x")
     for refused in ("thumbs/1/a", "frames/10/a"):
         with pytest.raises(ObjectNotOwned):
@@ -281,6 +285,23 @@ async def test_transcode_neither_reads_nor_writes_what_is_a_strangers(place: Pla
     assert all(job.status in (Status.FAILED, Status.DEAD_LETTER) for job in ended)
     assert "object_not_owned" in (ended[0].error or "")
     assert [info.key async for info in raw.list()] == ["outputs/victim/x.wav"]
+
+
+async def test_a_result_that_names_a_strangers_output_gets_no_url(place: Place) -> None:
+    """A worker writes a job's result: what it names there is signed for the job's own requester only."""
+    await (await place.app.objects()).put("outputs/victim/x.mp3", b"theirs")
+    new = new_job(kind="transcode", queue="q", contract="euterpe", requester_id="acme", payload=EMPTY)
+    await place.live.engine.enqueue([new])
+    (job,) = await place.live.engine.claim(ClaimRequest("w", ("q",)))
+    for stage in ("fetching", "processing", "uploading"):
+        await place.live.engine.settle([commands.advance(job, stage)])
+        job = await place.live.engine.get(job.job_id)
+    outputs = [{"location": f"object:outputs/{who}/x.mp3"} for who in ("victim", "acme")]
+    await place.live.engine.settle([commands.succeed(job, json.dumps({"outputs": outputs}))])
+    async with await place.live.key("acme") as acme:
+        told = (await acme.get("/transcode/status", params={"job_id": new.job_id})).json()["outputs"]
+    assert told[0]["url"] is None
+    assert "/objects/outputs/acme/x.mp3" in told[1]["url"]
 
 
 @given(key=hostile_keys)

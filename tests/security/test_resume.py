@@ -161,11 +161,11 @@ async def test_no_body_of_a_request_can_name_the_job_to_resume(place: Place) -> 
     await place.live.engine.enqueue([new_job(requester_id="acme", queue="q2", contract="control_plane")])
     claimed = await worker.claim("q2")
     step = {"do": "checkpoint", "name": RESUMED_FROM, "data": theirs.job_id}
-    (answer,) = await worker.move((claimed, step))
-    assert not answer["ok"]
+    (refused,) = await worker.move((claimed, step))
+    assert not refused["ok"]
     follow = {"task": "work", "resumed_from": theirs.job_id, "queue": "q3", "job_id": JOB_OF_OWN}
-    (answer,) = await worker.move((claimed, {"do": "complete", "follow_ups": [follow]}))
-    assert answer["ok"], "an unknown field of a worker's is not looked at"
+    (taken,) = await worker.move((claimed, {"do": "complete", "follow_ups": [follow]}))
+    assert taken["ok"], "an unknown field of a worker's is not looked at"
     assert (await place.live.engine.steps(await place.live.engine.get(JOB_OF_OWN))).jobs == (JOB_OF_OWN,)
 
 
@@ -183,8 +183,6 @@ async def test_a_replayed_copy_of_a_dead_letter_goes_on_from_its_steps(place: Pl
     dead = await failed(place, ("a", 1))
     async with await place.live.key("acme") as acme:
         answer = await acme.post(f"/v1/dead-letters/{dead.job_id}/replay")
-        if answer.status_code == 404:  # a server without these routes
-            return
         copy = await place.live.engine.get(answer.json()["replay_job_id"])
         assert copy.contract == dead.contract
         assert (await place.live.engine.steps(copy)).results == {"a": "1"}

@@ -227,7 +227,7 @@ async def test_the_sweep_removes_what_waits_for_nobody(live: Live) -> None:
         job = await live.engine.get(claimed["job_id"])
         await live.engine.settle([commands.release(job)])
         assert await incoming.sweep(store, objects) == 1
-        assert await acme.post(f"/v1/uploads/{upload['upload_id']}/complete")
+        assert (await acme.post(f"/v1/uploads/{upload['upload_id']}/complete")).status_code == 200
         assert await objects.get(upload["key"]) == FIRST
 
 

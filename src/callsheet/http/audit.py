@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from .keys import Principal
     from .problems import Problem
+    from .worker_records import WorkerEvent
 
 log = logging.getLogger("callsheet.audit")
 SEEN = "key_addresses"
@@ -55,6 +56,12 @@ class Audit:
         self._budget = Buckets()
         self._task: asyncio.Task[None] | None = None
         self._flushing = asyncio.Lock()
+
+    async def heard_of(self, event: WorkerEvent) -> None:
+        """Append what was found out about a worker."""
+        owner = event.tenants[0] if event.tenants and len(event.tenants) == 1 else ""
+        action = f"worker.{event.name}"
+        await self.write(new_entry(action, requester_id=owner, actor=event.worker_id, target=event.worker_id))
 
     async def write(self, *entries: AuditEntry) -> None:
         """Append entries now; raises StoreError, and then the act must not be answered as done."""
@@ -207,7 +214,9 @@ def entry_of(request: Request, action: str, **fields: Any) -> AuditEntry:
 
 
 def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
+    """Whose request it is, as trusted proxies say where there are any."""
+    address: str = request.app.state.site.proxies.client_of(request)
+    return address
 
 
 def network_of(address: str) -> str:

@@ -46,6 +46,7 @@ class Site:
         self.proxies = NOBODY
         self.streams = Streams(limits.streams)
         self.audit = Audit(engine.store)
+        self.workers.listeners.append(self.audit.heard_of)
         self.quotas = Quotas(engine.store, limits.quota)
         self.intake = Intake(engine, limits.queue_depth, self.quotas)
         self.recounted: Recent[float] = Recent()  # when the stored files of tenants were last counted

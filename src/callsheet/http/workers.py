@@ -131,7 +131,7 @@ class Workers:
     async def is_revoked(self, worker_id: str) -> bool:
         """Whether an enrolled worker was revoked. One that has a plain API key never is."""
         for document in await self._store.documents(WORKER, worker_id[-FIND:]):
-            worker = _worker(json.loads(document.body))
+            worker = worker_from(json.loads(document.body))
             return worker.worker_id == worker_id and worker.revoked_at is not None
         return False
 

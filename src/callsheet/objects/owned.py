@@ -2,7 +2,7 @@
 
 No task gets any other objects: what a payload names can then be a stranger's in its text alone. Reading: the tenant's
 uploads and outputs, the files of its jobs and videos, and what operators share with all. Writing: the tenant's outputs,
-and the files of the job itself. A contract that has checked more (a video's row) adds that with `granted`.
+and the files of the job itself. A contract that has checked more (a video's row) adds that with `with_folders`.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class OwnedObjects(Objects):
         await (await self._writable(upload.key)).abort_multipart(upload)
 
 
-def granted(objects: OwnedObjects, folders: Sequence[str] = (), *, readable: Sequence[str] = ()) -> OwnedObjects:
+def with_folders(objects: OwnedObjects, folders: Sequence[str] = (), *, readable: Sequence[str] = ()) -> OwnedObjects:
     """The same objects with more folders. For contracts alone, once they have looked at whose these are."""
     holder = objects._holder  # noqa: SLF001 - of this module
     more = holder._replace(folders=(*holder.folders, *folders), readable=(*holder.readable, *readable))

@@ -27,7 +27,7 @@ from callsheet.media.compose.stages import Composed, Parts, Request, compose
 from callsheet.media.errors import MediaError, MediaStopped
 from callsheet.objects import InvalidKey, ObjectNotFound, ObjectNotOwned, ObjectsError, ObjectTooLarge, OwnedObjects
 from callsheet.objects.folders import steps_of
-from callsheet.objects.owned import granted
+from callsheet.objects.owned import with_folders
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry
 
@@ -155,7 +155,7 @@ class ObjectShelf:
 
     def __init__(self, objects: OwnedObjects, jobs: Sequence[str]) -> None:
         self._folders = [steps_of(job_id) for job_id in jobs]
-        self._objects = granted(objects, readable=self._folders)
+        self._objects = with_folders(objects, readable=self._folders)
 
     async def keep(self, name: str, path: Path, /) -> str:
         """Store a file among those of the job itself; its key."""

@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import SERVICE, Video, Writer
 from callsheet.objects import Objects, OwnedObjects
-from callsheet.objects.owned import granted
+from callsheet.objects.owned import with_folders
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal
 
@@ -77,7 +77,7 @@ def _writer(ctx: Context) -> Writer:
 def _bench(ctx: Context, parts: Parts, video: Video | None, video_id: str) -> Bench:
     if video is None:
         raise Fatal(f"there is no video {video_id}; it was deleted, or never added", code="video_not_found")
-    return Bench(ctx, parts, video, _writer(ctx), granted(ctx.objects, paths.folders(video_id)))
+    return Bench(ctx, parts, video, _writer(ctx), with_folders(ctx.objects, paths.folders(video_id)))
 
 
 async def fetch_original(bench: Bench, key: str, *, share: float) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-from callsheet.objects.owned import granted
+from callsheet.objects.owned import with_folders
 from callsheet.vault.redact import redact
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry, Snooze
@@ -75,7 +75,7 @@ async def _keep(ctx: Context, parts: FindsParts, told: dict[str, Any]) -> None:
             found = await parts()
             if found.keep_logs:
                 raw = json.dumps(told, ensure_ascii=False).encode()
-                await granted(ctx.objects, [key]).put(key, raw, content_type="application/json")
+                await with_folders(ctx.objects, [key]).put(key, raw, content_type="application/json")
     except Exception as error:  # noqa: BLE001 - a log that cannot be kept is no reason to fail
         log.warning("%s: its log could not be kept: %s", ctx.job_id, error)
 
