@@ -118,7 +118,7 @@ FRONT = [
     _guard(
         "a credential is no request id",
         "http/request_ids.py",
-        "if any(_tells(given, value) for name, value in headers if name in CREDENTIALS):",
+        "if any(_tells(client_id, value) for name, value in headers if name in CREDENTIALS):",
         "if False:",
         f"{SECURITY}/test_request_ids.py::test_what_a_request_proves_itself_by_is_no_id",
     ),

@@ -47,9 +47,9 @@ STUDIO = [
     ),
     everywhere(
         "a cookie from TLS stays there",
-        "studio/session.py",
-        'request.url.scheme == "https"',
-        "False",
+        "http/proxies.py",
+        'return "https" in {',
+        'return "never" in {',
         "over_tls_the_cookie_is_for_tls_alone",
     ),
     of_a_store(

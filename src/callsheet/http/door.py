@@ -1,6 +1,6 @@
 """Connections of strangers: how many may be open at once that have shown neither a key nor a signed URL.
 
-A connection is a stranger's until one of its requests has proved who sends it. The counts are those of one process.
+A connection is a stranger's until one of its requests has proved who sends it. Each process counts its own.
 Beside them, sign-ins that failed are counted by the address that they came from.
 """
 
@@ -28,7 +28,7 @@ FAILURES_A_SECOND = 0.2
 
 
 class Strangers(NamedTuple):
-    """How many connections may be open that have proved nothing."""
+    """The limits of strangers' connections, in all and of one address."""
 
     most: int = 1_000
     of_one_address: int = 300
@@ -43,11 +43,11 @@ class Door:
 
     @property
     def strangers(self) -> int:
-        """How many there are now."""
+        """The number of strangers' connections that are open."""
         return self._inside.total()
 
     def enter(self, address: str) -> Problem | None:
-        """Count one more; what to answer when there are too many."""
+        """Count a new connection; returns the Problem to answer with when the door is full."""
         limits, problem = self._limits, None
         if self._inside[address] >= limits.of_one_address and not self._proxies.trust(address):
             problem = _crowded("too_many_requests", "your address has")
@@ -57,7 +57,7 @@ class Door:
         return problem
 
     def leave(self, address: str) -> None:
-        """Count one less: it is gone, or is no stranger any more."""
+        """Stop counting a connection: it was closed, or its client proved itself."""
         self._inside[address] -= 1
         if not self._inside[address]:
             del self._inside[address]
@@ -69,7 +69,7 @@ def _crowded(code: str, who: str) -> Problem:
 
 
 def admit(scope: Scope, key_id: str) -> None:
-    """Note that a request has proved who sends it: from now on its body may be read."""
+    """Note that a request has proved who sends it; `Front` hands out its body after this."""
     scope[KEY_ID] = key_id
     connection: Any = scope.get(CONNECTION)
     if connection is not None:

@@ -46,7 +46,7 @@ class Hosts(NamedTuple):
         return cls(tuple(_bare(name) for name in names) if names else None, guarded)
 
     def refusal(self, scope: Scope, hosts: Sequence[bytes]) -> Problem | None:
-        """Why a request for these hosts, the values of its `Host` headers, is not looked at; None when it is."""
+        """The Problem that a request is refused with, by the values of its `Host` headers; None lets it in."""
         if len(hosts) != 1:
             if hosts or scope["http_version"] != "1.0" or self._lists:
                 return Problem("bad_request", "send one Host header, with the name of this server")
@@ -73,7 +73,7 @@ class Hosts(NamedTuple):
 
 
 def is_own_page(headers: Mapping[str, str], host: str) -> bool:
-    """Whether a request comes from a page of this very host, or from no page: a browser says which."""
+    """Whether a page of this host, or a program that is no browser, sent the request."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in OUR_SITES:
         return False
@@ -81,7 +81,7 @@ def is_own_page(headers: Mapping[str, str], host: str) -> bool:
 
 
 def is_origin(origin: str, host: str) -> bool:
-    """Whether an `Origin` is that of a `Host`."""
+    """Whether the `Origin` header of a request names the same host and port as its `Host` header."""
     try:
         return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:
@@ -90,11 +90,11 @@ def is_origin(origin: str, host: str) -> bool:
 
 def _headers(scope: Scope) -> dict[str, str]:
     """The headers by name, those of several lines joined: two origins are nobody's."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
-        name = raw.decode("latin-1")
-        found[name] = f"{found[name]}, {value.decode('latin-1')}" if name in found else value.decode("latin-1")
-    return found
+        name, text = raw.decode("latin-1"), value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
 
 
 @functools.lru_cache(1_024)

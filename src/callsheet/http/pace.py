@@ -49,13 +49,13 @@ class Meter:
 
     async def next(self, receive: Receive, read_bytes: int) -> Message:
         """The next piece of the body; raises Problem `request_timeout`."""
-        begun = self._clock()
+        started_at = self._clock()
         try:
             async with asyncio.timeout(max(0.0, self.patience_s(read_bytes))):
                 message = await receive()
         except TimeoutError:
             raise self._late() from None
-        self.waited(self._clock() - begun)
+        self.waited(self._clock() - started_at)
         return message
 
     def _late(self) -> Problem:

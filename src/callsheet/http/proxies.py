@@ -37,7 +37,7 @@ class Proxies:
             raise InvalidInput(f"trusted-proxies takes networks such as 10.1.0.0/16: {error}") from None
 
     def trust(self, address: str) -> bool:
-        """Whether this address is one of theirs."""
+        """Whether this address lies in the network of a trusted proxy."""
         return bool(self._networks) and self._known(address)
 
     def client_of(self, request: Request) -> str:
@@ -57,17 +57,17 @@ class Proxies:
         address = _peer(request)
         if not (self.trust(address) or _is_loopback(address)):
             return False
-        forwarded = [said.get("proto", "") for said in _forwarded(request)]
+        protocols = [hop.get("proto", "") for hop in _forwarded(request)]
         plain = request.headers.get("x-forwarded-proto", "")[:LONGEST].split(",")
-        return "https" in {word.strip().lower() for word in (*forwarded[-1:], plain[-1])}
+        return "https" in {word.strip().lower() for word in (*protocols[-1:], plain[-1])}
 
     def _holds(self, address: str) -> bool:
         try:
-            found = ipaddress.ip_address(address)
+            parsed = ipaddress.ip_address(address)
         except ValueError:
             return False
-        mapped = getattr(found, "ipv4_mapped", None)
-        return any((mapped or found) in network for network in self._networks)
+        mapped = getattr(parsed, "ipv4_mapped", None)
+        return any((mapped or parsed) in network for network in self._networks)
 
 
 NOBODY = Proxies()
@@ -79,8 +79,8 @@ def _peer(request: Request) -> str:
 
 def _addresses(request: Request) -> list[str]:
     """The addresses that proxies wrote down, the nearest last; `Forwarded` counts where both are sent."""
-    if said := _forwarded(request):
-        return [_bare(part.get("for", "")) for part in said]
+    if hops := _forwarded(request):
+        return [_bare(hop.get("for", "")) for hop in hops]
     return [_bare(part) for part in request.headers.get("x-forwarded-for", "")[-LONGEST:].split(",")]
 
 

@@ -25,15 +25,15 @@ WORDS = re.compile(rb"[\s;,=]+")
 LONG = 12
 
 
-def id_of(given: bytes, headers: Iterable[tuple[bytes, bytes]], secret: bytes = b"") -> str:
+def id_of(client_id: bytes, headers: Iterable[tuple[bytes, bytes]], secret: bytes = b"") -> str:
     """The id that a client gave, when it may be logged; a fresh one otherwise. `secret` is the server's own key."""
-    if not given or not IS_ID(given) or IS_SECRET(given) or given == secret:
+    if not client_id or not IS_ID(client_id) or IS_SECRET(client_id) or client_id == secret:
         return new_id()
-    if any(_tells(given, value) for name, value in headers if name in CREDENTIALS):
+    if any(_tells(client_id, value) for name, value in headers if name in CREDENTIALS):
         return new_id()
-    return given.decode()
+    return client_id.decode()
 
 
-def _tells(given: bytes, credential: bytes) -> bool:
+def _tells(client_id: bytes, credential: bytes) -> bool:
     """Whether an id is a credential, one of its words, or a long piece of it."""
-    return given in WORDS.split(credential) or (len(given) >= LONG and given in credential)
+    return client_id in WORDS.split(credential) or (len(client_id) >= LONG and client_id in credential)

@@ -38,10 +38,10 @@ def open_to_others(path: str, mode: int) -> list[str]:
 
 
 def _wide(path: str, mode: int, *, ours: bool = True) -> list[str]:
-    found = []
+    files = []
     for file in (path + suffix for suffix in SUFFIXES):
         with contextlib.suppress(OSError):
             facts = os.stat(file)  # noqa: PTH116
             if facts.st_mode & 0o777 & ~mode and (not ours or facts.st_uid == os.geteuid()):
-                found.append(file)
-    return found
+                files.append(file)
+    return files
