@@ -241,7 +241,7 @@ AUDIT = (
         from_environment=False,
     ),
     Setting("until", "Only before this moment.", Kind.MOMENT, from_environment=False),
-    Setting("limit", "At most so many, the newest.", Kind.COUNT, "50", from_environment=False),
+    Setting("limit", "At most so many, the newest.", Kind.COUNT, "50"),
     JSON,
     DATABASE_URL,
 )
