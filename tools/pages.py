@@ -33,7 +33,7 @@ OTHERS = {
     "CALLSHEET_KEYS": "The keyring of the vault as text, in place of a file.",
     "CALLSHEET_KMS": "Keys of the vault in a service: aws:alias/callsheet or vault:transit/callsheet.",
     "CALLSHEET_KEY_PEPPER": "Mixed into the hashes of API keys; all servers of a store need the same.",
-    "CALLSHEET_FFMPEG": "The ffmpeg to use; the system's, then the wheel's, unless given.",
+    "CALLSHEET_FFMPEG": "The ffmpeg to use; unless given the newest safe one, the wheel's or the system's.",
     "CALLSHEET_FONTS": "Folders of fonts for compose that come before the system's.",
     "CALLSHEET_NO_VOICE": "Set to anything: compose works as if no voice were installed.",
     "CALLSHEET_MEDIA_ROOT": "Where live jobs have their temporary folders.",
