@@ -34,6 +34,7 @@ OTHERS = {
     "CALLSHEET_KMS": "Keys of the vault in a service: aws:alias/callsheet or vault:transit/callsheet.",
     "CALLSHEET_KEY_PEPPER": "Mixed into the hashes of API keys; all servers of a store need the same.",
     "CALLSHEET_FFMPEG": "The ffmpeg to use; unless given the newest safe one, the wheel's or the system's.",
+    "CALLSHEET_BOX_LOG": "Set to anything: the kernel's log (type 1326) names each system call that the box refuses.",
     "CALLSHEET_FONTS": "Folders of fonts for compose that come before the system's.",
     "CALLSHEET_NO_VOICE": "Set to anything: compose works as if no voice were installed.",
     "CALLSHEET_MEDIA_ROOT": "Where live jobs have their temporary folders.",
