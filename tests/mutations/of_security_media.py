@@ -118,4 +118,12 @@ SECURITY_MEDIA = [
         "safe = fit",
         "tests/media/test_binaries.py -k newest_safe_one_wins",
     ),
+    Guard(
+        "kernel",
+        "a local model is the one that was pinned",
+        "llm/local_model.py",
+        "if pinned != digest:",
+        "if False:",
+        "tests/llm/test_embed.py -k pinned_by_its_content",
+    ),
 ]
