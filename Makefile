@@ -42,12 +42,13 @@ endef
 demo: $(RUNS) ## Everything once: a script becomes a video, is read, found, cut, told of (ENGINE=postgres, ENGINE=redis)
 	$(BIN)/python -m tools.demo $(or $(ENGINE),sqlite)
 
-check: venv ## Format, lint, types and the import law
+check: venv ## Format, lint, types, the import law, and no pin with known holes
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.check_types
+	$(BIN)/python -m tools.check_pins
 
 browser: ## Chromium for the tests of pages: installed when it is missing and it can be
 	@if command -v chromium >/dev/null; then exit 0; fi; \
@@ -93,7 +94,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 lock: ## Pin requirements/ anew from pyproject.toml (needs uv; ARGS=--upgrade for newer releases)
 	$(COMPILE) $(ARGS) --output-file requirements/base.txt
 	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra media --group demo --output-file requirements/demo.txt
-	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra libsql --extra metrics --extra reload --extra media --group dev \
+	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra libsql --extra metrics --extra reload --extra media --extra embed --group dev \
 		--output-file requirements/dev.txt
 
 clean: ## Remove .venv, caches and builds

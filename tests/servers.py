@@ -183,7 +183,7 @@ class PostgresServer(_Server):
 
 
 class RedisServer(_Server):
-    """Redis (6.2 from its wheel, or the system's if newer) or Valkey, with an append-only file."""
+    """Valkey from its wheel, or a Redis that this machine has, with an append-only file."""
 
     def __init__(self, base_url: str, process: ServerProcess | None) -> None:
         super().__init__(process)
@@ -196,7 +196,7 @@ class RedisServer(_Server):
         cls,
         *,
         settings: Mapping[str, str] | None = None,
-        kind: Literal["redis", "valkey"] = "redis",
+        kind: Literal["redis", "valkey"] = "valkey",
         kept: Path | None = None,
     ) -> Self:
         """A running server; with `settings` always a private one, since a given one cannot be set up.

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.async_api import Browser, Locator, Page, Response, Route, expect
 
@@ -282,7 +282,7 @@ async def _odd_strings(page: Page) -> None:
 
 
 def _asks(text: str, answer: Response) -> bool:
-    asked = httpx.URL(answer.url)
+    asked = httpx2.URL(answer.url)
     return asked.path == "/search" and asked.params["q"] == text
 
 

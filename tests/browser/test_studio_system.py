@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
@@ -227,7 +227,7 @@ async def test_a_key_is_shown_once_and_revoked(live: Live, browser: Browser) -> 
         await expect(row).to_contain_text("red, blue")
         assert text not in await page.content()
         await check_in_all_looks(page, "keys")
-        async with httpx.AsyncClient(base_url=live.url, headers={"Authorization": f"Bearer {text}"}) as client:
+        async with httpx2.AsyncClient(base_url=live.url, headers={"Authorization": f"Bearer {text}"}) as client:
             assert (await client.get("/v1/jobs")).status_code == 200
             assert (await client.post("/v1/jobs", json={"task": "chat", "payload": {}})).status_code == 403
         await row.get_by_role("button", name="Revoke").click()

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.cli import outgoing
@@ -28,8 +28,8 @@ def port() -> int:
 
 
 @pytest.fixture
-def client(port: int) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+def client(port: int) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
         yield client
 
 
@@ -38,7 +38,7 @@ def keyed(text: str) -> dict[str, str]:
 
 
 def test_serve_takes_the_key_of_its_environment_and_ends_with_open_streams(
-    start: Start, shop: Shop, port: int, client: httpx.Client
+    start: Start, shop: Shop, port: int, client: httpx2.Client
 ) -> None:
     server = start("serve", "--port", str(port), CALLSHEET_API_KEY="the-admins-own-key", JOB_TTL_S="99")
     server.hear(f"at http://127.0.0.1:{port}")
@@ -61,7 +61,7 @@ def test_serve_tells_when_nobody_could_get_in(start: Start, port: int) -> None:
     server.hear("callsheet keys create")
 
 
-def test_up_makes_a_key_runs_tasks_and_drains(start: Start, shop: Shop, port: int, client: httpx.Client) -> None:
+def test_up_makes_a_key_runs_tasks_and_drains(start: Start, shop: Shop, port: int, client: httpx2.Client) -> None:
     up = start("up", shop.app, "--port", str(port))
     up.hear(f"studio http://127.0.0.1:{port}/studio, files in ")
     up.hear("serves")
@@ -138,8 +138,8 @@ def test_keys_are_made_listed_and_revoked(shop: Shop) -> None:
     assert "no scope" not in shop.cli("keys", "create", "x", "--scope", "admin").stdout
 
 
-def _answers(client: httpx.Client) -> bool:
+def _answers(client: httpx2.Client) -> bool:
     try:
         return client.get("/readyz").status_code == 200
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.client import Client, ServerUnreachable
@@ -50,4 +50,4 @@ async def test_no_server_is_told_with_its_address() -> None:
     async with Client("http://127.0.0.1:9", KEY, patience=IMPATIENT) as client:
         with pytest.raises(ServerUnreachable, match=r"http://127\.0\.0\.1:9 ") as caught:
             await client.get("j")
-    assert isinstance(caught.value.__cause__, httpx.ConnectError)
+    assert isinstance(caught.value.__cause__, httpx2.ConnectError)

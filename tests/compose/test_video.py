@@ -40,6 +40,8 @@ def test_a_video_has_the_length_and_the_streams_that_were_planned(made: Made) ->
         video, audio = container.streams.video[0], container.streams.audio[0]
         assert (video.codec_context.name, video.codec_context.pix_fmt) == ("h264", "yuv420p")
         assert (video.width, video.height, float(video.average_rate or 0)) == (SMALL.width, SMALL.height, SMALL.fps)
+        colours = video.codec_context
+        assert (colours.color_primaries, colours.color_trc, colours.colorspace, colours.color_range) == (1, 1, 1, 1)
         assert (audio.codec_context.name, audio.codec_context.sample_rate) == ("aac", 48_000)
         assert (container.duration or 0) / 1e6 == pytest.approx(made.timeline.duration_s, abs=0.1)
     assert 6 < made.video.duration_s < 14

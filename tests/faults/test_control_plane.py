@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet import Callsheet
@@ -288,12 +288,12 @@ class Plane:
         variables = {"PYTHONPATH": str(ROOT / "src"), "CALLSHEET_API_KEY": KEY, "CALLSHEET_DATABASE_URL": self._store}
         program = [sys.executable, *words]
         self._process = await asyncio.to_thread(subprocess.Popen, program, env={**os.environ, **variables})
-        async with asyncio.timeout(60), httpx.AsyncClient() as client:
+        async with asyncio.timeout(60), httpx2.AsyncClient() as client:
             while self._process.poll() is None:  # who kills it meanwhile starts the next
                 try:
                     if (await client.get(f"{self.url}/healthz")).is_success:
                         return
-                except httpx.TransportError:
+                except httpx2.TransportError:
                     await asyncio.sleep(0.05)
 
     def kill(self) -> None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.http.live import frames
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 KEY = "key-of-the-fault-tests"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 TERMINAL = {"done", "error", "canceled"}
-LOST = (httpx.TransportError, httpx.StreamError)
+LOST = (httpx2.TransportError, httpx2.StreamError)
 
 
 class House:
@@ -74,7 +74,7 @@ def house(redis: RedisServer) -> Iterator[House]:
     house.stop()
 
 
-async def surely(client: httpx.AsyncClient, method: str, path: str, **options: Any) -> httpx.Response:
+async def surely(client: httpx2.AsyncClient, method: str, path: str, **options: Any) -> httpx2.Response:
     """Ask until there is an answer; the same key makes a second POST harmless."""
     while True:
         try:
@@ -86,7 +86,7 @@ async def surely(client: httpx.AsyncClient, method: str, path: str, **options: A
         await asyncio.sleep(0.05)
 
 
-async def follow(client: httpx.AsyncClient, job_id: str) -> list[tuple[int, str]]:
+async def follow(client: httpx2.AsyncClient, job_id: str) -> list[tuple[int, str]]:
     """All events of a job, over as many connections as it takes."""
     seen: list[tuple[int, str]] = []
     last_id = ""
@@ -119,7 +119,7 @@ async def calamity(number: int, redis: RedisServer, house: House) -> None:
             await asyncio.to_thread(redis.start_again)
 
 
-async def ended(client: httpx.AsyncClient, job_id: str) -> dict[str, Any]:
+async def ended(client: httpx2.AsyncClient, job_id: str) -> dict[str, Any]:
     while True:
         job: dict[str, Any] = (await surely(client, "GET", f"/v1/jobs/{job_id}")).json()
         if job["status"] in TERMINAL:
@@ -131,11 +131,11 @@ async def test_kills_of_everything_lose_no_job_and_no_event(redis: RedisServer, 
     for name in ("gateway", "worker 1", "worker 2"):
         house.start(name)
 
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
     base = f"http://127.0.0.1:{house.port}"
     async with (
         asyncio.timeout(280),
-        httpx.AsyncClient(base_url=base, headers=HEADERS, limits=limits, timeout=30) as client,
+        httpx2.AsyncClient(base_url=base, headers=HEADERS, limits=limits, timeout=30) as client,
     ):
         acknowledged: list[str] = []
         followers: list[asyncio.Task[list[tuple[int, str]]]] = []

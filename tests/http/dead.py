@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2
 
 from callsheet.contracts.redis_gateway import routes
 from callsheet.engine.ids import new_id
@@ -35,7 +35,7 @@ async def dead(live: Live, code: str = "boom", *, worker: str = "w1~5ec2e7", **f
             return new.job_id
 
 
-async def ended(client: httpx.AsyncClient, answer: httpx.Response) -> dict[str, Any]:
+async def ended(client: httpx2.AsyncClient, answer: httpx2.Response) -> dict[str, Any]:
     """The operation that an answer began, once it has ended."""
     assert answer.status_code == 202, answer.text
     async with asyncio.timeout(20):

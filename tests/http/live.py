@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine import Engine
@@ -28,15 +28,15 @@ class Live(NamedTuple):
     """A server that runs, and a client of it with the admin's key."""
 
     url: str
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     server: Server
     site: Site
     engine: Engine
 
-    async def key(self, requester_id: str, **options: Any) -> httpx.AsyncClient:
+    async def key(self, requester_id: str, **options: Any) -> httpx2.AsyncClient:
         """A client with a key of its own."""
         text, _ = await ApiKeys(self.engine.store).create("test", requester_id=requester_id, **options)
-        return httpx.AsyncClient(
+        return httpx2.AsyncClient(
             base_url=self.url, headers={"Authorization": f"Bearer {text}"}, timeout=20, verify=False
         )
 
@@ -45,11 +45,11 @@ class Live(NamedTuple):
         text, _ = await ApiKeys(self.engine.store).create("test", requester_id=requester_id, **options)
         return text
 
-    def bare(self) -> httpx.AsyncClient:
+    def bare(self) -> httpx2.AsyncClient:
         """A client without any key."""
-        return httpx.AsyncClient(base_url=self.url, timeout=20, verify=False)
+        return httpx2.AsyncClient(base_url=self.url, timeout=20, verify=False)
 
-    async def running(self, client: httpx.AsyncClient | None = None) -> Job:
+    async def running(self, client: httpx2.AsyncClient | None = None) -> Job:
         """A new job that a worker has claimed, in a store where nothing else waits."""
         job_id = await self.job(client)
         (job,) = await self.engine.claim(ClaimRequest("w", lease_ms=600_000))
@@ -69,7 +69,7 @@ class Live(NamedTuple):
         """End a job for good, as an error."""
         assert await self.engine.settle([commands.bury(job, JobError("broke", "it broke"))]) == [Settled.APPLIED]
 
-    async def job(self, client: httpx.AsyncClient | None = None, **fields: Any) -> str:
+    async def job(self, client: httpx2.AsyncClient | None = None, **fields: Any) -> str:
         """A new job's id."""
         body = {"task": "chat", "payload": {"prompt": "hi"}, **fields}
         answer = await (client or self.client).post("/v1/jobs", json=body)
@@ -96,7 +96,7 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
             await asyncio.sleep(0.005)
     host, port = server.address
     base = f"http://{host}:{port}"
-    async with httpx.AsyncClient(
+    async with httpx2.AsyncClient(
         base_url=base, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=20, verify=False
     ) as client:
         try:
@@ -113,7 +113,7 @@ async def _tick(server: Server) -> None:
         await asyncio.sleep(0.01)
 
 
-def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
     """The body of an answer that must be this problem."""
     assert (answer.status_code, answer.headers.get("content-type")) == (status, "application/problem+json"), answer.text
     body: dict[str, Any] = answer.json()
@@ -130,7 +130,7 @@ class Frame(NamedTuple):
     id: str
 
 
-async def frames(answer: httpx.Response) -> AsyncIterator[Frame]:
+async def frames(answer: httpx2.Response) -> AsyncIterator[Frame]:
     """The frames of a stream, read by the simplest parser there is."""
     found: dict[str, str] = {}
     async for line in answer.aiter_lines():

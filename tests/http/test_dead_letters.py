@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.engine import Engine, operations
@@ -43,7 +43,7 @@ async def live(url: str) -> AsyncIterator[Live]:
         yield live
 
 
-async def ids(client: httpx.AsyncClient, query: str = "") -> list[str]:
+async def ids(client: httpx2.AsyncClient, query: str = "") -> list[str]:
     answer = await client.get(f"/v1/dead-letters{query}")
     assert answer.status_code == 200, answer.text
     return [letter["job_id"] for letter in answer.json()["dead_letters"]]
@@ -334,7 +334,7 @@ def test_an_operation_outlives_a_killed_server(kind: str, tmp_path: Path) -> Non
         port = str(free.getsockname()[1])
     made = asyncio.run(_many_dead(url, count))
     variables = {"CALLSHEET_DATABASE_URL": url, "CALLSHEET_API_KEY": ADMIN}
-    client = httpx.Client(
+    client = httpx2.Client(
         base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=10, verify=False
     )
     first = Program(tmp_path, "serve", "--port", port, variables=variables)
@@ -360,10 +360,10 @@ def test_an_operation_outlives_a_killed_server(kind: str, tmp_path: Path) -> Non
     assert asyncio.run(_events(url, made)) == [4] * count  # each came back once
 
 
-def _answers(client: httpx.Client) -> bool:
+def _answers(client: httpx2.Client) -> bool:
     try:
         return client.get("/readyz").status_code == 200
-    except httpx.HTTPError:
+    except httpx2.HTTPError:
         return False
 
 

@@ -6,7 +6,7 @@ import logging
 import re
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.http.keys import new_key
@@ -47,7 +47,7 @@ async def test_a_client_s_own_request_id_comes_back_and_marks_the_job(small: Liv
 
 async def test_a_request_id_that_is_garbage_is_replaced(small: Live) -> None:
     for given in ["", "x" * 65, "a b", "a\tb", "<script>", "cs_live_" + "x" * 48, "\u00e9", "a;b", "${jndi:x}", '"']:
-        headers = httpx.Headers({"X-Request-ID": given}, encoding="latin-1")
+        headers = httpx2.Headers({"X-Request-ID": given}, encoding="latin-1")
         answer = await small.client.get("/v1/jobs?limit=0", headers=headers)
         assert UUID(answer.headers["x-request-id"])
         assert answer.json()["request_id"] == answer.headers["x-request-id"]

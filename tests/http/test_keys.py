@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.http import keys as keys_module
@@ -27,7 +27,7 @@ def with_secret_of(text: str, other: str) -> str:
     return body + _sum(body)
 
 
-async def ask(live: Live, headers: Mapping[str, str], path: str = "/v1/jobs") -> httpx.Response:
+async def ask(live: Live, headers: Mapping[str, str], path: str = "/v1/jobs") -> httpx2.Response:
     async with live.bare() as client:
         return await client.get(path, headers=headers)
 
@@ -52,7 +52,7 @@ async def test_a_key_is_taken_in_its_own_header(live: Live) -> None:
 async def test_a_malformed_header_is_no_key(small: Live) -> None:
     for header in ["Bearer", "Basic {}", "{}", "Bearer {}x", "Bearer x{}", "Bearer {} {}", "Bearer \u00e9\u00ff"]:
         text = await small.text("a")
-        answer = await ask(small, httpx.Headers({"Authorization": header.format(text, text)}, encoding="latin-1"))
+        answer = await ask(small, httpx2.Headers({"Authorization": header.format(text, text)}, encoding="latin-1"))
         problem(answer, 401, "unauthorized")
         assert text not in answer.text
 
@@ -73,7 +73,7 @@ async def test_unknown_wrong_revoked_and_expired_keys_get_the_same_answer(live: 
     assert len({tuple(sorted(set(answer.headers.items()) - {_date(answer)})) for answer in answers}) == 1
 
 
-def _date(answer: httpx.Response) -> tuple[str, str]:
+def _date(answer: httpx2.Response) -> tuple[str, str]:
     return ("date", answer.headers["date"])
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.http import objects as object_routes
@@ -61,14 +61,14 @@ async def either(
         yield live
 
 
-async def send(live: Live, data: bytes, todo: dict[str, Any]) -> httpx.Response:
+async def send(live: Live, data: bytes, todo: dict[str, Any]) -> httpx2.Response:
     """As a browser does it: no key, the bytes from the offset on."""
     async with live.bare() as browser:
         body = data[todo["offset"] : todo["offset"] + todo["size"]]
         return await browser.request(todo["method"], todo["url"], content=body, headers=todo["headers"])
 
 
-async def begun(client: httpx.AsyncClient, size: int, **fields: Any) -> dict[str, Any]:
+async def begun(client: httpx2.AsyncClient, size: int, **fields: Any) -> dict[str, Any]:
     answer = await client.post("/v1/uploads", json={"name": "holiday.mp4", "size": size, **fields})
     assert answer.status_code == 201, answer.text
     body: dict[str, Any] = answer.json()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.contracts.control_plane import workers
@@ -30,7 +30,7 @@ async def live(url: str) -> AsyncIterator[Live]:
         yield live
 
 
-async def ask(client: httpx.AsyncClient, path: str = "/v1/overview", **query: Any) -> Any:
+async def ask(client: httpx2.AsyncClient, path: str = "/v1/overview", **query: Any) -> Any:
     answer = await client.get(path, params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -152,7 +152,7 @@ async def test_the_list_filters_by_all_that_it_names(live: Live) -> None:
     harbour = await put(live, payload='{"title": "The Harbour"}', requester_id="acme", kind="compose", contract="aura")
     await put(live, requester_id="other", queue="gpu")
 
-    async def ids(client: httpx.AsyncClient, **query: Any) -> list[str]:
+    async def ids(client: httpx2.AsyncClient, **query: Any) -> list[str]:
         return [job["job_id"] for job in (await ask(client, "/v1/jobs", **query))["jobs"]]
 
     admin, mine, other = live.client, await live.key("acme"), await live.key("other")

@@ -8,7 +8,7 @@ import socket
 import struct
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.http import server as server_module
@@ -138,7 +138,7 @@ async def test_a_stream_that_cannot_begin_is_not_counted(small: Live, monkeypatc
     async with await small.key("a") as client:
         await small.job(client)
         monkeypatch.setattr(sse, "retry", lambda: 1 / 0)
-        with pytest.raises(httpx.RemoteProtocolError):  # its head had gone out: all that is left is to hang up
+        with pytest.raises(httpx2.RemoteProtocolError):  # its head had gone out: all that is left is to hang up
             await client.get("/v1/events")
     assert counts(small)[:3] == (0, 0, 0)
 

@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Callable
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.http import sse
@@ -115,7 +115,7 @@ async def test_what_no_header_can_hold_may_come_in_the_query(live: Live) -> None
     for value in ["\0", "a\0b", "1-1\n", "\r\n\r\n", "\U0001f600", "\u0661-\u0661", "\ud800", "x" * 1024]:
         job_id = await live.job()
         await live.client.post(f"/v1/jobs/{job_id}/cancel")
-        url = httpx.URL(live.url + f"/v1/jobs/{job_id}/events")
+        url = httpx2.URL(live.url + f"/v1/jobs/{job_id}/events")
         text = "".join(f"%{byte:02x}" for byte in value.encode("utf-8", "surrogatepass"))
         answer = await live.client.get(f"{url}?lastEventId={text}")
         reset = [line for line in answer.text.split("\n") if line.startswith("event: ")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.contracts.redis_gateway import routes, streams
@@ -35,7 +35,7 @@ async def small() -> AsyncIterator[Live]:
 
 
 @contextlib.asynccontextmanager
-async def signed_in(live: Live, key: str) -> AsyncIterator[httpx.AsyncClient]:
+async def signed_in(live: Live, key: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A browser with a session; it sends no proof by itself."""
     async with live.bare() as client:
         answer = await client.post("/studio/session", json={"key": key}, headers=PROOF)

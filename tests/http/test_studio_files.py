@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 import callsheet.studio
@@ -26,12 +26,12 @@ async def live() -> AsyncIterator[Live]:
 
 
 @pytest.fixture
-async def client(live: Live) -> AsyncIterator[httpx.AsyncClient]:
+async def client(live: Live) -> AsyncIterator[httpx2.AsyncClient]:
     async with live.bare() as client:
         yield client
 
 
-async def test_every_path_of_the_app_is_its_one_page_with_a_strict_policy(client: httpx.AsyncClient) -> None:
+async def test_every_path_of_the_app_is_its_one_page_with_a_strict_policy(client: httpx2.AsyncClient) -> None:
     pages = [await client.get(path) for path in ("/studio", "/studio/", "/studio/jobs", "/studio/jobs/x/y")]
     assert {page.text for page in pages} == {(STATIC / "index.html").read_text("utf-8")}
     for page in pages:
@@ -43,13 +43,13 @@ async def test_every_path_of_the_app_is_its_one_page_with_a_strict_policy(client
         assert page.headers["x-content-type-options"].startswith("nosniff")
 
 
-async def test_the_bare_address_leads_to_the_studio(client: httpx.AsyncClient) -> None:
+async def test_the_bare_address_leads_to_the_studio(client: httpx2.AsyncClient) -> None:
     answer = await client.get("/")
     assert (answer.status_code, answer.headers["location"]) == (307, "/studio")
 
 
 async def test_files_do_not_drown_the_log_but_errors_are_told(
-    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+    client: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "callsheet.access")
     await client.get("/studio/app.js")
@@ -58,7 +58,7 @@ async def test_files_do_not_drown_the_log_but_errors_are_told(
     assert line.startswith("GET /studio/{path:path} 404 in ")
 
 
-async def test_every_file_is_served_as_what_it_is_and_not_sent_twice(client: httpx.AsyncClient) -> None:
+async def test_every_file_is_served_as_what_it_is_and_not_sent_twice(client: httpx2.AsyncClient) -> None:
     for name in FILES:
         answer = await client.get(f"/studio/{name}")
         assert answer.content == (STATIC / name).read_bytes()
@@ -67,7 +67,7 @@ async def test_every_file_is_served_as_what_it_is_and_not_sent_twice(client: htt
         assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_there_are_no_other_files_to_be_had(live: Live, client: httpx.AsyncClient) -> None:
+async def test_there_are_no_other_files_to_be_had(live: Live, client: httpx2.AsyncClient) -> None:
     for path in (
         "nothing.js",
         "pages/nothing.js",

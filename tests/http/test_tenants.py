@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.contracts.redis_gateway import streams
@@ -32,7 +32,7 @@ async def operations(live: Live) -> list[tuple[str, str]]:
     ]
 
 
-async def leaked(answer: httpx.Response, *secrets: str) -> list[str]:
+async def leaked(answer: httpx2.Response, *secrets: str) -> list[str]:
     body = (await answer.aread()).decode()
     return [secret for secret in secrets if secret in body + str(answer.headers)]
 

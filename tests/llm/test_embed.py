@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import threading
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from model2vec import StaticModel
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from callsheet import Callsheet
 from callsheet.kernel.errors import InvalidPayload
 from callsheet.kernel.job import Status
-from callsheet.llm import embed as embed_module
+from callsheet.llm import local_model as local
 from callsheet.llm.settings import chat_endpoint, embed_endpoint, vectors_url
 
 from .conftest import enqueued, error_of, run
@@ -85,53 +91,98 @@ async def test_with_neither_server_nor_model_both_ways_out_are_named(app: Callsh
     assert "callsheet[embed]" in error["message"]
 
 
+WORDS = ("a", "cat", "dog", "sat")
+
+
 @pytest.fixture
-def local_model(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
-    """The package of the extra `embed`, with its real face and a small inside."""
-    threads: list[threading.Thread] = []
-
-    class Model:
-        def encode(self, texts: list[str], *, normalize_embeddings: bool, show_progress_bar: bool) -> list[list[float]]:
-            threads.append(threading.current_thread())
-            assert normalize_embeddings
-            assert not show_progress_bar
-            return [vector_of(text) for text in texts]
-
-    package = ModuleType(embed_module.LOCAL_PACKAGE)
-    package.__spec__ = sys.__spec__
-    package.load_model = Model  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, embed_module.LOCAL_PACKAGE, package)
-    embed_module._local_model.cache_clear()
-    return threads
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A real model of four words, made here, named and pinned."""
+    words = {word: number for number, word in enumerate(("[UNK]", *WORDS))}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    path = tmp_path / "tiny"
+    StaticModel(np.eye(5, 4, -1, dtype=np.float32) * 3, tokenizer).save_pretrained(path)
+    monkeypatch.setenv("CALLSHEET_EMBED_MODEL", str(path))
+    monkeypatch.setenv("CALLSHEET_EMBED_SHA256", local.digest_of(path))
+    return path
 
 
-async def test_a_local_model_serves_when_no_server_is_configured(
-    app: Callsheet, local_model: list[threading.Thread]
-) -> None:
-    result = await (await run(app, "embed", input=["a", "b"])).result()
-    assert (result["model"], result["embeddings"]) == ("all-MiniLM-L6-v2", [vector_of("a"), vector_of("b")])
-    assert local_model[0] is not threading.main_thread(), "it must not block the event loop"
+async def test_a_local_model_serves_when_no_server_is_configured(app: Callsheet, folder: Path) -> None:
+    result = await (await run(app, "embed", input=["cat", "dog dog", "a cat"])).result()
+    assert result["model"] == f"tiny@{local.digest_of(folder)[:12]}"
+    assert result["embeddings"][:2] == [[0, 1, 0, 0], [0, 0, 1, 0]]
+    assert result["embeddings"][2] == pytest.approx([0.5**0.5, 0.5**0.5, 0, 0])
+    assert (await (await run(app, "embed", input="cat", model="tiny")).result())["dimensions"] == 4
     error = await error_of(await run(app, "embed", input="a", model="other"))
     assert "CALLSHEET_EMBED_URL" in error["message"]
 
 
-async def test_a_local_model_that_lacks_a_part_is_told(
-    app: Callsheet, local_model: list[threading.Thread], monkeypatch: pytest.MonkeyPatch
+async def test_a_local_model_does_not_block_the_event_loop(
+    app: Callsheet, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> None:
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    threads: list[threading.Thread] = []
+    embed = local.LocalModel.embed
 
-    monkeypatch.setattr(sys.modules[embed_module.LOCAL_PACKAGE], "load_model", broken)
+    def noted(model: local.LocalModel, texts: list[str]) -> list[list[float]]:
+        threads.append(threading.current_thread())
+        return embed(model, texts)
+
+    monkeypatch.setattr(local.LocalModel, "embed", noted)
+    await (await run(app, "embed", input="a")).result()
+    assert [thread is threading.main_thread() for thread in threads] == [False]
+
+
+async def test_a_local_model_is_pinned_by_its_content(
+    app: Callsheet, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = local.digest_of(folder)
+    monkeypatch.delenv("CALLSHEET_EMBED_SHA256")
+    error = await error_of(await run(app, "embed", input="a"))
+    assert (error["code"], f"CALLSHEET_EMBED_SHA256={digest}" in error["message"]) == ("llm_not_configured", True)
+    monkeypatch.setenv("CALLSHEET_EMBED_SHA256", digest.upper())
+    await (await run(app, "embed", input="a")).result()
+    (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + "\n")
     error = await error_of(await run(app, "embed", input="a"))
     assert error["code"] == "llm_not_configured"
-    assert "torch is missing" in error["message"]
+    assert "it is not the model that was pinned" in error["message"]
 
 
-async def test_a_server_goes_before_the_local_model(
-    app: Callsheet, server: Server, local_model: list[threading.Thread]
+def test_a_digest_is_what_a_shell_says_too(folder: Path) -> None:
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "x").write_text("hidden")
+    (folder / "more").mkdir()
+    (folder / "more" / "b.txt").write_text("b")
+    command = "find . -type f -not -path '*/.*' | LC_ALL=C sort | xargs sha256sum | sha256sum"
+    said = subprocess.run(["/bin/sh", "-c", command], cwd=folder, capture_output=True, check=True, text=True)
+    assert said.stdout.split()[0] == local.digest_of(folder)
+
+
+async def test_a_model_that_is_not_there_is_not_fetched(
+    app: Callsheet, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (await (await run(app, "embed", input="a")).result())["model"] == "bag"
-    assert local_model == []
+    monkeypatch.setenv("CALLSHEET_EMBED_MODEL", "minishlab/potion-base-8M")
+    error = await error_of(await run(app, "embed", input="a"))
+    assert (error["code"], "is no folder, and nothing is fetched" in error["message"]) == ("llm_not_configured", True)
+
+
+async def test_a_folder_without_a_model_is_told(app: Callsheet, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "model.safetensors").write_bytes(b"no tensors")
+    monkeypatch.setenv("CALLSHEET_EMBED_SHA256", local.digest_of(folder))
+    error = await error_of(await run(app, "embed", input="a"))
+    assert (error["code"], "holds no model2vec model" in error["message"]) == ("llm_not_configured", True)
+
+
+async def test_a_local_model_that_lacks_a_part_is_told(
+    app: Callsheet, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "model2vec", None)
+    error = await error_of(await run(app, "embed", input="a"))
+    assert (error["code"], "pip install 'callsheet[embed]'" in error["message"]) == ("llm_not_configured", True)
+
+
+async def test_a_server_goes_before_the_local_model(app: Callsheet, server: Server, folder: Path) -> None:
+    result = await (await run(app, "embed", input="a")).result()
+    assert result["embeddings"] == [vector_of("a")]
 
 
 def test_a_key_goes_to_no_other_server_than_its_own() -> None:

@@ -12,6 +12,7 @@ from callsheet.media.box import environment
 from callsheet.media.probe import Media, probe
 
 X264 = "-c:v libx264 -preset ultrafast -pix_fmt yuv420p"
+BRIGHT = "setparams=color_trc=smpte2084:color_primaries=bt2020:colorspace=bt2020nc"
 PICTURE = "-f lavfi -i testsrc2=d={s}:s={size}:r={r}"
 SOUND = "-f lavfi -i sine=f=440:d={s}"
 
@@ -41,8 +42,7 @@ RECIPES = {
     "sound.flac": f"{sound(1)}",
     "sound.ogg": f"{sound(1)} -c:a libopus",
     "sound.aac": f"{sound(1)} -c:a aac -f adts",
-    "bright.mp4": f"{picture(1)} -c:v libx264 -preset ultrafast -pix_fmt yuv420p10le"
-    " -color_trc smpte2084 -color_primaries bt2020 -colorspace bt2020nc",
+    "bright.mp4": f"{picture(1)} -vf format=yuv420p10le,{BRIGHT} -c:v libx264 -preset ultrafast",
     "slow.mp4": f"{picture(4, '320x180', '1')} {X264}",
     "wide_pixels.mp4": f"{picture(1, '180x144')} -vf setsar=16/11 {X264}",
     "normal.mkv": "-i @normal.mp4 -c copy",

@@ -6,10 +6,10 @@ import pytest
 
 from callsheet.cli.check_machine import check_machine
 from callsheet.cli.findings import Finding, Mark
-from callsheet.media import binaries, box
-from callsheet.media.binaries import Binary
+from callsheet.media import binaries, box, libraries
+from callsheet.media.binaries import Binary, Choice
 from callsheet.media.box import Walls
-from callsheet.media.errors import FfmpegMissing
+from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
 
 
 def found(name: str) -> Finding:
@@ -17,35 +17,62 @@ def found(name: str) -> Finding:
     return finding
 
 
-def version(text: str) -> Binary:
-    return Binary(Path("/usr/bin/ffmpeg"), text, frozenset(), frozenset())
+def choice(version: str, *others: tuple[str, str]) -> Choice:
+    passed_over = tuple((_binary(number), why) for number, why in others)
+    return Choice(_binary(version), "the newest safe one", others=passed_over)
+
+
+def _binary(version: str) -> Binary:
+    return Binary(Path("/usr/bin/ffmpeg"), version, frozenset(), frozenset())
 
 
 @pytest.mark.parametrize(
     ("text", "mark", "advice"),
     [
-        ("8.1.3", Mark.GOOD, ""),
-        ("5.1.9-0+deb12u1", Mark.GOOD, ""),
-        ("7.0.2-static", Mark.WARNING, "older than 8.1.3"),
-        ("4.4.2-0ubuntu0.22.04.1", Mark.WARNING, "install 5.1 or newer"),
+        ("9.0.2", Mark.GOOD, ""),
+        ("8.1.2", Mark.GOOD, ""),
+        ("8.1.1", Mark.WARNING, "8.0.3, 8.1.2 or 9.0"),
+        ("5.1.9-0+deb12u1", Mark.WARNING, "CVE-2026-8461"),
+        ("7.0.2-static", Mark.WARNING, "pip install imageio-ffmpeg"),
+        ("N-117000-gabcdef", Mark.WARNING, "names no release"),
     ],
 )
-def test_the_version_of_ffmpeg_is_told(monkeypatch: pytest.MonkeyPatch, text: str, mark: Mark, advice: str) -> None:
-    monkeypatch.setattr(binaries, "ffmpeg", lambda: version(text))
+def test_the_version_of_ffmpeg_and_why_it_is_used_are_told(
+    monkeypatch: pytest.MonkeyPatch, text: str, mark: Mark, advice: str
+) -> None:
+    monkeypatch.setattr(binaries, "choose", lambda: choice(text))
     finding = found("ffmpeg")
     assert finding.mark is mark
     assert text in finding.text
+    assert "the newest safe one" in finding.text
     assert advice in finding.advice
 
 
-def test_a_missing_ffmpeg_is_a_warning_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Binary:
+def test_one_that_is_passed_over_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries, "choose", lambda: choice("9.0.2", ("5.1.9", "it is too old")))
+    finding = found("other ffmpeg")
+    assert (finding.mark, finding.text) == (Mark.WARNING, "5.1.9, /usr/bin/ffmpeg: not used, it is too old")
+
+
+def test_a_missing_ffmpeg_is_a_warning_and_an_unfit_one_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Choice:
         raise FfmpegMissing("no ffmpeg is installed; do this")
 
-    monkeypatch.setattr(binaries, "ffmpeg", missing)
+    def unfit() -> Choice:
+        raise FfmpegUnfit("it lacks libx264; do that")
+
+    monkeypatch.setattr(binaries, "choose", missing)
     finding = found("ffmpeg")
     assert (finding.mark, finding.text) == (Mark.WARNING, "no ffmpeg is installed")
-    assert "apt install ffmpeg" in finding.advice
+    assert "pip install imageio-ffmpeg" in finding.advice
+    monkeypatch.setattr(binaries, "choose", unfit)
+    assert found("ffmpeg") == Finding(Mark.BAD, "ffmpeg", "it lacks libx264", "do that")
+
+
+@pytest.mark.parametrize(("bundled", "mark"), [("8.1.2", Mark.GOOD), ("8.1.1", Mark.WARNING), ("", Mark.WARNING)])
+def test_the_libraries_inside_pyav_are_told(monkeypatch: pytest.MonkeyPatch, bundled: str, mark: Mark) -> None:
+    monkeypatch.setattr(libraries, "version_of_pyav", lambda: bundled)
+    assert found("PyAV").mark is mark
 
 
 @pytest.mark.parametrize(

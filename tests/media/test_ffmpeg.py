@@ -225,7 +225,8 @@ async def test_a_disk_without_room_is_told_before_the_start(
 async def test_cpu_time_and_memory_are_limited(corpus: Corpus, ours: Ffmpeg, started: Started, tmp_path: Path) -> None:
     work = endless(corpus)
     work = work._replace(inputs=(work.inputs[0]._replace(options=ENDLESS[:2]),))  # as fast as it can
-    for limits in (LIMITS._replace(cpu_s=2), LIMITS._replace(memory_bytes=160 * 1024 * 1024)):
+    scarce = ours.binary.path.stat().st_size + 20 * 1024 * 1024  # the program itself, and next to nothing
+    for limits in (LIMITS._replace(cpu_s=2), LIMITS._replace(memory_bytes=scarce)):
         with pytest.raises(LimitReached) as caught:
             await ours._replace(limits=limits).run(work, tmp_path)
         assert not caught.value.retryable

@@ -21,6 +21,7 @@ from tests.mutations.of_kernel import KERNEL
 from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
 from tests.mutations.of_security_front import FRONT
+from tests.mutations.of_security_media import SECURITY_MEDIA
 from tests.mutations.of_security_objects import OBJECTS
 from tests.mutations.of_security_quotas import SECURITY_QUOTAS
 from tests.mutations.of_security_workers import SECURITY_WORKERS
@@ -42,6 +43,7 @@ ALL = [
     *STUDIO,
     *FRONT,
     *OBJECTS,
+    *SECURITY_MEDIA,
     *SECURITY_QUOTAS,
     *SECURITY_WORKERS,
 ]

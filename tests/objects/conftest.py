@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.objects import Objects, Signer, objects_from_url
@@ -15,9 +15,9 @@ MEBIBYTE = 1024 * 1024
 PART = 5 * MEBIBYTE  # the least that an S3 takes
 
 
-def browser() -> httpx.AsyncClient:
+def browser() -> httpx2.AsyncClient:
     """A client that knows nothing but the URL."""
-    return httpx.AsyncClient(verify=False, timeout=20)
+    return httpx2.AsyncClient(verify=False, timeout=20)
 
 
 def made(kind: str, folder: Path) -> Objects:

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.objects import (
@@ -34,7 +34,7 @@ from tests.objects.front import fronting
 from tests.seaweed import ADMIN, BUCKET, REGION, s3_server
 
 
-def code_of(answer: httpx.Response) -> str:
+def code_of(answer: httpx2.Response) -> str:
     found = re.search(r"<Code>(\w+)</Code>", answer.text)
     return found[1] if found else ""
 

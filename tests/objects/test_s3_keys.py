@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.objects import (
@@ -100,7 +100,7 @@ async def test_parts_are_signed_anew_in_the_middle_of_an_upload(s3: Objects) -> 
     async with s3_server().objects(held, prefix=prefix) as objects, browser() as plain:
         upload = await objects.begin_multipart("a", part_bytes=PART)
 
-        async def send(number: int, expires_s: int = 60) -> httpx.Response:
+        async def send(number: int, expires_s: int = 60) -> httpx2.Response:
             body = data[(number - 1) * PART : number * PART]
             signed = await objects.sign_part(upload, number, expires_s, size_bytes=len(body))
             assert held.current.access_key_id in signed.url

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.engine import Engine
@@ -214,5 +214,5 @@ async def test_of_two_changes_at_once_one_is_told_to_try_again(live: Live) -> No
 
 async def test_there_is_a_limit_to_endpoints(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callsheet.outbox.endpoints.MOST_ENDPOINTS", 1)
-    answers: list[httpx.Response] = [await live.client.post("/v1/webhooks/endpoints", json=HOOK) for _ in range(2)]
+    answers: list[httpx2.Response] = [await live.client.post("/v1/webhooks/endpoints", json=HOOK) for _ in range(2)]
     problem(answers[1], 409, "too_many_endpoints")

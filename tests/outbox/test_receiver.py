@@ -13,7 +13,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import redis
 
@@ -195,7 +195,7 @@ async def test_the_fastapi_example_works(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setenv("WEBHOOK_SECRET", SECRET)
     app = _load("webhook_fastapi").app
     headers = signed(at_s=int(__import__("time").time()))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://x") as client:
         answers = [await client.post("/hook", headers=headers, content=BODY) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [204, 401]
     assert capsys.readouterr().out.count("evt_1") == 2  # the id and, once more, in the body

@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from click.testing import CliRunner
 
@@ -138,7 +138,7 @@ async def test_health_tells_whether_a_remote_worker_can_claim(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    async with FaultProxy.before(live.url) as proxy, httpx.AsyncClient(timeout=30) as client:
+    async with FaultProxy.before(live.url) as proxy, httpx2.AsyncClient(timeout=30) as client:
         words = ("--url", proxy.url, "--claim-wait", "500ms", "--health", f"127.0.0.1:{port}")
         begin(programs, shop, *words, CALLSHEET_TOKEN=token)
 
@@ -148,7 +148,7 @@ async def test_health_tells_whether_a_remote_worker_can_claim(
                     try:
                         if (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == status:
                             return
-                    except httpx.TransportError:
+                    except httpx2.TransportError:
                         pass
                     await asyncio.sleep(0.05)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from callsheet.app.sealing import VaultSealer
 from callsheet.catalog import open_catalog
@@ -78,7 +78,7 @@ class Town:
     estate: Estate
     objects: Objects
     catalog: Catalog
-    victim: httpx.AsyncClient
+    victim: httpx2.AsyncClient
 
 
 @contextlib.asynccontextmanager
@@ -101,7 +101,7 @@ async def town(kind: str, folder: Path) -> AsyncIterator[Town]:
         await store.close()
 
 
-async def _settle_down(live: Live, objects: Objects, catalog: Catalog, victim: httpx.AsyncClient) -> Estate:
+async def _settle_down(live: Live, objects: Objects, catalog: Catalog, victim: httpx2.AsyncClient) -> Estate:
     upload = await _body(victim.post("/v1/uploads", json={"name": "a.txt", "size": 4}))
     endpoint = await _body(victim.post("/v1/webhooks/endpoints", json={"url": "https://example.org/acme"}))
     running, token = await _running(live)
@@ -142,7 +142,7 @@ async def _settle_down(live: Live, objects: Objects, catalog: Catalog, victim: h
 
 
 async def _body(request: Any) -> dict[str, Any]:
-    answer: httpx.Response = await request
+    answer: httpx2.Response = await request
     assert answer.is_success, answer.text
     body: dict[str, Any] = answer.json()
     return body

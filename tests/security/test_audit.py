@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from starlette.requests import Request
 
@@ -39,14 +39,14 @@ async def live(url: str) -> AsyncIterator[Live]:
         yield live
 
 
-async def acts(client: httpx.AsyncClient, **filters: Any) -> list[dict[str, Any]]:
+async def acts(client: httpx2.AsyncClient, **filters: Any) -> list[dict[str, Any]]:
     answer = await client.get("/v1/audit", params=filters)
     assert answer.status_code == 200, answer.text
     entries: list[dict[str, Any]] = answer.json()["entries"]
     return entries
 
 
-async def actions(client: httpx.AsyncClient, **filters: Any) -> list[str]:
+async def actions(client: httpx2.AsyncClient, **filters: Any) -> list[str]:
     return [entry["action"] for entry in await acts(client, **filters)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.contracts.control_plane import enrolment, files, routes, waiting, workers
@@ -39,7 +39,7 @@ class Worker:
         self.name = name
         self._client, self._token = live.bare(), token
 
-    async def send(self, verb: str, **body: Any) -> httpx.Response:
+    async def send(self, verb: str, **body: Any) -> httpx2.Response:
         headers = {"Authorization": f"Bearer {self._token}"}
         body = {"worker_id": self.name, **body}
         return await self._client.post(f"/internal/worker/{verb}", json=body, headers=headers)
@@ -50,7 +50,7 @@ class Worker:
         found: Answer = answer.json()
         return found
 
-    async def say(self, verb: str, got: Answer, **more: Any) -> httpx.Response:
+    async def say(self, verb: str, got: Answer, **more: Any) -> httpx2.Response:
         return await self.send(verb, **{name: got[name] for name in NAMES}, **more)
 
     async def move(self, got: Answer, **move: Any) -> Answer:

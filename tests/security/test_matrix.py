@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.http.keys import ApiKeys
@@ -60,7 +60,7 @@ async def test_every_route_of_the_running_app_has_a_row(here: Town) -> None:
     assert sorted(served) == sorted((route.method, route.template) for route in ROUTES)
 
 
-async def call(client: httpx.AsyncClient, here: Town, route: Route, **more: Any) -> httpx.Response:
+async def call(client: httpx2.AsyncClient, here: Town, route: Route, **more: Any) -> httpx2.Response:
     """Call a route about the victim's things."""
     path = here.estate.fill(route.path or route.template)
     body = {} if route.body is None else {"json": here.estate.fill(route.body)}
@@ -70,11 +70,11 @@ async def call(client: httpx.AsyncClient, here: Town, route: Route, **more: Any)
     return answer
 
 
-def text_of(answer: httpx.Response) -> str:
+def text_of(answer: httpx2.Response) -> str:
     return answer.text if answer.is_stream_consumed else ""
 
 
-def refused(answer: httpx.Response, route: Route, caller: str, *statuses: int) -> None:
+def refused(answer: httpx2.Response, route: Route, caller: str, *statuses: int) -> None:
     """The answer is a problem with one of these statuses and says nothing of the victim's."""
     assert answer.status_code in statuses, f"{caller}, {route.name}: {answer.status_code} {text_of(answer)[:300]}"
     assert answer.headers["content-type"] == "application/problem+json", f"{caller}, {route.name}"

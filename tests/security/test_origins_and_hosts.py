@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.cli.hosting import ROUTERS
@@ -27,13 +27,13 @@ PROOF = {"X-Callsheet-Studio": "1", "Sec-Fetch-Site": "same-origin"}
 
 
 @contextlib.asynccontextmanager
-async def site(**options: Any) -> AsyncIterator[tuple[Live, httpx.AsyncClient]]:
+async def site(**options: Any) -> AsyncIterator[tuple[Live, httpx2.AsyncClient]]:
     """A server with every route, and a client without a key."""
     async with serving(stores.fresh_url("sqlite"), routers=ROUTERS, **options) as live, live.bare() as client:
         yield live, client
 
 
-async def jobs(client: httpx.AsyncClient) -> int:
+async def jobs(client: httpx2.AsyncClient) -> int:
     return len((await client.get("/v1/jobs")).json()["jobs"])
 
 
@@ -158,9 +158,9 @@ class Asked:
     """A request as `Proxies` looks at it."""
 
     def __init__(self, peer: str, **headers: str) -> None:
-        self.client = httpx.URL(f"http://[{peer}]" if ":" in peer else f"http://{peer}")
-        self.url = httpx.URL("http://x")
-        self.headers = httpx.Headers({name.replace("_", "-"): value for name, value in headers.items()})
+        self.client = httpx2.URL(f"http://[{peer}]" if ":" in peer else f"http://{peer}")
+        self.url = httpx2.URL("http://x")
+        self.headers = httpx2.Headers({name.replace("_", "-"): value for name, value in headers.items()})
         self.headers.getlist = self.headers.get_list  # type: ignore[attr-defined]
 
 

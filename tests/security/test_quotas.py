@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.engine.quotas import DEFAULTS, UNLIMITED, Quotas
@@ -30,12 +30,12 @@ async def live(url: str) -> AsyncIterator[Live]:
         yield live
 
 
-async def posted(client: httpx.AsyncClient, count: int) -> list[httpx.Response]:
+async def posted(client: httpx2.AsyncClient, count: int) -> list[httpx2.Response]:
     """So many jobs at the same time."""
     return list(await asyncio.gather(*(client.post("/v1/jobs", json=JOB) for _ in range(count))))
 
 
-def codes(answers: list[httpx.Response]) -> dict[int, int]:
+def codes(answers: list[httpx2.Response]) -> dict[int, int]:
     found: dict[int, int] = {}
     for answer in answers:
         found[answer.status_code] = found.get(answer.status_code, 0) + 1
@@ -72,7 +72,7 @@ async def test_a_quota_holds_for_two_servers_together(live: Live, url: str) -> N
     async with (
         everything(url, empty=False, quota={"queued": 5}) as second,
         await live.key("acme") as one,
-        httpx.AsyncClient(base_url=second.url, headers=one.headers, timeout=20) as two,
+        httpx2.AsyncClient(base_url=second.url, headers=one.headers, timeout=20) as two,
     ):
         both = await asyncio.gather(posted(one, 10), posted(two, 10))
     assert codes([*both[0], *both[1]]) == {202: 5, 429: 15}
@@ -127,7 +127,7 @@ async def test_what_is_no_quota_is_refused(live: Live, bad: object) -> None:
     assert (await live.client.get("/v1/quotas", params={"tenant": "acme"})).json()["quotas"][0]["own"] == {}
 
 
-async def begun(client: httpx.AsyncClient, size: int) -> httpx.Response:
+async def begun(client: httpx2.AsyncClient, size: int) -> httpx2.Response:
     return await client.post("/v1/uploads", json={"name": "a.bin", "size": size})
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.cli.hosting import ROUTERS
@@ -31,7 +31,7 @@ def for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def signed_in(live: Live, key: str) -> AsyncIterator[httpx.AsyncClient]:
+async def signed_in(live: Live, key: str) -> AsyncIterator[httpx2.AsyncClient]:
     async with live.bare() as client:
         answer = await client.post("/studio/session", json={"key": key}, headers=PROOF)
         assert answer.status_code == 201, answer.text
@@ -39,7 +39,7 @@ async def signed_in(live: Live, key: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @contextlib.asynccontextmanager
-async def listening(client: httpx.AsyncClient, path: str) -> AsyncIterator[asyncio.Task[None]]:
+async def listening(client: httpx2.AsyncClient, path: str) -> AsyncIterator[asyncio.Task[None]]:
     """A stream that has begun; the task ends when the server ends it."""
     async with client.stream("GET", path) as answer:
         assert answer.status_code == 200, await answer.aread()
@@ -88,7 +88,7 @@ async def test_a_revoked_key_ends_its_streams(live: Live, for_ever: None) -> Non
     headers = {"Authorization": f"Bearer {key}"}
     async with (
         signed_in(live, key) as browser,
-        httpx.AsyncClient(base_url=live.url, headers=headers) as program,
+        httpx2.AsyncClient(base_url=live.url, headers=headers) as program,
         listening(browser, "/v1/events?jobs=*") as first,
         listening(program, "/v1/events?jobs=*") as second,
     ):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.cli.testkit.proxy import Answered, Asked, Fate, FaultProxy
@@ -64,13 +64,13 @@ async def enrolled(live: Live, **bounds: Any) -> tuple[str, str]:
     return made["worker_id"], made["worker_token"]
 
 
-async def call(live: Live, token: str, verb: str = "claim", **body: Any) -> httpx.Response:
+async def call(live: Live, token: str, verb: str = "claim", **body: Any) -> httpx2.Response:
     async with live.bare() as anybody:
         headers = {"Authorization": f"Bearer {token}"}
         return await anybody.post(f"/internal/worker/{verb}", json=body, headers=headers)
 
 
-async def use(live: Live, worker_id: str, token: str) -> httpx.Response:
+async def use(live: Live, worker_id: str, token: str) -> httpx2.Response:
     return await call(live, token, worker_id=worker_id, **CLAIM)
 
 

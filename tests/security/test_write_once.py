@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.http import incoming, uploads
@@ -51,12 +51,12 @@ def objects_of(live: Live) -> Objects:
     return live.site.objects
 
 
-async def send(live: Live, signed: Answer, data: bytes) -> httpx.Response:
+async def send(live: Live, signed: Answer, data: bytes) -> httpx2.Response:
     async with live.bare() as client:
         return await client.request(signed["method"], signed["url"], headers=signed["headers"], content=data)
 
 
-async def begun(client: httpx.AsyncClient) -> tuple[str, dict[str, Any]]:
+async def begun(client: httpx2.AsyncClient) -> tuple[str, dict[str, Any]]:
     upload = (await client.post("/v1/uploads", json={"name": "a.bin", "size": 5})).json()
     return f"/v1/uploads/{upload['upload_id']}", upload
 

@@ -195,7 +195,7 @@ class Callsheet:
 
     def remote_worker(self, remote: RemoteOptions, **options: Unpack[WorkerOptions]) -> RemoteWorker:
         """The same with jobs from a server: `await app.remote_worker(RemoteOptions(url, token)).run()`."""
-        from callsheet.worker.remote import RemoteWorker  # noqa: PLC0415 - httpx, which a local worker does not need
+        from callsheet.worker.remote import RemoteWorker  # noqa: PLC0415 - httpx2, which a local worker does not need
 
         return RemoteWorker(self, remote, **options)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from callsheet.media import binaries, box
-from callsheet.media.errors import FfmpegMissing
+from callsheet.media import binaries, box, libraries, versions
+from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
 
 from .findings import Finding, bad, good, warning
 
@@ -15,7 +15,7 @@ OLDEST_PYTHON = (3, 11)
 
 def check_machine() -> list[Finding]:
     """The findings."""
-    return [_python(), _uvloop(), *_ffmpeg(), _tesseract()]
+    return [_python(), _uvloop(), *_ffmpeg(), _pyav(), _tesseract()]
 
 
 def _python() -> Finding:
@@ -33,22 +33,44 @@ def _uvloop() -> Finding:
 
 
 def _ffmpeg() -> list[Finding]:
-    """Which ffmpeg tasks would use, and how well it is shut in; its absence harms no other tasks."""
+    """Which ffmpeg tasks would use and why, and how well it is shut in; its absence harms no other tasks."""
     try:
-        found = binaries.ffmpeg()
+        choice = binaries.choose()
+    except FfmpegUnfit as error:
+        return [bad("ffmpeg", *_halves(error)), _box()]
     except FfmpegMissing as error:
-        return [warning("ffmpeg", str(error).partition(";")[0], f"{binaries.ADVICE}; only media tasks need it")]
-    text = f"{found.version}, {found.path}"
-    if found.is_old:
-        advice = (
-            f"install {binaries.OLDEST_VERSION[0]}.{binaries.OLDEST_VERSION[1]} or newer: media tasks use its options"
-        )
-        return [warning("ffmpeg", text, advice), _box()]
-    if not found.is_mended:
-        newest = ".".join(map(str, binaries.SAFE_VERSION))
-        advice = f"older than {newest} and not kept by a distribution: apt install ffmpeg, or set CALLSHEET_FFMPEG"
-        return [warning("ffmpeg", text, advice), _box()]
-    return [good("ffmpeg", text), _box()]
+        return [warning("ffmpeg", _halves(error)[0], f"{binaries.ADVICE}; only media tasks need it")]
+    text = f"{choice.binary.version}, {choice.binary.path} ({choice.reason})"
+    used = warning("ffmpeg", text, f"{choice.danger}: {binaries.ADVICE}") if choice.danger else good("ffmpeg", text)
+    return [used, *map(_unused, choice.others), _box()]
+
+
+def _unused(other: tuple[binaries.Binary, str]) -> Finding:
+    """An ffmpeg that lies here and is passed over: worth a look only where it has known holes."""
+    binary, why = other
+    text = f"{binary.version}, {binary.path}: not used, {why}"
+    if binary.is_safe:
+        return good("other ffmpeg", text)
+    return warning("other ffmpeg", text, "media tasks do not use it; keep it from strangers' files elsewhere, too")
+
+
+def _pyav() -> Finding:
+    """The libraries of ffmpeg inside PyAV, which look into files and decode frames."""
+    try:
+        bundled = libraries.version_of_pyav()
+    except ModuleNotFoundError:
+        return warning("PyAV", "not installed", "pip install 'callsheet[media]'; only media tasks need it")
+    text = f"{version('av')} with ffmpeg {bundled or 'of an unknown version'}"
+    if versions.is_safe(versions.numbers_of(bundled)):
+        return good("PyAV", text)
+    advice = f"it may have known holes (CVE-2026-8461): pip install -U av, for {versions.SAFE_VERSIONS} or newer"
+    return warning("PyAV", text, advice)
+
+
+def _halves(error: Exception) -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    what, _, advice = str(error).rpartition("; ")
+    return what, advice
 
 
 def _box() -> Finding:

@@ -16,7 +16,7 @@ from .passwords import without_passwords
 
 COLORS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 TALKATIVE = ("asyncio", "watchfiles")
-WORDY = ("httpcore", "httpx")  # a line for each request that we send
+WORDY = ("httpcore2", "httpx2", "httpcore", "httpx")  # a line for each request that we send
 
 
 class Human(logging.Formatter):

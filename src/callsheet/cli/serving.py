@@ -19,6 +19,7 @@ from callsheet.worker.options import default_worker_id
 
 from .apps import Places, load_app
 from .failures import Told
+from .forced import check_forced_ffmpeg
 from .outgoing import rules_of
 from .parent import Place, await_death
 from .passwords import without_password
@@ -39,6 +40,7 @@ TOKENS = ("CALLSHEET_TOKEN", "CALLSHEET_WORKER_TOKEN")
 def serve(target: str | None, flags: Flags, place: Place | None) -> bool:
     """Work until stopped; True when a server asked for it. Raises what the app's import and the opening raise."""
     debug = flags.log_level == "debug"
+    check_forced_ffmpeg()
     places = Places(flags.database_url, flags.redis_url, flags.objects_url, flags.catalog_url)
     app = load_app(target, places, debug=debug) if target else _builtin(places, flags)
     app.objects_url = app.objects_url or beside(app.database_url)

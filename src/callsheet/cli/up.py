@@ -15,6 +15,7 @@ from callsheet.settings import PIPELINE_LOGS, UP
 
 from . import logs
 from .apps import Places, load_app
+from .forced import check_forced_ffmpeg
 from .hosting import Flags, Kept, ensure_key, host, listening
 from .options import settings
 from .outgoing import rules_of
@@ -50,6 +51,7 @@ def command(target: str | None, concurrency: int, drain: str, max_source: int, *
     logs.set_up(flags.log_format, flags.log_level)
     flags.options()
     check_url(flags.database_url)
+    check_forced_ffmpeg()
     places = Places(flags.database_url, flags.redis_url, flags.objects_url or None, flags.catalog_url)
     app = load_app(target, places) if target else places.apply_to(Callsheet())
     rules = rules_of(flags.webhook_networks, flags.webhook_ports, http=flags.webhook_http)

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 
 from callsheet.kernel.errors import CallsheetError, IdempotencyConflict, InvalidInput, JobNotFound, Refused
 
@@ -135,7 +135,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def problem_of(answer: httpx.Response) -> CallsheetError:
+def problem_of(answer: httpx2.Response) -> CallsheetError:
     """The error that an answer is; its body must have been read."""
     if not answer.is_error:
         return UnexpectedAnswer(f"{answer.url.host} answered with status {answer.status_code}; is the URL right?")
@@ -144,7 +144,7 @@ def problem_of(answer: httpx.Response) -> CallsheetError:
     return (_BY_CODE.get(told.code) or _BY_STATUS.get(told.status, general))(told)
 
 
-def _told(answer: httpx.Response) -> Told:
+def _told(answer: httpx2.Response) -> Told:
     try:
         body = answer.json()
     except ValueError:

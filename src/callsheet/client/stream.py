@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from http import HTTPStatus
 
-import httpx
+import httpx2
 
 from .errors import ApiError, ServerUnreachable
 from .patience import Pauses
@@ -43,7 +43,7 @@ async def follow(transport: Transport, place: Place) -> AsyncGenerator[JobEvent]
         await pauses.after(trouble)
 
 
-async def _frames(answer: httpx.Response, pauses: Pauses) -> AsyncGenerator[Frame]:
+async def _frames(answer: httpx2.Response, pauses: Pauses) -> AsyncGenerator[Frame]:
     """The frames of one connection. One that lasted was of use, even if nothing happened meanwhile."""
     parser, opened_at = Parser(), time.monotonic()
     async for chunk in answer.aiter_raw():

@@ -1,4 +1,4 @@
-"""Requests to one server: the key, the tries, and the one place where httpx's errors become ours."""
+"""Requests to one server: the key, the tries, and the one place where httpx2's errors become ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
+import httpx2
 
 from callsheet.kernel.errors import InvalidInput
 from callsheet.settings import DEFAULT_URL
@@ -29,11 +29,11 @@ class Transport:
         self.url = _checked_url(url or os.environ.get("CALLSHEET_URL") or DEFAULT_URL)
         self.patience = patience
         key = api_key if api_key is not None else os.environ.get("CALLSHEET_API_KEY", "")
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             base_url=self.url,
             headers={"Accept": "application/json", **_authorization(key)},
-            timeout=httpx.Timeout(patience.answer_s, connect=patience.connect_s, pool=None),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),  # each stream is a connection
+            timeout=httpx2.Timeout(patience.answer_s, connect=patience.connect_s, pool=None),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),  # each stream is a connection
         )
 
     async def __aenter__(self) -> Self:
@@ -64,14 +64,14 @@ class Transport:
     @contextlib.asynccontextmanager
     async def stream(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-    ) -> AsyncIterator[httpx.Response]:
+    ) -> AsyncIterator[httpx2.Response]:
         """An open event stream, or a 204. Raises ServerUnreachable here and while it is read."""
         request = self._http.build_request(
             "GET",
             path,
             params=query,
             headers={"Accept": EVENT_STREAM, "Accept-Encoding": "identity", "Cache-Control": "no-store", **headers},
-            timeout=httpx.Timeout(self.patience.silence_s, connect=self.patience.connect_s, pool=None),
+            timeout=httpx2.Timeout(self.patience.silence_s, connect=self.patience.connect_s, pool=None),
         )
         with _translated(self.url):
             answer = await self._http.send(request, stream=True)
@@ -91,7 +91,7 @@ class Transport:
         if not answer.is_success:
             raise problem_of(answer)
 
-    async def _until_answered(self, request: httpx.Request) -> Any:
+    async def _until_answered(self, request: httpx2.Request) -> Any:
         pauses = Pauses(self.patience, self.patience.retry_for_s)
         while True:
             try:
@@ -109,11 +109,11 @@ class Transport:
 def _translated(url: str) -> Iterator[None]:
     try:
         yield
-    except httpx.TransportError as error:
+    except httpx2.TransportError as error:
         raise ServerUnreachable(f"no answer from {url} ({str(error) or type(error).__name__})") from error
 
 
-def _read(answer: httpx.Response) -> Any:
+def _read(answer: httpx2.Response) -> Any:
     if not answer.is_success:
         raise problem_of(answer)
     try:
@@ -123,7 +123,7 @@ def _read(answer: httpx.Response) -> Any:
         raise UnexpectedAnswer(f"{answer.url.host} answered with {shown!r}; is this a Callsheet server?") from error
 
 
-async def _check_stream(answer: httpx.Response) -> None:
+async def _check_stream(answer: httpx2.Response) -> None:
     if answer.status_code == HTTPStatus.NO_CONTENT:
         return
     if answer.status_code != HTTPStatus.OK:
@@ -137,8 +137,8 @@ async def _check_stream(answer: httpx.Response) -> None:
 def _checked_url(text: str) -> str:
     """A URL to put paths behind; raises InvalidInput without telling what is in it."""
     try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL as error:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
         raise InvalidInput(f"the server's URL cannot be read; write {DEFAULT_URL}") from error
     if url.scheme not in ("http", "https") or not url.host:
         raise InvalidInput(f"the server's URL must begin with http:// or https://; write {DEFAULT_URL}")

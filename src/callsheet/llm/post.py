@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import httpx
+import httpx2
 
 from .errors import CutOff, LlmError, NotConfigured, RequestRefused, Unavailable
 from .settings import Endpoint
@@ -26,26 +26,26 @@ BUSY = frozenset({408, 409, 425, 429})
 
 
 @contextlib.asynccontextmanager
-async def posted(endpoint: Endpoint, path: str, body: dict[str, Any]) -> AsyncIterator[httpx.Response]:
+async def posted(endpoint: Endpoint, path: str, body: dict[str, Any]) -> AsyncIterator[httpx2.Response]:
     """An answer whose body is still to be read; leaving the block closes the connection. Redirects are errors."""
-    limits = httpx.Timeout(CHUNK_S, connect=CONNECT_S, read=FIRST_S)
+    limits = httpx2.Timeout(CHUNK_S, connect=CONNECT_S, read=FIRST_S)
     begun = False
     try:
         async with (
-            httpx.AsyncClient(timeout=limits, headers=endpoint.headers(), follow_redirects=False) as client,
+            httpx2.AsyncClient(timeout=limits, headers=endpoint.headers(), follow_redirects=False) as client,
             client.stream("POST", endpoint.address(path), json=body) as response,
         ):
             if not response.is_success:
                 raise await _refusal(endpoint, response)
             begun = True
             yield response
-    except httpx.TransportError as error:
+    except httpx2.TransportError as error:
         raise _transport(endpoint, error, begun=begun) from None
-    except httpx.InvalidURL:
+    except httpx2.InvalidURL:
         raise NotConfigured("the model's address cannot be read; check CALLSHEET_LLM_URL") from None
 
 
-async def chunks_of(response: httpx.Response) -> AsyncIterator[bytes]:
+async def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
     """The body as it comes; raises CutOff when the server falls silent."""
     chunks = response.aiter_bytes()
     while True:
@@ -59,7 +59,7 @@ async def chunks_of(response: httpx.Response) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def body_of(response: httpx.Response, limit_bytes: int) -> bytes:
+async def body_of(response: httpx2.Response, limit_bytes: int) -> bytes:
     """The whole body, cut at a limit."""
     body = bytearray()
     async for chunk in chunks_of(response):
@@ -69,16 +69,16 @@ async def body_of(response: httpx.Response, limit_bytes: int) -> bytes:
     return bytes(body[:limit_bytes])
 
 
-def _transport(endpoint: Endpoint, error: httpx.TransportError, *, begun: bool) -> LlmError:
+def _transport(endpoint: Endpoint, error: httpx2.TransportError, *, begun: bool) -> LlmError:
     said = endpoint.hide(str(error)) or type(error).__name__
-    if isinstance(error, httpx.UnsupportedProtocol):
+    if isinstance(error, httpx2.UnsupportedProtocol):
         return NotConfigured(f"the model's address cannot be used: {said}")
     if begun:
         return CutOff(f"the model's answer broke off ({said})")
     return Unavailable(f"the model's server at {_place(endpoint)} cannot be reached ({said})")
 
 
-async def _refusal(endpoint: Endpoint, response: httpx.Response) -> LlmError:
+async def _refusal(endpoint: Endpoint, response: httpx2.Response) -> LlmError:
     status = response.status_code
     if response.is_redirect:
         advice = "redirects are not followed; set the server's final address"
@@ -122,5 +122,5 @@ def _retry_after(text: str) -> float | None:
 
 def _place(endpoint: Endpoint) -> str:
     """Host and port, without a name or a password that the URL may carry."""
-    url = httpx.URL(endpoint.url)
+    url = httpx2.URL(endpoint.url)
     return f"{url.host}:{url.port}" if url.port else url.host

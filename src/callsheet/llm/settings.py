@@ -5,6 +5,7 @@
 | CALLSHEET_LLM_URL | base of an OpenAI-compatible API: http://jetson:8080/v1 |
 | CALLSHEET_LLM_API_KEY, CALLSHEET_LLM_MODEL | optional |
 | CALLSHEET_EMBED_URL, CALLSHEET_EMBED_API_KEY, CALLSHEET_EMBED_MODEL | for embeddings; those above unless given |
+| CALLSHEET_EMBED_MODEL, CALLSHEET_EMBED_SHA256 | without a server: the folder of a local model, and its digest |
 | CALLSHEET_VECTORS_URL | where passages are kept; the job store's database unless given |
 """
 

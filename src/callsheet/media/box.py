@@ -7,6 +7,7 @@ by `callsheet doctor`, while one that is asked for and cannot be had keeps the p
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from typing import NamedTuple
 
 LAUNCHER = Path(__file__).with_name("sandbox.py")
 MEASURE_S = 10.0
+LOGS = "CALLSHEET_BOX_LOG"  # set to anything: the kernel's log names each call that the box refuses
+ELF_LOADER = 3  # the kind of a part of an ELF file
 START = "import sys; sys.path.append(sys.argv[1]); import sandbox; sandbox.main(sys.argv[2:])"
 MB = 1024 * 1024
 GB = 1024 * MB
@@ -65,10 +68,11 @@ class Limits(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """The files and folders that a program may see."""
+    """The files and folders that a program may see. `run` are the programs that may be started: itself."""
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
+    run: tuple[Path, ...] = ()
 
 
 @cache
@@ -83,14 +87,14 @@ def walls() -> Walls:
 
 def boxed(command: Sequence[str], sight: Sight, limits: Limits, with_walls: Walls | None = None) -> list[str]:
     """A command line that runs `command`, whose first word is an absolute path, inside the box."""
-    order = order_for(sight._replace(read=(*sight.read, Path(command[0]))), limits, with_walls)
+    order = order_for(sight._replace(run=parts_of(Path(command[0]), sight.read)), limits, with_walls)
     return [*_launcher(), *order, "--", *command]
 
 
 def order_for(sight: Sight, limits: Limits, with_walls: Walls | None = None) -> list[str]:
     """What the launcher is told, as words."""
     chosen = walls() if with_walls is None else with_walls
-    system = [place for place in SYSTEM if os.path.exists(place)]  # noqa: PTH110 - ten looks a start
+    system = _system()
     most = {
         "AS": limits.memory_bytes,
         "CPU": limits.cpu_s,
@@ -102,7 +106,45 @@ def order_for(sight: Sight, limits: Limits, with_walls: Walls | None = None) -> 
     order += [f"{name}={value}" for name, value in most.items()]
     order += [f"wall={name}" for name, asked in chosen._asdict().items() if asked]
     order += [f"read={place}" for place in (*system, *sight.read)]
+    order += [f"run={place}" for place in sight.run]
+    order += ["log=1"] if os.environ.get(LOGS) else []
     return order + [f"write={place}" for place in sight.write]
+
+
+def parts_of(program: Path, read: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """What has to be started for a program to run: itself and its loader.
+
+    A script starts whatever it likes of what can be read: that is the choice of whoever set it as the program.
+    """
+    loader = loader_of(program.resolve())
+    if loader is None:
+        return (program, *map(Path, _system()), *read)
+    return (program, Path(loader)) if loader else (program,)
+
+
+@cache
+def loader_of(program: Path) -> str | None:
+    """The loader that an ELF file names, empty for a static one; None for a file that is no ELF."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(64)
+            if head[:4] != b"\x7fELF" or len(head) < 64:  # noqa: PLR2004 - the size of its head
+                return None
+            at, size, count = struct.unpack_from("<Q14xHH", head, 32)
+            file.seek(at)
+            table = file.read(size * count)
+            for start in range(0, len(table), size):
+                kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", table, start)
+                if kind == ELF_LOADER:
+                    file.seek(offset)
+                    return os.fsdecode(file.read(length).rstrip(b"\0"))
+    except (OSError, struct.error):
+        return None
+    return ""
+
+
+def _system() -> list[str]:
+    return [place for place in SYSTEM if os.path.exists(place)]  # noqa: PTH110 - ten looks a start
 
 
 def environment(home: Path) -> dict[str, str]:

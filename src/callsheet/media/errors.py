@@ -19,6 +19,7 @@ MediaError
 ├── FfmpegFailed         any other end that is not success
 ├── FfmpegCrashed        it died of a signal
 └── FfmpegMissing
+    └── FfmpegUnfit      there is one, and it lacks what media tasks need
 """
 
 from __future__ import annotations
@@ -152,3 +153,9 @@ class FfmpegMissing(MediaError):
     """No ffmpeg is installed, or it does not run."""
 
     code = "ffmpeg_missing"
+
+
+class FfmpegUnfit(FfmpegMissing):
+    """There is an ffmpeg, and it lacks what media tasks need; the message names it."""
+
+    code = "ffmpeg_unfit"

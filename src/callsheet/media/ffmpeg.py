@@ -18,10 +18,20 @@ from typing import NamedTuple
 
 from .binaries import Binary, ffmpeg
 from .box import MB, Limits, Sight, Walls, boxed, environment
-from .errors import DiskFull, FfmpegFailed, LimitReached, MediaError, OutputTooLarge, Stalled, TookTooLong
+from .errors import (
+    DiskFull,
+    FfmpegFailed,
+    LimitReached,
+    MediaError,
+    OutputTooLarge,
+    Stalled,
+    TookTooLong,
+    UnsupportedInput,
+)
 from .process import Start, end, heed, start_alone, tail_of
 from .progress import Progress, Reader
 from .said import error_of
+from .taken import DEMUXERS, OWN_DEMUXERS, WHITELIST
 
 LOOK_S = 0.25
 PERIOD_S = 0.5
@@ -99,7 +109,12 @@ class Ffmpeg(NamedTuple):
         line += ["-progress", "pipe:1", "-stats_period", str(PERIOD_S), "-max_alloc", str(MAX_ALLOC_BYTES)]
         line += ["-xerror"] if work.strict else []
         for source in work.inputs:
+            if source.demuxer not in DEMUXERS | OWN_DEMUXERS:
+                raise UnsupportedInput(
+                    f"the demuxer {source.demuxer} is never used; there are {', '.join(sorted(DEMUXERS))}"
+                )
             line += [*source.options, "-max_pixels", str(MAX_PIXELS), "-protocol_whitelist", "file"]
+            line += ["-codec_whitelist", WHITELIST]
             line += ["-format_whitelist", source.demuxer, "-f", source.demuxer, "-i", f"file:{source.path.absolute()}"]
         return [*line, *work.arguments]
 

@@ -14,9 +14,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .box import GB, MB, Limits, Sight, boxed, environment, of_python
-from .errors import CorruptInput, FfmpegCrashed, InputTooLarge, LimitReached, MediaError, NotMedia, TookTooLong
+from .errors import (
+    CorruptInput,
+    FfmpegCrashed,
+    InputTooLarge,
+    LimitReached,
+    MediaError,
+    NotMedia,
+    TookTooLong,
+    UnsupportedInput,
+)
 from .process import Start, end, start_alone, tail_of
 from .sniff import MAX_BYTES, Kind, sniff
+from .taken import WHITELIST, is_codec_taken, why_refused
 
 CHILD = Path(__file__).with_name("probe_child.py")
 HDR_TRANSFERS = (16, 18)  # PQ and HLG
@@ -101,7 +111,7 @@ async def probe(path: Path, *, start: Start = start_alone, caps: Caps = Caps()) 
 async def _asked(path: Path, kind: Kind, start: Start, caps: Caps) -> dict[str, Any]:
     packages = _packages()
     command = [sys.executable, "-I", "-S", "-B", str(CHILD)]
-    command += [str(packages), str(path), kind.demuxer, str(caps.streams + 1)]
+    command += [str(packages), str(path), kind.demuxer, WHITELIST, str(caps.streams + 1)]
     line = boxed(command, Sight(read=(path, *of_python(), CHILD, CHILD.resolve(), packages)), PROBE_LIMITS)
     home = Path(tempfile.gettempdir())
     process = await start(line[0], *line[1:], stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home))
@@ -149,6 +159,9 @@ def _check(media: Media, caps: Caps) -> None:
     for stream in media.streams:
         if stream.pixels > caps.pixels:
             raise InputTooLarge(f"a picture of {stream.width}x{stream.height} is over {caps.pixels} pixels")
+    for used in (media.video, media.audio):
+        if used is not None and not is_codec_taken(used.kind, used.codec):
+            raise UnsupportedInput(why_refused(used.kind, used.codec))
     if media.duration_s > caps.duration_s:
         raise InputTooLarge(f"the file lasts {media.duration_s:.0f} s, and {caps.duration_s:.0f} s are the most")
     if media.video is not None and not media.video.pixels:

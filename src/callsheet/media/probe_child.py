@@ -1,4 +1,4 @@
-"""The child's end of a probe: `python -I -S probe_child.py site-packages file demuxer most-streams`, JSON on stdout.
+"""The child's end of a probe: `probe_child.py site-packages file demuxer decoders most-streams`, JSON on stdout.
 
 It runs inside the box, because a demuxer can be crashed, or worse, by the file that it opens. It imports nothing of
 Callsheet: only PyAV, from the folder that it is told.
@@ -17,14 +17,14 @@ ATTACHED_PICTURE = 0x400
 UNEVEN = 0.2  # of the usual distance between frames
 
 
-def main(packages: str, path: str, demuxer: str, most_streams: str) -> None:
+def main(packages: str, path: str, demuxer: str, decoders: str, most_streams: str) -> None:
     """Print what the file holds, or why it cannot be told."""
     sys.path.append(packages)
     import av  # noqa: PLC0415 - from the folder above
 
     av.logging.set_level(None)
     try:
-        answer: dict[str, Any] = {"media": _read(av, path, demuxer, int(most_streams))}
+        answer: dict[str, Any] = {"media": _read(av, path, demuxer, decoders, int(most_streams))}
     except MemoryError:
         answer = {"error": "memory"}
     except (av.FFmpegError, ValueError) as error:
@@ -32,9 +32,13 @@ def main(packages: str, path: str, demuxer: str, most_streams: str) -> None:
     sys.stdout.write(json.dumps(answer))
 
 
-def _read(av: Any, path: str, demuxer: str, most_streams: int) -> dict[str, Any]:
-    options = {"protocol_whitelist": "file", "format_whitelist": demuxer, "max_streams": str(most_streams)}
+def _read(av: Any, path: str, demuxer: str, decoders: str, most_streams: int) -> dict[str, Any]:
+    options = {"protocol_whitelist": "file", "format_whitelist": demuxer, "codec_whitelist": decoders}
+    options["max_streams"] = str(most_streams)
     with av.open(f"file:{path}", format=demuxer, options=options) as container:
+        for stream in container.streams:
+            if stream.codec_context is not None:  # what the container was told does not reach its decoders
+                stream.codec_context.options = {"codec_whitelist": decoders}
         wanted = [stream for stream in container.streams if stream.type in ("video", "audio")]
         seen = _seen(container, wanted)
         return {
@@ -56,6 +60,8 @@ def _stream(av: Any, container: Any, stream: Any, seen: dict[int, Any]) -> dict[
         "duration_s": _seconds(stream.duration, stream.time_base) or known.get("duration_s"),
         "language": stream.language or "",
     }
+    if context is None:  # no decoder of this build knows it
+        return found
     if stream.type == "video":
         found |= _video(stream, context, known)
         if found["pixels"] and not found["is_cover"]:
@@ -133,4 +139,4 @@ def _seconds(value: int | None, unit: Fraction | None) -> float | None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5])
+    main(*sys.argv[1:6])

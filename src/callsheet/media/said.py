@@ -36,6 +36,7 @@ _MEANINGS: tuple[tuple[str, type[MediaError]], ...] = (
     (r"File too large", OutputTooLarge),
     (r"Picture size \S+ is invalid|exceeds max_pixels|Number of streams exceeds", InputTooLarge),
     (r"Cannot allocate memory|bad_alloc|Out of memory|malloc .*failed|pthread_create\(\) failed", LimitReached),
+    (r"Resource temporarily unavailable|failed to map segment", LimitReached),  # no thread, or not even a library
     (r"matches no streams|does not contain any stream", NoSuchStream),
     (r"not on whitelist|not in whitelist|[Ff]ormat not on", UnsupportedInput),
     (r"Unknown encoder|Unrecognized option|Unable to parse|Invalid argument|Option not found", InvalidOutput),

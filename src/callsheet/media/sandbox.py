@@ -16,6 +16,10 @@ import struct
 import sys
 
 TYPE_CHECKING = False  # as in typing, which is not imported
+if TYPE_CHECKING or __package__:
+    from . import system_calls
+else:  # the launcher has this folder on its path, and no package
+    import system_calls
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -25,10 +29,11 @@ if TYPE_CHECKING:
 SIGKILL = 9
 REFUSED = 126
 LIMITS = ("AS", "CPU", "FSIZE", "NOFILE", "CORE")
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+SECCOMP_CALL = {"x86_64": 317, "aarch64": 277}
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 LAST_CAPABILITY = 63
-SECCOMP_MODE_FILTER = 2
+SECCOMP_FILTER, SECCOMP_LOG = 1, 2  # of the call seccomp: install a filter, and log what it refuses
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 LANDLOCK_VERSION = 1
 SIGNALS_ABI, SOCKETS_ABI = 6, 4
@@ -36,15 +41,7 @@ SIGNALS_ABI, SOCKETS_ABI = 6, 4
 EXECUTE, WRITE, READ, READ_FOLDER, REFER, TRUNCATE, DEVICE_IOCTL = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
 MOST_FOLDER_RIGHTS = sum(1 << bit for bit in range(3, 13))  # list, remove and make whatever
 SPECIAL_FILES = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12  # devices, sockets, pipes, links
-AS_READ = EXECUTE | READ | READ_FOLDER
-# by machine: its number for seccomp, then calls that no media program needs: socket, connect, io_uring_setup, ptrace,
-# process_vm_readv, process_vm_writev, mount, bpf, userfaultfd, keyctl, add_key, request_key, perf_event_open, setns
-MACHINES = {
-    "x86_64": (0xC000003E, (41, 42, 425, 101, 310, 311, 165, 321, 323, 250, 248, 249, 298, 308)),
-    "aarch64": (0xC00000B7, (198, 203, 425, 117, 270, 271, 40, 280, 282, 219, 217, 218, 241, 268)),
-}
-KILL, FAIL, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
-X32_CALLS = 0x40000000  # the second numbering of x86_64, which would go round the list
+AS_READ = READ | READ_FOLDER
 
 
 class CannotRestrict(Exception):
@@ -72,7 +69,7 @@ def main(arguments: list[str]) -> None:
 
 def read_order(words: list[str]) -> Order:
     """All values by name."""
-    order: Order = {"read": [], "write": [], "wall": []}
+    order: Order = {"read": [], "write": [], "run": [], "wall": []}
     for word in words:
         name, _, value = word.partition("=")
         order.setdefault(name, []).append(value)
@@ -92,10 +89,10 @@ def restrict(order: Order) -> None:
             _drop_capabilities()
         _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if "landlock" in walls:
-            _see_only(order["read"], order["write"])
+            _see_only(order)
         _call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
         if "seccomp" in walls:
-            _forbid_calls()
+            _forbid_calls(is_logged="log" in order)
     if os.getppid() != int(order["parent"][0]):  # it died before it could take us along
         raise CannotRestrict("the process that asked for this is gone")
 
@@ -126,8 +123,8 @@ def _drop_capabilities() -> None:
             raise CannotRestrict(f"a capability stays: {os.strerror(ctypes.get_errno())}")
 
 
-def _see_only(read: list[str], write: list[str]) -> None:
-    """Landlock: of all files, those below `read` can be read and run, and those below `write` changed."""
+def _see_only(order: Order) -> None:
+    """Landlock: of all files, those below `read` can be read, those below `write` changed, and `run` started."""
     abi = _libc().syscall(LANDLOCK_CREATE, None, 0, LANDLOCK_VERSION)
     known = EXECUTE | WRITE | READ | MOST_FOLDER_RIGHTS
     known |= (REFER if abi > 1 else 0) | (TRUNCATE if abi > 2 else 0) | (DEVICE_IOCTL if abi > 4 else 0)  # noqa: PLR2004
@@ -138,8 +135,9 @@ def _see_only(read: list[str], write: list[str]) -> None:
         fields.append(0b11)  # sockets without a path, and signals to those outside
     rules = struct.pack(f"{len(fields)}Q", *fields)
     ruleset = _call("syscall", LANDLOCK_CREATE, rules, len(rules), 0)
-    for paths, rights in ((read, AS_READ), (write, known & ~SPECIAL_FILES & ~EXECUTE)):
-        for path in paths:
+    may = {"read": AS_READ, "write": known & ~SPECIAL_FILES & ~EXECUTE, "run": AS_READ | EXECUTE}
+    for name, rights in may.items():
+        for path in order[name]:
             _allow(ruleset, path, rights)
     _call("syscall", LANDLOCK_RESTRICT, ruleset, 0)
     os.close(ruleset)
@@ -155,18 +153,13 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(place)
 
 
-def _forbid_calls() -> None:
-    """Seccomp: a call on the list fails with EPERM; one of another machine's numbering ends the process."""
-    number, calls = MACHINES[os.uname().machine]
-    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
-    count = len(calls)
-    steps = [(load, 0, 0, 4), (equal, 1, 0, number), (answer, 0, 0, KILL), (load, 0, 0, 0)]
-    steps += [(at_least, count + 1, 0, X32_CALLS)]
-    steps += [(equal, count - at, 0, call) for at, call in enumerate(calls)]  # each jumps to the last answer
-    steps += [(answer, 0, 0, ALLOW), (answer, 0, 0, FAIL | errno.EPERM)]
+def _forbid_calls(*, is_logged: bool = False) -> None:
+    """Seccomp: calls that are not listed in `system_calls.py` fail; the kernel's log can name them."""
+    machine = os.uname().machine
+    steps = system_calls.steps_for(machine, os.getpid())
     filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
     program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(filters)))
-    _call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program, 0, 0)
+    _call("syscall", SECCOMP_CALL[machine], SECCOMP_FILTER, SECCOMP_LOG if is_logged else 0, program)
 
 
 def measured() -> dict[str, bool]:
@@ -174,7 +167,7 @@ def measured() -> dict[str, bool]:
     here = sys.platform == "linux"
     return {
         "namespace": here and _works(_leave_the_network, errno.ENETUNREACH),
-        "seccomp": here and os.uname().machine in MACHINES and _works(_forbid_alone, errno.EPERM),
+        "seccomp": here and os.uname().machine in system_calls.MACHINES and _works(_forbid_alone, errno.EPERM),
         "landlock": here and _libc().syscall(LANDLOCK_CREATE, None, 0, LANDLOCK_VERSION) > 0,
         "drop": here and os.geteuid() == 0 and _works(_drop_capabilities, None),
     }

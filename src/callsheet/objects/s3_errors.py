@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import httpx
+import httpx2
 import obstore.exceptions as theirs
 
 from .errors import (
@@ -53,9 +53,9 @@ def of_answer(status: int, body: str, doing: str) -> ObjectsError:
     if code == SKEWED:
         told = "the storage's clock is another; set this machine's"
         return ClockSkewed(f"{doing}: {told}", provider_code=code)
-    if status == httpx.codes.NOT_FOUND:
+    if status == httpx2.codes.NOT_FOUND:
         return ObjectNotFound(f"{doing}: there is none", provider_code=code)
-    if status == httpx.codes.PRECONDITION_FAILED:
+    if status == httpx2.codes.PRECONDITION_FAILED:
         return ObjectChanged(f"{doing}: it is another version", provider_code=code)
     if status in FORBIDDEN:
         return ObjectsForbidden(f"{doing}: the storage refuses ({_told(code, status)})", provider_code=code)
@@ -63,7 +63,7 @@ def of_answer(status: int, body: str, doing: str) -> ObjectsError:
 
 
 def of_driver(error: Exception, doing: str) -> ObjectsError:
-    """The error that one of obstore's or httpx's is."""
+    """The error that one of obstore's or httpx2's is."""
     if isinstance(error, ObjectsError):
         return error
     text = str(error)

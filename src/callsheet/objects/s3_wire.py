@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-import httpx
+import httpx2
 
 from .credentials import HeldCredentials
 from .errors import ObjectsError, ObjectsForbidden, ObjectsUnavailable
@@ -21,7 +21,7 @@ from .sigv4 import Request, Scope, presign, quoted_path
 OWN_EXPIRY_S = 300
 TRIES = 4
 SLICE_BYTES = 256 * 1024
-PATIENCE = httpx.Timeout(60.0, connect=10.0)
+PATIENCE = httpx2.Timeout(60.0, connect=10.0)
 _UPLOAD_ID = re.compile(r"<UploadId>([^<]+)</UploadId>")
 _PART = re.compile(r"<Part>(.*?)</Part>", re.DOTALL)
 _NEXT = re.compile(r"<IsTruncated>true</IsTruncated>")
@@ -49,7 +49,7 @@ class Bucket(NamedTuple):
     @property
     def origin(self) -> str:
         """Scheme, host and port of its URLs: a browser's policy names the servers it may go to by these."""
-        url = httpx.URL(self.base)
+        url = httpx2.URL(self.base)
         return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
     def whole(self, key: str) -> str:
@@ -79,7 +79,7 @@ class Wire:
         self._proxy_url = proxy_url
         self.scope = Scope(bucket.region)
         self._credentials = credentials
-        self._client: httpx.AsyncClient | None = None
+        self._client: httpx2.AsyncClient | None = None
 
     async def close(self) -> None:
         """Let the connections go."""
@@ -93,7 +93,7 @@ class Wire:
         request = Request(call.method, self.bucket.url(call.key), expires_s, call.query, call.headers)
         return presign(request, credentials, self.scope)
 
-    async def ask(self, call: Call, doing: str) -> httpx.Response:
+    async def ask(self, call: Call, doing: str) -> httpx2.Response:
         """Make a request that may be repeated; raises ObjectsError."""
         renewed = False
         tries = 0
@@ -111,19 +111,19 @@ class Wire:
                     raise
                 await asyncio.sleep(random.uniform(0.05, 0.1) * 2**tries)  # noqa: S311 - not a secret
 
-    async def _once(self, call: Call, doing: str) -> httpx.Response:
+    async def _once(self, call: Call, doing: str) -> httpx2.Response:
         url = await self.signed_url(call, OWN_EXPIRY_S)
         if self._client is None:
             encrypted = self.bucket.base.startswith("https:")  # reading all certificates takes 30 ms
-            self._client = httpx.AsyncClient(timeout=PATIENCE, verify=encrypted, proxy=self._proxy_url)
+            self._client = httpx2.AsyncClient(timeout=PATIENCE, verify=encrypted, proxy=self._proxy_url)
         try:
             headers = {"content-length": str(len(call.content)), **call.headers}
             answer = await self._client.request(call.method, url, headers=headers, content=_slices(call.content))
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             # Its text and its request carry the signed URL.
             raise ObjectsUnavailable(f"{doing}: the storage cannot be reached ({type(error).__name__})") from None
         if not answer.is_success or "<Error>" in answer.text[:1000]:  # a completion may fail after its 200
-            status = answer.status_code if not answer.is_success else httpx.codes.INTERNAL_SERVER_ERROR
+            status = answer.status_code if not answer.is_success else httpx2.codes.INTERNAL_SERVER_ERROR
             raise of_answer(status, answer.text, doing)
         return answer
 

@@ -61,7 +61,7 @@ def keyring_from(environ: Mapping[str, str]) -> Keyring:
 def _service(text: str, environ: Mapping[str, str]) -> Keyring:
     kind, _, rest = text.partition(":")
     if kind == "aws" and rest:
-        from .kms import AwsKeyring  # noqa: PLC0415 - loads httpx
+        from .kms import AwsKeyring  # noqa: PLC0415 - loads httpx2
 
         return AwsKeyring.from_environment(rest, environ)
     if kind == "vault" and rest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 
 from .errors import KeyServiceUnavailable
 
@@ -27,7 +27,7 @@ class Service:
     def __init__(self, name: str, *, timeout_s: float = TIMEOUT_S, pause_s: float = 0.2) -> None:
         self._name = name
         self._pause_s = pause_s
-        self._client = httpx.AsyncClient(timeout=timeout_s, follow_redirects=False, trust_env=False)
+        self._client = httpx2.AsyncClient(timeout=timeout_s, follow_redirects=False, trust_env=False)
 
     async def ask(self, method: str, url: str, *, body: bytes = b"", headers: dict[str, str]) -> Answer:
         """One answer that is not "busy"; raises KeyServiceUnavailable."""
@@ -37,7 +37,7 @@ class Service:
                 await asyncio.sleep(self._pause_s * 2**tried)
             try:
                 response = await self._client.request(method, url, content=body, headers=headers)
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 why = type(error).__name__
                 continue
             if response.status_code not in BUSY:
@@ -50,7 +50,7 @@ class Service:
         await self._client.aclose()
 
 
-def _json(response: httpx.Response) -> dict[str, Any]:
+def _json(response: httpx2.Response) -> dict[str, Any]:
     try:
         found = response.json()
     except ValueError:

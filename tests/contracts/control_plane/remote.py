@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2
 
 from callsheet.contracts.control_plane.waiting import Waiting
 from tests.http.live import Live
@@ -20,7 +20,7 @@ class Remote:
     def __init__(self, live: Live, name: str = "w1") -> None:
         self._live, self.name = live, name
 
-    async def send(self, verb: str, **body: Any) -> httpx.Response:
+    async def send(self, verb: str, **body: Any) -> httpx2.Response:
         return await self._live.client.post(f"/internal/worker/{verb}", json={"worker_id": self.name, **body})
 
     async def claim(self, *streams: str, wait_ms: int = 0, **more: Any) -> Answer:
@@ -29,7 +29,7 @@ class Remote:
         found: Answer = answer.json()
         return found
 
-    async def say(self, verb: str, claimed: Answer, **more: Any) -> httpx.Response:
+    async def say(self, verb: str, claimed: Answer, **more: Any) -> httpx2.Response:
         names = ("job_id", "attempt_id", "lease_token", "stream", "message_id")
         return await self.send(verb, **{name: claimed[name] for name in names}, **more)
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -65,7 +65,7 @@ async def invited(live: Live, **body: Any) -> str:
     return str(answer.json()["enrolment_token"])
 
 
-async def enroll(live: Live, token: str, **fields: Any) -> httpx.Response:
+async def enroll(live: Live, token: str, **fields: Any) -> httpx2.Response:
     async with live.bare() as anybody:
         return await anybody.post(
             "/internal/worker/enroll", json={"enrolment_token": token, "worker_name": "gpu1", **fields}
@@ -82,7 +82,7 @@ async def enrolled(live: Live, **body: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-async def call(live: Live, token: str, path: str = "/probe") -> httpx.Response:
+async def call(live: Live, token: str, path: str = "/probe") -> httpx2.Response:
     async with live.bare() as anybody:
         return await anybody.post(path, headers=bearer(token))
 

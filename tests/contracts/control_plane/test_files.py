@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.contracts.control_plane import files, routes
@@ -39,7 +39,7 @@ async def ask(worker: Remote, claimed: Answer, name: str, **more: Any) -> Answer
     return found
 
 
-async def send(live: Live, signed: Answer, data: bytes) -> httpx.Response:
+async def send(live: Live, signed: Answer, data: bytes) -> httpx2.Response:
     async with live.bare() as client:
         return await client.request(signed["method"], signed["url"], headers=signed["headers"], content=data)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from callsheet.app import Callsheet
 from callsheet.app.video import add_video
@@ -34,7 +34,7 @@ class Stack:
     """`client` has a key of the tenant."""
 
     live: Live
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     app: Callsheet
     catalog: Catalog
     objects: Objects

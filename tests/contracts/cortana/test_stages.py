@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from callsheet.contracts.cortana import paths
 from callsheet.kernel.job import Status
@@ -128,7 +128,7 @@ async def test_others_see_nothing_and_the_team_may_look_but_not_change(tmp_path:
             assert not await stack.keys(folder)
 
 
-async def _sees_nothing(other: httpx.AsyncClient, video_id: str, word: str) -> None:
+async def _sees_nothing(other: httpx2.AsyncClient, video_id: str, word: str) -> None:
     for path in ("", "/segments", "/entities", "/text", "/clips", "/poster.jpg", "/hls/index.m3u8", "/frames/at/0.jpg"):
         answered = await other.get(f"/videos/{video_id}{path}")
         assert answered.json()["code"] == "video_not_found", path

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from callsheet.app import Callsheet
 from callsheet.app.sealing import sealer_from
@@ -38,7 +38,7 @@ class Stack:
     """`client` has a key of the tenant; `events` are the callbacks that came, verified, in their order."""
 
     live: Live
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     sink: Sink
     endpoints: Endpoints
     receiver: Receiver

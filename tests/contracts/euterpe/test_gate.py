@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.contracts.euterpe.access import s3_objects
@@ -49,7 +49,7 @@ def place(prefix: str) -> Place:
 
 async def test_a_storage_is_read_and_written_through_its_gate(tmp_path: Path) -> None:
     prefix, names = f"gate-{uuid.uuid4().hex[:12]}", Names("127.0.0.1")
-    port = httpx.URL(s3_server().endpoint).port
+    port = httpx2.URL(s3_server().endpoint).port
     storage = Storage(endpoint=f"http://{NAME}:{port}")
     data = bytes(range(256)) * 4096 * 20  # more than one part
     (tmp_path / "in").write_bytes(data)
@@ -116,7 +116,7 @@ async def test_the_own_requests_of_an_upload_go_through_the_gate_too() -> None:
 async def test_a_gate_leads_to_its_endpoint_alone(asked: str) -> None:
     target = target_of(f"http://{NAME}:81/", ONE_ADDRESS)
     async with Gate(target, ONE_ADDRESS, Names("127.0.0.2")) as gate:
-        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gate.url).port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gate.url).port)
         writer.write(f"GET {asked} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
         assert gate.blocked is not None
@@ -141,11 +141,11 @@ async def test_the_certificate_is_still_checked_by_the_name(tmp_path: Path) -> N
     port = server.sockets[0].getsockname()[1]
     target = target_of(f"https://{NAME}:{port}/", RULES)
     async with server, Gate(target, RULES, Names("127.0.0.1")) as gate:
-        async with httpx.AsyncClient(proxy=gate.url, verify=known) as client:
+        async with httpx2.AsyncClient(proxy=gate.url, verify=known) as client:
             assert (await client.get(f"https://{NAME}:{port}/")).text == "ok"
         assert said.is_set()
-        async with httpx.AsyncClient(proxy=gate.url) as stranger:
-            with pytest.raises(httpx.ConnectError):
+        async with httpx2.AsyncClient(proxy=gate.url) as stranger:
+            with pytest.raises(httpx2.ConnectError):
                 await stranger.get(f"https://{NAME}:{port}/")
 
 

@@ -23,28 +23,28 @@ import redis.asyncio
 
 from callsheet import Callsheet
 from callsheet.kernel.job import NewJob
-from tests import stores
+from tests import binaries, stores
 from tests.servers import RedisServer
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HASH_FIELDS = ("job_id", "task", "payload", "status", "created_ts", "updated_ts", "ttl_s", "result", "error")
 TERMINAL = ("done", "error", "canceled")
 NOTHING: Mapping[str, str | None] = {}
-KINDS = ("redis", "valkey")
+KINDS = ("valkey", "redis") if binaries.older_redis() else ("valkey",)
 Language = Literal["python", "node"]
 LANGUAGES: tuple[Language, ...] = ("python", "node")
 
 
 @functools.cache
-def valkey_server() -> RedisServer:
-    server = RedisServer.start(kind="valkey", settings={"appendfsync": "everysec"})
+def older_server() -> RedisServer:
+    server = RedisServer.start(kind="redis", settings={"appendfsync": "everysec"})
     atexit.register(server.stop)
     return server
 
 
 def fresh_url(kind: str) -> str:
-    """The URL of an empty database on a Redis 6.2 or on a Valkey."""
-    return stores.fresh_url("redis") if kind == "redis" else valkey_server().fresh_url()
+    """The URL of an empty database on a Valkey, or on the older Redis of this machine."""
+    return stores.fresh_url("redis") if kind == "valkey" else older_server().fresh_url()
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from callsheet.http import sse
@@ -31,7 +31,7 @@ async def live(url: str) -> AsyncIterator[Live]:
         yield live
 
 
-async def post(live: Live, body: Any, **headers: str) -> httpx.Response:
+async def post(live: Live, body: Any, **headers: str) -> httpx2.Response:
     return await live.client.post("/v1/jobs", json=body, headers=headers)
 
 

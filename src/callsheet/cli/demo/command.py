@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
+import httpx2
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -83,7 +83,7 @@ async def _demo(home: Home, port: int, given: dict[str, Any], *, exits: bool) ->
             await host(engine, flags, worker, kept)
         finally:
             story.cancel()
-            with contextlib.suppress(asyncio.CancelledError, httpx.TransportError, ServerUnreachable):
+            with contextlib.suppress(asyncio.CancelledError, httpx2.TransportError, ServerUnreachable):
                 await story  # what it could not ask any more, since the server ended, is no news
 
 
@@ -94,14 +94,14 @@ async def _story(home: Home, flags: Flags, inbox: Inbox, key: str, *, exits: boo
     out.print(f"[bold]Callsheet demo[/] in {home.folder}, store {without_password(flags.database_url)}")
     try:
         headers = {"Authorization": f"Bearer {key}"}
-        async with httpx.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE) as http, Api(base, key) as api:
+        async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE) as http, Api(base, key) as api:
             await _answering(http)
             rows = await _told(Client(http, api, home, inbox))
         out.print(_table(rows, time.monotonic() - began))
         out.print(f"studio  {base}/studio\nkey     {key}", soft_wrap=True)
     except Exception as error:
         signal.raise_signal(signal.SIGTERM)  # else it would serve on, and nobody would see the error
-        if isinstance(error, TimeoutError | httpx.TimeoutException):
+        if isinstance(error, TimeoutError | httpx2.TimeoutException):
             raise Told("the demo's server gave no answer in time; start it again, and it goes on") from error
         if isinstance(error, StepFailed):
             home.start_over()
@@ -139,11 +139,11 @@ def _table(rows: list[tuple[Row, float]], whole_s: float) -> Table:
     return table
 
 
-async def _answering(http: httpx.AsyncClient) -> None:
+async def _answering(http: httpx2.AsyncClient) -> None:
     """Wait until the server is up."""
     async with asyncio.timeout(30):
         while True:
-            with contextlib.suppress(httpx.TransportError):
+            with contextlib.suppress(httpx2.TransportError):
                 if (await http.get("/readyz")).is_success:
                     return
             await asyncio.sleep(0.05)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 
 from callsheet.client import Client as Api
 from callsheet.contracts.cortana.jobs import PIPELINE
@@ -19,7 +19,7 @@ from .receiver import Inbox
 
 LOOK_S = 0.2
 WORDS = "call times"
-PATIENCE = httpx.Timeout(60)
+PATIENCE = httpx2.Timeout(60)
 SCRIPT = """\
 ---
 size: 480p
@@ -64,7 +64,7 @@ class Row(NamedTuple):
 class Client(NamedTuple):
     """The API, as requests and as Python's client, and the demo's folder and inbox."""
 
-    http: httpx.AsyncClient
+    http: httpx2.AsyncClient
     api: Api
     home: Home
     inbox: Inbox
@@ -91,7 +91,7 @@ class Client(NamedTuple):
         return target
 
 
-def _checked(answer: httpx.Response) -> dict[str, Any]:
+def _checked(answer: httpx2.Response) -> dict[str, Any]:
     body: dict[str, Any] = answer.json() if answer.content else {}
     if answer.is_error:
         raise Told(f"{answer.request.method} {answer.request.url.path}: {body.get('detail') or answer.status_code}")

@@ -7,7 +7,7 @@ import time
 import uuid
 from typing import Any
 
-import httpx
+import httpx2
 
 from .peer import NAMES, Peer
 from .report import Check, Skipped, need
@@ -99,7 +99,7 @@ async def a_heartbeat_extends(peer: Peer) -> None:
     """The answer to a heartbeat."""
     hand, got, _ = await _claimed(peer)
     said = await hand.say("heartbeat", got)
-    need(said.status == httpx.codes.OK and said.body.get("ok") is True, f"a heartbeat was answered with {said}")
+    need(said.status == httpx2.codes.OK and said.body.get("ok") is True, f"a heartbeat was answered with {said}")
     need("lease_expires_at" in said.body, "the answer has no lease_expires_at")
 
 
@@ -110,7 +110,7 @@ async def tokens_prove(peer: Peer) -> None:
         for verb, more in (("heartbeat", {}), ("complete", {"result": 1}), ("fail", {"error": {"code": "x"}})):
             said = await who.say(verb, claim, **more)
             need(said.status in REFUSED, f"{verb} with a lease that is not its own was answered with {said.status}")
-    need((await hand.say("complete", got, result=1)).status == httpx.codes.OK, "the rightful worker was refused, then")
+    need((await hand.say("complete", got, result=1)).status == httpx2.codes.OK, "the rightful worker was refused, then")
 
 
 async def unknown_jobs_are_not_found(peer: Peer) -> None:
@@ -125,7 +125,7 @@ async def a_completion_may_be_said_twice(peer: Peer) -> None:
     hand, got, _ = await _claimed(peer)
     for _ in range(2):
         said = await hand.say("complete", got, result={"frames": 7})
-        need(said.status == httpx.codes.OK, f"a completion was answered with {said.status}")
+        need(said.status == httpx2.codes.OK, f"a completion was answered with {said.status}")
         need(said.body.get("ok") is True and said.body.get("ack") is True, f"it was answered with {said.body}")
     other = await hand.say("fail", got, error={"code": "x"})
     need(other.status == CONFLICT, f"another outcome of an ended attempt was answered with {other.status}")
@@ -135,7 +135,7 @@ async def a_failure_is_tried_again(peer: Peer) -> None:
     """A failure with attempts left."""
     hand, got, _ = await _claimed(peer)
     said = await hand.say("fail", got, error={"code": "OOM", "message": "m", "stack": "s", "retryable": True})
-    need(said.status == httpx.codes.OK and said.body.get("ack") is True, f"a failure was answered with {said}")
+    need(said.status == httpx2.codes.OK and said.body.get("ack") is True, f"a failure was answered with {said}")
     need(said.body.get("requeued") is True and said.body.get("dlq") is False, f"it was answered with {said.body}")
 
 
@@ -193,7 +193,7 @@ async def a_claim_may_be_repeated(peer: Peer) -> None:
 async def a_release_costs_nothing(peer: Peer) -> None:
     """A job that is handed back."""
     hand, got, stream = await _claimed(peer, max_attempts=1)
-    need((await hand.say("release", got)).status == httpx.codes.OK, "a release was refused")
+    need((await hand.say("release", got)).status == httpx2.codes.OK, "a release was refused")
     again = await hand.job(stream)
     need(again["job_id"] == got["job_id"] and again["attempt"] == 1, f"it came back as attempt {again['attempt']}")
 

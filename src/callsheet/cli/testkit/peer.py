@@ -9,7 +9,7 @@ import time
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import httpx
+import httpx2
 
 from callsheet.cli.failures import Told
 
@@ -31,7 +31,7 @@ class Said(NamedTuple):
 class Hand:
     """One worker, as far as the protocol knows one."""
 
-    def __init__(self, http: httpx.AsyncClient, name: str, seen: set[str]) -> None:
+    def __init__(self, http: httpx2.AsyncClient, name: str, seen: set[str]) -> None:
         self.name = name
         self._http = http
         self._seen = seen
@@ -48,7 +48,7 @@ class Hand:
     async def claim(self, *streams: str, wait_ms: int = 0, **more: Any) -> dict[str, Any]:
         """The answer to a claim; raises Broken unless it is one."""
         said = await self.send("claim", streams=list(streams), max_wait_ms=wait_ms, **more)
-        if said.status != httpx.codes.OK or "claimed" not in said.body:
+        if said.status != httpx2.codes.OK or "claimed" not in said.body:
             raise Broken(f"claim was answered with {said.status}: {json.dumps(said.body)[:200]}")
         self._seen.update([said.body["job_id"]] if said.body.get("job_id") else [])
         return said.body
@@ -75,16 +75,16 @@ class Peer:
         self._enqueue = enqueue
         self._streams: set[str] = set()
         self._seen: set[str] = set()  # ids of jobs that were claimed
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             base_url=url.rstrip("/"),
             headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(ANSWER_S, connect=5),
+            timeout=httpx2.Timeout(ANSWER_S, connect=5),
         )
 
     async def __aenter__(self) -> Self:
         try:
             answer = await self.hand().claim(self.stream(), protocol=2)
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             await self._http.aclose()
             raise Told(f"no answer from {self.url} ({str(error) or type(error).__name__})") from None
         except Broken as broken:
@@ -123,9 +123,9 @@ class Peer:
         self._streams.add(made := f"testkit-{secrets.token_hex(6)}")
         return made
 
-    def bare(self, token: str) -> httpx.AsyncClient:
+    def bare(self, token: str) -> httpx2.AsyncClient:
         """A client with another token."""
-        return httpx.AsyncClient(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=10)
+        return httpx2.AsyncClient(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=10)
 
     async def add(self, stream: str, payload: Any = None, max_attempts: int = 3) -> None:
         """Put a job in line; raises Broken when that does not work."""
@@ -164,7 +164,7 @@ class Peer:
                     self._seen.discard(got["job_id"])  # somebody else's
                     others.append(got)
                     continue
-                return (await hand.say("complete", got, result=None, follow_ups=[new])).status == httpx.codes.OK
+                return (await hand.say("complete", got, result=None, follow_ups=[new])).status == httpx2.codes.OK
             return False
         finally:
             for other in others:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-import httpcore
+import httpcore2
 
 from callsheet.kernel.errors import CallsheetError
 from callsheet.objects.errors import ObjectTooLarge
@@ -56,12 +56,12 @@ class Taken(NamedTuple):
     sha256: str
 
 
-class Guarded(httpcore.AsyncNetworkBackend):
+class Guarded(httpcore2.AsyncNetworkBackend):
     """Connects to an address that the guard has judged for this very connection."""
 
     def __init__(self, rules: Rules, resolve: Resolve) -> None:
         self._rules, self._resolve = rules, resolve
-        self._inner = httpcore.AnyIOBackend()
+        self._inner = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
         self,
@@ -70,21 +70,21 @@ class Guarded(httpcore.AsyncNetworkBackend):
         timeout: float | None = None,  # noqa: ASYNC109 - the protocol's
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
+    ) -> httpcore2.AsyncNetworkStream:
         """To the first address that answers; raises BlockedTarget."""
         target = Target("", tls=False, host=host, port=port, path="/", authority=host)
         found = await addresses_of(target, self._rules, self._resolve)
-        failed: Exception = httpcore.ConnectError("no address")
+        failed: Exception = httpcore2.ConnectError("no address")
         for address in found:
             try:
                 return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failed = error
         raise failed
 
-    async def connect_unix_socket(self, path: str, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+    async def connect_unix_socket(self, path: str, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
         """Never."""
-        raise httpcore.ConnectError(f"no socket {Path(path).name} is opened for a source")
+        raise httpcore2.ConnectError(f"no socket {Path(path).name} is opened for a source")
 
     async def sleep(self, seconds: float) -> None:
         """As the loop does."""
@@ -112,11 +112,11 @@ class Downloads:
         with path.open("wb", buffering=0) as file:
             part = _Part(file, max_bytes, room, progress)
             backend = Guarded(self._rules, self._resolve)
-            async with httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool:
+            async with httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool:
                 await self._follow(pool, url, part)
             return Taken(part.done, part.sha256.hexdigest())
 
-    async def _follow(self, pool: httpcore.AsyncConnectionPool, url: str, part: _Part) -> None:
+    async def _follow(self, pool: httpcore2.AsyncConnectionPool, url: str, part: _Part) -> None:
         tries = 0
         while tries < TRIES:
             before = part.done
@@ -124,7 +124,7 @@ class Downloads:
                 async with pool.stream("GET", url, headers=part.headers(), extensions={"timeout": TIMES}) as answer:
                     if await _take(answer, part):
                         return
-            except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError) as error:
+            except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None and part.disk_failed:
                     raise
             tries = 1 if part.done > before else tries + 1
@@ -182,7 +182,7 @@ class _Part:
             raise ObjectTooLarge(f"the source has {size_bytes} bytes or more, and {self._max_bytes} are allowed")
 
 
-async def _take(answer: httpcore.Response, part: _Part) -> bool:
+async def _take(answer: httpcore2.Response, part: _Part) -> bool:
     """Take what an answer has; whether that is all."""
     headers = {name.lower(): value for name, value in answer.headers}
     if answer.status not in (OK, PARTIAL):
@@ -201,10 +201,10 @@ async def _take(answer: httpcore.Response, part: _Part) -> bool:
     return part.total is None or part.done >= part.total
 
 
-async def _refusal(answer: httpcore.Response) -> Refused:
+async def _refusal(answer: httpcore2.Response) -> Refused:
     """What a status and the first words of its body say."""
     body = b""
-    with contextlib.suppress(httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError):
+    with contextlib.suppress(httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError):
         async for piece in answer.aiter_stream():
             body += piece
             if len(body) >= ERROR_BYTES:

@@ -17,6 +17,8 @@ import numpy as np
 from av.stream import Discard
 from av.video.reformatter import Interpolation, VideoReformatter
 
+from callsheet.media.taken import WHITELIST
+
 from .phash import Gray
 from .picture import Camera
 from .records import Sampling
@@ -189,6 +191,7 @@ def look(order: Order, tell: Tell) -> None:
     options = {
         "protocol_whitelist": "file",
         "format_whitelist": order.demuxer,
+        "codec_whitelist": WHITELIST,
         "max_streams": str(order.max_streams),
     }
     with av.open(f"file:{order.path}", format=order.demuxer, options=options) as container:
@@ -196,7 +199,7 @@ def look(order: Order, tell: Tell) -> None:
         context = stream.codec_context
         context.thread_count = order.threads
         context.thread_type = "AUTO"
-        context.options = {"max_pixels": str(order.max_pixels)}
+        context.options = {"max_pixels": str(order.max_pixels), "codec_whitelist": WHITELIST}
         for other in container.streams:
             if other.index != order.stream:
                 other.discard = Discard.all

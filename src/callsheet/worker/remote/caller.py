@@ -1,4 +1,4 @@
-"""Requests to one server: timeouts on everything, the token, and the one place where httpx's errors become ours."""
+"""Requests to one server: timeouts on everything, the token, and the one place where httpx2's errors become ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 
 from .answers import UNAUTHORIZED, ServerAway, ServerRefused, read
 from .credentials import Credentials
@@ -34,10 +34,10 @@ class Caller:
         self.credentials = credentials
         self._url = url
         self._on_drain = on_drain
-        self._http = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(
+        self._http = httpx2.AsyncClient(
+            transport=httpx2.AsyncHTTPTransport(
                 proxy=proxy_of(url),
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_S),
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_S),
                 socket_options=keepalive(),
             ),
             headers={
@@ -83,7 +83,7 @@ class Caller:
 
     async def _send(self, verb: str, text: str, token: str, total_s: float) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        limits = httpx.Timeout(total_s, connect=CONNECT_S)
+        limits = httpx2.Timeout(total_s, connect=CONNECT_S)
         try:
             async with asyncio.timeout(total_s):
                 answer = await self._http.post(
@@ -91,7 +91,7 @@ class Caller:
                 )
         except TimeoutError:
             raise ServerAway(f"no answer from {self._url} within {total_s:g} s") from None
-        except (httpx.TransportError, httpx.DecodingError) as error:
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise ServerAway(f"no answer from {self._url} ({str(error) or type(error).__name__})") from None
         return read(answer.status_code, answer.headers, answer.content)
 
@@ -103,8 +103,8 @@ def pause(tried: int, away: ServerAway) -> float:
 
 
 def proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for a URL; httpx asks for none when it is given a transport."""
-    target = httpx.URL(url)
+    """The proxy that the environment names for a URL; httpx2 asks for none when it is given a transport."""
+    target = httpx2.URL(url)
     proxies = urllib.request.getproxies()
     with contextlib.suppress(OSError):
         if urllib.request.proxy_bypass(target.host):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from callsheet.kernel.durations import Duration, seconds
 from callsheet.kernel.errors import InvalidInput
@@ -55,8 +55,8 @@ class RemoteOptions:
 def _checked(text: str) -> str:
     """A URL to put paths behind; raises InvalidInput without telling what is in it."""
     try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL as error:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
         raise InvalidInput(f"the server's URL cannot be read; write {EXAMPLE}") from error
     if url.scheme not in ("http", "https") or not url.host:
         raise InvalidInput(f"the server's URL begins with http:// or https://; write {EXAMPLE}")

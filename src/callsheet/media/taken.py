@@ -1,0 +1,83 @@
+"""The forms of media that are taken from strangers: containers and codecs. Whatever is not listed here is never opened.
+
+ffmpeg knows some 350 demuxers and 500 decoders, and most of its holes are in those that nobody sends. These lists are
+given to it (`-format_whitelist`, `-codec_whitelist`) and to PyAV, wherever a file is opened. Lists of other files (HLS,
+DASH, concat, SDP, numbered pictures) are no container here and must not become one.
+"""
+
+from __future__ import annotations
+
+# ffmpeg's name of what reads a container; `sniff.py` says by which bytes each is known
+DEMUXERS = frozenset({
+    "aac", "ac3", "aiff", "amr", "asf", "avi", "caf", "flac", "flv", "gif", "ivf", "jpeg_pipe", "matroska", "mov",
+    "mp3", "mpeg", "mpegts", "mxf", "ogg", "png_pipe", "w64", "wav", "webp_pipe", "yuv4mpegpipe",
+})  # fmt: skip
+OWN_DEMUXERS = frozenset({"rawvideo"})  # of files that we wrote ourselves: the frames of a composed video
+
+# a codec, and the decoders that may read it; builds of ffmpeg differ in which of them they have
+VIDEO: dict[str, tuple[str, ...]] = {
+    "av1": ("libdav1d", "libaom-av1", "av1"),
+    "dnxhd": ("dnxhd",),
+    "dvvideo": ("dvvideo",),
+    "ffv1": ("ffv1",),
+    "flv1": ("flv",),
+    "gif": ("gif",),
+    "h263": ("h263",),
+    "h264": ("h264",),
+    "hevc": ("hevc",),
+    "mjpeg": ("mjpeg",),
+    "mpeg1video": ("mpeg1video",),
+    "mpeg2video": ("mpeg2video",),
+    "mpeg4": ("mpeg4",),
+    "msmpeg4v3": ("msmpeg4",),
+    "png": ("png",),
+    "prores": ("prores",),
+    "rawvideo": ("rawvideo",),
+    "theora": ("theora",),
+    "vc1": ("vc1",),
+    "vp8": ("vp8", "libvpx"),
+    "vp9": ("vp9", "libvpx-vp9"),
+    "webp": ("webp", "webp_anim"),
+    "wmv1": ("wmv1",),
+    "wmv2": ("wmv2",),
+    "wmv3": ("wmv3",),
+}
+AUDIO: dict[str, tuple[str, ...]] = {
+    "aac": ("aac",),
+    "ac3": ("ac3",),
+    "adpcm_ima_qt": ("adpcm_ima_qt",),
+    "adpcm_ima_wav": ("adpcm_ima_wav",),
+    "adpcm_ms": ("adpcm_ms",),
+    "alac": ("alac",),
+    "amr_nb": ("amrnb", "libopencore_amrnb"),
+    "amr_wb": ("amrwb", "libopencore_amrwb"),
+    "dts": ("dca",),
+    "eac3": ("eac3",),
+    "flac": ("flac",),
+    "mp2": ("mp2float", "mp2"),
+    "mp3": ("mp3float", "mp3"),
+    "opus": ("opus", "libopus"),
+    "vorbis": ("vorbis", "libvorbis"),
+    "wmav1": ("wmav1",),
+    "wmav2": ("wmav2",),
+}
+PCM = (
+    "alaw", "mulaw", "u8", "s8", "s16le", "s16be", "s24le", "s24be", "s32le", "s32be",
+    "f32le", "f32be", "f64le", "f64be", "bluray", "dvd",
+)  # fmt: skip
+AUDIO |= {f"pcm_{form}": (f"pcm_{form}",) for form in PCM}
+CODECS = {"video": VIDEO, "audio": AUDIO}
+DECODERS = tuple(sorted({name for codecs in CODECS.values() for names in codecs.values() for name in names}))
+WHITELIST = ",".join(DECODERS)
+
+
+def is_codec_taken(kind: str, codec: str) -> bool:
+    """Whether a stream of this kind ("video", "audio") may be decoded."""
+    return codec in CODECS.get(kind, {})
+
+
+def why_refused(kind: str, codec: str) -> str:
+    """For people: which codec was refused, and which are taken."""
+    taken = [name for name in CODECS[kind] if not name.startswith(("pcm_", "adpcm_"))]
+    rest = ", PCM and ADPCM" if kind == "audio" else ""
+    return f"its {kind} is coded as {codec}, which is not taken; send one of {', '.join(taken)}{rest}"

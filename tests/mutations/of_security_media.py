@@ -1,0 +1,129 @@
+"""Guards of what opens strangers' files: which ffmpeg, which calls, which formats."""
+
+from __future__ import annotations
+
+from tests.mutations.guard import Guard
+
+BOX = "tests/security/test_box.py"
+FORMATS = "tests/security/test_formats_taken.py"
+
+
+def media(name: str, file: str, before: str, after: str, test: str) -> Guard:
+    return Guard("kernel", name, f"media/{file}", before, after, test)
+
+
+SECURITY_MEDIA = [
+    media(
+        "calls that are not listed are refused",
+        "system_calls.py",
+        "(AT_LEAST, 1, 0, NEWER), REFUSED, UNKNOWN, ALLOWED_STEP]",
+        "(AT_LEAST, 1, 0, NEWER), ALLOWED_STEP, UNKNOWN, ALLOWED_STEP]",
+        f"{BOX} -k every_call_that_is_not_listed",
+    ),
+    media(
+        "newer calls are refused",
+        "system_calls.py",
+        "UNKNOWN: Step = (ANSWER, 0, 0, FAIL | errno.ENOSYS)",
+        "UNKNOWN: Step = (ANSWER, 0, 0, ALLOW)",
+        f"{BOX} -k every_call_that_is_not_listed",
+    ),
+    media(
+        "the second numbering of x86_64",
+        "system_calls.py",
+        "(AT_LEAST, 0, 1, X32_CALLS), REFUSED]",
+        "(AT_LEAST, 0, 1, X32_CALLS), ALLOWED_STEP]",
+        f"{BOX} -k second_numbering",
+    ),
+    media(
+        "calls of another machine",
+        "system_calls.py",
+        "(EQUAL, 1, 0, number), (ANSWER, 0, 0, KILL)]",
+        "(EQUAL, 1, 0, number), (ANSWER, 0, 0, ALLOW)]",
+        f"{BOX} -k another_machine",
+    ),
+    media(
+        "no process is begun",
+        "system_calls.py",
+        "(ANY_BIT, 1, 0, CLONE_THREAD)]",
+        "(ANY_BIT, 1, 1, CLONE_THREAD)]",
+        f"{BOX} -k only_threads",
+    ),
+    media(
+        "only itself is signalled",
+        "system_calls.py",
+        "_one_of(0, (own_pid,))",
+        "[ALLOWED_STEP]",
+        f"{BOX} -k only_itself",
+    ),
+    media(
+        "the filter is put in place",
+        "sandbox.py",
+        '_forbid_calls(is_logged="log" in order)',
+        "pass",
+        f"{BOX} -k kernel_refuses",
+    ),
+    media(
+        "no other program is started",
+        "sandbox.py",
+        "AS_READ = READ | READ_FOLDER",
+        "AS_READ = READ | READ_FOLDER | EXECUTE",
+        f"{BOX} -k starts_no_other_program",
+    ),
+    media(
+        "ffmpeg gets the list of decoders",
+        "ffmpeg.py",
+        'line += ["-codec_whitelist", WHITELIST]',
+        "pass",
+        f"{FORMATS} -k opens_no_decoder",
+    ),
+    media(
+        "no demuxer that is not listed",
+        "ffmpeg.py",
+        "if source.demuxer not in DEMUXERS | OWN_DEMUXERS:",
+        "if False:",
+        f"{FORMATS} -k no_run_is_made",
+    ),
+    media(
+        "a codec that is not listed is refused by name",
+        "probe.py",
+        "if used is not None and not is_codec_taken(used.kind, used.codec):",
+        "if False:",
+        f"{FORMATS} -k refused_by_name",
+    ),
+    media(
+        "frames are decoded by listed decoders",
+        "sampling/decode.py",
+        '"max_pixels": str(order.max_pixels), "codec_whitelist": WHITELIST}',
+        '"max_pixels": str(order.max_pixels)}',
+        f"{FORMATS} -k sampling_decodes_nothing",
+    ),
+    media(
+        "a safe version by its branch",
+        "versions.py",
+        "return branch in SAFE_BRANCHES and (*numbers, 0, 0)[2] >= SAFE_BRANCHES[branch]",
+        "return branch in SAFE_BRANCHES",
+        "tests/media/test_binaries.py -k safe_by_its_branch",
+    ),
+    media(
+        "branches before the mend",
+        "versions.py",
+        "if numbers >= SAFE_FROM:",
+        "if numbers >= (7, 0):",
+        "tests/media/test_binaries.py -k safe_by_its_branch",
+    ),
+    media(
+        "an unsafe ffmpeg of the system is passed over",
+        "binaries.py",
+        "safe = [binary for binary in fit if binary.is_safe]",
+        "safe = fit",
+        "tests/media/test_binaries.py -k newest_safe_one_wins",
+    ),
+    Guard(
+        "kernel",
+        "a local model is the one that was pinned",
+        "llm/local_model.py",
+        "if pinned != digest:",
+        "if False:",
+        "tests/llm/test_embed.py -k pinned_by_its_content",
+    ),
+]
