@@ -214,6 +214,7 @@ async def test_no_secret_gets_into_it(live: Live) -> None:
         "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
         "-----BEGIN PRIVATE KEY-----",
     ],
+    ids=["a key", "a bearer", "a JWT", "an access key", "a secret key", "a private key"],
 )
 def test_what_looks_like_a_secret_is_hidden(text: str) -> None:
     entry = new_entry("key.created", {"name": f"x {text}", text: 1, "list": [text]}, target=text, actor=text)
