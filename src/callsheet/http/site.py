@@ -42,7 +42,7 @@ class Site:
         self.rates = Rates(limits.rate)
         self.streams = Streams(limits.streams)
         self.audit = Audit(engine.store)
-        self.quotas = Quotas(engine.store, limits.quota)
+        self.quotas = Quotas(engine.store, limits.share)
         self.intake = Intake(engine, limits.queue_depth, self.quotas)
         self.recounted: Recent[float] = Recent()  # when the stored files of tenants were last counted
         self.open: set[EventStream] = set()
