@@ -214,7 +214,19 @@ def test_many_keys_of_a_tenant_share_its_rate() -> None:
 
 def test_by_default_no_tenant_can_fill_a_queue() -> None:
     assert 0 < (DEFAULTS.queued or 0) < Limits().queue_depth
-    assert Limits().quota == DEFAULTS
+    assert Limits().quota == Limits().share == DEFAULTS
+    assert [Limits(queue_depth=depth).share.queued for depth in (3, 10, 1_000, 0)] == [1, 2, 200, 20_000]
+    assert Limits(queue_depth=10, quota=DEFAULTS._replace(queued=0)).share.queued == 0
+
+
+async def test_in_a_short_queue_there_is_room_for_others_too(url: str) -> None:
+    async with (
+        everything(url, limits={"queue_depth": 5}) as live,
+        await live.key("acme") as acme,
+        await live.key("other") as other,
+    ):
+        assert codes(await posted(acme, 20)) == {202: 1, 429: 19}
+        assert codes(await posted(other, 1)) == {202: 1}
 
 
 async def test_a_quota_set_elsewhere_is_seen_after_a_refresh(live: Live) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .keys import Principal
 
 BODY_BYTES = 1024 * 1024
+SHARE = 5  # so many tenants at least must come together to fill a queue
 
 
 class Limits(NamedTuple):
@@ -25,6 +26,13 @@ class Limits(NamedTuple):
     queue_depth: int = 100_000
     watched_jobs: int = 200
     quota: Quota = DEFAULTS
+
+    @property
+    def share(self) -> Quota:
+        """The quota of each tenant: never so much that it alone could fill a queue, however short queues are."""
+        if not self.queue_depth or not self.quota.queued:
+            return self.quota
+        return self.quota._replace(queued=min(self.quota.queued, max(1, self.queue_depth // SHARE)))
 
 
 class Rates:

@@ -47,7 +47,7 @@ class Site:
         self.streams = Streams(limits.streams)
         self.audit = Audit(engine.store)
         self.workers.listeners.append(self.audit.heard_of)
-        self.quotas = Quotas(engine.store, limits.quota)
+        self.quotas = Quotas(engine.store, limits.share)
         self.intake = Intake(engine, limits.queue_depth, self.quotas)
         self.recounted: Recent[float] = Recent()  # when the stored files of tenants were last counted
         self.open: set[EventStream] = set()
