@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections import Counter
 
 import pytest
@@ -73,11 +72,9 @@ async def test_a_killed_workers_job_is_back_within_lease_and_sweep(engine: Engin
     victim = spawn("hold", "victim", lease_ms=1_000)
     victim.read()
     victim.kill()
-    killed = time.monotonic()
-    async with Housekeeping(engine, Chores(sweep_s=0.2)):
+    async with asyncio.timeout(within(1.0 + 2.0)), Housekeeping(engine, Chores(sweep_s=0.2)):
         while not (jobs := await engine.claim(ClaimRequest("w2"))):
             await asyncio.sleep(0.01)
-    assert time.monotonic() - killed < within(1.0 + 2.0)
     assert jobs[0].claim_version == 2
     (first, _) = await engine.store.attempts(jobs[0].job_id)
     assert (first.worker_id, first.outcome) == ("victim", Outcome.LEASE_LOST)

