@@ -94,7 +94,7 @@ async def test_leaving_a_loop_and_closing_end_the_connections(idle: Site, client
 
 
 async def _until_no_stream_is_open(site: Site) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while site.live.site.open:
             await asyncio.sleep(0.005)
 
@@ -142,7 +142,7 @@ async def start(site: Site, script: str) -> Process:
 
 
 async def said(process: Process) -> str:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         out, errors = await process.communicate()
     assert (process.returncode, errors) == (0, b"")
     return out.decode()

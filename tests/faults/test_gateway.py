@@ -135,7 +135,7 @@ async def test_kills_of_everything_lose_no_job_and_no_event(redis: RedisServer, 
     base = f"http://127.0.0.1:{house.port}"
     async with (
         asyncio.timeout(280),
-        httpx.AsyncClient(base_url=base, headers=HEADERS, limits=limits, timeout=30) as client,
+        httpx.AsyncClient(base_url=base, headers=HEADERS, limits=limits, timeout=60) as client,
     ):
         acknowledged: list[str] = []
         followers: list[asyncio.Task[list[tuple[int, str]]]] = []

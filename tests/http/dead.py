@@ -52,7 +52,7 @@ async def dead(live: Live, code: str = "boom", *, worker: str = "w1~5ec2e7", **f
 async def ended(client: httpx.AsyncClient, answer: httpx.Response) -> dict[str, Any]:
     """The operation that an answer began, once it has ended."""
     assert answer.status_code == 202, answer.text
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             body: dict[str, Any] = (await client.get(answer.headers["location"])).json()
             if body["status"] != "running":

@@ -224,7 +224,7 @@ async def test_an_operation_can_be_stopped(live: Live) -> None:
     made = [await dead(live) for _ in range(3)]
     answer = await live.client.post("/v1/dead-letters/replay", json={"rate": 0.001})
     path = answer.headers["location"]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await live.client.get(path)).json()["done"] != 1:
             await asyncio.sleep(0.01)
     stopped = (await live.client.post(f"{path}/stop")).json()
@@ -335,7 +335,7 @@ def test_an_operation_outlives_a_killed_server(kind: str, tmp_path: Path) -> Non
     made = asyncio.run(_many_dead(url, count))
     variables = {"CALLSHEET_DATABASE_URL": url, "CALLSHEET_API_KEY": ADMIN}
     client = httpx.Client(
-        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=10, verify=False
+        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=60, verify=False
     )
     first = Program(tmp_path, "serve", "--port", port, variables=variables)
     try:

@@ -63,7 +63,7 @@ async def test_a_client_that_says_too_little_is_let_go(
             if not said:
                 continue  # a connection that waits for the next request is kept alive by its own rule
         writer.write(said)
-        assert await asyncio.wait_for(reader.read(), 30) == b""
+        assert await asyncio.wait_for(reader.read(), 60) == b""
         writer.close()
     await until(lambda: len(small.server.server_state.connections) <= 1)
 

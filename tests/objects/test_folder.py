@@ -125,7 +125,7 @@ async def test_pipes_devices_and_sockets_are_no_objects(folder: Objects, root: P
         listener.bind(str(root / "socket"))
         for key in ("pipe", "socket"):
             for read in verbs(folder, key, tmp_path):
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     with pytest.raises(ObjectNotFound):
                         await read()
         assert [info.key async for info in folder.list()] == []

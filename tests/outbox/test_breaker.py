@@ -111,7 +111,7 @@ async def test_an_open_breaker_spends_no_attempts_and_recovers_with_one_probe(
     ids = await add_events(engine, *[sink.url] * 30)
     async with delivering(engine, endpoints):
         await sink.until(10)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await troubled(engine.store):
                 await asyncio.sleep(0.01)
         rows = [await event(engine, event_id) for event_id in ids]
@@ -134,6 +134,6 @@ async def test_an_endpoint_that_only_fails_for_five_days_is_disabled(
     sink.turns = [answer("500 No")]
     endpoint, _ = await endpoints.create("acme", sink.url)
     await add_events(engine, *[endpoint.endpoint_id] * 3)
-    async with delivering(engine, endpoints), asyncio.timeout(30):
+    async with delivering(engine, endpoints), asyncio.timeout(60):
         while (await endpoints.get(endpoint.endpoint_id, "acme")).disabled_reason != "failing":
             await asyncio.sleep(0.01)

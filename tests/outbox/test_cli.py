@@ -101,7 +101,7 @@ def test_a_server_delivers(shop: Shop, start: Start, keys: str) -> None:
     assert Receiver([endpoint["secret"]]).verify(headers, body).event_id == event_id
 
     async def delivered(engine: Engine) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (status := (await event(engine, event_id)).status.value) != "delivered":
                 await asyncio.sleep(0.02)
         return status

@@ -138,12 +138,12 @@ async def test_health_tells_whether_a_remote_worker_can_claim(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    async with FaultProxy.before(live.url) as proxy, httpx.AsyncClient(timeout=30) as client:
+    async with FaultProxy.before(live.url) as proxy, httpx.AsyncClient(timeout=60) as client:
         words = ("--url", proxy.url, "--claim-wait", "500ms", "--health", f"127.0.0.1:{port}")
         begin(programs, shop, *words, CALLSHEET_TOKEN=token)
 
         async def becomes(status: int) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         if (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == status:

@@ -46,7 +46,7 @@ async def test_an_idle_worker_stops_at_once_and_leaves_no_claim_behind(
 ) -> None:
     app.task(name="one")(lambda: None)
     async with FaultProxy.before(live.url) as proxy, working(proxy.url, wait=60.0) as worker:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not proxy.waiting:
                 await asyncio.sleep(0.01)
         worker.stop()
@@ -83,7 +83,7 @@ async def test_a_server_that_does_not_want_the_worker_ends_it(
     refusal = Fate(instead=problem(status, code))
     async with FaultProxy.before(live.url, lambda asked: refusal) as proxy:
         worker = app.remote_worker(RemoteOptions(proxy.url, token))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             with pytest.raises(WorkerRefused, match=code):
                 await worker.run()
         assert proxy.count("claim") == 1
@@ -107,7 +107,7 @@ async def test_a_refused_claim_lets_running_work_end_but_a_refused_token_does_no
 
         async with FaultProxy.before(live.url, fate) as proxy:
             worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=0.2), grace=1.0)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 with pytest.raises(WorkerRefused):
                     await worker.run()
         assert (await live.engine.get(job_id)).status is ended_as
@@ -119,6 +119,6 @@ async def test_a_burst_ends_when_all_is_done(live: Live, app: Callsheet, token: 
         return n + 1
 
     ids = [await add(live, app, "add_one", n=n) for n in range(30)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await app.remote_worker(RemoteOptions(live.url, token), concurrency=4).run(burst=True)
     assert [(await live.engine.get(i)).result for i in ids] == [str(n + 1) for n in range(30)]

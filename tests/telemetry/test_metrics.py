@@ -107,9 +107,9 @@ async def test_ends_retries_and_dead_letters_are_counted(app: Callsheet) -> None
     async with working(app) as (_, health):
         before = await scrape(health)
         for job in [await fine.enqueue() for _ in range(5)]:
-            await job.result(timeout=20)
+            await job.result(timeout=60)
         with pytest.raises(JobFailed):
-            await (await doomed.enqueue()).result(timeout=20)
+            await (await doomed.enqueue()).result(timeout=60)
         after = await scrape_until(health, lambda s: sum(grown(before, s, ENDED, "outcome").values()) == 6)
     assert grown(before, after, ENDED, "outcome") == {"succeeded": 5, "dead_letter": 1}
     assert grown(before, after, FACTS, "fact") == {"retried": 1, "dead_letter": 1}
@@ -129,9 +129,9 @@ async def test_attempts_are_timed_by_task_and_outcome(app: Callsheet) -> None:
         return {(labels["task"], labels["outcome"]): number for labels, number in mine}
 
     async with working(app) as (_, health):
-        await (await read_frames.enqueue()).result(timeout=20)
+        await (await read_frames.enqueue()).result(timeout=60)
         with pytest.raises(JobFailed):
-            await (await cut.enqueue()).result(timeout=20)
+            await (await cut.enqueue()).result(timeout=60)
         after = await scrape_until(health, lambda s: len(counted(s)) == 3)
     assert counted(after) == {("read_frames", "succeeded"): 1, ("cut", "retried"): 1, ("cut", "dead_lettered"): 1}
 
@@ -158,7 +158,7 @@ async def test_claims_and_settlements_are_timed_in_useful_buckets(app: Callsheet
 
     async with working(app) as (_, health):
         before = await scrape(health)
-        await (await fine.enqueue()).result(timeout=20)
+        await (await fine.enqueue()).result(timeout=60)
         after = await scrape(health)
     for verb in ("enqueue", "claim", "settle"):
         counted, took = (

@@ -166,7 +166,7 @@ async def test_completed_steps_run_once_over_attempts(app: Callsheet) -> None:
 
     job = await compose.enqueue()
     await app.worker().run(burst=True)
-    assert await job.result(timeout=10) == ["Script!", "Voice!", "Visuals!"]
+    assert await job.result(timeout=60) == ["Script!", "Voice!", "Visuals!"]
     assert ran == ["Script", "Voice", "Visuals"]
 
 
@@ -190,6 +190,6 @@ def _make(ran: list[str], name: str) -> Callable[[], str]:
 
 
 async def _until_ended(app: Callsheet, job_id: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for _ in (await app.engine()).watch(job_id):
             pass
