@@ -24,7 +24,8 @@ async def until_gone(*pids: int) -> None:
 
 
 def pids_in(path: Path) -> list[int]:
-    return [int(pid) for pid in path.read_text("utf-8").split()]
+    """Those that a tool told of; none, where its time was over before it could."""
+    return [int(pid) for pid in path.read_text("utf-8").split()] if path.exists() else []
 
 
 async def called(app: Callsheet, name: str, **arguments: Any) -> Any:
