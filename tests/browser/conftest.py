@@ -41,6 +41,7 @@ async def opened(browser: Browser, *, dark: bool = False, width: int = 1280) -> 
     context = await browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
     )
+    context.set_default_timeout(60_000)  # a busy machine is slow; what is wrong stays wrong
     page = await context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
