@@ -96,7 +96,7 @@ def test_a_server_delivers(shop: Shop, start: Start, keys: str) -> None:
     program = start("serve", "--port", str(free_port()), *opened, CALLSHEET_KEYS_FILE=keys, CALLSHEET_API_KEY="x")
     program.hear("at http://127.0.0.1")
     (event_id,) = shop.ask(lambda engine: add_events(engine, endpoint["endpoint_id"]))
-    assert arrived.wait(20)
+    assert arrived.wait(60)
     headers, body = got[0]
     assert Receiver([endpoint["secret"]]).verify(headers, body).event_id == event_id
 
