@@ -29,7 +29,13 @@ from tests.mutations.of_worker import WORKER
 ROOT = Path(__file__).parents[2]
 TESTS_FAILED = 1
 ALL = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT, *CATALOG, *STUDIO]
-SLOW = ("an outcome waits for the store", "a heartbeat waits for nobody", "slots are counted under a lock")
+SLOW = (  # without them their tests wait for a minute
+    "an outcome waits for the store",
+    "a heartbeat waits for nobody",
+    "slots are counted under a lock",
+    "work stops when the lease runs out",
+    "programs die with their attempt",
+)
 ONE_IN = 8
 SOME = [guard for guard in ALL if guard.name not in SLOW][::ONE_IN]
 GUARDS = ALL if os.environ.get("CALLSHEET_DEEP") else SOME  # each is a test run of its own; `make mutations` has all
