@@ -120,12 +120,15 @@ async def test_many_share_one_connection(url: str) -> None:
 
 async def test_a_connection_that_was_cut_while_it_was_at_hand_is_not_used(store: PostgresStore, url: str) -> None:
     await asyncio.gather(*(store.now() for _ in range(4)))
+    at_hand = [session for _, session in store._db._at_hand]
     other = await asyncpg.connect(url)
     await other.fetch(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
-    await asyncio.sleep(0.3)
+    async with asyncio.timeout(60):
+        while not all(session.is_closed() for session in at_hand):
+            await asyncio.sleep(0.01)
     await asyncio.gather(*(store.now() for _ in range(8)))
     await other.close()
 
