@@ -120,7 +120,7 @@ async def test_many_share_one_connection(url: str) -> None:
 
 async def test_a_connection_that_was_cut_while_it_was_at_hand_is_not_used(store: PostgresStore, url: str) -> None:
     await asyncio.gather(*(store.now() for _ in range(4)))
-    at_hand = [session for _, session in store._db._at_hand]
+    at_hand = [session._con for _, session in store._db._at_hand]
     other = await asyncpg.connect(url)
     await other.fetch(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
