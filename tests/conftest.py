@@ -28,7 +28,7 @@ def _forget_settings_of_the_machine() -> None:
     """Tests set what they need: a proxy, a server or a key that somebody uses here is no part of them."""
     for name in list(os.environ):
         is_setting = name.startswith(("CALLSHEET_", "PG", "AWS_", "OTEL_")) and not name.startswith(OURS)
-        if is_setting or name.lower() in ("http_proxy", "https_proxy", "all_proxy"):
+        if is_setting or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "tessdata_prefix"):
             del os.environ[name]
 
 

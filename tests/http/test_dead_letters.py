@@ -293,6 +293,7 @@ async def test_attempts_and_the_lease_are_told(live: Live) -> None:
 async def test_a_batch_that_was_cut_off_is_done_again_and_counted_once(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(operations, "LEASE_MS", 600_000)
     await live.site.parts[Operations].__aexit__(None, None, None)  # the server's own: here others do the work
     made = [await dead(live) for _ in range(4)]
     answer = await live.client.post("/v1/dead-letters/replay")
