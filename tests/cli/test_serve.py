@@ -16,13 +16,12 @@ from callsheet.http.keys import ApiKeys
 from callsheet.outbox import DeliveryOptions
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import eventually
+from tests.server_process import free_port
 
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -33,6 +32,7 @@ from tests.faults.conftest import run_out
 from tests.http.live import ADMIN, Live, serving
 from tests.kit import new_job
 from tests.pace import within
+from tests.server_process import free_port
 from tests.servers import PostgresServer
 
 DEEP = bool(os.environ.get("CALLSHEET_DEEP"))
@@ -273,9 +273,7 @@ class Plane:
     """`callsheet serve` as a process that can be killed and started again."""
 
     def __init__(self, url: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._store = url
         self._process: subprocess.Popen[bytes] | None = None

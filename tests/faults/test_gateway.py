@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 
 from tests.http.live import frames
 from tests.pace import DEEP
+from tests.server_process import free_port
 from tests.servers import RedisServer
 
 JOBS = 500 if DEEP else 150
@@ -32,9 +32,7 @@ class House:
     """A gateway and its workers, each a process."""
 
     def __init__(self, url: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._url = url
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 

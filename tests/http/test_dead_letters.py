@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests import stores
 from tests.cli.programs import Program, eventually
 from tests.http.dead import ROUTERS, dead, ended, statuses
 from tests.http.live import ADMIN, Live, problem, serving
+from tests.server_process import free_port
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
@@ -330,9 +330,7 @@ def _later(now: int) -> Callable[[], Awaitable[int]]:
 @pytest.mark.parametrize("kind", stores.THREE if os.environ.get("CALLSHEET_DEEP") == "1" else ("sqlite",))
 def test_an_operation_outlives_a_killed_server(kind: str, tmp_path: Path) -> None:
     url, count = stores.fresh_url(kind), 6
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     made = asyncio.run(_many_dead(url, count))
     variables = {"CALLSHEET_DATABASE_URL": url, "CALLSHEET_API_KEY": ADMIN}
     client = httpx.Client(
