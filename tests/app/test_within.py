@@ -102,12 +102,12 @@ async def test_a_worker_hears_of_it_when_the_caller_commits(postgres: Callsheet)
     task = asyncio.create_task(worker.run())
     mine = await asyncpg.connect(postgres.database_url)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not worker.ready:
                 await asyncio.sleep(0.01)
         async with mine.transaction():
             job = await postgres.within(mine).enqueue(postgres.tasks["send"], order=1)
-        assert await job.result(timeout=30) == 1
+        assert await job.result(timeout=60) == 1
     finally:
         worker.stop()
         await task

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,11 +27,22 @@ FLAGS = [
 ]
 
 
+@functools.cache
+def _chromium() -> str | None:
+    """The machine's, by whatever name; a stub that only says how to install one is none."""
+    for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
+        if (path := shutil.which(name)) is not None:
+            done = subprocess.run([path, "--version"], check=False, capture_output=True, text=True)
+            if done.returncode == 0 and re.search(r"\d+\.\d+\.\d+", done.stdout):
+                return path
+    return None
+
+
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    chromium = shutil.which("chromium")
+    chromium = _chromium()
     if chromium is None:
-        pytest.skip("there is no Chromium here, and make could not install it")
+        pytest.skip("there is no Chromium here that runs, and make could not install it")
     async with async_playwright() as playwright:
         found = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield found
@@ -41,6 +55,7 @@ async def opened(browser: Browser, *, dark: bool = False, width: int = 1280) -> 
     context = await browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
     )
+    context.set_default_timeout(60_000)  # a busy machine is slow; what is wrong stays wrong
     page = await context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -22,7 +22,7 @@ from tests.http.live import ADMIN, Live, serving
 
 from .conftest import opened, picture
 
-expect.set_options(timeout=20_000)  # a busy machine is slow; what is wrong stays wrong
+expect.set_options(timeout=60_000)  # a busy machine is slow; what is wrong stays wrong
 SCRIPT = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 
 

@@ -60,7 +60,7 @@ async def true(page: Page, fact: str) -> None:
 async def test_a_script_becomes_a_video_though_the_connection_breaks(live: Live, browser: Browser) -> None:
     async with before(live.url) as proxy, opened(browser) as page:
         await begin(page, proxy, SHORT)
-        await expect(page.locator("#track li.done").first).to_be_visible(timeout=30_000)
+        await expect(page.locator("#track li.done").first).to_be_visible()
         proxy.cut_all()
         await expect(page.locator("#connection")).to_contain_text("Connection lost")
         await picture(page, "live-cut")
@@ -78,7 +78,7 @@ async def test_a_job_is_cancelled_at_forty_percent_and_resumed(live: Live, brows
         job_id = await begin(page, proxy, SHORT + SCENES)
         await true(page, "document.querySelector('#bar').value >= 40")
         await page.click("#cancel")
-        await expect(page.locator("#status")).to_have_text("Canceled", timeout=30_000)
+        await expect(page.locator("#status")).to_have_text("Canceled")
         assert not Folders().exists(job_id)
         await picture(page, "live-canceled-dark-390")
         await expect(page.locator("#resume")).to_be_visible()

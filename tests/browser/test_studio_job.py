@@ -41,7 +41,7 @@ async def test_a_job_is_followed_through_its_stages_to_its_end(live: Live, brows
         await live.engine.settle([commands.advance(job, "fetching")])
         await live.engine.settle([commands.advance(await fresh(live, job), "processing")])
         await live.engine.settle([commands.progress(await fresh(live, job), 61, f"pass 1 {SCRIPT}")])
-        await expect(page.locator(".track [aria-current=step]")).to_contain_text("processing", timeout=20_000)
+        await expect(page.locator(".track [aria-current=step]")).to_contain_text("processing")
         await expect(page.locator(".progresshead")).to_contain_text("61 %")
         await expect(page.locator(".progresshead")).to_contain_text(SCRIPT)
         await expect(page.locator(".window")).to_contain_text("retrying")
@@ -55,7 +55,7 @@ async def test_a_job_is_followed_through_its_stages_to_its_end(live: Live, brows
         await expect(page.get_by_role("tabpanel")).to_contain_text("<script>document.title='broken'</script>")
         await live.engine.settle([commands.advance(await fresh(live, job), "uploading")])
         await live.done(await fresh(live, job), json.dumps({"video": SCRIPT}))
-        await expect(page.locator("main[data-status=succeeded]")).to_be_visible(timeout=20_000)
+        await expect(page.locator("main[data-status=succeeded]")).to_be_visible()
         await expect(page.locator(".track [data-how=done]")).to_have_count(3)
         await page.get_by_role("tab", name="Result").click()
         await expect(page.get_by_role("tabpanel")).to_contain_text("<script>document.title='broken'</script>")
@@ -77,7 +77,7 @@ async def test_a_dead_letter_says_what_to_do_and_is_brought_back(live: Live, bro
         await expect(page.locator("main[data-status=queued]")).to_be_visible()
         await page.locator("[data-act=cancel]").click()
         await page.locator("dialog[open]").get_by_role("button", name="Cancel it").click()
-        await expect(page.locator("main[data-status=canceled]")).to_be_visible(timeout=20_000)
+        await expect(page.locator("main[data-status=canceled]")).to_be_visible()
         await expect(page.locator("[data-act=cancel]")).to_have_count(0)
 
 
@@ -99,7 +99,7 @@ async def test_ten_thousand_events_are_a_window_on_a_list(live: Live, browser: B
         await window.evaluate("box => { box.scrollTop = 150_000 }")
         await expect(window).to_contain_text("line 5000")
         await note(live, job, "the last", kind="warning")
-        await expect(page.locator(".window[data-count='10003']")).to_be_visible(timeout=20_000)
+        await expect(page.locator(".window[data-count='10003']")).to_be_visible()
         await expect(window).to_contain_text("line 5000")  # it does not jump while one reads
         await page.get_by_label("Type of event").select_option("warning")
         await expect(page.locator(".window-row")).to_have_count(1)

@@ -119,7 +119,7 @@ async def test_leaving_and_throwing_end_the_watching(idle: Site, client: Client)
 
 
 async def _until_no_stream_is_open(site: Site) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while site.live.site.open:
             await asyncio.sleep(0.005)
 

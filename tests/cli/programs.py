@@ -38,7 +38,8 @@ async def add(a: int, b: int = 1) -> int:
 @app.task
 async def gate(ctx: Context, path: str) -> str:
     """Ends when a file is there."""
-    Path(f"{path}.pid").write_text(str(os.getpid()))
+    Path(f"{path}.part").write_text(str(os.getpid()))
+    Path(f"{path}.part").rename(f"{path}.pid")  # whole, when it is there
     ctx.progress(40, "waiting at the gate")
     while not Path(path).exists():
         await asyncio.sleep(0.01)

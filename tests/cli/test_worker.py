@@ -20,6 +20,7 @@ from callsheet.kernel.job import Status
 from callsheet.outbox import Rules
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import SHOP, Program, eventually
+from tests.faults.conftest import run_out
 
 
 def gated(shop: Shop) -> tuple[str, Path]:
@@ -127,12 +128,14 @@ def test_the_second_signal_hands_running_jobs_back(shop: Shop, start: Start) -> 
 
 def test_a_worker_process_that_is_killed_is_started_again_and_all_jobs_end(shop: Shop, start: Start) -> None:
     job_id, gate = gated(shop)
-    worker = start("worker", shop.app, "--processes", "2", "--lease", "1s")
+    worker = start("worker", shop.app, "--processes", "2", "--lease", "10m")
     worker.hear("serves", 2)
     eventually(Path(f"{gate}.pid").exists)
     os.kill(int(Path(f"{gate}.pid").read_text()), signal.SIGKILL)
     worker.hear("was ended by SIGKILL; it starts again")
     worker.hear("serves", 3)
+    held = shop.job(job_id)
+    shop.ask(lambda engine: run_out(engine, held))
     gate.touch()
     eventually(lambda: shop.ended(job_id))
     worker.signal()

@@ -15,7 +15,7 @@ from tests import stores
 from tests.beside import working
 from tests.http.live import ADMIN, Live, serving
 
-QUICK = Patience(first_pause_s=0.001, longest_pause_s=0.005, retry_for_s=10.0, reconnect_for_s=20.0)
+QUICK = Patience(first_pause_s=0.001, longest_pause_s=0.005, retry_for_s=60.0, reconnect_for_s=60.0)
 
 
 @dataclass

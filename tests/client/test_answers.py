@@ -21,7 +21,9 @@ from callsheet.client import (
     Unauthorized,
     UnexpectedAnswer,
 )
+from callsheet.client import patience as patience_module
 from callsheet.client.patience import Pauses
+from tests.beside import until
 from tests.client.conftest import QUICK
 from tests.client.scripted import CUT, JSON, SILENCE, STREAM, Answer, event, job, problem, scripted, stream, told
 
@@ -139,16 +141,34 @@ async def test_retry_after_may_be_a_moment_and_one_too_far_is_told() -> None:
     assert len(server.asked) == 2
 
 
-async def test_pauses_grow_until_patience_is_over() -> None:
+class Clock:
+    """In place of `time` and `asyncio` where pauses are made: they cost no time, and are noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slept: list[float] = []
+        monkeypatch.setattr(patience_module, "time", self)
+        monkeypatch.setattr(patience_module, "asyncio", self)
+        monkeypatch.setattr(random, "uniform", lambda low, high: high)
+
+    def monotonic(self) -> float:
+        return sum(self.slept)
+
+    async def sleep(self, pause_s: float) -> None:
+        self.slept.append(pause_s)
+        await asyncio.sleep(0)
+
+
+async def test_pauses_grow_until_patience_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
     patience = Patience(first_pause_s=0.01, longest_pause_s=0.05, retry_for_s=0.5, reconnect_for_s=0.5)
     async with scripted(CUT) as server, Client(server.url, patience=patience) as client:
         with pytest.raises(ServerUnreachable, match=server.url):
             await client.get("j")
-        assert 2 < len(server.asked) < 200
-        before = len(server.asked)
+        pauses, before = [0.01, 0.02, 0.04, *[0.05] * 8], len(server.asked)
+        assert (clock.slept, before) == (pauses, 12)
         with pytest.raises(ServerUnreachable):
             await types(client)
-        assert 2 < len(server.asked) - before < 200
+        assert (clock.slept[11:], len(server.asked) - before) == (pauses, 12)
 
 
 async def test_pauses_double_up_to_the_longest_and_begin_anew_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,14 +189,16 @@ async def test_pauses_double_up_to_the_longest_and_begin_anew_after_use(monkeypa
     assert slept == [1.0, 2.0, 4.0, 8.0, 10.0, 1.0, 5.0]
 
 
-async def test_a_server_that_only_greets_is_not_asked_without_pause() -> None:
-    patience = Patience(first_pause_s=0.01, longest_pause_s=0.08, reconnect_for_s=5.0)
+async def test_a_server_that_only_greets_is_not_asked_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, patience = Clock(monkeypatch), Patience(first_pause_s=1.0, longest_pause_s=3600.0, reconnect_for_s=7200.0)
     hello = b'event: hello\ndata: {"job": {}}\n\n'
     async with scripted(stream(hello)) as server, Client(server.url, patience=patience) as client:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await types(client)
-    assert 2 < len(server.asked) < 60  # without growing pauses there would be hundreds
+        asking = asyncio.create_task(types(client))
+        await until(lambda: len(clock.slept) >= 8)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    assert clock.slept[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]
+    assert len(server.asked) <= len(clock.slept) + 1
 
 
 async def test_a_new_job_is_asked_for_again_with_the_same_key() -> None:

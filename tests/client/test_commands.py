@@ -68,7 +68,7 @@ async def run(site: Site, *words: str, given: str | None = None, **variables: st
 
 async def read(process: Process, expected: str) -> None:
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await process.stdout.readexactly(len(expected)) == expected.encode()
 
 

@@ -98,7 +98,7 @@ def test_too_much_text_is_refused_at_once(text: str) -> None:
     began = time.process_time()
     with pytest.raises(ScriptTooLarge):
         parse(text)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 30  # some hundredths; minutes, were it read
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ async def test_a_brief_needs_a_model(app: Callsheet, parts: Parts) -> None:
 
     job = await video.enqueue()
     async with working(app):
-        assert "no model is set up" in await job.result(timeout=30)
+        assert "no model is set up" in await job.result(timeout=60)
 
 
 async def test_a_brief_becomes_a_video(app: Callsheet, parts: Parts) -> None:

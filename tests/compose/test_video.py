@@ -153,11 +153,11 @@ async def test_a_stop_in_the_render_leaves_no_process_and_no_file(tmp_path: Path
     output.mkdir()
     how = encoder()._replace(start=started, is_stopped=lambda: way == "flag" and started.running.is_set())
     task = asyncio.create_task(render.render(plan, output, how))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await started.running.wait()
         if way == "task":
             task.cancel()
-        done, _ = await asyncio.wait({task}, timeout=15)
+        done, _ = await asyncio.wait({task}, timeout=60)
     assert done, "it goes on"
     assert task.cancelled() if way == "task" else isinstance(task.exception(), MediaStopped)
     assert not started.alive()
@@ -170,7 +170,7 @@ async def test_a_painter_that_dies_ends_the_render(tmp_path: Path) -> None:
     output.mkdir()
     (plan.layers / plan.drawn[0].stills[0].file).write_bytes(b"no picture")
     with pytest.raises(MediaError, match="the process for `paint` ended with"):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await render.render(plan, output, encoder())
     assert not list(output.iterdir())
 
@@ -181,7 +181,7 @@ async def test_an_encoder_that_dies_ends_the_painter(tmp_path: Path) -> None:
     output, started = tmp_path / "output", Started()
     output.mkdir()
     with pytest.raises(MediaError) as told:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await render.render(plan, output, encoder()._replace(start=started))
     assert "paint" not in str(told.value)
     assert not started.alive()

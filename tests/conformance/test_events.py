@@ -110,6 +110,6 @@ async def test_a_hint_follows_a_write(kit: Kit) -> None:
     waiting = asyncio.ensure_future(anext(aiter(hints)))
     await asyncio.sleep(0.05)
     job_id = await kit.add(queue="q")
-    hint = await asyncio.wait_for(waiting, 30)
+    hint = await asyncio.wait_for(waiting, 60)
     assert hint == Hint() or "q" in hint.queues or job_id in hint.jobs
     await hints.aclose()  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
@@ -12,9 +13,24 @@ from typing import Any
 
 import pytest
 
-from callsheet.engine import Engine
+from callsheet.engine import Engine, Housekeeping
+from callsheet.kernel.job import Job
 
 Spawn = Callable[..., "Worker"]
+
+
+async def run_out(engine: Engine, held: Job, *, reap: bool = False) -> None:
+    """Let the lease of a dead worker run out now, however long it is, and wait until its job has left it.
+
+    So no test needs leases that are short, and that a living worker on a busy machine would lose as well. `reap` is for
+    where no server and no worker runs that would take the job away.
+    """
+    async with asyncio.timeout(60):
+        while (await engine.get(held.job_id)).lease_losses == held.lease_losses:
+            await engine.heartbeat([held.claim], lease_ms=1)
+            if reap:
+                await Housekeeping(engine).reap()
+            await asyncio.sleep(0.05)
 
 
 class Worker:
@@ -65,7 +81,7 @@ class Worker:
         return self._rest()
 
     def _rest(self) -> list[dict[str, Any]]:
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=60)
         return list(iter(self._told.get, None))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 
 from tests.http.live import frames
 from tests.pace import DEEP
+from tests.server_process import free_port
 from tests.servers import RedisServer
 
 JOBS = 500 if DEEP else 150
@@ -32,9 +32,7 @@ class House:
     """A gateway and its workers, each a process."""
 
     def __init__(self, url: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._url = url
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -135,7 +133,7 @@ async def test_kills_of_everything_lose_no_job_and_no_event(redis: RedisServer, 
     base = f"http://127.0.0.1:{house.port}"
     async with (
         asyncio.timeout(280),
-        httpx2.AsyncClient(base_url=base, headers=HEADERS, limits=limits, timeout=30) as client,
+        httpx2.AsyncClient(base_url=base, headers=HEADERS, limits=limits, timeout=60) as client,
     ):
         acknowledged: list[str] = []
         followers: list[asyncio.Task[list[tuple[int, str]]]] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections import Counter
 
 import pytest
@@ -56,7 +55,7 @@ async def test_a_killed_worker_loses_nothing(engine: Engine, spawn: Spawn) -> No
     ids = [a.job_id for a in await engine.enqueue([new_job(max_attempts=50, retry=PATIENT) for _ in range(JOBS)])]
     async with Housekeeping(engine, Chores(sweep_s=0.1)):
         for n in range(4):
-            victim = spawn("drain", f"victim{n}", lease_ms=500)
+            victim = spawn("falter", f"victim{n}", lease_ms=500)
             victim.read()
             victim.kill()
         survivors = [spawn("drain", f"w{n}", lease_ms=2_000) for n in range(2)]
@@ -65,7 +64,7 @@ async def test_a_killed_worker_loses_nothing(engine: Engine, spawn: Spawn) -> No
             worker.stop()
     await every_job_ended_once(engine, ids)
     jobs = (await engine.find(JobQuery(limit=JOBS))).jobs
-    assert sum(job.lease_losses for job in jobs) > 0
+    assert sum(job.lease_losses for job in jobs) >= 4 * 9  # all but the first of each victim's batch
 
 
 async def test_a_killed_workers_job_is_back_within_lease_and_sweep(engine: Engine, spawn: Spawn) -> None:
@@ -73,11 +72,9 @@ async def test_a_killed_workers_job_is_back_within_lease_and_sweep(engine: Engin
     victim = spawn("hold", "victim", lease_ms=1_000)
     victim.read()
     victim.kill()
-    killed = time.monotonic()
-    async with Housekeeping(engine, Chores(sweep_s=0.2)):
+    async with asyncio.timeout(within(1.0 + 2.0)), Housekeeping(engine, Chores(sweep_s=0.2)):
         while not (jobs := await engine.claim(ClaimRequest("w2"))):
             await asyncio.sleep(0.01)
-    assert time.monotonic() - killed < within(1.0 + 2.0)
     assert jobs[0].claim_version == 2
     (first, _) = await engine.store.attempts(jobs[0].job_id)
     assert (first.worker_id, first.outcome) == ("victim", Outcome.LEASE_LOST)

@@ -21,7 +21,6 @@ from callsheet.store.protocol import ClaimRequest
 from tests import stores
 from tests.beside import until
 from tests.faults.crew import count
-from tests.pace import within
 from tests.servers import RedisServer
 from tests.transport.conftest import BRISK, Rig, Stream, rigged
 
@@ -66,7 +65,7 @@ async def test_a_job_whose_process_died_before_it_could_publish_is_published(
     rig: Rig, url: str, server: RedisServer, stream: Stream
 ) -> None:
     job_id = await dead(url, server, "before publish")
-    await until(lambda: stream.stays() == [f"{job_id}.0"], within(5))
+    await until(lambda: stream.stays() == [f"{job_id}.0"])
 
 
 async def test_a_message_stays_pending_until_its_end_is_committed(

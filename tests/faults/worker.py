@@ -2,7 +2,8 @@
 
 `python -m tests.faults.worker URL MODE NAME LEASE_MS`. Modes: `drain` works until it is stopped, and `dawdle` does so
 with a pause before each settlement; `hold` claims one
-job, waits for a line on its standard input, and then tries every write that a claim allows.
+job, waits for a line on its standard input, and then tries every write that a claim allows; `falter` claims a batch,
+ends its first job and does nothing more.
 """
 
 from __future__ import annotations
@@ -81,6 +82,13 @@ async def hold(store: Store, name: str, lease_ms: int) -> None:
     tell(answers=answers, held=beat.held)
 
 
+async def falter(store: Store, name: str, lease_ms: int) -> None:
+    first, *_ = await store.claim(ClaimRequest(name, ("default",), BATCH, lease_ms))
+    await store.settle([commands.succeed(first, f'"{name}"')])
+    tell(done=first.job_id, version=first.claim_version)
+    await asyncio.to_thread(sys.stdin.readline)
+
+
 async def dawdle(store: Store, name: str, lease_ms: int) -> None:
     await drain(store, name, lease_ms, pause_s=0.012)
 
@@ -88,7 +96,7 @@ async def dawdle(store: Store, name: str, lease_ms: int) -> None:
 async def main(url: str, mode: str, name: str, lease_ms: str) -> None:
     store = await store_from_url(url).open()
     tell(ready=name)
-    await {"drain": drain, "dawdle": dawdle, "hold": hold}[mode](store, name, int(lease_ms))
+    await {"drain": drain, "dawdle": dawdle, "hold": hold, "falter": falter}[mode](store, name, int(lease_ms))
     await store.close()
 
 

@@ -37,7 +37,7 @@ class Live(NamedTuple):
         """A client with a key of its own."""
         text, _ = await ApiKeys(self.engine.store).create("test", requester_id=requester_id, **options)
         return httpx2.AsyncClient(
-            base_url=self.url, headers={"Authorization": f"Bearer {text}"}, timeout=20, verify=False
+            base_url=self.url, headers={"Authorization": f"Bearer {text}"}, timeout=60, verify=False
         )
 
     async def text(self, requester_id: str = "", **options: Any) -> str:
@@ -47,7 +47,7 @@ class Live(NamedTuple):
 
     def bare(self) -> httpx2.AsyncClient:
         """A client without any key."""
-        return httpx2.AsyncClient(base_url=self.url, timeout=20, verify=False)
+        return httpx2.AsyncClient(base_url=self.url, timeout=60, verify=False)
 
     async def running(self, client: httpx2.AsyncClient | None = None) -> Job:
         """A new job that a worker has claimed, in a store where nothing else waits."""
@@ -89,7 +89,7 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # the tests' own process
     server.main_loop = functools.partial(_tick, server)  # type: ignore[method-assign] # uvicorn's looks each 0.1 s
     running = asyncio.create_task(server.run_until_stopped())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not server.started:
             if running.done():
                 running.result()
@@ -97,7 +97,7 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
     host, port = server.address
     base = f"http://{host}:{port}"
     async with httpx2.AsyncClient(
-        base_url=base, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=20, verify=False
+        base_url=base, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=60, verify=False
     ) as client:
         try:
             yield Live(base, client, server, app.state.site, engine)

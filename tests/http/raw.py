@@ -23,7 +23,7 @@ async def exchange(live: Live, *parts: bytes, close: bool = False) -> bytes:
             if close:
                 writer.write_eof()
         with contextlib.suppress(TimeoutError, ConnectionError):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while more := await reader.read(65536):
                     got += more
                     if whole(got):

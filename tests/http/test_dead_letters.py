@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests import stores
 from tests.cli.programs import Program, eventually
 from tests.http.dead import ROUTERS, dead, ended, statuses
 from tests.http.live import ADMIN, Live, problem, serving
+from tests.server_process import free_port
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
@@ -224,7 +224,7 @@ async def test_an_operation_can_be_stopped(live: Live) -> None:
     made = [await dead(live) for _ in range(3)]
     answer = await live.client.post("/v1/dead-letters/replay", json={"rate": 0.001})
     path = answer.headers["location"]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await live.client.get(path)).json()["done"] != 1:
             await asyncio.sleep(0.01)
     stopped = (await live.client.post(f"{path}/stop")).json()
@@ -293,6 +293,7 @@ async def test_attempts_and_the_lease_are_told(live: Live) -> None:
 async def test_a_batch_that_was_cut_off_is_done_again_and_counted_once(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(operations, "LEASE_MS", 600_000)
     await live.site.parts[Operations].__aexit__(None, None, None)  # the server's own: here others do the work
     made = [await dead(live) for _ in range(4)]
     answer = await live.client.post("/v1/dead-letters/replay")
@@ -329,13 +330,11 @@ def _later(now: int) -> Callable[[], Awaitable[int]]:
 @pytest.mark.parametrize("kind", stores.THREE if os.environ.get("CALLSHEET_DEEP") == "1" else ("sqlite",))
 def test_an_operation_outlives_a_killed_server(kind: str, tmp_path: Path) -> None:
     url, count = stores.fresh_url(kind), 6
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     made = asyncio.run(_many_dead(url, count))
     variables = {"CALLSHEET_DATABASE_URL": url, "CALLSHEET_API_KEY": ADMIN}
     client = httpx2.Client(
-        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=10, verify=False
+        base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=60, verify=False
     )
     first = Program(tmp_path, "serve", "--port", port, variables=variables)
     try:

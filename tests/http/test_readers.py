@@ -50,7 +50,7 @@ async def write(live: Live, job: Job, count: int) -> None:
 async def test_a_reader_that_does_not_read_is_let_go_and_can_resume(
     small: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse, "WRITE_S", 0.3)
+    monkeypatch.setattr(sse, "WRITE_S", 2.0)
     job = await small.running()
     path = f"/v1/jobs/{job.job_id}/events"
     slow = [await stuck(small, path) for _ in range(5)]

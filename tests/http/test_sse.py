@@ -210,7 +210,7 @@ async def test_a_stream_is_rotated_and_goes_on(small: Live, monkeypatch: pytest.
             await small.note(job, "1")
 
     writer = asyncio.create_task(write())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         first = await read(small, events(job.job_id))
         stop.set()
         await writer

@@ -115,7 +115,7 @@ async def test_a_busy_server_costs_only_the_batch_it_refused(app: Callsheet, ser
     server.on_embed = second_is_refused
     job = await enqueued(app, "rag", action="ingest", collection="c", documents=[{"id": "long", "text": LONG}])
     async with working(app):
-        result = await job.result(timeout=20)
+        result = await job.result(timeout=60)
     sizes = [len(body["input"]) for body in server.embeds]
     assert sum(sizes) == result["passages"] + sizes[1]
     assert (await job.get()).attempt_count == 2
@@ -129,7 +129,7 @@ async def test_an_answer_that_breaks_off_is_given_again(app: Callsheet, server: 
     server.turns = [stream(piece("half "), whole=False), say("whole")]
     job = await enqueued(app, "rag", "ann", action="ask", collection="pets", question="cats")
     async with working(app):
-        assert (await job.result(timeout=20))["text"] == "whole"
+        assert (await job.result(timeout=60))["text"] == "whole"
     assert text_of(await events_of(app, job)) == "whole"
 
 

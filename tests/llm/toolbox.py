@@ -12,7 +12,7 @@ from pathlib import Path
 
 from callsheet.llm.tools import Limits, Tools
 
-tools = Tools(Limits(wall_s=20, cpu_s=10, memory_mb=512, file_mb=5, open_files=32, processes=8, output_kb=64))
+tools = Tools(Limits(wall_s=60, cpu_s=10, memory_mb=512, file_mb=5, open_files=32, processes=8, output_kb=64))
 
 
 @dataclass
@@ -80,6 +80,7 @@ def bomb(count_file: str) -> None:
                 os._exit(0)
             count.write(b".")
             time.sleep(0.005)
+    time.sleep(300)  # until somebody looks
 
 
 @tools.tool

@@ -22,9 +22,10 @@ from callsheet.media.sandbox import REFUSED
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
 from tests.media.corpus import Corpus, list_in_avi, png_head, wav_of, y4m_head
+from tests.pace import within
 
 MARK = b"\x91canary-of-the-folder-next-door\x91"
-EACH_S = 20.0
+EACH_S = within(20.0)
 
 
 class Listener:

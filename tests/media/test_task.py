@@ -54,7 +54,7 @@ async def test_a_cancelled_job_takes_its_ffmpeg_along(app: Callsheet, corpus: Co
         await how.run(work, tmp_path, lambda _: running.set())
 
     job = await encode.enqueue()
-    async with working(app), asyncio.timeout(30):
+    async with working(app), asyncio.timeout(60):
         await running.wait()
         await job.cancel()
         began = time.monotonic()

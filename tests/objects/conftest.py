@@ -17,7 +17,7 @@ PART = 5 * MEBIBYTE  # the least that an S3 takes
 
 def browser() -> httpx2.AsyncClient:
     """A client that knows nothing but the URL."""
-    return httpx2.AsyncClient(verify=False, timeout=20)
+    return httpx2.AsyncClient(verify=False, timeout=60)
 
 
 def made(kind: str, folder: Path) -> Objects:

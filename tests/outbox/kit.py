@@ -20,7 +20,7 @@ from callsheet.vault.keys import first_keys
 from callsheet.vault.local import LocalKeyring
 from tests.outbox.sink import RULES
 
-FAST = DeliveryOptions(poll_ms=(20, 40), limits=Limits(deadline_s=20.0), lease_ms=5_000)
+FAST = DeliveryOptions(poll_ms=(20, 40), limits=Limits(deadline_s=60.0), lease_ms=60_000)
 
 
 def sealer() -> VaultSealer:

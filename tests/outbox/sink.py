@@ -13,7 +13,7 @@ from callsheet.outbox.guard import Rules
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 RULES = Rules(http=True, networks=LOOPBACK, any_port=True)
-QUICK, CALM = Limits(deadline_s=0.5), Limits(deadline_s=20.0)
+QUICK, CALM = Limits(deadline_s=0.5), Limits(deadline_s=60.0)
 
 
 class Got(NamedTuple):

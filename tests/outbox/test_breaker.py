@@ -99,29 +99,29 @@ async def test_processes_share_it_and_one_of_them_probes(kind: str) -> None:
 async def test_an_open_breaker_spends_no_attempts_and_recovers_with_one_probe(
     engine: Engine, endpoints: Endpoints, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked = asyncio.Event()
+    looked, here, probes = asyncio.Event(), Destination("acme", sink.url[: -len("/hook")]), list[object]()
 
-    async def probed(*args: Any) -> None:
-        await looked.wait()
-        await answer()(*args)
+    async def down_until_it_is_looked_at(*args: Any) -> None:
+        breaker = (await troubled(engine.store)).get(here)
+        if breaker is not None and breaker.state is State.HALF_OPEN:
+            probes.append(args)
+            await looked.wait()
+        await answer("200 OK" if looked.is_set() else "503 Down")(*args)
 
     monkeypatch.setattr("callsheet.outbox.breaker.FIRST_OPEN_MS", 1_500)
-    sink.turns = [answer("503 Down")]
+    sink.turns = [down_until_it_is_looked_at]
     await endpoints.new_own_secret("acme")
     ids = await add_events(engine, *[sink.url] * 30)
     async with delivering(engine, endpoints):
-        await sink.until(10)
-        async with asyncio.timeout(30):
-            while not await troubled(engine.store):
+        async with asyncio.timeout(60):
+            while not probes:
                 await asyncio.sleep(0.01)
         rows = [await event(engine, event_id) for event_id in ids]
-        seen = len(sink.got)
+        seen = len(sink.got) - 1
         assert sum(row.attempt_count for row in rows) <= seen <= 13
-        sink.turns = [probed]
         untouched = [row.event_id for row in rows if row.attempt_count == 0]
-        await sink.until(seen + 1)
-        assert (await troubled(engine.store))[Destination("acme", sink.url[: -len("/hook")])].state is State.HALF_OPEN
-        assert len(sink.got) == seen + 1
+        assert (await troubled(engine.store))[here].state is State.HALF_OPEN
+        assert (len(sink.got), len(probes)) == (seen + 1, 1)
         looked.set()
         await until(engine, untouched, "delivered")
     assert await troubled(engine.store) == {}
@@ -134,6 +134,6 @@ async def test_an_endpoint_that_only_fails_for_five_days_is_disabled(
     sink.turns = [answer("500 No")]
     endpoint, _ = await endpoints.create("acme", sink.url)
     await add_events(engine, *[endpoint.endpoint_id] * 3)
-    async with delivering(engine, endpoints), asyncio.timeout(30):
+    async with delivering(engine, endpoints), asyncio.timeout(60):
         while (await endpoints.get(endpoint.endpoint_id, "acme")).disabled_reason != "failing":
             await asyncio.sleep(0.01)

@@ -103,12 +103,12 @@ def test_a_server_delivers(shop: Shop, start: Start, keys: str) -> None:
     )
     program.hear("at http://127.0.0.1")
     (event_id,) = shop.ask(lambda engine: add_events(engine, endpoint["endpoint_id"]))
-    assert arrived.wait(20)
+    assert arrived.wait(60)
     headers, body = got[0]
     assert Receiver([endpoint["secret"]]).verify(headers, body).event_id == event_id
 
     async def delivered(engine: Engine) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (status := (await event(engine, event_id)).status.value) != "delivered":
                 await asyncio.sleep(0.02)
         return status

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import pytest
 
@@ -121,7 +120,7 @@ async def test_gone_disables_the_endpoint_at_once(engine: Engine, endpoints: End
     async with delivering(engine, endpoints):
         (row,) = await until(engine, await add_events(engine, endpoint.endpoint_id), "dead_letter")
         assert log_of(row.error)["reason"] == "gone"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await endpoints.get(endpoint.endpoint_id, "acme")).disabled_at is None:
                 await asyncio.sleep(0.01)
         (second,) = await until(engine, await add_events(engine, endpoint.endpoint_id), "dead_letter")
@@ -167,11 +166,12 @@ async def test_two_deliverers_share_the_work_and_double_nothing(
 async def test_a_stop_hands_back_what_it_cuts_off(engine: Engine, endpoints: Endpoints, sink: Sink) -> None:
     sink.turns = [silent]
     await endpoints.new_own_secret("acme")
-    begun = time.monotonic()
-    async with delivering(engine, endpoints, drain_s=0.1, limits=QUICK._replace(deadline_s=30)):
+    async with (
+        asyncio.timeout(within(3)),
+        delivering(engine, endpoints, drain_s=0.1, limits=QUICK._replace(deadline_s=3600)),
+    ):
         (event_id,) = await add_events(engine, sink.url)
         await sink.until(1)
-    assert time.monotonic() - begun < within(3)
     row = await event(engine, event_id)
     assert (row.status.value, row.attempt_count, row.lease_expires_at) == ("pending", 0, None)
 
@@ -185,11 +185,11 @@ async def test_a_slow_attempt_keeps_its_lease(engine: Engine, endpoints: Endpoin
 
     sink.turns = [slow]
     await endpoints.new_own_secret("acme")
-    async with delivering(engine, endpoints, lease_ms=2_000, limits=QUICK._replace(deadline_s=60)):
+    async with delivering(engine, endpoints, lease_ms=9_000, limits=QUICK._replace(deadline_s=3600)):
         (event_id,) = await add_events(engine, sink.url)
         await sink.until(1)
         first = (await event(engine, event_id)).lease_expires_at or 0
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while ((await event(engine, event_id)).lease_expires_at or 0) <= first + 500:  # and has moved on
                 await asyncio.sleep(0.02)
         gate.set()

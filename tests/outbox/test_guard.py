@@ -168,7 +168,7 @@ async def test_a_blocked_target_looks_like_a_closed_port_to_the_tenant(engine: E
     logs = []
     for where, rule, resolver in ((url, RULES, None), ("https://intranet.example/", Rules(), inner)):
         (event_id,) = await add_events(engine, where)
-        attempts = Attempts(endpoints, Outlet(rule, QUICK, resolve=resolver))
+        attempts = Attempts(endpoints, Outlet(rule, CALM, resolve=resolver))
         attempted = await attempts.make(await event(engine, event_id))
         entry = attempts_in(attempted.settlement.error)[0]
         logs.append({**entry, "at_ms": 0, "response": "response" in (attempted.settlement.error or "")})

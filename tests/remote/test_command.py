@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -25,6 +24,7 @@ from tests import stores
 from tests.cli.programs import SHOP, Program
 from tests.http.live import ADMIN, Live, serving
 from tests.kit import new_job
+from tests.server_process import free_port
 
 from .conftest import ROUTERS, ended, running, until
 
@@ -135,15 +135,13 @@ async def test_a_supervised_worker_drains(live: Live, shop: Path, token: str, pr
 async def test_health_tells_whether_a_remote_worker_can_claim(
     live: Live, shop: Path, token: str, programs: list[Program]
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    async with FaultProxy.before(live.url) as proxy, httpx2.AsyncClient(timeout=30) as client:
+    port = free_port()
+    async with FaultProxy.before(live.url) as proxy, httpx2.AsyncClient(timeout=60) as client:
         words = ("--url", proxy.url, "--claim-wait", "500ms", "--health", f"127.0.0.1:{port}")
         begin(programs, shop, *words, CALLSHEET_TOKEN=token)
 
         async def becomes(status: int) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         if (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == status:

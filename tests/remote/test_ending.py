@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -12,7 +11,6 @@ from callsheet.cli.testkit.proxy import Asked, Fate, FaultProxy, problem
 from callsheet.kernel.job import Outcome, Status
 from callsheet.worker.remote import RemoteOptions, WorkerRefused
 from tests.http.live import Live
-from tests.pace import within
 
 from .conftest import Working, add, ended, until
 
@@ -47,30 +45,24 @@ async def test_an_idle_worker_stops_at_once_and_leaves_no_claim_behind(
     live: Live, app: Callsheet, working: Working
 ) -> None:
     app.task(name="one")(lambda: None)
-    async with FaultProxy.before(live.url) as proxy, working(proxy.url, wait=30.0) as worker:
-        async with asyncio.timeout(30):
+    async with FaultProxy.before(live.url) as proxy, working(proxy.url, wait=60.0) as worker:
+        async with asyncio.timeout(60):
             while not proxy.waiting:
                 await asyncio.sleep(0.01)
-        begun = time.monotonic()
         worker.stop()
-    assert time.monotonic() - begun < within(3)
-    assert [one.asked.said.get("first") for one in proxy.passed if one.asked.verb == "claim"][-1] is None
+    assert [one.asked.said.get("first") for one in proxy.passed if one.asked.verb == "claim"] == [None]  # it left
 
 
 async def test_a_server_that_asks_for_a_drain_is_obeyed(live: Live, app: Callsheet, token: str) -> None:
-    heard = asyncio.Event()
-
     @app.task
     async def nap() -> str:
-        await heard.wait()  # a heartbeat is under way, whose answer asks for the drain
-        await asyncio.sleep(0.5)
+        while not worker.drained:  # by the answer to a heartbeat
+            await asyncio.sleep(0.01)
         return "slept"
 
     def drain(asked: Asked) -> Fate:
-        if asked.verb != "heartbeats":
-            return Fate()
-        heard.set()
-        return Fate(change=lambda said: {**said, "drain": True})
+        is_beat = asked.verb == "heartbeats"
+        return Fate(change=lambda said: {**said, "drain": True}) if is_beat else Fate()
 
     async with FaultProxy.before(live.url, drain) as proxy:
         worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=30.0))
@@ -91,7 +83,7 @@ async def test_a_server_that_does_not_want_the_worker_ends_it(
     refusal = Fate(instead=problem(status, code))
     async with FaultProxy.before(live.url, lambda asked: refusal) as proxy:
         worker = app.remote_worker(RemoteOptions(proxy.url, token))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             with pytest.raises(WorkerRefused, match=code):
                 await worker.run()
         assert proxy.count("claim") == 1
@@ -115,7 +107,7 @@ async def test_a_refused_claim_lets_running_work_end_but_a_refused_token_does_no
 
         async with FaultProxy.before(live.url, fate) as proxy:
             worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=0.2), grace=1.0)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 with pytest.raises(WorkerRefused):
                     await worker.run()
         assert (await live.engine.get(job_id)).status is ended_as
@@ -127,6 +119,6 @@ async def test_a_burst_ends_when_all_is_done(live: Live, app: Callsheet, token: 
         return n + 1
 
     ids = [await add(live, app, "add_one", n=n) for n in range(30)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await app.remote_worker(RemoteOptions(live.url, token), concurrency=4).run(burst=True)
     assert [(await live.engine.get(i)).result for i in ids] == [str(n + 1) for n in range(30)]

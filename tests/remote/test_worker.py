@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,14 @@ import pytest
 from callsheet import Callsheet, Context, Fatal, Retry, Snooze
 from callsheet.cli.testkit.proxy import Fate, FaultProxy, problem
 from callsheet.contracts.control_plane.claims import Terms
+from callsheet.contracts.control_plane.waiting import Waiting
 from callsheet.kernel import commands
 from callsheet.kernel.job import NewJob, Status
-from callsheet.worker.remote import RemoteOptions
+from callsheet.worker.remote import RemoteOptions, caller
 from tests.http.live import Live
 from tests.pace import within
 
-from .conftest import Working, add, ended, events, running, shorten, until
+from .conftest import Working, add, beat_often, ended, events, running, shorten, until
 
 
 def plain(ctx: Context, n: int) -> list[Any]:
@@ -137,31 +137,40 @@ async def _unknown(live: Live) -> str:
     return job_id
 
 
-async def test_a_cancel_stops_work_within_a_second(live: Live, app: Callsheet, working: Working) -> None:
-    """A10: heartbeats wait at the server; the next one would come after a minute."""
-    live.site.parts[Terms] = Terms(180.0, 60.0, 180.0)
+async def test_a_cancel_stops_work_within_a_second(
+    live: Live, app: Callsheet, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A10: a heartbeat waits at the server, and is told at once; all its limits, and the next one, are hours away."""
+    live.site.parts[Terms] = Terms(7200.0, 3600.0, 7200.0)
+    monkeypatch.setattr(caller, "SLACK_S", 3600.0)
+    news, waits = Waiting.news, asyncio.Event()
+
+    async def told_by_news_alone(self: Waiting, job_ids: frozenset[str], wait_s: float) -> None:
+        waits.set()
+        await news(self, job_ids, wait_s + 3600.0)
+
+    monkeypatch.setattr(Waiting, "news", told_by_news_alone)
 
     @app.task
     async def long(ctx: Context) -> None:
-        await asyncio.sleep(600)
+        await asyncio.Event().wait()
 
-    took = []
     async with working():
-        for settle_s in (0.0, 0.8, 2.5):
+        for is_awaited in (False, True):
+            waits.clear()
             job_id = await add(live, app, "long")
             await running(live, job_id)
-            await asyncio.sleep(settle_s)
-            begun = time.monotonic()
-            await live.engine.cancel(job_id, "enough")
-            job = await ended(live, job_id)
-            took.append(time.monotonic() - begun)
+            if is_awaited:
+                await waits.wait()
+            async with asyncio.timeout(within(1.0)):
+                await live.engine.cancel(job_id, "enough")
+                job = await ended(live, job_id)
             assert (job.status, job.cancel_reason) == (Status.CANCELED, "enough")
-    assert max(took) < within(1.0), took
 
 
 async def test_a_lost_lease_kills_the_programs_and_says_nothing(live: Live, app: Callsheet, working: Working) -> None:
     """A6: within two seconds of the next beat the process group is gone."""
-    shorten(live)
+    beat_often(live)
     pids: list[int] = []
 
     @app.task(max_attempts=1)
@@ -179,14 +188,12 @@ async def test_a_lost_lease_kills_the_programs_and_says_nothing(live: Live, app:
         group = [psutil.Process(pids[0]), *psutil.Process(pids[0]).children(recursive=True)]
         proxy.passed.clear()
         await live.engine.settle([commands.lose_lease(job, rand=0.0)._replace(expired_only=False)])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while proxy.count("heartbeats") == 0:
                 await asyncio.sleep(0.01)
-        beat_at = time.monotonic()
-        gone, alive = await asyncio.to_thread(psutil.wait_procs, group, 20)
+        gone, alive = await asyncio.to_thread(psutil.wait_procs, group, within(2))
         assert not alive
         assert gone
-        assert time.monotonic() - beat_at < within(2)
         await asyncio.sleep(0.3)
         assert proxy.count("moves") == 0
     assert (await live.engine.get(job_id)).status is Status.DEAD_LETTER
@@ -207,10 +214,10 @@ async def test_a_server_out_of_reach_ends_the_work_when_its_lease_does(
 
     async with FaultProxy.before(live.url) as proxy, working(proxy.url):
         job_id = await add(live, app, "long")
-        await until(live, job_id, lambda _: proxy.count("heartbeats"))
+        await until(live, job_id, lambda _: proxy.count("heartbeats") or stopped)
         proxy.fate = lambda _: Fate(instead=problem(503, "store_unavailable"))
         proxy.cut_all()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not stopped:
                 await asyncio.sleep(0.01)
     assert stopped == ["lost"]
@@ -233,22 +240,20 @@ async def test_a_deadline_holds_whatever_the_heartbeats_say(live: Live, app: Cal
     assert '"code":"timeout"' in (job.error or "")
     (attempt,) = await live.engine.store.attempts(job_id)
     assert 900 < (attempt.ended_at or 0) - attempt.started_at < 1_000 * within(1.6)
-    assert not psutil.pid_exists(pids[0])
+    assert not any(psutil.pid_exists(pid) for pid in pids)  # none, where a second is over before it starts
 
 
 async def test_readiness_is_lost_when_claims_are_not_answered(live: Live, app: Callsheet, working: Working) -> None:
     """A23: red after three waits without a poll that came round."""
     app.task(name="one")(lambda: None)
     async with FaultProxy.before(live.url) as proxy, working(proxy.url, wait=0.3) as worker:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not worker.ready:
                 await asyncio.sleep(0.01)
         proxy.fate = lambda asked: Fate(hole=asked.verb == "claim")
-        begun = time.monotonic()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(within(3)):
             while worker.ready:
                 await asyncio.sleep(0.01)
-        assert 0.3 < time.monotonic() - begun < within(3)
 
 
 async def test_moves_that_are_refused_harm_no_others(live: Live, app: Callsheet, working: Working) -> None:

@@ -214,7 +214,7 @@ async def test_a_callers_open_transaction_does_not_hold_up_heartbeats(
 
     async def beat_meanwhile(session: object) -> list[Beat]:
         await enqueue_within(session, [NewJob(child, "k", depends_on=(one.job_id,))], None)
-        return await asyncio.wait_for(store.heartbeat([one.claim, two.claim], lease_ms=600_000), 30)
+        return await asyncio.wait_for(store.heartbeat([one.claim, two.claim], lease_ms=600_000), 60)
 
     assert await other._db.transact(beat_meanwhile) == [Beat(held=True)] * 2
     assert await _extended(store, one, two) == [False, True]

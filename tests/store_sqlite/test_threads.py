@@ -27,7 +27,7 @@ async def test_what_is_asked_while_the_store_closes_is_answered(store: SqliteSto
     closing = asyncio.create_task(store.close())
     asked = [asyncio.create_task(store.get([new_job().job_id])) for _ in range(50)]
     await closing
-    answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
+    answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60)
     assert all(answer == [None] or isinstance(answer, StoreUnavailable) for answer in answers)
     with pytest.raises(StoreUnavailable):
         await store.counts()
@@ -57,8 +57,8 @@ async def test_a_checkpoint_that_fails_does_not_stop_the_writer(
     monkeypatch.setattr(connection, "IDLE_CHECKPOINT_S", 0.01)
     monkeypatch.setattr(connection, "_checkpoint", lambda _: real(NoDisk()))  # type: ignore[arg-type]
     await store.enqueue([new_job()])
-    await asyncio.wait_for(failed.wait(), 30)
-    await asyncio.wait_for(store.enqueue([new_job()]), 30)
+    await asyncio.wait_for(failed.wait(), 60)
+    await asyncio.wait_for(store.enqueue([new_job()]), 60)
     await store.close()
 
 

@@ -32,8 +32,8 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.asynccontextmanager
 async def working(app: Callsheet, **options: Any) -> AsyncIterator[tuple[Worker, Health]]:
-    """A worker beside the test, ready to claim, with a health server."""
-    worker = app.worker(**{"poll": 0.2, "grace": 2.0, "drain": 5.0, **options})
+    """A worker beside the test, ready to claim, with a health server; it stays ready for three polls."""
+    worker = app.worker(**{"poll": 60.0, "grace": 2.0, "drain": 5.0, **options})
     async with Health(worker, HOST, 0) as health, beside(worker):
         await until(lambda: worker.ready)
         yield worker, health

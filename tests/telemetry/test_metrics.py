@@ -57,7 +57,7 @@ async def test_queues_tell_their_depth_and_age(app: Callsheet) -> None:
         }
         assert [depth["unserved", state] for state in ("ready", "held", "running")] == [2, 1, 0]
         assert depth["default", "ready"] + depth["default", "running"] == 3
-        assert 60 <= value(samples, "callsheet_queue_oldest_age_seconds", queue="unserved") < 120
+        assert 60 <= value(samples, "callsheet_queue_oldest_age_seconds", queue="unserved") < 600
         release.set()
         samples = await scrape_until(
             health,
@@ -91,7 +91,7 @@ async def test_a_worker_tells_its_slots_and_that_it_claims(app: Callsheet) -> No
         }
         assert value(samples, "callsheet_worker_slots", worker=name(worker)) == 7
         assert value(samples, "callsheet_worker_ready", worker=name(worker)) == 1
-        assert 0 <= value(samples, "callsheet_worker_claim_age_seconds", worker=name(worker)) < 3
+        assert 0 <= value(samples, "callsheet_worker_claim_age_seconds", worker=name(worker)) < 3 * worker.poll_s
     async with working(app) as (_, health):
         assert not [labels for _, labels in await scrape(health) if ("worker", name(worker)) in labels]
 
@@ -107,9 +107,9 @@ async def test_ends_retries_and_dead_letters_are_counted(app: Callsheet) -> None
     async with working(app) as (_, health):
         before = await scrape(health)
         for job in [await fine.enqueue() for _ in range(5)]:
-            await job.result(timeout=20)
+            await job.result(timeout=60)
         with pytest.raises(JobFailed):
-            await (await doomed.enqueue()).result(timeout=20)
+            await (await doomed.enqueue()).result(timeout=60)
         after = await scrape_until(health, lambda s: sum(grown(before, s, ENDED, "outcome").values()) == 6)
     assert grown(before, after, ENDED, "outcome") == {"succeeded": 5, "dead_letter": 1}
     assert grown(before, after, FACTS, "fact") == {"retried": 1, "dead_letter": 1}
@@ -129,9 +129,9 @@ async def test_attempts_are_timed_by_task_and_outcome(app: Callsheet) -> None:
         return {(labels["task"], labels["outcome"]): number for labels, number in mine}
 
     async with working(app) as (_, health):
-        await (await read_frames.enqueue()).result(timeout=20)
+        await (await read_frames.enqueue()).result(timeout=60)
         with pytest.raises(JobFailed):
-            await (await cut.enqueue()).result(timeout=20)
+            await (await cut.enqueue()).result(timeout=60)
         after = await scrape_until(health, lambda s: len(counted(s)) == 3)
     assert counted(after) == {("read_frames", "succeeded"): 1, ("cut", "retried"): 1, ("cut", "dead_lettered"): 1}
 
@@ -158,7 +158,7 @@ async def test_claims_and_settlements_are_timed_in_useful_buckets(app: Callsheet
 
     async with working(app) as (_, health):
         before = await scrape(health)
-        await (await fine.enqueue()).result(timeout=20)
+        await (await fine.enqueue()).result(timeout=60)
         after = await scrape(health)
     for verb in ("enqueue", "claim", "settle"):
         counted, took = (
@@ -167,7 +167,7 @@ async def test_claims_and_settlements_are_timed_in_useful_buckets(app: Callsheet
             for what in ("count", "sum")
         )
         assert counted >= 1
-        assert 0 < took < 10 * counted
+        assert 0 < took < 60 * counted
         buckets = {dict(k[1])["le"] for k in after if k[0].endswith("_bucket") and ("verb", verb) in k[1]}
         assert {"0.001", "0.1", "10.0", "+Inf"} <= buckets
     assert value(after, "callsheet_verb_items_total", verb="enqueue", error="") >= 1

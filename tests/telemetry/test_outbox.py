@@ -45,7 +45,7 @@ async def test_a_deliverer_tells_what_became_of_its_attempts(app: Callsheet) -> 
         async with delivering(engine, found):
             await until(engine, delivered, "delivered", 60)
             await until(engine, [*dead, *unknown], "dead_letter", 60)
-            after = await scrape(health)
+            after = await scrape_until(health, lambda s: sum(ends(s).values()) - sum(ends(before).values()) >= 4)
         moved = {word: count - ends(before)[word] for word, count in ends(after).items()}
         assert moved == {"delivered": 2, "retried": 0, "dead_letter": 2, "postponed": 0}
         timed = {word: count - ends(before, SECONDS)[word] for word, count in ends(after, SECONDS).items()}

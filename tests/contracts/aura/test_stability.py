@@ -108,7 +108,7 @@ async def test_no_step_begins_after_a_cancellation(app: Callsheet) -> None:
             if stage == "Voice":
                 ctx.progress(40)
                 reached.set()
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
 
     engine = await app.engine()
     new = NewJob(new_id(), "compose", contract="aura")
@@ -116,11 +116,9 @@ async def test_no_step_begins_after_a_cancellation(app: Callsheet) -> None:
     worker = app.worker(poll=0.2, grace=2.0)
     working = asyncio.create_task(worker.run())
     await reached.wait()
-    clock = asyncio.get_running_loop().time
-    asked = clock()
-    await engine.cancel(new.job_id, "at 40 %")
-    await _until_ended(app, new.job_id)
-    assert clock() - asked < within(5)
+    async with asyncio.timeout(within(5)):
+        await engine.cancel(new.job_id, "at 40 %")
+        await _until_ended(app, new.job_id)
     worker.stop()
     await working
     job = await engine.get(new.job_id)
@@ -136,7 +134,7 @@ async def test_folders_are_gone_before_the_final_status(app: Callsheet, tmp_path
         try:
             (folders.make("temp", ctx.job_id) / "a").write_text("x")
             reached.set()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             folders.remove(ctx.job_id)
 
@@ -168,7 +166,7 @@ async def test_completed_steps_run_once_over_attempts(app: Callsheet) -> None:
 
     job = await compose.enqueue()
     await app.worker().run(burst=True)
-    assert await job.result(timeout=10) == ["Script!", "Voice!", "Visuals!"]
+    assert await job.result(timeout=60) == ["Script!", "Voice!", "Visuals!"]
     assert ran == ["Script", "Voice", "Visuals"]
 
 
@@ -192,6 +190,6 @@ def _make(ran: list[str], name: str) -> Callable[[], str]:
 
 
 async def _until_ended(app: Callsheet, job_id: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for _ in (await app.engine()).watch(job_id):
             pass

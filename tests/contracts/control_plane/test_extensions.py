@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from callsheet.contracts.control_plane import claims, files, logs, refusals, routes
+from callsheet.contracts.control_plane import waiting as waiting_module
 from callsheet.contracts.control_plane.waiting import Waiting, Wish
 from callsheet.engine.lanes import lane_name
 from callsheet.kernel.job import Job, Outcome, Status
@@ -141,7 +142,12 @@ async def test_a_heartbeat_tells_stage_and_progress_and_log(live: Live, worker: 
     assert (job.stage, job.progress) == ("encoding", 10.0)
 
 
-async def test_a_waiting_heartbeat_hears_of_a_cancellation_at_once(live: Live, worker: Remote) -> None:
+async def test_a_waiting_heartbeat_hears_of_a_cancellation_at_once(
+    live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By news alone: their time is over in an hour."""
+    news = Waiting.news
+    monkeypatch.setattr(Waiting, "news", lambda waits, ids, wait_s: news(waits, ids, wait_s + 3600))
     await add(live)
     got = await worker.claim()
     waiting = asyncio.create_task(worker.say("heartbeat", got, wait_ms=20_000))
@@ -149,7 +155,7 @@ async def test_a_waiting_heartbeat_hears_of_a_cancellation_at_once(live: Live, w
         await asyncio.sleep(0.005)
     assert not waiting.done()
     await live.engine.cancel(got["job_id"], "enough")
-    assert (await asyncio.wait_for(waiting, 15)).json()["cancel"]  # it would wait for 20 s
+    assert (await asyncio.wait_for(waiting, 60)).json()["cancel"]
     (ended,) = await worker.move((got, {"do": "cancel"}))
     assert ended["ok"]
     job = await live.engine.get(got["job_id"])
@@ -242,15 +248,15 @@ async def test_labels_choose_the_jobs_that_a_worker_can_do(live: Live, worker: R
     plain = await add(live, queue="media")
     assert (await worker.claim("media", labels=["gpu"]))["job_id"] == plain
     assert not (await worker.claim("media", labels=["gpu"]))["claimed"]
-    parked_claim = asyncio.create_task(worker.claim("media", labels=["gpu", "av1", "cpu"], wait_ms=10_000))
-    assert (await asyncio.wait_for(parked_claim, 10))["job_id"] == needy
+    parked_claim = asyncio.create_task(worker.claim("media", labels=["gpu", "av1", "cpu"], wait_ms=60_000))
+    assert (await asyncio.wait_for(parked_claim, 60))["job_id"] == needy
 
 
 async def test_a_parked_worker_is_woken_by_a_job_in_one_of_its_lanes(live: Live, worker: Remote) -> None:
-    waiting = asyncio.create_task(worker.claim("media", labels=["gpu"], wait_ms=20_000))
+    waiting = asyncio.create_task(worker.claim("media", labels=["gpu"], wait_ms=60_000))
     await parked(live, 1)
     job_id = await add(live, queue=lane_name("media", ["gpu"]))
-    got = await asyncio.wait_for(waiting, 10)
+    got = await asyncio.wait_for(waiting, 60)
     assert (got["job_id"], got["stream"]) == (job_id, "media")
 
 
@@ -290,7 +296,8 @@ async def test_the_history_names_the_worker_and_its_outcome(live: Live, worker: 
     assert (attempt.worker_id.partition("~")[0], attempt.outcome) == ("w1", Outcome.RELEASED)
 
 
-async def test_a_thousand_who_wait_for_one_job_make_few_claims() -> None:
+async def test_a_thousand_who_wait_for_one_job_make_few_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_module, "POLL_S", (3600.0, 3600.0))
     async with serving("sqlite::memory:", routers=[routes.router]) as live:
         waiting, claims_made = Waiting(live.engine), 0
 
@@ -302,7 +309,9 @@ async def test_a_thousand_who_wait_for_one_job_make_few_claims() -> None:
         async def alive() -> bool:
             return True
 
-        ones = [asyncio.create_task(waiting.claim(Wish(frozenset({"default"})), 60, alive, take)) for _ in range(1_000)]
+        ones = [
+            asyncio.create_task(waiting.claim(Wish(frozenset({"default"})), 3600, alive, take)) for _ in range(1_000)
+        ]
         while waiting.parked < 1_000:
             await asyncio.sleep(0.01)
         claims_made = 0

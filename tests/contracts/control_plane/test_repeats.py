@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,7 +11,6 @@ from callsheet.contracts.control_plane import routes, waiting
 from callsheet.kernel.job import Status
 from tests import stores
 from tests.http.live import Live, serving
-from tests.pace import within
 
 from .remote import Remote, add, parked
 
@@ -21,7 +19,7 @@ NAME = "a-name-of-a-claim-01"
 
 @pytest.fixture
 async def live(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
-    monkeypatch.setattr(waiting, "POLL_S", (60.0, 60.0))  # who is woken is woken by what happened, not by the clock
+    monkeypatch.setattr(waiting, "POLL_S", (3600.0, 3600.0))  # who is woken is woken by what happened, not by the clock
     async with serving(stores.fresh_url("memory"), routers=[routes.router]) as live:
         yield live
 
@@ -29,9 +27,9 @@ async def live(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
 async def test_of_two_requests_of_one_claim_only_the_last_is_given_jobs(live: Live) -> None:
     """The first may hang in a network that has swallowed its worker: what it got would be nobody's."""
     worker = Remote(live)
-    first = asyncio.create_task(worker.claim(wait_ms=5_000, claim_request_id=NAME, first=True))
+    first = asyncio.create_task(worker.claim(wait_ms=60_000, claim_request_id=NAME, first=True))
     await parked(live, 1)
-    second = asyncio.create_task(worker.claim(wait_ms=5_000, claim_request_id=NAME))
+    second = asyncio.create_task(worker.claim(wait_ms=60_000, claim_request_id=NAME))
     await parked(live, 2)
     ids = [await add(live), await add(live)]
     answers = await asyncio.gather(first, second)
@@ -42,13 +40,12 @@ async def test_of_two_requests_of_one_claim_only_the_last_is_given_jobs(live: Li
 
 @pytest.mark.parametrize("how", ["release", "follow_up", "retry"])
 async def test_what_comes_back_or_follows_wakes_one_who_waits(live: Live, how: str) -> None:
-    """No hint of a store in memory tells of it, and the next poll is a minute away."""
+    """No hint of a store in memory tells of it, and who waits to the end is given nothing."""
     busy, idle = Remote(live), Remote(live, "w2")
     await add(live)
     got = await busy.claim()
-    parked_claim = asyncio.create_task(idle.claim(wait_ms=20_000))
+    parked_claim = asyncio.create_task(idle.claim(wait_ms=60_000))
     await parked(live, 1)
-    begun = time.monotonic()
     match how:
         case "release":
             await busy.say("release", got)
@@ -57,18 +54,15 @@ async def test_what_comes_back_or_follows_wakes_one_who_waits(live: Live, how: s
         case _:
             await busy.say("complete", got, result=1, follow_ups=[{"task": "next"}])
     assert (await parked_claim)["claimed"]
-    assert time.monotonic() - begun < within(1.5)
 
 
 async def test_who_has_gone_does_not_keep_a_wake_up(live: Live) -> None:
-    gone = [asyncio.create_task(Remote(live, f"w{n}").claim(wait_ms=20_000)) for n in range(20)]
+    gone = [asyncio.create_task(Remote(live, f"w{n}").claim(wait_ms=60_000)) for n in range(20)]
     await parked(live, 20)
     for claim in gone:
         claim.cancel()
     await asyncio.gather(*gone, return_exceptions=True)
-    alive = asyncio.create_task(Remote(live, "alive").claim(wait_ms=20_000))
+    alive = asyncio.create_task(Remote(live, "alive").claim(wait_ms=60_000))
     await parked(live, 21)
-    begun = time.monotonic()
     await add(live)
     assert (await alive)["claimed"]
-    assert time.monotonic() - begun < within(1)

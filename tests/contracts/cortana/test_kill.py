@@ -14,6 +14,7 @@ import pytest
 from tests import stores
 from tests.contracts.cortana.kit import Stack, running
 from tests.contracts.cortana.test_stages import PIPELINE, jobs_of
+from tests.faults.conftest import run_out
 from tests.media.made_up import MadeUp
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +25,7 @@ PATIENCE_S = 100
 def start(url: str, stack: Stack, stage: str, mark: Path) -> subprocess.Popen[bytes]:
     """A worker as a program, in a folder of workspaces that the next worker has, too."""
     command = [sys.executable, "-m", "callsheet.cli", "worker", "tests.contracts.cortana.crew:app"]
-    options = ["--lease", "2s", "--poll", "0.2s", "--workspaces", str(stack.workspaces), "--log-level", "error"]
+    options = ["--lease", "600s", "--poll", "0.2s", "--workspaces", str(stack.workspaces), "--log-level", "error"]
     environment = {
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
@@ -56,6 +57,8 @@ async def test_a_worker_killed_at_the_end_of_each_stage_leaves_one_whole_result(
             finally:
                 process.kill()
                 process.wait()
+            held = (await stack.video(video_id))["jobs"][stage]
+            await run_out(stack.live.engine, await stack.live.engine.get(held), reap=True)
         process = start(url, stack, "", tmp_path / "none")
         try:
             async with asyncio.timeout(PATIENCE_S):

@@ -15,6 +15,7 @@ import pytest
 from callsheet.kernel.job import Event
 from tests import stores
 from tests.contracts.euterpe.kit import MP3, TENANT, Stack, keys_in, running
+from tests.faults.conftest import run_out
 from tests.media.corpus import wav_of
 from tests.outbox.sink import Sink, answer, raw
 
@@ -28,7 +29,7 @@ PATIENCE_S = 60
 def start(url: str, stack: Stack, stage: str) -> subprocess.Popen[bytes]:
     """A worker as a program, in a folder of workspaces that the next worker has, too."""
     command = [sys.executable, "-m", "callsheet.cli", "worker", "tests.contracts.euterpe.crew:app"]
-    options = ["--lease", "1s", "--workspaces", str(stack.workspaces), "--log-level", "error"]
+    options = ["--lease", "600s", "--workspaces", str(stack.workspaces), "--log-level", "error"]
     environment = {
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
@@ -100,6 +101,7 @@ async def test_a_worker_that_is_killed_in_a_stage_is_replaced_and_the_outputs_ar
         finally:
             process.kill()
             process.wait()
+        await run_out(stack.live.engine, await stack.live.engine.get(job_id))
         await seen(stack, job_id, lambda event: event.type == "lease_lost")
         assert programs_in(stack.workspaces) == []
         worker = stack.app.worker(workspaces=stack.workspaces, poll=0.05)

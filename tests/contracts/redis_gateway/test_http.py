@@ -43,7 +43,7 @@ async def claimed(live: Live) -> Job:
 async def followed(live: Live, job_id: str, last_id: str = "") -> list[Frame]:
     """All frames of a stream that ends."""
     headers = {"Last-Event-ID": last_id} if last_id else {}
-    async with asyncio.timeout(20), live.client.stream("GET", f"/v1/jobs/{job_id}/events", headers=headers) as answer:
+    async with asyncio.timeout(60), live.client.stream("GET", f"/v1/jobs/{job_id}/events", headers=headers) as answer:
         return [frame async for frame in frames(answer)]
 
 
@@ -178,7 +178,7 @@ async def test_a_large_result_is_left_out_of_hello(live: Live) -> None:
 async def test_heartbeats_are_comments(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "PING_S", 0.02)
     job_id = await live.job()
-    async with asyncio.timeout(20), live.client.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
+    async with asyncio.timeout(60), live.client.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
         comments = 0
         async for line in answer.aiter_lines():
             comments += line.startswith(":")
