@@ -334,7 +334,8 @@ class RedisStore:
                 return None  # there is none, or it is a foreign gateway's, which keeps no answer
         (row,) = await self._client.hashes([name])
         at = await self.now() if now is None else now
-        if not row or int(row["expires_at"]) <= at:
+        until = row.get("expires_at", "")
+        if "request_hash" not in row or not until.isdecimal() or int(until) <= at:
             return None
         return Remembered(row["request_hash"], row["job_id"], row["response"], int(row["expires_at"]))
 
