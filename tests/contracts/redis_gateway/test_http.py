@@ -240,3 +240,14 @@ async def test_the_stream_ends_after_a_terminal_event(live: Live) -> None:
         following = asyncio.create_task(followed(live, job_id))
         await live.engine.settle([end(await claimed(live))])
         assert [frame.event for frame in await following] == ["hello", "queued", "running", word]
+
+
+async def test_a_job_is_found_by_its_id_in_upper_case(live: Live) -> None:
+    job_id = await live.job()
+    upper = job_id.upper()
+    assert (await live.client.get(f"/v1/jobs/{upper}")).json()["job_id"] == job_id
+    assert (await live.client.post(f"/v1/jobs/{upper}/cancel")).json()["status"] == "canceled"
+    assert [frame.event for frame in await followed(live, upper)] == ["hello", "queued", "canceled"]
+    other = await live.key("other")
+    for path in (f"/v1/jobs/{upper}", f"/v1/jobs/{upper}/events"):
+        assert (await other.get(path)).status_code == 404

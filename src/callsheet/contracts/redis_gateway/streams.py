@@ -25,7 +25,7 @@ from callsheet.kernel.wire import event_id, parse_event_id
 from callsheet.store.protocol import JobQuery
 
 from .models import EventBody, EventList, Snapshot, Snapshots, Ticket, snapshot
-from .routes import ALWAYS, JobId, Reader
+from .routes import ALWAYS, CONTRACT, JobId, Reader
 
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher
@@ -107,7 +107,7 @@ async def job_events(
         first, seq = frame("reset", present, latest), job.event_seq
     else:
         first = frame("hello", present)
-    watcher = site.engine.follow({job_id: seq})
+    watcher = site.engine.follow({job.job_id: seq})
     if job.status.terminal and seq >= job.event_seq:
         watcher.end()  # a reset of a job that is over: the snapshot is all there is
     return _opened(site, who, first, watcher)
@@ -296,14 +296,42 @@ async def _page(site: Site, job: Job, after: str) -> Response:
 
 
 async def _known_seq(site: Site, job: Job, text: str) -> int | None:
-    """The `seq` of an id of this job, 0 for its beginning, None for an id that it never had."""
+    """The `seq` of an id of this job, 0 for its beginning, None for an id that it never had.
+
+    `$` is the present, as `XREAD` has it. The id of an entry that a foreign worker wrote is known as well; where it
+    looks like one of our ids, too, ours is meant: that is never later, so nothing is left out.
+    """
+    if text in ("0", "$"):
+        return 0 if text == "0" else job.event_seq
     try:
         ms, seq = parse_event_id(text)
     except InvalidInput:
-        return 0 if text == "0" else None
+        return None
     if seq == 0 and ms == 0:
         return 0
-    if not 0 < seq <= job.event_seq:
-        return None
-    events = await site.engine.store.events({job.job_id: seq - 1}, 1)
-    return seq if events and events[0].seq == seq and events[0].ms == ms else None
+    events = await site.engine.store.events({job.job_id: seq - 1}, 1) if 0 < seq <= job.event_seq else []
+    if events and events[0].seq == seq and events[0].ms == ms:
+        return seq
+    return await _raw_seq(site, job, f"{ms}-{seq}") if job.contract == CONTRACT else None
+
+
+async def _raw_seq(site: Site, job: Job, raw_id: str) -> int | None:
+    """The `seq` of an entry that another program wrote into the job's stream, by the entry's own id.
+
+    The times of a job's events never fall: the first one of this time is found by halves, and then some are read.
+    """
+    ms, low, high = parse_event_id(raw_id)[0], 0, job.event_seq
+    while low < high:
+        middle = (low + high) // 2
+        events = await site.engine.store.events({job.job_id: middle}, 1)
+        if events and events[0].ms < ms:
+            low = middle + 1
+        else:
+            high = middle
+    while events := await site.engine.store.events({job.job_id: low}, PAGE):
+        if (found := next((event.seq for event in events if event.raw_id == raw_id), None)) is not None:
+            return found
+        if events[-1].ms > ms:
+            break
+        low = events[-1].seq
+    return None
