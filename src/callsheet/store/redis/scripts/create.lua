@@ -177,7 +177,7 @@ local function list(new, seq, run_at, held, broken)
   if held == 'slot' then wait_for_slot(id, seq, new.priority, new.concurrency_key) end
   if broken then call('ZADD', P .. 'jobs:broken', seq, id) end
   if new.unique_key then call('SET', P .. 'unique:' .. new.unique_key, id) end
-  if new.ttl_s ~= '0' and new.contract == 'redis_gateway' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(new.ttl_s) * 500), id) end
+  if new.ttl_s ~= '0' and new.contract == 'redis_gateway' then renew_later(id, new.ttl_s) end
   if new.requester_id ~= '' then call('ZADD', P .. 'jobs:of:' .. new.requester_id, seq, id) end
   count(new.queue, 'queued', 1)
 end

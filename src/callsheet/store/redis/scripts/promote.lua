@@ -27,7 +27,7 @@ for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:ttl', '-inf', NOW, 'LIMIT',
   local ttl_s = whole(call('HGET', job_key(id), 'ttl_s'), LONGEST_S, '0')
   if ttl_s ~= '0' and not rest_foreign(id) then
     touch(id, ttl_s, 'redis_gateway')
-    call('ZADD', P .. 'jobs:ttl', int(now + tonumber(ttl_s) * 500), id)
+    renew_later(id, ttl_s)
   else
     call('ZREM', P .. 'jobs:ttl', id)
   end
