@@ -30,6 +30,7 @@ Ours:
                                       as JSON, since its hash may expire before prune comes by
     jobs:acknowledged         ZSET    messages that foreign workers acknowledged, though their job had not ended:
                                       `msg id` by the time when that was seen, or the job was last written to
+    jobs:doors                SET     workers of ours that read `jobs:stream` with a command that blocks
     jobs:ttl                  ZSET    open jobs of the gateway's contract with a TTL, by the time to renew their EXPIRE
     jobs:all                  ZSET    all jobs by seq
     jobs:of:{requester}       ZSET    the jobs of one requester by seq

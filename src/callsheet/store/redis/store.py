@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from callsheet.kernel.errors import DocumentConflict, SchemaMismatch
+from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, StoreError
 from callsheet.kernel.job import Outcome, Status
-from callsheet.store.hints import Hints
+from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
 from callsheet.store.protocol import Backlog, Beat, Document, Ending, Enqueued, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.rows import line_page, line_place, running_attempt
@@ -14,6 +14,7 @@ from callsheet.store.rows import line_page, line_place, running_attempt
 from . import arguments, tally
 from . import credentials as creds
 from .client import Client, Target, translated
+from .door import QUEUE, StreamDoor
 from .keys import FAMILIES, SCHEMA, SCHEMA_NAMES, idempotency_name
 from .listener import Listener
 from .records import (
@@ -27,9 +28,10 @@ from .records import (
     outbox_event_of,
 )
 from .refusals import checked
+from .tail import Tail
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Event, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
@@ -54,6 +56,8 @@ class RedisStore:
         self._client = Client(target)
         self._hints = Hints()
         self._listener = Listener(self._client, self._hints)
+        self._tail = Tail(self._client, self._hints)
+        self._doors: dict[str, StreamDoor] = {}
         self._cursors: list[str] = []
         self._relayed = "0"
         self._cleared = "-"
@@ -73,6 +77,7 @@ class RedisStore:
     async def close(self) -> None:
         """Stop listening and disconnect."""
         await self._listener.stop()
+        await self._tail.stop()
         await self._client.close()
 
     async def migrate(self) -> list[str]:
@@ -108,8 +113,15 @@ class RedisStore:
         """See the protocol."""
         r = request
         start = "1" if r.start else ""
-        queues = dict.fromkeys(r.queues)
-        at, *found = await self._client.run("claim", now, r.worker_id, r.limit, r.lease_ms, start, *queues)
+        door = self._doors.get(r.worker_id)
+        handed = door.take() if door is not None else []
+        asked = (*dict.fromkeys(r.queues), "", *handed) if handed else dict.fromkeys(r.queues)
+        try:
+            at, *found = await self._client.run("claim", now, r.worker_id, r.limit, r.lease_ms, start, *asked)
+        except StoreError:
+            if door is not None:
+                door.put_back(handed)
+            raise
         return [claimed_job_of(as_map(flat), r, int(at)) for flat in found]
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
@@ -271,6 +283,17 @@ class RedisStore:
         self._listener.start()
         async for hint in self._hints.receive():
             yield hint
+
+    async def listen_for(self, job_ids: Collection[str]) -> None:
+        """See the protocol; a foreign worker's events are read for on a connection of their own."""
+        self._tail.listen_for(job_ids)
+
+    async def door(self, worker_id: str, queues: Sequence[str]) -> NoDoor | StreamDoor:
+        """See the protocol; foreign gateways and workers know the line of queue `default`, priority 0, alone."""
+        if QUEUE not in queues:
+            return NoDoor()
+        door = self._doors[worker_id] = StreamDoor(self._client, self._hints, worker_id)
+        return door
 
     async def outbox_claim(
         self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None

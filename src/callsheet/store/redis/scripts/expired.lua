@@ -5,7 +5,7 @@
 -- so that the kernel decides on them like on any lost lease. So do jobs whose foreign worker has acknowledged them
 -- (jobs:acknowledged), has not ended them, and has written nothing for as long.
 
-local LIMIT, IDLE_MS, LOOK = tonumber(ARGV[3]), ARGV[4], 100
+local LIMIT, IDLE_MS, LOOK, DOOR_MS = tonumber(ARGV[3]), ARGV[4], 100, 15000
 local cursors, reply, known = {}, {}, {}
 for i = 5, #ARGV, 2 do cursors[ARGV[i]] = ARGV[i + 1] end
 
@@ -77,6 +77,30 @@ local function sweep(queue, priority)
   if #entries == LOOK then cursors[stream] = entries[LOOK][1] end
 end
 
+-- What was handed to a worker of ours at its door, and not claimed since: that takes it a moment, unless it was killed.
+-- It has not begun, so it goes straight back into line. Running jobs are not among these: heartbeats keep their messages
+-- from lying idle.
+local function left_at_a_door(stream, msg)
+  local found = call('XRANGE', stream, msg, msg)[1]
+  local message = found and as_map(found[2]) or NOTHING
+  local id = message.job_id
+  local kind = id and call('TYPE', job_key(id)).ok
+  if kind ~= 'hash' and kind ~= 'none' then return end -- `sweep` has a look at it
+  local job = read(job_key(id), OPEN)
+  if job.status == 'running' or (job.msg and job.msg ~= msg) or job.held or TERMINAL[status_of(job)] then return end
+  line_up_again(id, job, message, 'default')
+  ack(stream, msg)
+end
+
+local function sweep_doors()
+  local stream = stream_of('default')
+  for _, worker in ipairs(call('SMEMBERS', P .. 'jobs:doors')) do
+    local entries = redis.pcall('XPENDING', stream, GROUP, 'IDLE', DOOR_MS, '-', '+', LOOK, worker)
+    for _, entry in ipairs(entries.err and NOTHING or entries) do left_at_a_door(stream, entry[1]) end
+  end
+end
+
+sweep_doors()
 known['default'] = true
 for _, field in ipairs(call('HKEYS', P .. 'jobs:counts')) do known[string.match(field, '^[^:]*:(.*)$')] = true end
 for queue in pairs(known) do
