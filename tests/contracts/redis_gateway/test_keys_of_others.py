@@ -14,9 +14,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from callsheet.kernel.job import Idempotency
 from tests.http.live import Live, serving
 
-from . import KINDS, foreign_job, fresh_url, plain_client
+from . import KINDS, foreign_job, fresh_url, gateway_job, plain_client
 
 KEY = "idempotency:order-7"
 BODY = {"task": "chat", "payload": {"prompt": "hi"}}
@@ -57,7 +58,9 @@ async def is_a_new_job(live: Live, answer: httpx.Response) -> None:
 
 @pytest.mark.parametrize("key", ["order-7", "shop:7", "100%:7"])
 @pytest.mark.parametrize("as_hash", [False, True])
-async def test_a_key_of_another_gateway_answers_with_its_job(live: Live, redis: Any, key: str, as_hash: bool) -> None:
+async def test_a_key_of_another_gateway_answers_with_its_job(
+    live: Live, redis: Any, key: str, *, as_hash: bool
+) -> None:
     job_id = await foreign_job(redis, changed={"ttl_s": "900"})
     if as_hash and key == "order-7":
         await redis.hset(f"idempotency:{key}", mapping={"job_id": job_id})
@@ -92,7 +95,7 @@ ODD = {
 
 @pytest.mark.parametrize("value", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("there", [False, True], ids=["", "with a hash of that id"])
-async def test_a_key_that_stands_for_no_job_is_free(live: Live, redis: Any, value: Any, there: bool) -> None:
+async def test_a_key_that_stands_for_no_job_is_free(live: Live, redis: Any, value: Any, *, there: bool) -> None:
     await redis.set(KEY, value)
     if there and value != ODD["a job that is gone"]:
         job_key = b"job:" + (value if isinstance(value, bytes) else value.encode())
@@ -142,6 +145,14 @@ async def test_a_key_does_not_answer_with_another_requesters_job(live: Live, red
     await redis.delete(KEY)
     await redis.set(KEY, theirs)
     await is_a_new_job(live, await post(live.client))
+
+
+async def test_a_key_does_not_answer_with_another_contracts_job(live: Live, redis: Any) -> None:
+    job_id = await foreign_job(redis)
+    await redis.set(KEY, job_id)
+    new = gateway_job(idempotency=Idempotency("order-7", "digest"))._replace(contract="callsheet")
+    (answer,) = await live.engine.enqueue([new])
+    assert (answer.job_id, answer.created) == (new.job_id, True)
 
 
 async def test_what_others_wrote_under_a_key_is_nothing_that_is_remembered(live: Live, redis: Any) -> None:

@@ -1,7 +1,7 @@
 """Contract 001: foreign workers that let go of a job before its end.
 
-One puts its job back (XADD of the same three fields, XACK of its own message), one acknowledges early and dies, one ends
-its job by events and leaves the hash as it was. None of these jobs stays `running` for ever.
+One puts its job back (XADD of the same three fields, XACK of its own message), one acknowledges early and dies, one
+ends its job by events and leaves the hash as it was. None of these jobs stays `running` for ever.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ async def nothing_is_left(engine: Engine, client: Any, status: Status) -> None:
 @pytest.mark.parametrize("word", ["running", "queued"])
 @pytest.mark.parametrize("first", ["XACK", "XADD"])
 async def test_a_job_that_a_foreign_worker_puts_back_runs(
-    engine: Engine, client: Any, ours: bool, first: str, word: str
+    engine: Engine, client: Any, *, ours: bool, first: str, word: str
 ) -> None:
     job_id, message_id, fields = await job_at_a_stranger(engine, client, ours=ours)
     if word == "queued":
@@ -122,7 +122,7 @@ async def test_a_job_that_a_foreign_worker_puts_back_runs(
 
 
 async def test_a_copy_that_comes_before_the_acknowledgement_runs_after_it(
-    engine: Engine, client: Any, ours: bool
+    engine: Engine, client: Any, *, ours: bool
 ) -> None:
     """Our worker is woken by the copy, and may be faster than the next command of the worker that wrote it."""
     job_id, message_id, fields = await job_at_a_stranger(engine, client, ours=ours)
@@ -134,7 +134,7 @@ async def test_a_copy_that_comes_before_the_acknowledgement_runs_after_it(
 
 
 async def test_a_copy_of_a_job_that_a_foreign_worker_runs_does_not_run(
-    engine: Engine, client: Any, ours: bool
+    engine: Engine, client: Any, *, ours: bool
 ) -> None:
     job_id, message_id, fields = await job_at_a_stranger(engine, client, ours=ours)
     await client.xadd("jobs:stream", fields)
@@ -169,7 +169,7 @@ async def test_a_copy_of_a_job_that_waits_for_its_time_does_not_run_before_it(en
 
 @pytest.mark.parametrize("word", ["running", "queued"])
 async def test_a_job_that_was_acknowledged_too_early_runs_after_the_idle_time(
-    engine: Engine, client: Any, ours: bool, word: str
+    engine: Engine, client: Any, *, ours: bool, word: str
 ) -> None:
     job_id, message_id, _ = await job_at_a_stranger(engine, client, ours=ours, word=word)
     await client.xack("jobs:stream", "workers", message_id)
@@ -198,7 +198,7 @@ async def test_a_job_whose_message_was_deleted_too_early_runs_after_the_idle_tim
 
 
 async def test_a_worker_that_acknowledged_early_and_still_writes_keeps_its_job(
-    engine: Engine, client: Any, ours: bool
+    engine: Engine, client: Any, *, ours: bool
 ) -> None:
     job_id, message_id, _ = await job_at_a_stranger(engine, client, ours=ours)
     await client.xack("jobs:stream", "workers", message_id)
@@ -232,7 +232,7 @@ async def test_an_early_acknowledgement_of_nonsense_stops_no_sweep(engine: Engin
 @pytest.mark.parametrize("acknowledged", [True, False])
 @pytest.mark.parametrize("word", TERMINAL)
 async def test_a_job_that_was_ended_by_its_events_has_ended(
-    engine: Engine, client: Any, ours: bool, word: str, acknowledged: bool
+    engine: Engine, client: Any, *, ours: bool, word: str, acknowledged: bool
 ) -> None:
     job_id, message_id, _ = await job_at_a_stranger(engine, client, ours=ours)
     await add_event(client, job_id, word, data='{"text":"hello"}')

@@ -14,6 +14,7 @@ from callsheet.kernel.errors import StoreError
 from callsheet.store.protocol import Hint
 
 from .blocking import BLOCK_MS, BlockingConnection
+from .client import translated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +49,10 @@ class StreamDoor:
         try:
             if messages:  # a claim of none puts them back in line
                 await self._client.run("claim", None, self._worker_id, 0, 0, "", QUEUE, "", *messages)
-            await self._client.redis.srem(self._client.keys.jobs("doors"), self._worker_id)
-        except Exception as error:  # noqa: BLE001 - the worker stops all the same; what it was handed is found as lost
-            log.debug("the door of worker %s: %s", self._worker_id, error)
+            with translated():
+                await self._client.redis.srem(self._client.keys.jobs("doors"), self._worker_id)
+        except StoreError as trouble:  # the worker stops all the same; what it was handed is found at its door
+            log.debug("the door of worker %s: %s", self._worker_id, trouble)
         await self._connection.close()
 
     @property

@@ -84,7 +84,9 @@ class Tail:
     async def _look_at(self, job_ids: frozenset[str]) -> None:
         """Note where streams end, and have them read up to there: nothing is missed in between."""
         for job_id in job_ids:
-            last = await self._connection.ask("XREVRANGE", self._client.keys.job(job_id, "events"), "+", "-", "COUNT", 1)
+            last = await self._connection.ask(
+                "XREVRANGE", self._client.keys.job(job_id, "events"), "+", "-", "COUNT", 1
+            )
             self._places[job_id] = last[0][0] if last else "0-0"
         self._hints.send(Hint(jobs=job_ids))
 
