@@ -59,13 +59,6 @@ LETTER_REDIS_GATEWAY = [
         f"{LET_GO}::test_a_copy_of_a_job_that_a_foreign_worker_runs_does_not_run",
     ),
     script(
-        "a copy of a job that we run is dropped",
-        "claim",
-        "or (running and job.worker_id) or",
-        "or",
-        f"{LET_GO}::test_a_copy_of_a_job_that_our_worker_runs_does_not_run",
-    ),
-    script(
         "a copy of a held job is dropped",
         "claim",
         " or (job.held and not running) then",

@@ -153,6 +153,7 @@ async def test_a_copy_of_a_job_that_our_worker_runs_does_not_run(engine: Engine,
     (job,) = await engine.claim(ONE)
     await client.xadd("jobs:stream", {"job_id": job_id, "task": "chat", "payload": '{"prompt":"hi"}'})
     assert await engine.claim(ONE) == []
+    assert not await client.hexists(f"job:{job_id}", "again"), "our own workers put nothing back this way"
     assert await engine.settle([commands.succeed(job)]) == [Settled.APPLIED]
     await nothing_is_left(engine, client, Status.SUCCEEDED)
 
