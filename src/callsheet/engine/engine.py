@@ -167,8 +167,8 @@ class Engine:
         """
         lower = job_id.lower()
         ids = [job_id] if lower == job_id else [job_id, lower]
-        found = await self.store.get(ids) if intake.IS_UUID(lower) else []
-        job = next((job for job in found if job is not None), None)
+        jobs = await self.store.get(ids) if intake.IS_UUID(lower) else []
+        job = next((job for job in jobs if job is not None), None)
         if job is None or requester_id not in (None, job.requester_id):
             raise JobNotFound(f"no job {job_id}")
         return job

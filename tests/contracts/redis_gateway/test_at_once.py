@@ -17,9 +17,9 @@ from callsheet.engine import Engine, Housekeeping
 from callsheet.engine.watch import Watch
 from callsheet.kernel import commands
 from callsheet.store.protocol import ClaimRequest
-from callsheet.store.redis import RedisStore
+from callsheet.store.redis import RedisStore, blocking, door
 
-from . import KINDS, add_event, fresh_url, gateway_job, listening, our_worker, pending, plain_client, take, until
+from . import KINDS, add_event, fresh_url, gateway_job, our_worker, pending, plain_client, take, until
 
 NEVER_S = 3_600.0
 QUIET = {"poll": NEVER_S, "housekeeping": False, "concurrency": 1}
@@ -68,18 +68,22 @@ async def send(client: Any, n: int) -> str:
 async def test_a_message_made_by_hand_wakes_an_idle_worker(app: Callsheet, client: Any) -> None:
     async with our_worker(app, **QUIET):
         for n in range(5):
-            await listening(client, 1)
+            await until(lambda: are_waiting(client, 1))
             await send(client, n)
             assert await ran(app) == n
     assert await pending(client) == 0
 
 
-async def test_a_worker_takes_its_turn_among_foreign_ones_that_wait(app: Callsheet, client: Any, url: str) -> None:
+async def test_a_worker_takes_its_turn_among_foreign_ones_that_wait(
+    app: Callsheet, client: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Redis hands each message to whoever has waited longest: of 30, three who wait get ten each."""
+    for module in (blocking, door):
+        monkeypatch.setattr(module, "BLOCK_MS", 3_600_000)  # who asks anew goes to the end of the line
     takers: Counter[str] = Counter()
     async with our_worker(app, **QUIET), strangers(url, "a", "b") as taken:
         for n in range(30):
-            await listening(client, 3)
+            await until(lambda: are_waiting(client, 3))
             await send(client, n)
             ours, theirs = asyncio.create_task(ran(app)), asyncio.create_task(taken.get())
             done, waiting = await asyncio.wait({ours, theirs}, return_when=asyncio.FIRST_COMPLETED, timeout=30)
@@ -127,7 +131,7 @@ async def test_a_worker_without_a_free_slot_waits_for_no_message(url: str, clien
             await let_go.wait()
 
         async with our_worker(app, **QUIET):
-            await listening(client, 1)
+            await until(lambda: are_waiting(client, 1))
             engine = await app.engine()
             await engine.enqueue([gateway_job(priority=5)])  # it comes another way, and the worker still waits
             await begun.wait()
@@ -137,45 +141,50 @@ async def test_a_worker_without_a_free_slot_waits_for_no_message(url: str, clien
             assert fields["job_id"] == other, "it is left to others"
             await client.xack("jobs:stream", "workers", message_id)
             let_go.set()
-            await listening(client, 1)
+            await until(lambda: are_waiting(client, 1))
 
 
 async def nobody_is_listening(client: Any) -> bool:
+    return await are_waiting(client, 0)
+
+
+async def are_waiting(client: Any, how_many: int) -> bool:
+    """Whether so many workers are blocked in a read of the group."""
     db = str(client.connection_pool.connection_kwargs.get("db", 0))
     clients: list[dict[str, str]] = await client.client_list()
-    return not any(c["cmd"] == "xreadgroup" and c["db"] == db and "b" in c["flags"] for c in clients)
+    return sum(c["cmd"] == "xreadgroup" and c["db"] == db and "b" in c["flags"] for c in clients) == how_many
 
 
 async def test_a_worker_that_stops_puts_back_what_it_was_handed(url: str, client: Any) -> None:
     async with Engine.from_url(url) as engine:
         await engine.claim(ClaimRequest("w1"))  # makes the group
-        async with await engine.store.door("w1", ["default"]) as door:
-            door.open()
-            await listening(client, 1)
+        async with await engine.store.door("w1", ["default"]) as place:
+            place.open()
+            await until(lambda: are_waiting(client, 1))
             (answer,) = await engine.enqueue([gateway_job()])
-            await until(lambda: is_handed(door))
+            await until(lambda: is_handed(place))
             assert await pending(client) == 1
         assert await pending(client) == 0
         (job,) = await engine.claim(ClaimRequest("w2"))
         assert (job.job_id, job.attempt_count, job.lease_losses) == (answer.job_id, 1, 0)
 
 
-async def is_handed(door: Any) -> bool:
-    return bool(door.waiting)
+async def is_handed(place: Any) -> bool:
+    return bool(place.waiting)
 
 
 async def test_a_paused_queue_hands_out_nothing_at_the_door(url: str, client: Any) -> None:
     async with Engine.from_url(url) as engine:
         await engine.claim(ClaimRequest("w1"))
-        async with await engine.store.door("w1", ["default"]) as door:
-            door.open()
-            await listening(client, 1)
+        async with await engine.store.door("w1", ["default"]) as place:
+            place.open()
+            await until(lambda: are_waiting(client, 1))
             await engine.store.pause("default", paused=True)
             (answer,) = await engine.enqueue([gateway_job()])
-            await until(lambda: is_handed(door))
+            await until(lambda: is_handed(place))
             assert await engine.claim(ClaimRequest("w1")) == [], "it was handed over before the pause was known"
-            assert (await pending(client), door.waiting) == (0, 0)
-            door.open()
+            assert (await pending(client), place.waiting) == (0, 0)
+            place.open()
             await until(lambda: nobody_is_listening(client))
             await engine.store.pause("default", paused=False)
             (job,) = await engine.claim(ClaimRequest("w1"))
@@ -199,11 +208,11 @@ async def test_what_a_killed_worker_was_handed_is_run_by_another(url: str, clien
 async def test_a_handed_message_that_another_has_taken_over_is_not_run(url: str, client: Any) -> None:
     async with Engine.from_url(url) as engine:
         await engine.claim(ClaimRequest("w1"))
-        async with await engine.store.door("w1", ["default"]) as door:
-            door.open()
-            await listening(client, 1)
+        async with await engine.store.door("w1", ["default"]) as place:
+            place.open()
+            await until(lambda: are_waiting(client, 1))
             await engine.enqueue([gateway_job()])
-            await until(lambda: is_handed(door))
+            await until(lambda: is_handed(place))
             ((message_id, *_),) = await client.xrange("jobs:stream")
             await client.xclaim("jobs:stream", "workers", "stranger", 0, [message_id])
             assert await engine.claim(ClaimRequest("w1")) == []
@@ -255,22 +264,22 @@ async def is_listened_for(store: RedisStore, job_id: str, *, yes: bool) -> bool:
 
 async def test_foreign_events_are_heard_again_after_the_connection_broke(url: str, client: Any) -> None:
     async with Engine.from_url(url) as engine:
+        watch = Watch(engine.store, poll_s=NEVER_S)
         (answer,) = await engine.enqueue([gateway_job()])
-        hints = engine.store.hints()
-        await engine.store.listen_for([answer.job_id])
-        await until(lambda: is_reading(client))
-        for found in await client.client_list():
-            if found["cmd"] == "xread":
-                await client.client_kill_filter(_id=found["id"])
-        async with asyncio.timeout(30):
-            await add_event(client, answer.job_id, "running")
-            async for hint in hints:
-                if answer.job_id in hint.jobs:
-                    break
-        await hints.aclose()  # type: ignore[attr-defined]
+        watcher = watch.follow({answer.job_id: 1})
+        try:
+            for word in ("running", "token", "done"):
+                (reader,) = await until(lambda: readers(client))
+                await client.client_kill_filter(_id=reader)
+                await add_event(client, answer.job_id, word)
+                async with asyncio.timeout(30):
+                    assert [event.type for event in await watcher.take()] == [word]
+        finally:
+            await watch.stop()
 
 
-async def is_reading(client: Any) -> bool:
+async def readers(client: Any) -> list[str]:
+    """The connections that are blocked in a read of events."""
     db = str(client.connection_pool.connection_kwargs.get("db", 0))
     clients: list[dict[str, str]] = await client.client_list()
-    return any(c["cmd"] == "xread" and c["db"] == db for c in clients)
+    return [c["id"] for c in clients if c["cmd"] == "xread" and c["db"] == db and "b" in c["flags"]]

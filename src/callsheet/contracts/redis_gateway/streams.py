@@ -329,8 +329,8 @@ async def _raw_seq(site: Site, job: Job, raw_id: str) -> int | None:
         else:
             high = middle
     while events := await site.engine.store.events({job.job_id: low}, PAGE):
-        if (found := next((event.seq for event in events if event.raw_id == raw_id), None)) is not None:
-            return found
+        if (seq := next((event.seq for event in events if event.raw_id == raw_id), None)) is not None:
+            return seq
         if events[-1].ms > ms:
             break
         low = events[-1].seq

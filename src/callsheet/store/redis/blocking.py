@@ -41,7 +41,10 @@ class BlockingConnection:
                 raise
 
     async def unblock(self, asked: asyncio.Task[Any]) -> None:
-        """End the command that a task waits for, until it has its answer: the command may just be on its way."""
+        """End the command whose answer a task waits for.
+
+        The server is told again until the task has its answer: at first the command may not have reached the server.
+        """
         while not asked.done():
             if self._id:
                 with translated():

@@ -66,7 +66,7 @@ class StreamDoor:
         return messages
 
     def put_back(self, messages: Sequence[str]) -> None:
-        """Keep messages for another claim: the one that had them failed."""
+        """Keep messages for the next claim, because the claim that had them failed."""
         self._messages[:0] = messages
 
     def open(self) -> None:
@@ -94,11 +94,11 @@ class StreamDoor:
                 return
             await self._connection.ask("SADD", keys.jobs("doors"), self._worker_id)
             read = ("XREADGROUP", "GROUP", GROUP, self._worker_id, "COUNT", 1, "BLOCK", BLOCK_MS)
-            found: Any = None
-            while not found and not self._shutting:
-                found = await self._connection.ask(*read, "STREAMS", keys.jobs("stream"), ">")
-            if found:
-                self._messages += [message_id for message_id, _ in found[0][1]]
+            answer: Any = None
+            while not answer and not self._shutting:
+                answer = await self._connection.ask(*read, "STREAMS", keys.jobs("stream"), ">")
+            if answer:
+                self._messages += [message_id for message_id, _ in answer[0][1]]
         except StoreError as error:  # the worker polls, and tries again then
             log.debug("the door of worker %s is shut: %s", self._worker_id, error)
         finally:

@@ -41,7 +41,7 @@ class Tail:
         self._task: asyncio.Task[None] | None = None
 
     def listen_for(self, job_ids: Collection[str]) -> None:
-        """Tell of these jobs from now on, and of no others."""
+        """Send hints of these jobs from now on, and of no other jobs."""
         self._wanted = frozenset(islice(job_ids, MOST))
         if not self._wanted <= self._places.keys():
             self._changed.set()
@@ -49,7 +49,7 @@ class Tail:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Tell of nothing any more."""
+        """End the reading, and close its connection. May be called twice."""
         task, self._task = self._task, None
         if task is not None:
             await end(task)
@@ -75,14 +75,14 @@ class Tail:
             return
         keys = {self._client.keys.job(job_id, "events"): job_id for job_id in self._places}
         streams = ("STREAMS", *keys, *(self._places[job_id] for job_id in keys.values()))
-        found = await self._unless_changed("XREAD", "COUNT", 10, "BLOCK", BLOCK_MS, *streams)
-        for key, entries in found or ():
+        answer = await self._unless_changed("XREAD", "COUNT", 10, "BLOCK", BLOCK_MS, *streams)
+        for key, entries in answer or ():
             self._places[keys[key]] = entries[-1][0]
-        if found:
-            self._hints.send(Hint(jobs=frozenset(keys[key] for key, _ in found)))
+        if answer:
+            self._hints.send(Hint(jobs=frozenset(keys[key] for key, _ in answer)))
 
     async def _look_at(self, job_ids: frozenset[str]) -> None:
-        """Note where streams end, and have them read up to there: nothing is missed in between."""
+        """Note where the streams of new jobs end, and have watchers read up to there: what comes later is seen."""
         for job_id in job_ids:
             last = await self._connection.ask(
                 "XREVRANGE", self._client.keys.job(job_id, "events"), "+", "-", "COUNT", 1
