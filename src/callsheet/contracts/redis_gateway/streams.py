@@ -19,13 +19,14 @@ from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.http.sse import EventStream, body_of, frame
-from callsheet.kernel.errors import CallsheetError, InvalidInput
+from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Event, Job, Status
-from callsheet.kernel.wire import event_id, parse_event_id
+from callsheet.kernel.wire import event_id
 from callsheet.store.protocol import JobQuery
 
 from .models import EventBody, EventList, Snapshot, Snapshots, Ticket, snapshot
-from .routes import ALWAYS, CONTRACT, JobId, Reader
+from .places import known_seq
+from .routes import ALWAYS, JobId, Reader
 
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher
@@ -98,7 +99,7 @@ async def job_events(
     job = await site.engine.get(job_id, requester_id=who.sees)
     if _wants_json(request, asked=after is not None):
         return await _page(site, job, after or "")
-    seq = await _known_seq(site, job, seen) if seen else 0
+    seq = await known_seq(site, job, seen) if seen else 0
     if seq is not None and job.status.terminal and seq >= job.event_seq:
         return Response(status_code=204)
     latest = event_id(job.event_ms, job.event_seq)
@@ -285,7 +286,7 @@ def _wants_json(request: Request, *, asked: bool) -> bool:
 
 async def _page(site: Site, job: Job, after: str) -> Response:
     """The same events as the stream's, by asking. An id that we do not know begins anew."""
-    seq = (await _known_seq(site, job, after) if after else 0) or 0
+    seq = (await known_seq(site, job, after) if after else 0) or 0
     events = await site.engine.store.events({job.job_id: seq}, PAGE)
     last = events[-1] if events else None
     latest = event_id(last.ms, last.seq) if last else after or event_id(job.event_ms, job.event_seq)
@@ -293,45 +294,3 @@ async def _page(site: Site, job: Job, after: str) -> Response:
     rest = f'"last_event_id":{json_text(latest)},"ended":{json_text(ended)}'
     body = f'{{"events":[{",".join(map(body_of, events))}],{rest}}}'
     return Response(body, media_type="application/json")
-
-
-async def _known_seq(site: Site, job: Job, text: str) -> int | None:
-    """The `seq` of an id of this job, 0 for its beginning, None for an id that it never had.
-
-    `$` is the present, as `XREAD` has it. The id of an entry that a foreign worker wrote is known as well; where it
-    looks like one of our ids, too, ours is meant: that is never later, so nothing is left out.
-    """
-    if text in ("0", "$"):
-        return 0 if text == "0" else job.event_seq
-    try:
-        ms, seq = parse_event_id(text)
-    except InvalidInput:
-        return None
-    if seq == 0 and ms == 0:
-        return 0
-    events = await site.engine.store.events({job.job_id: seq - 1}, 1) if 0 < seq <= job.event_seq else []
-    if events and events[0].seq == seq and events[0].ms == ms:
-        return seq
-    return await _raw_seq(site, job, f"{ms}-{seq}") if job.contract == CONTRACT else None
-
-
-async def _raw_seq(site: Site, job: Job, raw_id: str) -> int | None:
-    """The `seq` of an entry that another program wrote into the job's stream, by the entry's own id.
-
-    The times of a job's events never fall: the first one of this time is found by halves, and then some are read.
-    """
-    ms, low, high = parse_event_id(raw_id)[0], 0, job.event_seq
-    while low < high:
-        middle = (low + high) // 2
-        events = await site.engine.store.events({job.job_id: middle}, 1)
-        if events and events[0].ms < ms:
-            low = middle + 1
-        else:
-            high = middle
-    while events := await site.engine.store.events({job.job_id: low}, PAGE):
-        if (seq := next((event.seq for event in events if event.raw_id == raw_id), None)) is not None:
-            return seq
-        if events[-1].ms > ms:
-            break
-        low = events[-1].seq
-    return None
