@@ -301,3 +301,26 @@ async def test_a_tenants_job_is_found_behind_many_of_others(kit: Kit) -> None:
     await kit.store.pause("default", paused=True)
     await kit.add(requester_id="a")
     assert await kit.claim(tenants=frozenset({"a"})) == []
+
+
+@pytest.mark.guarantee("S6")
+async def test_a_worker_at_its_door_and_others_get_each_job_once(kit: Kit) -> None:
+    assert await kit.claim(worker="w1") == []
+    async with await kit.store.door("w1", ["default"]) as door:
+        door.open()
+        ids = [await kit.add() for _ in range(4)]
+        await door.shut()
+        jobs = await kit.claim(worker="w1", limit=2) + await kit.claim(worker="w2", limit=9)
+    assert sorted(job.job_id for job in jobs) == sorted(ids)
+    assert [job.attempt_count for job in jobs] == [1] * 4
+
+
+@pytest.mark.guarantee("S2")
+async def test_a_worker_that_leaves_its_door_takes_no_job_with_it(kit: Kit) -> None:
+    assert await kit.claim(worker="w1") == []
+    async with await kit.store.door("w1", ["default"]) as door:
+        door.open()
+        ids = [await kit.add() for _ in range(2)]
+    jobs = await kit.claim(worker="w2", limit=9)
+    assert sorted(job.job_id for job in jobs) == sorted(ids)
+    assert [(job.attempt_count, job.claim_version, job.lease_losses) for job in jobs] == [(1, 1, 0)] * 2

@@ -7,6 +7,7 @@ import json
 import time
 from typing import Any
 
+import httpx2
 import pytest
 
 from callsheet import Callsheet, JobCanceled
@@ -289,3 +290,28 @@ async def test_a_payload_that_asks_nothing_is_refused(
     assert error["code"] == "invalid_payload"
     assert said in error["message"]
     assert server.connections == 0
+
+
+async def test_all_jobs_of_a_process_share_one_client(
+    app: Callsheet, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[httpx2.AsyncClient] = []
+    make = httpx2.AsyncClient.__init__
+
+    def count(client: httpx2.AsyncClient, *args: Any, **options: Any) -> None:
+        made.append(client)
+        make(client, *args, **options)
+
+    monkeypatch.setattr(httpx2.AsyncClient, "__init__", count)
+    for _ in range(3):
+        assert (await (await run(app, "chat", prompt="x")).result())["finish_reason"] == "stop"
+        assert (await (await run(app, "embed", input="x")).result())["model"]
+    assert len(server.requests) == 6
+    assert len(made) == 1, "to make one takes 20 ms"
+
+
+async def test_a_cookie_of_one_job_is_not_sent_by_another(app: Callsheet, server: Server) -> None:
+    server.turns = [refuse("400 Bad Request", Set_Cookie="session=of-one-tenant; Path=/"), say()]
+    await run(app, "chat", requester="one", prompt="x")
+    assert (await (await run(app, "chat", requester="two", prompt="x")).result())["finish_reason"] == "stop"
+    assert ["cookie" in request.headers for request in server.requests] == [False, False]

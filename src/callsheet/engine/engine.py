@@ -173,8 +173,14 @@ class Engine:
         return await self._command(job_id, commands.requeue, requester_id, now)
 
     async def get(self, job_id: str, *, requester_id: str | None = None) -> Job:
-        """One job; raises JobNotFound also for another requester's. None is for operators."""
-        (job,) = await self.store.get([job_id]) if intake.IS_UUID(job_id) else (None,)
+        """One job; raises JobNotFound also for another requester's. None is for operators.
+
+        Our ids are lower-case and found by any spelling; a foreign gateway's may be upper-case.
+        """
+        lower = job_id.lower()
+        ids = [job_id] if lower == job_id else [job_id, lower]
+        jobs = await self.store.get(ids) if intake.IS_UUID(lower) else []
+        job = next((job for job in jobs if job is not None), None)
         if job is None or requester_id not in (None, job.requester_id):
             raise JobNotFound(f"no job {job_id}")
         return job
@@ -203,7 +209,7 @@ class Engine:
         job = await self.get(job_id)
         if job.status.terminal and job.event_seq <= after:
             return
-        async for event in self._watch.events(job_id, min(after, job.event_seq)):
+        async for event in self._watch.events(job.job_id, min(after, job.event_seq)):
             yield event
 
     def hints(self) -> AsyncIterator[Hint]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.watch")
 POLL_S = 0.5
 ROOM = 256
+IN_LINE = frozenset({"queued", "retrying", "released", "lease_lost", "requeued"})  # then any worker may take the job
 
 
 class Watch:
@@ -37,6 +38,8 @@ class Watch:
         self._poll_s = poll_s
         self._watchers: dict[str, set[Watcher]] = {}
         self._named: set[str] = set()
+        self._with_others: dict[str, None] = {}  # jobs whose next event may be a foreign program's
+        self._others_changed = False
         self._look = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -74,6 +77,7 @@ class Watch:
     def add(self, job_id: str, watcher: Watcher) -> None:
         """Serve a watcher of a job."""
         self._watchers.setdefault(job_id, set()).add(watcher)
+        self._is_with_others(job_id, maybe=True)
         self.want(job_id)
 
     def remove(self, job_id: str, watcher: Watcher) -> None:
@@ -82,6 +86,16 @@ class Watch:
         watchers.discard(watcher)
         if not watchers:
             self._watchers.pop(job_id, None)
+            self._is_with_others(job_id, maybe=False)
+
+    def _is_with_others(self, job_id: str, *, maybe: bool) -> None:
+        """Note whether the store has to look for foreign events of a job."""
+        if maybe is not (job_id in self._with_others):
+            self._others_changed = True
+            if maybe:
+                self._with_others[job_id] = None
+            else:
+                del self._with_others[job_id]
 
     def _start(self) -> None:
         if not self._tasks:
@@ -113,6 +127,9 @@ class Watch:
                 await self._deliver(list(self._watchers if everyone else named & self._watchers.keys()))
                 if everyone:
                     await self._end_watchers_of_pruned_jobs()
+                if self._others_changed:
+                    self._others_changed = False
+                    await self._store.listen_for(self._with_others)
             except StoreError:
                 self._named |= named
             except Exception:
@@ -138,6 +155,8 @@ class Watch:
         for event in await self._store.events(cursors, ROOM):
             for watcher in list(self._watchers.get(event.job_id, ())):
                 watcher.give(event)
+            if event.job_id in self._watchers:
+                self._is_with_others(event.job_id, maybe=bool(event.raw_id) or event.type in IN_LINE)
             if event.seq - cursors[event.job_id] >= ROOM:
                 self.want(event.job_id)
 

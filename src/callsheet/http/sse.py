@@ -77,8 +77,11 @@ def frame(name: str, data: Any, ident: str = "") -> bytes:
 
 
 def retry() -> bytes:
-    """When to come back after a loss; not all at once."""
-    return f"retry: {random.randint(*RETRY_MS)}\n\n".encode()  # noqa: S311 - jitter
+    """The line that says when to come back after a loss; not all at once.
+
+    It is no block of its own: parsers such as httpx2-sse make an empty message of one. It goes before the first frame.
+    """
+    return f"retry: {random.randint(*RETRY_MS)}\n".encode()  # noqa: S311 - jitter
 
 
 def _text(text: str) -> str:
@@ -114,6 +117,7 @@ class EventStream(Response):
         self._site, self.who, self._first, self._watcher, self._ident = site, who, first, watcher, ident
         self.beside: Coroutine[Any, Any, None] | None = None  # what runs while the stream is open
         self._encode = frame_of if ident is None else self._with_cursor
+        self._retry_line = retry()
         self.ping_s = PING_S
         self.steady = False  # a ping each `ping_s` whatever else is written, and not only in silence
 
@@ -130,7 +134,8 @@ class EventStream(Response):
         whole = False
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            await watchdog.write(send, retry() + self._first)
+            if self._first:
+                await watchdog.write(send, self._after_retry(self._first))
             if not self._site.stopping.is_set():
                 await self._serve(send, watchdog)
             whole = True
@@ -161,12 +166,19 @@ class EventStream(Response):
             events = await self._watcher.take()
             if not events and self._watcher.ended:
                 return
-            body = await self.frames(events)
+            body = self._after_retry(await self.frames(events))
             if watchdog.ping_is_due() and (self.steady or not body):
                 body += self.ping()
                 watchdog.pinged()
             if body:
                 await watchdog.write(send, body)
+
+    def _after_retry(self, frames: bytes) -> bytes:
+        """The frames, with the line of `retry` before the first one of the stream."""
+        if not frames:
+            return frames
+        line, self._retry_line = self._retry_line, b""
+        return line + frames
 
     async def frames(self, events: list[Event]) -> bytes:
         """What is written for these events; none are given when the reader was only poked."""

@@ -211,7 +211,10 @@ class NewEvent(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A durable fact of one job. `seq` has no gaps, `ms` never falls; `progress` is the job's own at that moment."""
+    """A durable fact of one job. `seq` has no gaps, `ms` never falls; `progress` is the job's own at that moment.
+
+    `raw_id` is the id of its entry in a Redis stream where another program wrote it there; none of ours has one.
+    """
 
     job_id: str
     seq: int
@@ -220,6 +223,7 @@ class Event(NamedTuple):
     step: str
     progress: float
     data: Json
+    raw_id: str = ""
 
     @property
     def id(self) -> str:

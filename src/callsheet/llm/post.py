@@ -7,8 +7,10 @@ import contextlib
 import json
 import math
 import time
+import weakref
 from collections.abc import AsyncIterator
 from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx2
@@ -25,16 +27,33 @@ MESSAGE_CHARS = 500
 BUSY = frozenset({408, 409, 425, 429})
 
 
+_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = weakref.WeakKeyDictionary()
+
+
+def _client() -> httpx2.AsyncClient:
+    """The one client of this process (of each of its event loops): to make one takes 20 ms, for its certificates.
+
+    It keeps nothing from one request to the next: no connection that its server may have closed meanwhile, no cookie
+    of one job that another would send.
+    """
+    loop = asyncio.get_running_loop()
+    if (client := _clients.get(loop)) is None:
+        client = _clients[loop] = httpx2.AsyncClient(
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            follow_redirects=False,
+        )
+    return client
+
+
 @contextlib.asynccontextmanager
 async def posted(endpoint: Endpoint, path: str, body: dict[str, Any]) -> AsyncIterator[httpx2.Response]:
     """An answer whose body is still to be read; leaving the block closes the connection. Redirects are errors."""
     limits = httpx2.Timeout(CHUNK_S, connect=CONNECT_S, read=FIRST_S)
     begun = False
     try:
-        async with (
-            httpx2.AsyncClient(timeout=limits, headers=endpoint.headers(), follow_redirects=False) as client,
-            client.stream("POST", endpoint.address(path), json=body) as response,
-        ):
+        url, headers = endpoint.address(path), endpoint.headers()
+        async with _client().stream("POST", url, json=body, headers=headers, timeout=limits) as response:
             if not response.is_success:
                 raise await _refusal(endpoint, response)
             begun = True

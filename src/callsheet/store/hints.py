@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from .protocol import Hint
 from .tasks import end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from types import TracebackType
 
 MAX_NAMES = 1_000
 ANY_JOB = frozenset({"*"})
@@ -56,6 +57,26 @@ class _Receiver:
         self._ready.clear()
         hint, self._pending = self._pending, None
         return hint or Hint()
+
+
+class NoDoor:
+    """A worker's door where nobody but the store hands out jobs: its hints tell of each."""
+
+    waiting = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def open(self) -> None:
+        """Nothing comes this way."""
+
+    async def shut(self) -> None:
+        """Nothing came this way."""
 
 
 def merged(a: Hint, b: Hint) -> Hint:

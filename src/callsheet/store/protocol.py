@@ -15,7 +15,8 @@ from .audit import AuditVerbs
 from .outbox import OutboxVerbs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from types import TracebackType
 
     from callsheet.kernel.job import Attempt, Claim, Credentials, Event, Job, NewJob
     from callsheet.kernel.settlement import Settlement
@@ -162,6 +163,31 @@ class Hint(NamedTuple):
 
     queues: frozenset[str] = frozenset()
     jobs: frozenset[str] = frozenset()
+
+
+class Door(Protocol):
+    """Where an idle worker waits for a job that no hint tells of. `async with` it for as long as the worker claims."""
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs were handed to the worker already: its next claim has them, whatever its limit."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Shut it, and put back in line what was handed to the worker."""
+        ...
+
+    def open(self) -> None:
+        """Wait among others; a job that comes is told of by a hint. May be called again."""
+        ...
+
+    async def shut(self) -> None:
+        """Wait no more; a job may have come in the last moment."""
+        ...
 
 
 class Store(OutboxVerbs, AuditVerbs, Protocol):
@@ -343,6 +369,17 @@ class Store(OutboxVerbs, AuditVerbs, Protocol):
 
     def hints(self) -> AsyncIterator[Hint]:
         """Wake-ups from this and other processes; may be lost, doubled or late."""
+        ...
+
+    async def listen_for(self, job_ids: Collection[str]) -> None:
+        """From now on give hints of these jobs, and of no others, when another program writes their events.
+
+        As lossy as all hints. Where nobody but the store writes events there is nothing to do.
+        """
+        ...
+
+    async def door(self, worker_id: str, queues: Sequence[str]) -> Door:
+        """Where this worker waits for what other programs put into these queues."""
         ...
 
     async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:

@@ -12,6 +12,7 @@ from callsheet.engine.begun import BegunJobs
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.job import Status
+from callsheet.store.hints import NoDoor
 from callsheet.store.protocol import Hint
 
 from .ahead import Ahead
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from callsheet.engine import Engine
+    from callsheet.store.protocol import Door
 
     from .definition import Definition
     from .options import Options
@@ -43,6 +45,7 @@ class LocalShift(Shift):
     ) -> None:
         self._local, self._heartbeat_url = engine, heartbeat_url
         self._housekeeping = Housekeeping(engine)
+        self._door: Door = NoDoor()
         super().__init__(engine, definitions, queues, options)
         begun = BegunJobs(engine.store, options.worker_id)
         self.claims_ahead = Ahead(begun, self.slots, lambda run: self.runs.get(run.job_id) is run)
@@ -51,6 +54,22 @@ class LocalShift(Shift):
         if self._options.housekeeping:
             await self._stack.enter_async_context(self._housekeeping)
         return await super().__aenter__()
+
+    async def claim_until_stopped(self, *, burst: bool) -> None:
+        """As every shift; what came in at the door in the last moment is put back."""
+        async with await self._local.store.door(self._options.worker_id, self._queues) as self._door:
+            await super().claim_until_stopped(burst=burst)
+
+    async def _room_or_handed(self) -> int:
+        """A job that came in at the door while the last slots were filled is claimed all the same, and waits."""
+        if not (room := self._room()):
+            await self._door.shut()
+        return max(room, self._door.waiting)
+
+    def _go_idle(self, room: int, *, burst: bool) -> None:
+        """Wait at the door, where foreign workers wait as well."""
+        if room and not burst:
+            self._door.open()
 
     def _make_heartbeat(self) -> Heartbeat:
         in_process = self._local.store if ":memory:" in self._heartbeat_url else None

@@ -122,7 +122,7 @@ class Shift:
             self._wake.clear()
             if not self._ahead:  # else it is learned from one claim to the next: moments in between say little
                 self._look_ahead(time.monotonic())
-            room = self._room()
+            room = await self._room_or_handed()
             idle = not self.runs and not self.flusher.unsettled  # before we ask: an end may release others meanwhile
             try:
                 claimed = await self._claim(room) if room else 0
@@ -139,7 +139,15 @@ class Shift:
                 continue
             if burst and room and idle:
                 return
+            self._go_idle(room, burst=burst)
             await wait(self._wake, self._rest_s(room, burst=burst) * random.uniform(0.75, 1))  # noqa: S311 - jitter
+
+    async def _room_or_handed(self) -> int:
+        """How many jobs to claim now."""
+        return self._room()
+
+    def _go_idle(self, room: int, *, burst: bool) -> None:
+        """There was nothing to claim, or no `room` for it."""
 
     def _pause_s(self, trouble: int, error: StoreError) -> float:  # noqa: ARG002 - a server may say how long
         """How long to leave alone what could not be reached, so many times now."""

@@ -21,7 +21,7 @@ from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Claim
 
 log = logging.getLogger("callsheet.worker")
-_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\d{1,9}").fullmatch
+_NAME = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\.\d{1,9}").fullmatch
 
 
 class Workspace(NamedTuple):
@@ -35,7 +35,7 @@ class Workspace(NamedTuple):
         """Make the folder, readable by this user only; raises StoreError where that cannot be done safely."""
         if not shutil.rmtree.avoids_symlink_attacks:
             raise StoreError("this system cannot remove folders without following links; workspaces are off")
-        if not IS_UUID(claim.job_id):
+        if not IS_UUID(claim.job_id.lower()):  # a foreign gateway's may be upper-case
             raise StoreError(f"{claim.job_id!r} is no job id, so no folder is named by it")
         root = root or _default_root()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -206,6 +206,22 @@ async def test_a_job_that_waits_longer_than_its_ttl_is_not_lost(engine: Engine, 
     assert all(ttl > 590 for ttl in await ttls_of(client, new.job_id))
 
 
+@pytest.mark.parametrize("ttl_s", [1, 2])
+async def test_a_job_with_a_short_ttl_is_kept_until_it_has_ended(engine: Engine, client: Any, ttl_s: int) -> None:
+    """A sweep renews what waits about once a second: such a TTL would be over before that."""
+    new = gateway_job()._replace(ttl_s=ttl_s)
+    await engine.enqueue([new])
+    assert all(2 < ttl <= 10 for ttl in await ttls_of(client, new.job_id)), "while it waits"
+    for key in (f"job:{new.job_id}", f"job:{new.job_id}:events"):
+        await client.persist(key)
+    await engine.store.promote(now=await engine.store.now() + 5_000)
+    assert all(ttl > 2 for ttl in await ttls_of(client, new.job_id)), "and when half of that is over"
+    (job,) = await engine.claim(ClaimRequest("w1"))
+    assert all(ttl > 2 for ttl in await ttls_of(client, new.job_id)), "while it runs"
+    await engine.settle([commands.succeed(job)])
+    assert all(ttl <= ttl_s for ttl in await ttls_of(client, new.job_id)), "then its own"
+
+
 async def test_an_idempotency_key_is_kept_with_its_ttl(engine: Engine, client: Any) -> None:
     new = gateway_job(idempotency=Idempotency("order-7", "digest", ttl_s=900))
     await engine.enqueue([new])

@@ -16,7 +16,12 @@ import pytest
 import pytest_asyncio
 
 from callsheet import Callsheet, Fatal
+from callsheet.engine import Housekeeping
+from callsheet.kernel import commands
+from callsheet.kernel.errors import UnknownStore
 from callsheet.kernel.job import Idempotency
+from callsheet.store.protocol import ClaimRequest
+from callsheet.store.redis.client import Target
 
 from . import (
     EXAMPLES,
@@ -225,6 +230,41 @@ async def test_a_message_without_a_hash_is_a_job(app: Callsheet, client: Any) ->
     assert json.loads(job["result"]) == {"answer": "hi", "n": 0}
     assert await types_of(client, job_id) == ["queued", "running", "done"]
     assert (await (await app.engine()).get(job_id)).contract == "redis_gateway"
+
+
+@pytest.mark.parametrize("fields", [None, {"task": "chat", "status": "queued"}, {"ttl_s": "soon"}], ids=str)
+async def test_a_job_that_names_no_ttl_gets_that_of_the_setting(
+    url: str, client: Any, fields: dict[str, str] | None
+) -> None:
+    job_id = str(uuid.uuid4())
+    if fields is not None:
+        await client.hset(f"job:{job_id}", mapping=fields)
+    await client.xadd("jobs:stream", {"job_id": job_id, "task": "chat", "payload": "{}"})
+    async with Callsheet(f"{url}?job_ttl_s=777") as app:
+        engine = await app.engine()
+        (job,) = await engine.claim(ClaimRequest("w1"))
+        assert (job.job_id, job.ttl_s) == (job_id, 777)
+        assert all(700 < ttl <= 777 for ttl in await ttls_of(client, job_id)), "while it runs"
+        await engine.settle([commands.succeed(job)])
+    assert all(700 < ttl <= 777 for ttl in await ttls_of(client, job_id)), "and when it has ended"
+
+
+async def test_a_lost_delivery_without_a_hash_gets_the_ttl_of_the_setting(url: str, client: Any) -> None:
+    job_id = str(uuid.uuid4())
+    await client.xadd("jobs:stream", {"job_id": job_id, "task": "chat", "payload": "{}"})
+    await take(client)
+    async with Callsheet(f"{url}?job_ttl_s=777&foreign_idle_ms=0") as app:
+        await Housekeeping(await app.engine()).sweep()
+    assert all(700 < ttl <= 777 for ttl in await ttls_of(client, job_id))
+
+
+@pytest.mark.parametrize("name", ["JOB_TTL_S", "CALLSHEET_JOB_TTL"])
+def test_the_ttl_of_the_setting_is_the_gateways(name: str) -> None:
+    assert Target.from_url("redis://h", {}).job_ttl_s == 86_400
+    assert Target.from_url("redis://h", {name: "3600"}).job_ttl_s == 3_600
+    assert Target.from_url("redis://h?job_ttl_s=60", {name: "3600"}).job_ttl_s == 60
+    with pytest.raises(UnknownStore, match=f"{name}: "):
+        Target.from_url("redis://h", {name: "soon"})
 
 
 @pytest.mark.parametrize("message", [{"hello": "world"}, {"job_id": "", "task": "chat", "payload": "{}"}])

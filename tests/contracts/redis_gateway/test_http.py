@@ -175,6 +175,17 @@ async def test_a_large_result_is_left_out_of_hello(live: Live) -> None:
     assert len((await live.client.get(f"/v1/jobs/{job_id}")).json()["result"]) == 900_000
 
 
+async def test_the_first_block_of_a_stream_is_hello_with_the_time_to_come_back(live: Live) -> None:
+    """Parsers such as httpx2-sse make an empty message of a block that has nothing but `retry`."""
+    job_id = await live.job()
+    await live.engine.settle([commands.succeed(await claimed(live))])
+    answer = await live.client.get(f"/v1/jobs/{job_id}/events", headers={"Accept": "text/event-stream"})
+    blocks = [block.split("\n") for block in answer.text.removesuffix("\n\n").split("\n\n")]
+    assert [line.partition(":")[0] for line in blocks[0]] == ["retry", "event", "data"]
+    assert blocks[0][1] == "event: hello"
+    assert all(any(line.startswith("data: ") for line in block) for block in blocks)
+
+
 async def test_heartbeats_are_comments(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "PING_S", 0.02)
     job_id = await live.job()
@@ -229,3 +240,14 @@ async def test_the_stream_ends_after_a_terminal_event(live: Live) -> None:
         following = asyncio.create_task(followed(live, job_id))
         await live.engine.settle([end(await claimed(live))])
         assert [frame.event for frame in await following] == ["hello", "queued", "running", word]
+
+
+async def test_a_job_is_found_by_its_id_in_upper_case(live: Live) -> None:
+    job_id = await live.job()
+    upper = job_id.upper()
+    assert (await live.client.get(f"/v1/jobs/{upper}")).json()["job_id"] == job_id
+    assert (await live.client.post(f"/v1/jobs/{upper}/cancel")).json()["status"] == "canceled"
+    assert [frame.event for frame in await followed(live, upper)] == ["hello", "queued", "canceled"]
+    other = await live.key("other")
+    for path in (f"/v1/jobs/{upper}", f"/v1/jobs/{upper}/events"):
+        assert (await other.get(path)).status_code == 404

@@ -238,7 +238,7 @@ async def events(
             after = Place(job.event_seq, 99)
         if job.status.terminal and after.seq >= job.event_seq and after.told >= END_PLACES:
             return Response(first, media_type="text/event-stream") if first else Response(status_code=204)
-    watcher = site.engine.follow({job_id: after.seq - 1 if after is not None else 0})
+    watcher = site.engine.follow({job.job_id: after.seq - 1 if after is not None else 0})
     try:
         stream = LiveStream(site, who, first, watcher, job, after)
     except Problem:

@@ -103,6 +103,9 @@ async def create_job(request: Request) -> Response:
     headers = {"Location": f"/v1/jobs/{found.job_id}"}
     if not found.created:
         headers["Idempotency-Replayed"] = "true"
+        if found.response is None:  # another gateway's key, which keeps no answer
+            job = await site.engine.get(found.job_id, requester_id=who.requester_id)
+            answer = receipt(job.job_id, job.kind, job.ttl_s or ttl_s)
     return Response(found.response or answer, 202, headers, media_type="application/json")
 
 

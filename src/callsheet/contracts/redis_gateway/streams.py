@@ -20,12 +20,13 @@ from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.http.sse import EventStream, body_of, frame
-from callsheet.kernel.errors import CallsheetError, InvalidInput
+from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Event, Job, Status
-from callsheet.kernel.wire import event_id, parse_event_id
+from callsheet.kernel.wire import event_id
 from callsheet.store.protocol import JobQuery
 
 from .models import EventBody, EventList, Snapshot, Snapshots, Ticket, snapshot
+from .places import known_seq
 from .routes import ALWAYS, JobId, Reader
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ async def job_events(
     job = await site.engine.get(job_id, requester_id=who.sees)
     if _wants_json(request, asked=after is not None):
         return await _page(site, job, after or "")
-    seq = await _known_seq(site, job, seen) if seen else 0
+    seq = await known_seq(site, job, seen) if seen else 0
     if seq is not None and job.status.terminal and seq >= job.event_seq:
         return Response(status_code=204)
     latest = event_id(job.event_ms, job.event_seq)
@@ -108,7 +109,7 @@ async def job_events(
         first, seq = frame("reset", present, latest), job.event_seq
     else:
         first = frame("hello", present)
-    watcher = site.engine.follow({job_id: seq})
+    watcher = site.engine.follow({job.job_id: seq})
     if job.status.terminal and seq >= job.event_seq:
         watcher.end()  # a reset of a job that is over: the snapshot is all there is
     return _opened(site, who, first, watcher)
@@ -286,7 +287,7 @@ def _wants_json(request: Request, *, asked: bool) -> bool:
 
 async def _page(site: Site, job: Job, after: str) -> Response:
     """The same events as the stream's, by asking. An id that we do not know begins anew."""
-    seq = (await _known_seq(site, job, after) if after else 0) or 0
+    seq = (await known_seq(site, job, after) if after else 0) or 0
     events = await site.engine.store.events({job.job_id: seq}, PAGE)
     last = events[-1] if events else None
     latest = event_id(last.ms, last.seq) if last else after or event_id(job.event_ms, job.event_seq)
@@ -294,17 +295,3 @@ async def _page(site: Site, job: Job, after: str) -> Response:
     rest = f'"last_event_id":{json_text(latest)},"ended":{json_text(ended)}'
     body = f'{{"events":[{",".join(map(body_of, events))}],{rest}}}'
     return Response(body, media_type="application/json")
-
-
-async def _known_seq(site: Site, job: Job, text: str) -> int | None:
-    """The `seq` of an id of this job, 0 for its beginning, None for an id that it never had."""
-    try:
-        ms, seq = parse_event_id(text)
-    except InvalidInput:
-        return 0 if text == "0" else None
-    if seq == 0 and ms == 0:
-        return 0
-    if not 0 < seq <= job.event_seq:
-        return None
-    events = await site.engine.store.events({job.job_id: seq - 1}, 1)
-    return seq if events and events[0].seq == seq and events[0].ms == ms else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.job import Claim, Event, Status
+from callsheet.store.hints import NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
 from callsheet.store.protocol import Backlog, Document, Ending, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.queries import Queries
@@ -31,7 +32,7 @@ from .target import Target
 from .wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from callsheet.kernel.audit import AuditEntry
     from callsheet.kernel.job import Attempt, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
@@ -239,6 +240,13 @@ class PostgresStore:
         self._wire.start()
         async for hint in self._wire.local.receive():
             yield hint
+
+    async def listen_for(self, job_ids: Collection[str]) -> None:
+        """See the protocol; every event passes through the store."""
+
+    async def door(self, worker_id: str, queues: Sequence[str]) -> NoDoor:  # noqa: ARG002 - the protocol's
+        """See the protocol; every job passes through the store."""
+        return NoDoor()
 
     async def outbox_claim(
         self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None

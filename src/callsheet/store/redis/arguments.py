@@ -78,7 +78,9 @@ def _kept_beside(new: NewJob) -> dict[str, object]:
     if new.credentials is not None:
         kept["credentials"] = [str(value) for value in new.credentials]
     if (key := new.idempotency) is not None:
-        kept["idem"] = idempotency_name(new.requester_id, key.key)
+        kept["idem"] = name = idempotency_name(new.requester_id, key.key)
+        if not new.requester_id and name != (plain := f"idempotency:{key.key}"):
+            kept["idem_plain"] = plain  # what another gateway calls it, which quotes nothing
         kept["idem_hash"] = key.request_hash
         kept["idem_response"] = key.response
         kept["idem_ttl_s"] = key.ttl_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -16,18 +17,22 @@ from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnecti
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from callsheet.kernel.errors import StoreError, StoreUnavailable, UnknownStore
+from callsheet.kernel.durations import seconds
+from callsheet.kernel.errors import InvalidInput, StoreError, StoreUnavailable, UnknownStore
 
 from .keys import Keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from .arguments import Argument
 
 log = logging.getLogger(__name__)
 
 OLDEST = (6, 2)
+JOB_TTL_S = 86_400
+JOB_TTL_VARIABLES = ("CALLSHEET_JOB_TTL", "JOB_TTL_S")
+IN_SCRIPT = "local JOB_TTL_S = '86400'"
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis"}
 DRIVER_OPTIONS = ("socket_timeout", "socket_connect_timeout", "max_connections", "health_check_interval", "db")
 UNAVAILABLE = (
@@ -46,20 +51,34 @@ class Target(NamedTuple):
     url: str
     keys: Keys
     foreign_idle_ms: int = 60_000
+    job_ttl_s: int = JOB_TTL_S
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
-        """From `redis://…?prefix={cs0}:&foreign_idle_ms=60000`; the driver gets the rest of the options."""
+    def from_url(cls, url: str, environ: Mapping[str, str] | None = None) -> Self:
+        """From `redis://…?prefix={cs0}:&foreign_idle_ms=60000&job_ttl_s=86400`; the driver gets the other options.
+
+        `job_ttl_s` is for foreign jobs that name no TTL; unless given, it is the gateway's setting.
+        """
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query))
         prefix = options.pop("prefix", "")
         idle_ms = options.pop("foreign_idle_ms", "60000")
+        ttl_s = options.pop("job_ttl_s", "") or str(_job_ttl_s(os.environ if environ is None else environ))
         unknown = [name for name in options if name not in DRIVER_OPTIONS and not name.startswith("ssl_")]
-        if unknown or not idle_ms.isdigit() or parts.scheme not in SCHEMES:
-            known = ", ".join(("prefix", "foreign_idle_ms", *DRIVER_OPTIONS))
+        if unknown or not (idle_ms + ttl_s).isdecimal() or int(ttl_s) == 0 or parts.scheme not in SCHEMES:
+            known = ", ".join(("prefix", "foreign_idle_ms", "job_ttl_s", *DRIVER_OPTIONS))
             raise UnknownStore(f"the Redis URL has an option or value that is not known; options are {known}")
         plain = parts._replace(scheme=SCHEMES[parts.scheme], query=urlencode(options)).geturl()
-        return cls(plain, Keys(prefix), int(idle_ms))
+        return cls(plain, Keys(prefix), int(idle_ms), int(ttl_s))
+
+
+def _job_ttl_s(environ: Mapping[str, str]) -> int:
+    """The gateway's setting, as its server reads it; raises UnknownStore."""
+    name = next((name for name in JOB_TTL_VARIABLES if environ.get(name)), None)
+    try:
+        return JOB_TTL_S if name is None else max(1, round(seconds(environ[name])))
+    except InvalidInput as error:
+        raise UnknownStore(f"{name}: {error}") from None
 
 
 def _pack(args: tuple[Any, ...]) -> list[bytes]:
@@ -92,6 +111,7 @@ class Client:
 
     def __init__(self, target: Target) -> None:
         self.keys = target.keys
+        self._job_ttl_s = target.job_ttl_s
         pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
             target.url,
             decode_responses=True,
@@ -108,7 +128,7 @@ class Client:
 
     async def run(self, verb: str, now: int | None, *arguments: Argument) -> Any:
         """Run the verb's script in one round trip."""
-        source, sha = script_of(verb)
+        source, sha = script_of(verb, self._job_ttl_s)
         head = (1, self.keys.prefix, self.channel, "" if now is None else now)
         with translated():
             try:
@@ -183,10 +203,11 @@ def translated() -> Iterator[None]:
 
 
 @cache
-def script_of(verb: str) -> tuple[str, str]:
+def script_of(verb: str, job_ttl_s: int = JOB_TTL_S) -> tuple[str, str]:
     """A verb's script with the files that its `-- needs:` line names before it, and its hash."""
     folder = files("callsheet.store.redis").joinpath("scripts")
     text = folder.joinpath(f"{verb}.lua").read_text("utf-8")
     needs = text.partition("\n")[0].removeprefix("-- needs:").split()
     source = "\n".join([*(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in needs), text])
+    source = source.replace(IN_SCRIPT, IN_SCRIPT.replace(str(JOB_TTL_S), str(job_ttl_s)))
     return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

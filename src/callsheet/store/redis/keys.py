@@ -28,6 +28,9 @@ Ours:
     jobs:dead                 ZSET    dead letters by seq
     jobs:ended:ttl            ZSET    ended jobs with a TTL, by the time it is over: what must be forgotten of each,
                                       as JSON, since its hash may expire before prune comes by
+    jobs:acknowledged         ZSET    messages that foreign workers acknowledged, though their job had not ended:
+                                      `msg id` by the time when that was seen, or the job was last written to
+    jobs:doors                SET     workers of ours that read `jobs:stream` with a command that blocks
     jobs:ttl                  ZSET    open jobs of the gateway's contract with a TTL, by the time to renew their EXPIRE
     jobs:all                  ZSET    all jobs by seq
     jobs:of:{requester}       ZSET    the jobs of one requester by seq
@@ -71,7 +74,8 @@ running job only and are left as they are when it moves on: `lease_expires_at`, 
 `msg`; `held` tells of a queued job only. Beside these: `seq` (15 digits; absent until we first touch a foreign job),
 `msg` (the present message), `outcome` (`succeeded`: that of the last attempt, which the hash alone tells of), `dead`
 (`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for this one), `credentials` (`1`: it
-has some), `rare` (`1`: settle must look at the fields that most jobs do not have).
+has some), `again` (a message: when its worker has acknowledged it, the job goes in line again), `rare` (`1`: settle
+must look at the fields that most jobs do not have).
 """
 
 from __future__ import annotations

@@ -208,9 +208,18 @@ def event_of(job_id: str, seq: int, entry: tuple[str, Sequence[str]]) -> Event:
         int(entry_id.partition("-")[0]),
         fields.get("type", ""),
         fields.get("step", ""),
-        float(fields.get("progress") or 0),
+        _progress(fields.get("progress")),
         fields.get("data") or "{}",
+        "" if "progress" in fields else entry_id,
     )
+
+
+def _progress(text: str | None) -> float:
+    """The progress that we write into each event; 0 in one of another program, or where it wrote none."""
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0
 
 
 def outbox_event_of(h: Mapping[str, str]) -> OutboxEvent:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Self
 
-from callsheet.kernel.errors import DocumentConflict, SchemaMismatch
+from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, StoreError
+from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Outcome, Status
-from callsheet.store.hints import Hints
+from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
 from callsheet.store.protocol import Backlog, Beat, Document, Ending, Enqueued, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.rows import line_page, line_place, running_attempt
@@ -16,6 +17,7 @@ from . import arguments, audit, tally
 from . import credentials as creds
 from .bound import Walks
 from .client import Client, Target, translated
+from .door import QUEUE, StreamDoor
 from .keys import FAMILIES, SCHEMA, SCHEMA_NAMES, idempotency_name
 from .listener import Listener
 from .records import (
@@ -29,9 +31,10 @@ from .records import (
     outbox_event_of,
 )
 from .refusals import checked
+from .tail import Tail
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from callsheet.kernel.audit import AuditEntry
     from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Event, Job, Json, NewJob, OutboxEvent
@@ -59,6 +62,8 @@ class RedisStore:
         self._walks = Walks(self._client)
         self._hints = Hints()
         self._listener = Listener(self._client, self._hints)
+        self._tail = Tail(self._client, self._hints)
+        self._doors: dict[str, StreamDoor] = {}
         self._cursors: list[str] = []
         self._relayed = "0"
         self._cleared = "-"
@@ -78,6 +83,7 @@ class RedisStore:
     async def close(self) -> None:
         """Stop listening and disconnect."""
         await self._listener.stop()
+        await self._tail.stop()
         await self._client.close()
 
     async def migrate(self) -> list[str]:
@@ -122,8 +128,15 @@ class RedisStore:
         if r.tenants is not None:
             return await self._walks.claim(r, now) if r.limit > 0 else []
         start = "1" if r.start else ""
-        queues = dict.fromkeys(r.queues)
-        at, *found = await self._client.run("claim", now, r.worker_id, r.limit, r.lease_ms, start, *queues)
+        door = self._doors.get(name_of(r.worker_id)) if self._doors else None
+        handed = door.take() if door is not None else []
+        asked = (*dict.fromkeys(r.queues), "", *handed) if handed else dict.fromkeys(r.queues)
+        try:
+            at, *found = await self._client.run("claim", now, r.worker_id, r.limit, r.lease_ms, start, *asked)
+        except StoreError:
+            if door is not None:
+                door.put_back(handed)
+            raise
         return [claimed_job_of(as_map(flat), r, int(at)) for flat in found]
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
@@ -291,6 +304,17 @@ class RedisStore:
         async for hint in self._hints.receive():
             yield hint
 
+    async def listen_for(self, job_ids: Collection[str]) -> None:
+        """See the protocol; a foreign worker's events are read for on a connection of their own."""
+        self._tail.listen_for(job_ids)
+
+    async def door(self, worker_id: str, queues: Sequence[str]) -> NoDoor | StreamDoor:
+        """See the protocol; foreign gateways and workers know the line of queue `default`, priority 0, alone."""
+        if QUEUE not in queues:
+            return NoDoor()
+        door = self._doors[worker_id] = StreamDoor(self._client, self._hints, worker_id)
+        return door
+
     async def outbox_claim(
         self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
     ) -> list[OutboxEvent]:
@@ -353,7 +377,8 @@ class RedisStore:
                 return None  # there is none, or it is a foreign gateway's, which keeps no answer
         (row,) = await self._client.hashes([name])
         at = await self.now() if now is None else now
-        if not row or int(row["expires_at"]) <= at:
+        until = row.get("expires_at", "")
+        if "request_hash" not in row or not until.isdecimal() or int(until) <= at:
             return None
         return Remembered(row["request_hash"], row["job_id"], row["response"], int(row["expires_at"]))
 

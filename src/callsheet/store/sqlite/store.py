@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 
 from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownStore
 from callsheet.kernel.job import Event, Status
-from callsheet.store.hints import Hints
+from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
 from callsheet.store.protocol import Backlog, Beat, Document, Ending, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.queries import Queries
@@ -36,7 +36,7 @@ from .outbox import claimable
 from .settle import settle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from callsheet.kernel.audit import AuditEntry
     from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
@@ -250,6 +250,13 @@ class SqliteStore:
             self._poll = asyncio.create_task(self._watch_file())
         async for hint in self._hints.receive():
             yield hint
+
+    async def listen_for(self, job_ids: Collection[str]) -> None:
+        """See the protocol; every event passes through the store."""
+
+    async def door(self, worker_id: str, queues: Sequence[str]) -> NoDoor:  # noqa: ARG002 - the protocol's
+        """See the protocol; every job passes through the store."""
+        return NoDoor()
 
     async def outbox_claim(
         self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None

@@ -1,5 +1,6 @@
 -- Jobs that a foreign gateway wrote (the contract's nine fields and a message, none of ours). Needs lib.
 
+local JOB_TTL_S = '86400' -- client.py puts the setting here
 local FOREIGN_FIELDS = {'job_id', 'task', 'payload', 'status', 'created_ts', 'updated_ts', 'ttl_s', 'result', 'error'}
 
 -- NaN, Infinity and hex numbers are no JSON; that cjson reads them is a setting of the whole server.
@@ -8,6 +9,14 @@ local function as_json(text)
   local fine = text and pcall(cjson.decode, text)
   cjson.decode_invalid_numbers(true)
   return fine and text or cjson.encode({_raw = text or ''})
+end
+
+-- What a foreign job's TTL is: as its hash says, else as long as that hash has left to live, else the gateway's setting.
+local function ttl_of(key, text)
+  local ttl_s = whole(text, LONGEST_S, '0')
+  if ttl_s ~= '0' then return ttl_s end
+  local left = call('TTL', key)
+  return left > 0 and int(left) or JOB_TTL_S
 end
 
 -- The events that are there already count: ours go on from the last of them.
@@ -28,14 +37,14 @@ local function adopt(id, message, queue, priority)
   local counted = seq
   seq = padded(seq or call('INCR', P .. 'jobs:seq'))
   local event_seq, event_ms = number_events(id, created)
+  local ttl_s = ttl_of(key, job.ttl_s)
   local set = {'job_id', id, 'task', job.task or message.task or '', 'payload', as_json(job.payload or message.payload),
     'status', job.status == 'running' and 'running' or 'queued', 'created_ts', created, 'updated_ts', whole(job.updated_ts, LATEST_MS, NOW),
-    'ttl_s', whole(job.ttl_s, LONGEST_S, '0'), 'result', job.result or '', 'error', job.error or '', 'seq', seq,
+    'ttl_s', ttl_s, 'result', job.result or '', 'error', job.error or '', 'seq', seq,
     'contract', 'redis_gateway', 'event_seq', event_seq, 'event_ms', event_ms, 'queue', queue, 'priority', priority or '0'}
-  local ttl_s = set[14]
   call('HSET', key, 'rare', '1', unpack(set))
   touch(id, ttl_s, 'redis_gateway')
-  if ttl_s ~= '0' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(ttl_s) * 500), id) end
+  renew_later(id, ttl_s)
   call('ZADD', P .. 'jobs:all', seq, id)
   if not counted then
     count(queue, 'queued', 1)

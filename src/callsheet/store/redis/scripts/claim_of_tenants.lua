@@ -1,4 +1,4 @@
--- needs: lib adopt line take
+-- needs: lib adopt again line take
 -- ARGV: worker, limit, lease_ms, start ('1' or ''), queue, page, how many tenants, these, then pairs of a priority and the
 -- last message of its stream that is known to be of others. Answers {now, {'1' when the queue was walked to its end, then
 -- such pairs as they are now}, hashes…}: the jobs in order, as they were before the claim.
@@ -43,7 +43,7 @@ local function walk(priority)
       local msg, fields = entry[1], entry[2] or {}
       local id = fields[1] == 'job_id' and fields[2] ~= '' and fields[2] or as_map(fields).job_id
       if id and is_mine(id) then
-        local flat = job_of(id, fields, msg, QUEUE, priority)
+        local flat = job_of(id, fields, msg, stream, QUEUE, priority)
         if flat then take_one(id, flat, msg) end
         ack(stream, msg)
       end

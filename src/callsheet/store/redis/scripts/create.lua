@@ -22,14 +22,34 @@ local function new_jobs(first, n)
   return batch
 end
 
+local function is_uuid(text)
+  return #text == 36 and string.match(text, '^%x+%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x+$') ~= nil and string.sub(text, 9, 9) == '-'
+end
+
+-- The job that another gateway's key stands for: its id is the value, or the field `job_id` of a hash. It stands for
+-- nothing when no such job is there, or when that is another requester's or another contract's.
+local function job_of_foreign_key(new, name)
+  local id = redis.pcall('GET', name)
+  if type(id) ~= 'string' then id = redis.pcall('HGET', name, 'job_id') end
+  if type(id) ~= 'string' or not is_uuid(id) then return nil end
+  local v = redis.pcall('HMGET', job_key(id), 'task', 'requester_id', 'contract', 'seq')
+  if v.err or not v[1] or (v[2] or '') ~= new.requester_id then return nil end
+  if (v[3] or (v[4] and 'callsheet' or 'redis_gateway')) ~= new.contract then return nil end
+  if v[1] ~= new.task then return nil, {'fault', 'conflict', new.idem} end
+  return {id, false}
+end
+
 local function known(new)
   local row = planned.idem[new.idem]
   if not row then
-    local v = redis.pcall('HMGET', P .. new.idem, 'request_hash', 'job_id', 'response', 'expires_at')
-    if v.err then return {call('GET', P .. new.idem), false} end -- a foreign gateway's: the id of its job
+    local name = P .. new.idem
+    local v = redis.pcall('HMGET', name, 'request_hash', 'job_id', 'response', 'expires_at')
+    if v.err then new.idem_replaces = true end
+    if v.err or (v[2] and not v[1]) then return job_of_foreign_key(new, name) end
+    if not v[1] and new.idem_plain then return job_of_foreign_key(new, P .. new.idem_plain) end
     row = {hash = v[1], id = v[2], response = v[3], expires_at = v[4]}
   end
-  if not row.hash or tonumber(row.expires_at) <= now then return nil end
+  if not row.hash or (tonumber(row.expires_at) or 0) <= now then return nil end
   if row.hash ~= new.idem_hash then return nil, {'fault', 'conflict', new.idem} end
   return {row.id, row.response}
 end
@@ -141,6 +161,7 @@ end
 
 local function remember(new, id)
   local ttl_ms = new.idem_ttl_s * 1000
+  if new.idem_replaces then call('UNLINK', P .. new.idem) end
   call('HSET', P .. new.idem, 'request_hash', new.idem_hash, 'job_id', id, 'response', new.idem_response, 'expires_at', int(now + ttl_ms))
   call('ZADD', P .. 'jobs:idempotency', int(now + ttl_ms), new.idem)
   if REAL then call('PEXPIRE', P .. new.idem, int(ttl_ms)) end
@@ -191,7 +212,7 @@ local function list(new, seq, run_at, held, broken)
   if held == 'slot' then wait_for_slot(id, seq, new.priority, new.concurrency_key) end
   if broken then call('ZADD', P .. 'jobs:broken', seq, id) end
   if new.unique_key then call('SET', P .. 'unique:' .. new.unique_key, id) end
-  if new.ttl_s ~= '0' and new.contract == 'redis_gateway' then call('ZADD', P .. 'jobs:ttl', int(now + tonumber(new.ttl_s) * 500), id) end
+  if new.ttl_s ~= '0' and new.contract == 'redis_gateway' then renew_later(id, new.ttl_s) end
   if new.requester_id ~= '' then call('ZADD', P .. 'jobs:of:' .. new.requester_id, seq, id) end
   count(new.queue, 'queued', 1)
   note_queued(new.requester_id, id, true)

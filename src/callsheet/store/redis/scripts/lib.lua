@@ -207,12 +207,21 @@ local function forget_credentials(id)
 end
 
 -- The contract's TTL: on the hash and on the events, refreshed by every write. Jobs of other contracts get it when they
--- end, so that none is lost while it waits. Under a test's clock, real time must not take the keys away: a day at least.
+-- end, so that none is lost while it waits. An open job's keys live for LEAST_OPEN_S at least, and get it anew when half
+-- of that is over: a sweep comes by each second, or so, too late for a TTL of one or two.
+-- Under a test's clock, real time must not take the keys away: a day at least.
+local LEAST_OPEN_S = 10
 local function touch(id, ttl_s, contract, ended)
   ttl_s = whole(ttl_s, LONGEST_S, '0')
   if ttl_s ~= '0' and (ended or contract == 'redis_gateway') then
-    if not REAL and tonumber(ttl_s) < 86400 then ttl_s = '86400' end
+    local least = not REAL and 86400 or ended and 1 or LEAST_OPEN_S
+    if tonumber(ttl_s) < least then ttl_s = int(least) end
     call('EXPIRE', job_key(id), ttl_s)
     call('EXPIRE', events_key(id), ttl_s)
   end
+end
+
+-- List an open job of the gateway's contract for the renewal of its TTL.
+local function renew_later(id, ttl_s)
+  call('ZADD', P .. 'jobs:ttl', int(now + math.max(tonumber(ttl_s), LEAST_OPEN_S) * 500), id)
 end

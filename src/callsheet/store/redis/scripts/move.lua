@@ -139,7 +139,7 @@ local function revive(s, job)
   if not has_ttl(job) then return end
   call('ZREM', P .. 'jobs:ended:ttl', epitaph(s, job, s.from, job.updated_ts))
   if job.contract == 'redis_gateway' then
-    call('ZADD', P .. 'jobs:ttl', int(now + tonumber(job.ttl_s) * 500), s.id)
+    renew_later(s.id, job.ttl_s)
   else
     call('PERSIST', job_key(s.id))
     call('PERSIST', events_key(s.id))

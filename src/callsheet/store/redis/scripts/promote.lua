@@ -1,4 +1,4 @@
--- needs: lib line adopt move rest
+-- needs: lib line adopt again move rest
 -- ARGV: the seq up to which the relay has looked, the message up to which acknowledged ones were cleared. Due jobs and
 -- free slots, the TTL of jobs that still wait, jobs that foreign workers have ended, and the relay: a job in line whose
 -- message is gone from the stream is sent again, some hundred looked at a time.
@@ -13,9 +13,13 @@ local function sorted(key)
 end
 
 local function relay(id)
-  local job = read(job_key(id), {'status', 'held', 'msg', 'task', 'payload', 'queue', 'priority', 'concurrency_key'})
-  if job.status ~= 'queued' or job.held or not job.msg then return 0 end
+  local job = read(job_key(id), {'status', 'held', 'msg', 'task', 'payload', 'queue', 'priority', 'concurrency_key', 'worker_id'})
+  if (job.status ~= 'queued' and job.status ~= 'running') or not job.msg or not is_with_others(job) then return 0 end
   if #call('XRANGE', stream_of(job.queue or 'default', job.priority), job.msg, job.msg) > 0 then return 0 end
+  if job.status == 'running' then -- a foreign worker runs it, and has deleted its message already
+    if not end_by_event(id, read(job_key(id), OPEN)) then call('ZADD', P .. 'jobs:acknowledged', 'NX', NOW, job.msg .. ' ' .. id) end
+    return 0
+  end
   call('HSET', job_key(id), 'msg', send(id, job))
   return 1
 end
@@ -27,7 +31,7 @@ for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:ttl', '-inf', NOW, 'LIMIT',
   local ttl_s = whole(call('HGET', job_key(id), 'ttl_s'), LONGEST_S, '0')
   if ttl_s ~= '0' and not rest_foreign(id) then
     touch(id, ttl_s, 'redis_gateway')
-    call('ZADD', P .. 'jobs:ttl', int(now + tonumber(ttl_s) * 500), id)
+    renew_later(id, ttl_s)
   else
     call('ZREM', P .. 'jobs:ttl', id)
   end

@@ -54,7 +54,10 @@ end
 -- Consumers of workers that are long gone and hold nothing.
 for _, consumer in ipairs(redis.pcall('XINFO', 'CONSUMERS', P .. 'jobs:stream', GROUP)) do
   local info = as_map(consumer)
-  if info.pending == 0 and info.idle > SILENT_MS then call('XGROUP', 'DELCONSUMER', P .. 'jobs:stream', GROUP, info.name) end
+  if info.pending == 0 and info.idle > SILENT_MS then
+    call('XGROUP', 'DELCONSUMER', P .. 'jobs:stream', GROUP, info.name)
+    call('SREM', P .. 'jobs:doors', info.name)
+  end
 end
 flush()
 return n

@@ -1,14 +1,21 @@
--- Jobs that a foreign worker has ended: it tells the hash and the events, and our sets learn of it here. Needs lib, line,
--- move and adopt.
+-- Jobs that a foreign worker has ended, or has let go of: it tells the hash and the events, and our sets learn of it here.
+-- Needs lib, line, move, adopt and again.
 
 local RESTING = {'status', 'dead', 'seq', 'queue', 'priority', 'msg', 'updated_ts', 'ttl_s', 'requester_id', 'unique_key',
   'concurrency_key', 'dependents', 'credentials', 'error'}
 local TERMINAL_EVENT = {done = true, error = true, canceled = true}
 
-local function last_event_type(id)
+local OPEN = {'status', 'worker_id', 'held', 'msg', 'again', 'seq', 'queue', 'priority', 'task', 'payload', 'concurrency_key',
+  'updated_ts', 'ttl_s', 'result', 'error', 'claim_version', 'attempt_count', 'started_at', 'attempt_started_at', 'requester_id'}
+
+-- The last event of a job, and its time.
+local function last_event(id)
   local last = call('XREVRANGE', events_key(id), '+', '-', 'COUNT', 1)[1]
-  return last and as_map(last[2]).type or ''
+  if not last then return NOTHING, '0' end
+  return as_map(last[2]), string.match(last[1], '^%d+')
 end
+
+local function last_event_type(id) return last_event(id).type or '' end
 
 -- Move a job to those that have ended, if it has and our sets do not know it; true when nothing is left to do for it.
 local function rest_foreign(id)
@@ -48,6 +55,51 @@ local function forget_expired(id, queue)
   count(queue, call('ZREM', P .. 'jobs:leases', m) == 1 and 'running' or 'queued', -1)
 end
 
+-- Whether none of our workers has an open job, and none will get it by itself: it is a foreign worker's, or in line.
+local function is_with_others(job) return not (job.status == 'running' and job.worker_id) and not (job.status ~= 'running' and job.held) end
+
+-- A foreign worker may end its job by the terminal event alone. To those who followed the job that was its end: the hash is
+-- made to say so, with what the event tells. True if it was so.
+local function end_by_event(id, job)
+  local event, ms = last_event(id)
+  if not TERMINAL_EVENT[event.type] then return false end
+  local set, data = {'status', event.type, 'updated_ts', tonumber(ms) <= now and ms or NOW}, event.data
+  local field = event.type == 'done' and 'result' or event.type == 'error' and 'error'
+  if field and not job[field] and data and data ~= '{}' then
+    set[#set + 1] = field
+    set[#set + 1] = as_json(data)
+  end
+  call('HSET', job_key(id), unpack(set))
+  if call('TTL', job_key(id)) < 0 then touch(id, ttl_of(job_key(id), job.ttl_s), 'redis_gateway', true) end
+  return rest_foreign(id)
+end
+
+-- Put a job that a foreign worker has put back in line again, with a message of our own.
+local function line_up_again(id, job, message, queue)
+  if not job.seq then
+    adopt(id, message, queue)
+    job = read(job_key(id), OPEN)
+  else
+    renumber_events(id)
+  end
+  call('HSET', job_key(id), 'status', 'queued', 'updated_ts', NOW, 'msg', send(id, job))
+  call('HDEL', job_key(id), 'again')
+end
+
+-- A message that was acknowledged though its job has not ended. What its worker may still be doing is waited for: `expired`
+-- looks after those listed here.
+local function left_open(stream, queue, msg, message)
+  local id = message.job_id
+  local job = read(job_key(id), OPEN)
+  if not is_with_others(job) then return end
+  if (job.msg and job.msg ~= msg) or end_by_event(id, job) then return ack(stream, msg) end
+  if job.again == msg then
+    line_up_again(id, job, message, queue)
+    return ack(stream, msg)
+  end
+  call('ZADD', P .. 'jobs:acknowledged', 'NX', NOW, msg .. ' ' .. id)
+end
+
 -- Messages that a foreign worker has acknowledged and, as the contract has it, not deleted: before the last one
 -- delivered, and pending with nobody. Looks at some after `from`; answers where to go on, '-' after the last.
 local function clear_acknowledged(stream, queue, from, look)
@@ -59,10 +111,14 @@ local function clear_acknowledged(stream, queue, from, look)
   local entries = last and call('XRANGE', stream, from, last, 'COUNT', look) or NOTHING
   for _, entry in ipairs(entries) do
     local msg, id = entry[1], as_map(entry[2]).job_id
-    if #call('XPENDING', stream, GROUP, msg, msg, 1) == 0 then
+    if not is_pending(stream, msg) then
       local gone = not id or call('EXISTS', job_key(id)) == 0
       if id and gone then forget_expired(id, queue) end
-      if gone or call('TYPE', job_key(id)).ok ~= 'hash' or rest_foreign(id) then ack(stream, msg) end
+      if gone or call('TYPE', job_key(id)).ok ~= 'hash' or rest_foreign(id) then
+        ack(stream, msg)
+      else
+        left_open(stream, queue, msg, as_map(entry[2]))
+      end
     end
   end
   return #entries == look and '(' .. entries[look][1] or '-'

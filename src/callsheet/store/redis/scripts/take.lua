@@ -1,4 +1,4 @@
--- Taking one job from the line, for the scripts that claim. Needs lib, adopt and line.
+-- Taking one job from the line, for the scripts that claim. Needs lib, adopt, again and line.
 -- ARGV: worker, limit, lease_ms, start ('1' or '').
 
 local WORKER, LIMIT, START = ARGV[3], tonumber(ARGV[4]), ARGV[6] == '1'
@@ -11,28 +11,32 @@ local job = {}
 local function load(flat)
   job.seq, job.msg, job.held, job.status, job.event_ms, job.event_seq, job.claim_version = nil, nil, nil, nil, nil, nil, nil
   job.attempt_count, job.attempt_started_at, job.started_at, job.progress, job.stage, job.broken_by = nil, nil, nil, nil, nil, nil
-  job.heartbeat_at, job.contract, job.worker_id, job.ttl_s, job.requester_id = nil, nil, nil, nil, nil
+  job.heartbeat_at, job.contract, job.worker_id, job.ttl_s, job.queue, job.priority = nil, nil, nil, nil, nil, nil
+  job.requester_id = nil
   for i = 1, #flat, 2 do
     if flat[i + 1] ~= '' then job[flat[i]] = flat[i + 1] end
   end
   return flat
 end
 
--- The hash of the message's job, loaded, if this message is its present one; nil for what is left of another time.
-local function job_of(id, fields, msg, queue, priority)
+-- The hash of the message's job, loaded, if this message is its present one or takes that one's place; nil for what is
+-- left of another time.
+local function job_of(id, fields, msg, stream, queue, priority)
   local key = job_key(id)
   local flat = redis.pcall('HGETALL', key) -- a foreign key of another type must not stop the batch half way
   if flat.err then return nil end
   load(flat)
-  if ENDED[job.status] then return nil end
-  -- A message that nobody has had before, of a job that is said to run: the word of a foreign worker which lost it.
-  if job.status == 'running' and (job.worker_id or job.msg ~= msg) then return nil end
+  local running = job.status == 'running'
+  if ENDED[job.status] or (running and job.worker_id) or (job.held and not running) then return nil end
+  if job.msg ~= msg and (job.seq or running) and not takes_place(id, job, stream, msg) then return nil end
   if not job.seq then
     adopt(id, as_map(fields), queue, priority)
-    return load(call('HGETALL', key))
+  elseif running or job.msg ~= msg then -- a foreign worker has had it, and has written of it
+    renumber_events(id)
+  else
+    return flat
   end
-  if job.held or job.msg ~= msg then return nil end
-  return flat
+  return load(call('HGETALL', key))
 end
 
 -- An attempt begins: its event, and what is not at its default after it.
@@ -71,4 +75,11 @@ local function take_one(id, flat, msg)
   leased[2 * n_claimed - 1], leased[2 * n_claimed] = LEASE, member(job.seq, id)
   claimed[n_claimed + 1] = flat
   if START then hinted_jobs[n_claimed] = id end
+end
+
+local function take_entry(entry, stream, queue, priority)
+  local msg, fields = entry[1], entry[2] or {}
+  local id = fields[1] == 'job_id' and fields[2] ~= '' and fields[2] or as_map(fields).job_id
+  local flat = id and job_of(id, fields, msg, stream, queue, priority)
+  if flat then take_one(id, flat, msg) else ack(stream, msg) end
 end

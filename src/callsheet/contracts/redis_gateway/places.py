@@ -1,0 +1,58 @@
+"""Places in a job's events, by the ids that clients come back with: our own, and raw ones of Redis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.wire import parse_event_id
+
+from .routes import CONTRACT
+
+if TYPE_CHECKING:
+    from callsheet.http.site import Site
+    from callsheet.kernel.job import Job
+
+PAGE = 500
+
+
+async def known_seq(site: Site, job: Job, text: str) -> int | None:
+    """The `seq` of an id of this job, 0 for its beginning, None for an id that it never had.
+
+    `$` is the present, as `XREAD` has it. The id of an entry that a foreign worker wrote is known as well; where it
+    looks like one of our ids, too, ours is meant: that is never later, so nothing is left out.
+    """
+    if text in ("0", "$"):
+        return 0 if text == "0" else job.event_seq
+    try:
+        ms, seq = parse_event_id(text)
+    except InvalidInput:
+        return None
+    if seq == 0 and ms == 0:
+        return 0
+    events = await site.engine.store.events({job.job_id: seq - 1}, 1) if 0 < seq <= job.event_seq else []
+    if events and events[0].seq == seq and events[0].ms == ms:
+        return seq
+    return await _raw_seq(site, job, f"{ms}-{seq}") if job.contract == CONTRACT else None
+
+
+async def _raw_seq(site: Site, job: Job, raw_id: str) -> int | None:
+    """The `seq` of an entry that another program wrote into the job's stream, by the entry's own id.
+
+    The times of a job's events never fall: the first one of this time is found by halves, and then some are read.
+    """
+    ms, low, high = parse_event_id(raw_id)[0], 0, job.event_seq
+    while low < high:
+        middle = (low + high) // 2
+        events = await site.engine.store.events({job.job_id: middle}, 1)
+        if events and events[0].ms < ms:
+            low = middle + 1
+        else:
+            high = middle
+    while events := await site.engine.store.events({job.job_id: low}, PAGE):
+        if (seq := next((event.seq for event in events if event.raw_id == raw_id), None)) is not None:
+            return seq
+        if events[-1].ms > ms:
+            break
+        low = events[-1].seq
+    return None

@@ -1,0 +1,107 @@
+"""The events that foreign programs write: a blocking read of the streams of those jobs that somebody follows.
+
+Our own writes tell of themselves by the hint channel; a foreign worker's XADD does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.errors import StoreError
+from callsheet.store.protocol import Hint
+from callsheet.store.tasks import end
+
+from .blocking import BLOCK_MS, BlockingConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from callsheet.store.hints import Hints
+
+    from .client import Client
+
+log = logging.getLogger("callsheet.redis")
+MOST = 200  # streams of one read: some 0.1 ms of the server; those of more jobs are polled
+PACE_S = 0.005  # between two reads: bursts are told together
+RECONNECT_S = 0.25
+
+
+class Tail:
+    """Sends a hint for each job of a changing set whose stream of events has grown."""
+
+    def __init__(self, client: Client, hints: Hints) -> None:
+        self._client, self._hints = client, hints
+        self._connection = BlockingConnection(client)
+        self._wanted: frozenset[str] = frozenset()
+        self._places: dict[str, str] = {}  # the last entry of each stream that was told of
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def listen_for(self, job_ids: Collection[str]) -> None:
+        """Send hints of these jobs from now on, and of no other jobs."""
+        self._wanted = frozenset(islice(job_ids, MOST))
+        if not self._wanted <= self._places.keys():
+            self._changed.set()
+        if self._task is None and self._wanted:
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the reading, and close its connection. May be called twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            await end(task)
+        await self._connection.close()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if not self._wanted:
+                    await self._changed.wait()
+                await self._read()
+                await asyncio.sleep(PACE_S)
+            except StoreError as error:
+                log.debug("foreign events are polled for a while: %s", error)
+                await asyncio.sleep(RECONNECT_S)
+
+    async def _read(self) -> None:
+        self._changed.clear()
+        self._places = {job_id: place for job_id, place in self._places.items() if job_id in self._wanted}
+        if new := self._wanted - self._places.keys():
+            await self._look_at(new)
+        if not self._places:
+            return
+        keys = {self._client.keys.job(job_id, "events"): job_id for job_id in self._places}
+        streams = ("STREAMS", *keys, *(self._places[job_id] for job_id in keys.values()))
+        answer = await self._unless_changed("XREAD", "COUNT", 10, "BLOCK", BLOCK_MS, *streams)
+        for key, entries in answer or ():
+            self._places[keys[key]] = entries[-1][0]
+        if answer:
+            self._hints.send(Hint(jobs=frozenset(keys[key] for key, _ in answer)))
+
+    async def _look_at(self, job_ids: frozenset[str]) -> None:
+        """Note where the streams of new jobs end, and have watchers read up to there: what comes later is seen."""
+        for job_id in job_ids:
+            last = await self._connection.ask(
+                "XREVRANGE", self._client.keys.job(job_id, "events"), "+", "-", "COUNT", 1
+            )
+            self._places[job_id] = last[0][0] if last else "0-0"
+        self._hints.send(Hint(jobs=job_ids))
+
+    async def _unless_changed(self, *command: str | int) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+        """The answer to a command that blocks; it is ended when other jobs are wanted."""
+        asking: asyncio.Task[list[tuple[str, list[tuple[str, list[str]]]]]] = asyncio.create_task(
+            self._connection.ask(*command)
+        )
+        changing = asyncio.create_task(self._changed.wait())
+        try:
+            await asyncio.wait({asking, changing}, return_when=asyncio.FIRST_COMPLETED)
+            await self._connection.unblock(asking)
+            return await asking
+        finally:
+            changing.cancel()
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait({asking})
