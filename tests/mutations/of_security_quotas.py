@@ -128,7 +128,7 @@ SECURITY_QUOTAS = [
         "kernel",
         "only full buckets are forgotten",
         "http/buckets.py",
-        "bucket.filled(now) >= most_of(bucket.rate)",
+        "filled(tokens, at, rate, now) >= most_of(rate)",
         "True",
         f"{LIMITS}many_names_do_not_fill_the_memory_and_reset_nobody",
     ),

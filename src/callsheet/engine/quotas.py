@@ -77,12 +77,17 @@ class Quotas:
         own = self._own.get(requester_id)
         return defaults if own is None else own.over(defaults)
 
+    @property
+    def are_old(self) -> bool:
+        """Whether it is time to `refresh`."""
+        return time.monotonic() - self._read_at >= KEPT_S
+
     async def refresh(self, *, now: bool = False) -> None:
         """Read what operators have set, unless that was done a moment ago. Without the store the old numbers hold."""
-        if not now and time.monotonic() - self._read_at < KEPT_S:
+        if not now and not self.are_old:
             return
         async with self._reading:
-            if now or time.monotonic() - self._read_at >= KEPT_S:
+            if now or self.are_old:
                 self._read_at = time.monotonic()
                 with contextlib.suppress(StoreError):
                     self._own = {doc.id: _read(doc) for doc in await self._store.documents(KIND)}

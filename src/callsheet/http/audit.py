@@ -207,7 +207,8 @@ def entry_of(request: Request, action: str, **fields: Any) -> AuditEntry:
 
 
 def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
+    client = request.scope.get("client")
+    return str(client[0]) if client else ""
 
 
 def network_of(address: str) -> str:

@@ -37,7 +37,8 @@ async def check(request: Request, scope: str) -> Principal:
     site, text = site_of(request), key_of(request)
     who = await (authenticate(site, text) if text or COOKIE not in request.cookies else _signed_in(site, request))
     request.scope["callsheet.key_id"], request.scope["callsheet.principal"] = who.key_id, who
-    await site.quotas.refresh()
+    if site.quotas.are_old:
+        await site.quotas.refresh()
     site.rates.check(who, quota=site.quotas.known(who.requester_id))
     if not who.may(scope):
         raise Problem("forbidden", f"this key lacks the scope {scope}")
