@@ -86,6 +86,22 @@ SECURITY_QUOTAS = [
     ),
     Guard(
         "sqlite",
+        "a dead letter comes back within the quota",
+        "http/dead_letters.py",
+        "        await quotas.check_queued(job.requester_id)\n",
+        "        pass\n",
+        f"{QUOTAS}replays_do_not_pass_the_quota",
+    ),
+    Guard(
+        "sqlite",
+        "many dead letters come back within the quota",
+        "engine/operations.py",
+        "        if room == 0 and not operation.batch:",
+        "        if False:",
+        f"{QUOTAS}replays_do_not_pass_the_quota",
+    ),
+    Guard(
+        "sqlite",
         "bytes are counted before a file begins",
         "http/uploads.py",
         "    await charge(site, who.requester_id, asked.size, part)\n",

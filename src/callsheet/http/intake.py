@@ -11,6 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from callsheet.engine.quotas import slot_of
 from callsheet.engine.telemetry import quota_refused
 from callsheet.kernel.errors import CallsheetError, QueueFull, QuotaExceeded, StoreError
 
@@ -30,11 +31,6 @@ ESTIMATE_S = 1.0
 LOOK_S = 0.5
 FEW = 500
 MAX_WAIT_S = 60
-
-
-def slot_of(requester_id: str) -> str:
-    """The concurrency key of a tenant with a quota of running jobs."""
-    return f"callsheet.tenant:{requester_id}"
 
 
 class Intake:

@@ -82,7 +82,7 @@ def create_app(
             if site.objects is None and chosen.objects_url:
                 site.objects = await stack.enter_async_context(await open_objects(chosen.objects_url, engine.store))
             if chosen.housekeeping:
-                site.parts[Operations] = await stack.enter_async_context(Operations(engine))
+                site.parts[Operations] = await stack.enter_async_context(Operations(engine, site.quotas))
             stack.push_async_callback(site.audit.close)
             stack.callback(telemetry.observe(site.depths.sources))
             stack.callback(site.depths.close)
