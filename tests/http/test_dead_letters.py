@@ -16,6 +16,7 @@ import pytest
 from callsheet.engine import Engine, operations
 from callsheet.engine.dead_letters import Wanted
 from callsheet.engine.operations import Operations
+from callsheet.engine.quotas import Quotas
 from callsheet.kernel import commands
 from callsheet.kernel.job import Claim
 from callsheet.store.protocol import ClaimRequest, Settled
@@ -299,8 +300,8 @@ async def test_a_batch_that_was_cut_off_is_done_again_and_counted_once(
     answer = await live.client.post("/v1/dead-letters/replay")
     replay = operations.ACTIONS["replay"]
 
-    async def cut_off(engine: Engine, claims: tuple[Claim, ...]) -> None:
-        await replay(engine, claims[:2])
+    async def cut_off(engine: Engine, claims: tuple[Claim, ...], quotas: Quotas | None) -> None:
+        await replay(engine, claims[:2], quotas)
         raise KeyboardInterrupt
 
     monkeypatch.setitem(operations.ACTIONS, "replay", cut_off)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
+from callsheet.engine.operations import Operations
 from callsheet.engine.quotas import DEFAULTS, UNLIMITED, Quotas
 from callsheet.http.keys import Principal
 from callsheet.http.limits import Limits, Rates
@@ -119,6 +120,38 @@ async def test_a_tenant_runs_no_more_jobs_than_it_may(live: Live) -> None:
         assert await live.engine.claim(ClaimRequest("w", limit=50)) == []
         await live.done(next(job for job in jobs if job.requester_id == "acme"))
         assert len(await live.engine.claim(ClaimRequest("w", limit=50))) == 1
+
+
+async def test_replays_do_not_pass_the_quota(live: Live) -> None:
+    """Jobs that end badly are many in the end: brought back at once they must not fill a queue."""
+    await live.client.put("/v1/quotas/acme", json={"queued": 3})
+    async with await live.key("acme") as acme:
+        for _ in range(5):
+            await live.fail(await live.running(acme))
+        ended = (await acme.get("/v1/dead-letters", params={"status": "both"})).json()["dead_letters"]
+        assert len(ended) == 5
+        assert codes(await posted(acme, 2)) == {202: 2}
+        first = await acme.post(f"/v1/dead-letters/{ended[0]['job_id']}/replay")
+        assert first.status_code == 202, first.text
+        problem(await acme.post(f"/v1/dead-letters/{ended[1]['job_id']}/replay"), 429, "quota_exceeded")
+        many = await acme.post("/v1/dead-letters/replay", json={"status": "both"})
+        assert many.status_code == 202, many.text
+        operations = Operations(live.engine, live.site.quotas)
+        assert await operations.sweep() == 0
+        assert await live.engine.store.queued_of(["acme"], most=99) == [3]
+        shown = (await acme.get(f"/v1/operations/{many.json()['operation_id']}")).json()
+        assert (shown["status"], shown["done"]) == ("running", 0)
+
+
+async def test_a_dead_letter_of_a_tenant_with_slots_comes_back_into_them(live: Live) -> None:
+    await live.client.put("/v1/quotas/acme", json={"running": 1})
+    async with await live.key("acme") as acme:
+        job = await live.running(acme)
+        await live.fail(job)
+        again = await acme.post(f"/v1/dead-letters/{job.job_id}/replay")
+        assert again.status_code == 202, again.text
+        await posted(acme, 2)
+        assert len(await live.engine.claim(ClaimRequest("w", limit=9, lease_ms=600_000))) == 1
 
 
 @pytest.mark.parametrize("bad", [{"queued": -1}, {"queued": "5"}, {"queued": 1.5}, {"jobs": 1}, {"rate": 2**60}, [1]])

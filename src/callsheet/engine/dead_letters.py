@@ -19,8 +19,12 @@ from callsheet.kernel.retry import JobError, Verdict
 from callsheet.kernel.wire import decode
 from callsheet.store.protocol import JobPage, JobQuery
 
+from .quotas import slot_of
+
 if TYPE_CHECKING:
     from callsheet.engine import Engine
+
+    from .quotas import Quotas
 
 DEAD = (Status.DEAD_LETTER,)
 ENDED_BADLY = (Status.DEAD_LETTER, Status.FAILED)
@@ -126,7 +130,7 @@ def comes_back(job: Job) -> bool:
     except IllegalMove:
         if lifecycle_of(job.contract).requeue_needs_budget or job.status not in ENDED_BADLY:
             raise  # its attempts are all that it gets
-        if job.concurrency_key is not None:
+        if job.concurrency_key not in (None, slot_of(job.requester_id)):
             raise illegal(
                 job, "replay", "a way back, and a copy would not know the limit of its concurrency key"
             ) from None
@@ -134,8 +138,11 @@ def comes_back(job: Job) -> bool:
     return True
 
 
-async def replay(engine: Engine, claims: Sequence[Claim]) -> Done:
-    """Bring jobs back that ended with these claims. One that somebody has brought back meanwhile counts as done."""
+async def replay(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None = None) -> Done:
+    """Bring jobs back that ended with these claims. One that somebody has brought back meanwhile counts as done.
+
+    Copies are held to the tenants' `quotas` of running jobs; without them to none.
+    """
     found = [
         job
         for claim, job in zip(claims, await engine.store.get([claim.job_id for claim in claims]), strict=True)
@@ -147,7 +154,7 @@ async def replay(engine: Engine, claims: Sequence[Claim]) -> Done:
             if comes_back(job):
                 back.append(commands.requeue(job))
             else:
-                await _copy(engine, job)
+                await _copy(engine, job, quotas)
         except StoreError:
             raise
         except CallsheetError as error:
@@ -157,7 +164,7 @@ async def replay(engine: Engine, claims: Sequence[Claim]) -> Done:
     return Done(len(claims) - refused, refused, why)
 
 
-async def purge(engine: Engine, claims: Sequence[Claim]) -> Done:
+async def purge(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None = None) -> Done:  # noqa: ARG001
     """Delete jobs that ended with these claims; one that is gone already counts as done."""
     await engine.store.delete(claims)
     left = [job for job in await engine.store.get([claim.job_id for claim in claims]) if job is not None]
@@ -165,7 +172,8 @@ async def purge(engine: Engine, claims: Sequence[Claim]) -> Done:
     return Done(len(claims) - len(left), len(left), why)
 
 
-async def _copy(engine: Engine, job: Job) -> None:
+async def _copy(engine: Engine, job: Job, quotas: Quotas | None) -> None:
+    running = quotas.known(job.requester_id).running if quotas is not None and job.concurrency_key is not None else 0
     copy = NewJob(
         copy_id(job),
         job.kind,
@@ -180,6 +188,8 @@ async def _copy(engine: Engine, job: Job) -> None:
         ttl_s=job.ttl_s,
         correlation_id=job.correlation_id or f"replay:{job.job_id}",
         resumed_from=job.job_id,
+        concurrency_key=slot_of(job.requester_id) if running else None,
+        concurrency_limit=running or 1,
     )
     try:
         await engine.enqueue([copy])

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
     from .engine import Engine
+    from .quotas import Quotas
 
 log = logging.getLogger("callsheet.operations")
 KIND = "operation"
-ACTIONS: dict[str, Callable[[Engine, Sequence[Claim]], Awaitable[Done]]] = {
+ACTIONS: dict[str, Callable[[Engine, Sequence[Claim], Quotas | None], Awaitable[Done]]] = {
     "replay": dead_letters.replay,
     "purge": dead_letters.purge,
 }
@@ -39,6 +40,7 @@ ACT_OF = {"replay": "dead_letters.replayed", "purge": "dead_letters.purged"}  # 
 BATCH = 100
 LEASE_MS = 3_000
 IDLE_S = 2.0
+FULL_MS = 1_000  # until a replay looks again whether its tenant has room
 KEPT_MS = 7 * 86_400_000
 RUNNING, DONE, STOPPED = "running", "done", "stopped"
 
@@ -111,8 +113,10 @@ async def stop(store: Store, operation_id: str) -> Operation | None:
 class Operations:
     """Works off what is open. Any number of processes may run it; each operation is with one of them at a time."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, quotas: Quotas | None = None) -> None:
+        """With `quotas`, a tenant's replay waits while the tenant has as many jobs in line as it may."""
         self._engine = engine
+        self._quotas = quotas
         self._me = new_id()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -163,21 +167,35 @@ class Operations:
         return pause_s
 
     async def _step(self, document: Document, operation: Operation, now: int) -> None:
-        planned = operation if operation.batch else await self._plan(operation)
+        room = await self._room(operation)
+        if room == 0 and not operation.batch:
+            waits = operation._replace(next_at=now + FULL_MS, updated_at=now)
+            await self._engine.store.put_document(_document(waits, document.version))
+            return
+        planned = operation if operation.batch else await self._plan(operation, room)
         held = planned._replace(owner=self._me, leased_until=now + LEASE_MS, updated_at=now)
         document = await self._engine.store.put_document(_document(held, document.version))
-        found = await ACTIONS[held.action](self._engine, held.batch) if held.batch else Done()
+        found = await ACTIONS[held.action](self._engine, held.batch, self._quotas) if held.batch else Done()
         ended = await self._crossed_out(held, found)
         try:
             await self._engine.store.put_document(_document(ended, document.version))
         except DocumentConflict:
             await self._count_late(held, found)
 
-    async def _plan(self, operation: Operation) -> Operation:
+    async def _room(self, operation: Operation) -> int | None:
+        """How many jobs a tenant's replay may bring back now; None is any number, as operators' and deletions have."""
+        requester_id = operation.wanted.requester_id
+        if self._quotas is None or requester_id is None or operation.action != "replay":
+            return None
+        await self._quotas.refresh()
+        return await self._quotas.room(requester_id)
+
+    async def _plan(self, operation: Operation, room: int | None) -> Operation:
         """Choose the next batch."""
         if not operation.size:
             return operation._replace(after_batch=None)
-        page = await dead_letters.find(self._engine, operation.wanted, operation.size, operation.cursor)
+        size = operation.size if room is None else min(room, operation.size)
+        page = await dead_letters.find(self._engine, operation.wanted, size, operation.cursor)
         return operation._replace(batch=tuple(job.claim for job in page.jobs), after_batch=page.cursor)
 
     async def _crossed_out(self, held: Operation, found: Done) -> Operation:

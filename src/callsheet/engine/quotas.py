@@ -77,12 +77,17 @@ class Quotas:
         own = self._own.get(requester_id)
         return defaults if own is None else own.over(defaults)
 
+    @property
+    def are_old(self) -> bool:
+        """Whether it is time to `refresh`."""
+        return time.monotonic() - self._read_at >= KEPT_S
+
     async def refresh(self, *, now: bool = False) -> None:
         """Read what operators have set, unless that was done a moment ago. Without the store the old numbers hold."""
-        if not now and time.monotonic() - self._read_at < KEPT_S:
+        if not now and not self.are_old:
             return
         async with self._reading:
-            if now or time.monotonic() - self._read_at >= KEPT_S:
+            if now or self.are_old:
                 self._read_at = time.monotonic()
                 with contextlib.suppress(StoreError):
                     self._own = {doc.id: _read(doc) for doc in await self._store.documents(KIND)}
@@ -109,6 +114,20 @@ class Quotas:
         gone = await self._store.delete_document(KIND, requester_id)
         await self.refresh(now=True)
         return gone
+
+    async def room(self, requester_id: str) -> int | None:
+        """How many more jobs a tenant may have in line; None is any number."""
+        limit = self.known(requester_id).queued
+        if not limit:
+            return None
+        (queued,) = await self._store.queued_of([requester_id], most=limit)
+        return limit - queued
+
+    async def check_queued(self, requester_id: str) -> None:
+        """Raise QuotaExceeded where a tenant may have no more jobs in line: for one that is brought back."""
+        if await self.room(requester_id) == 0:
+            limit = self.known(requester_id).queued or 0
+            raise refused("queued", requester_id, limit=limit, used=limit)
 
     async def stored(self, requester_id: str) -> int:
         """The bytes of files that are counted for a tenant."""
@@ -182,6 +201,11 @@ class Stored(NamedTuple):
     def plus(self, part: str, more: int) -> Stored:
         """The same with more bytes in one part, or fewer; never below 0."""
         return self._replace(parts={**self.parts, part: max(0, self.parts.get(part, 0) + more)})
+
+
+def slot_of(requester_id: str) -> str:
+    """The concurrency key of a tenant with a quota of running jobs."""
+    return f"callsheet.tenant:{requester_id}"
 
 
 def refused(quota: str, requester_id: str, *, limit: int, used: int) -> QuotaExceeded:

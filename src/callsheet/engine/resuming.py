@@ -16,6 +16,8 @@ from callsheet.kernel.errors import DuplicateJob, IllegalMove
 from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import RESERVED, RESUMED_FROM, Job, Json, NewJob, Status
 
+from .quotas import slot_of
+
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
@@ -67,10 +69,11 @@ def _plain(known: dict[str, Json]) -> dict[str, Json]:
 def can_be_resumed(job: Job) -> bool:
     """Whether a job ended badly, of a contract that lets another one take over its steps.
 
-    The limit of a concurrency key is not known any more when a job has ended: one with such a key cannot be resumed.
+    The limit of a concurrency key is not known any more when a job has ended: one with such a key cannot be resumed,
+    unless that is the key of its tenant's quota, which the intake gives to each job.
     """
     badly = job.status.terminal and job.status is not Status.SUCCEEDED
-    return badly and job.contract in RESUMABLE and job.concurrency_key is None
+    return badly and job.contract in RESUMABLE and job.concurrency_key in (None, slot_of(job.requester_id))
 
 
 async def resume(store: Store, job: Job, enqueue: Callable[[NewJob], Awaitable[object]]) -> Job:

@@ -23,6 +23,7 @@ from callsheet.vault.redact import redact
 
 from .buckets import Buckets, Recent
 from .problems import path_of
+from .proxies import NOBODY
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -215,8 +216,10 @@ def entry_of(request: Request, action: str, **fields: Any) -> AuditEntry:
 
 def _address(request: Request) -> str:
     """Whose request it is, as trusted proxies say where there are any."""
-    address: str = request.app.state.site.proxies.client_of(request)
-    return address
+    proxies, client = request.app.state.site.proxies, request.scope.get("client")
+    if proxies is not NOBODY:
+        return str(proxies.client_of(request))
+    return str(client[0]) if client else ""
 
 
 def network_of(address: str) -> str:

@@ -39,7 +39,8 @@ async def check(request: Request, scope: str) -> Principal:
     who = await (authenticate(site, text) if text or COOKIE not in request.cookies else _signed_in(site, request))
     admit(request.scope, who.key_id)
     request.scope["callsheet.principal"] = who
-    await site.quotas.refresh()
+    if site.quotas.are_old:
+        await site.quotas.refresh()
     site.rates.check(who, quota=site.quotas.known(who.requester_id))
     if not who.may(scope):
         raise Problem("forbidden", f"this key lacks the scope {scope}")

@@ -6,7 +6,7 @@ import math
 import time
 from collections import OrderedDict
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 BURST_S = 2.0  # who was quiet may send so many seconds' worth at once
 MOST_NAMES = 10_000
@@ -16,21 +16,13 @@ OTHERS = "\0others"
 V = TypeVar("V")
 
 
-class _Bucket(NamedTuple):
-    tokens: float
-    at: float
-    rate: float
-
-    def filled(self, now: float) -> float:
-        return min(most_of(self.rate), self.tokens + max(0.0, now - self.at) * self.rate)
-
-
 class Buckets:
     """So many names at most. When all of them are in debt, those that are new share one bucket."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._most = most
-        self._of: OrderedDict[str, _Bucket] = OrderedDict()  # the one that was asked for longest ago comes first
+        # tokens, when they were counted, and the rate; the one that was asked for longest ago comes first
+        self._of: OrderedDict[str, tuple[float, float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._of)
@@ -38,13 +30,14 @@ class Buckets:
     def take(self, name: str, rate: float, now: float | None = None) -> int:
         """Take one token: 0 when there was one, else the seconds to wait."""
         at = time.monotonic() if now is None else now
-        if name not in self._of and not self._has_room(at):
-            name = OTHERS
         bucket = self._of.get(name)
-        tokens = most_of(rate) if bucket is None else bucket._replace(rate=rate).filled(at)
+        if bucket is None and not self._has_room(at):
+            name = OTHERS
+            bucket = self._of.get(name)
+        tokens = most_of(rate) if bucket is None else filled(bucket[0], bucket[1], rate, at)
         if tokens < 1.0:
             return max(1, math.ceil((1.0 - tokens) / rate))
-        self._of[name] = _Bucket(tokens - 1.0, at, rate)
+        self._of[name] = (tokens - 1.0, at, rate)
         self._of.move_to_end(name)
         return 0
 
@@ -52,12 +45,17 @@ class Buckets:
         """Make room by dropping a full bucket, which says nothing; those asked for longest ago are full first."""
         if len(self._of) < self._most:
             return True
-        for name, bucket in list(islice(self._of.items(), LOOK)):
-            if name != OTHERS and bucket.filled(now) >= most_of(bucket.rate):
+        for name, (tokens, at, rate) in list(islice(self._of.items(), LOOK)):
+            if name != OTHERS and filled(tokens, at, rate, now) >= most_of(rate):
                 del self._of[name]
                 return True
             self._of.move_to_end(name)  # the next look is at others
         return False
+
+
+def filled(tokens: float, at: float, rate: float, now: float) -> float:
+    """The tokens that a bucket holds now, by those that it held at some time."""
+    return min(max(1.0, rate * BURST_S), tokens + max(0.0, now - at) * rate)
 
 
 def most_of(rate: float) -> float:

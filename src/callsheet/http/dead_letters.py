@@ -115,7 +115,7 @@ async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonA
     status_code=202,
     summary="Replay a dead letter",
     response_model=Replayed,
-    responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move", "queue_full"),
+    responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move", "queue_full", "quota_exceeded"),
 )
 async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
     """Bring it back with fresh attempts. One that is back already is answered as it is."""
@@ -124,7 +124,10 @@ async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
     if not job.status.terminal:
         return JsonAnswer({"job_id": job_id, "replay_job_id": job_id, "copied": False, "status": job.status.value}, 202)
     copied = not dead_letters.comes_back(_bad(job))
-    found = await dead_letters.replay(engine, [job.claim])
+    quotas = site_of(request).quotas
+    if not who.admin:
+        await quotas.check_queued(job.requester_id)
+    found = await dead_letters.replay(engine, [job.claim], quotas)
     if found.refused:
         raise IllegalMove(found.why)
     runs = await engine.get(dead_letters.copy_id(job) if copied else job_id)

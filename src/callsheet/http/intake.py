@@ -11,6 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from callsheet.engine.quotas import slot_of
 from callsheet.engine.telemetry import quota_refused
 from callsheet.kernel.contracts import TASKS
 from callsheet.kernel.errors import CallsheetError, QueueFull, QuotaExceeded, StoreError
@@ -45,11 +46,6 @@ def reserved(task: str) -> Problem:
     """What is said to one who asks for a task in a way that is not its own."""
     contract = TASKS[task]
     return Problem("task_reserved", f"{task} is a task of the contract {contract}: {ROUTES[contract]} creates its jobs")
-
-
-def slot_of(requester_id: str) -> str:
-    """The concurrency key of a tenant with a quota of running jobs."""
-    return f"callsheet.tenant:{requester_id}"
 
 
 class Intake:

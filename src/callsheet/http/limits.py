@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,14 +49,15 @@ class Rates:
         if who.admin:
             return
         rate = who.rate or self._rate
-        if wait_s := self._of_keys.take(who.key_id, rate, now):
+        at = time.monotonic() if now is None else now
+        if wait_s := self._of_keys.take(who.key_id, rate, at):
             raise Problem(
                 "too_many_requests",
                 f"this key may send {rate:g} requests in a second; come back in {wait_s} s",
                 headers={"Retry-After": str(wait_s)},
             )
         limit = quota.rate
-        if limit and who.requester_id and (wait_s := self._of_tenants.take(who.requester_id, limit, now)):
+        if limit and who.requester_id and (wait_s := self._of_tenants.take(who.requester_id, limit, at)):
             raise of_quota(refused("rate", who.requester_id, limit=limit, used=limit), wait_s)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 LOOK_S = 0.5
+SOON_S = 0.05
 FEW = 500
 MOST = 10_000
 
@@ -37,29 +38,30 @@ class Room:
         wanted = {name: limit for name in counts if (limit := self._quotas.known(name).queued)}
         if not wanted:
             return None
-        await self._look(wanted)
+        await self._look(wanted, counts)
         return {name: limit for name, limit in wanted.items() if not self._takes(name, counts[name])} or None
 
     def forget(self, requester_id: str) -> None:
         """A tenant was refused: it is held to its quota until the store is asked again."""
         self._keep(requester_id, 0)
 
-    async def _look(self, wanted: dict[str, int]) -> None:
-        """Ask the store about tenants that it was not asked about for a while; small quotas are always checked."""
+    async def _look(self, wanted: dict[str, int], counts: Counter[str]) -> None:
+        """Ask the store about tenants of whom too little is known; those with small quotas are always checked."""
         now = time.monotonic()
-        old = [
-            name
-            for name, limit in wanted.items()
-            if limit > FEW and now - self._spare.get(name, (float("-inf"), 0))[0] > LOOK_S
-        ]
+        old = [name for name, limit in wanted.items() if limit > FEW and self._is_old(name, counts[name], now)]
         if not old:
             return
         for name in old:
             self._keep(name, 0)  # those who come meanwhile are checked
-        counts = await self._store.queued_of(old, most=max(wanted[name] for name in old))
-        for name, used in zip(old, counts, strict=True):
+        queued = await self._store.queued_of(old, most=max(wanted[name] for name in old))
+        for name, used in zip(old, queued, strict=True):
             left = wanted[name] - used
             self._keep(name, left // 10 if left > max(FEW, wanted[name] // 10) else 0)
+
+    def _is_old(self, requester_id: str, count: int, now: float) -> bool:
+        """Whether to ask again: after a while, and sooner for a tenant that is far from its quota and quick."""
+        at, spare = self._spare.get(requester_id, (float("-inf"), 0))
+        return now - at > (LOOK_S if spare == 0 or spare >= count else SOON_S)
 
     def _takes(self, requester_id: str, count: int) -> bool:
         """Take places that are known to be free; False when there may be too few."""

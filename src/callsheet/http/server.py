@@ -92,7 +92,7 @@ def create_app(
                     await open_objects(chosen.objects_url, engine.store, sealer=engine.sealer)
                 )
             if chosen.housekeeping:
-                site.parts[Operations] = await stack.enter_async_context(Operations(engine))
+                site.parts[Operations] = await stack.enter_async_context(Operations(engine, site.quotas))
             stack.push_async_callback(site.audit.close)
             stack.callback(telemetry.observe(site.depths.sources))
             stack.callback(site.depths.close)

@@ -67,6 +67,7 @@ async def create(request: Request) -> JsonAnswer:
     if status is None:  # a new one, or one whose job was never written or is forgotten
         await site.intake.enqueue(new._replace(job_id=clip.job_id))
     elif status == "failed":
+        await site.quotas.check_queued(clip.owner_id)
         await site.engine.requeue(clip.job_id)
     told = "queued" if status in (None, "failed") else status
     return JsonAnswer({"clip_id": clip_id, "status": told, "job_id": clip.job_id}, 202)
