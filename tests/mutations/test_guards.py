@@ -18,6 +18,7 @@ from tests import stores
 from tests.mutations.guard import Guard
 from tests.mutations.of_catalog import CATALOG
 from tests.mutations.of_kernel import KERNEL
+from tests.mutations.of_letter_cortana import LETTER_CORTANA
 from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
 from tests.mutations.of_sqlite import SQLITE
@@ -27,7 +28,7 @@ from tests.mutations.of_worker import WORKER
 
 ROOT = Path(__file__).parents[2]
 TESTS_FAILED = 1
-ALL = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT, *CATALOG, *STUDIO]
+ALL = [*KERNEL, *SQLITE, *POSTGRES, *REDIS, *WORKER, *VAULT, *CATALOG, *STUDIO, *LETTER_CORTANA]
 SLOW = ("an outcome waits for the store", "a heartbeat waits for nobody", "slots are counted under a lock")
 SOME = [guard for guard in ALL if guard.name not in SLOW][::8]
 GUARDS = ALL if os.environ.get("CALLSHEET_DEEP") else SOME  # each is a test run of its own; `make mutations` has all
