@@ -91,7 +91,9 @@ def after_error(job: Job, error: BaseException) -> Settlement:
 def tell_refused(job: Job, why: str) -> None:
     """Log that a job was refused for its payload, which its function never saw: the job, and what it is about."""
     about = decode(job.payload)
-    ids = {k: v for k, v in about.items() if k.endswith("_id") and isinstance(v, str)} if isinstance(about, dict) else {}
+    ids = (
+        {k: v for k, v in about.items() if k.endswith("_id") and isinstance(v, str)} if isinstance(about, dict) else {}
+    )
     fields = {
         **{name: value[:ID_LIMIT] for name, value in list(ids.items())[:5]},
         "job_id": job.job_id,

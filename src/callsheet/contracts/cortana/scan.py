@@ -76,7 +76,8 @@ async def _start(engine: Engine, catalog: Catalog, video: Video, info: ObjectInf
         video = found._replace(size_bytes=info.size_bytes)
     new = start_job(video.video_id, video.owner_id)
     (answer,) = await engine.enqueue([new._replace(idempotency=Idempotency(key, video.video_id))])
-    await catalog.queue(video.video_id, video.size_bytes)
+    if answer.created or video.status is VideoStatus.UPLOADING:
+        await catalog.queue(video.video_id, video.size_bytes)
     return answer.created
 
 
