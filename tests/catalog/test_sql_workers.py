@@ -33,7 +33,7 @@ async def worker(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """One example as a program; it is killed with signal 9, if it was not before."""
     assert isinstance(place.catalog, PostgresCatalog)
-    program = [sys.executable, EXAMPLES / "sql_worker.py"]
+    program: list[str | Path] = [sys.executable, EXAMPLES / "sql_worker.py"]
     if language == "node":
         program = [node_and_npm()[0], Path(node_folder("sql-worker-node").name, "worker.mjs")]
     process = await asyncio.create_subprocess_exec(

@@ -27,7 +27,7 @@ FILES = [(name, suffix) for name in UNEVEN for suffix in ("mp4", "mkv")]
 def pictures(path: Path) -> list[tuple[float, int]]:
     """When each picture begins, and its number."""
     with av.open(str(path)) as container:
-        return [(float(frame.time or 0.0), number_in(frame.to_image())) for frame in container.decode(video=0)]
+        return [(float(frame.time or 0.0), number_in(frame.to_image())) for frame in container.decode(video=0)]  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(("name", "suffix"), FILES)

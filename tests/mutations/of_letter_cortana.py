@@ -11,7 +11,32 @@ def moves(name: str, before: str, after: str, test: str) -> Guard:
     return Guard("kernel", f"SQL workers, {name}", "catalog/postgres/jobs_moves.sql", before, after, f"{MOVES}::{test}")
 
 
+UNEVEN = "tests/media/test_uneven.py"
 LETTER_CORTANA = [
+    Guard(
+        "kernel",
+        "uneven frames, what stands over a tick is sampled",
+        "media/sampling/decode.py",
+        "if passed is not None and end >= wanted + period:",
+        "if False:",
+        f"{UNEVEN}::test_what_stands_for_long_is_sampled_and_lasts",
+    ),
+    Guard(
+        "kernel",
+        "uneven frames, the last segment ends with the source",
+        "media/playlists.py",
+        "lengths[-1] = max(LEAST_S, end_s - sum(lengths[:-1]))",
+        "pass",
+        f"{UNEVEN}::test_a_playlist_ends_when_the_source_does",
+    ),
+    Guard(
+        "kernel",
+        "a replaced original is found",
+        "contracts/cortana/scan.py",
+        "if found is None or not (_is_left(found) or _is_replaced(found, info)):",
+        "if found is None or not _is_left(found):",
+        "tests/contracts/cortana/test_scan.py::test_an_original_that_was_half_written_is_found_when_it_is_whole",
+    ),
     moves(
         "a claim of ours is not theirs",
         "IF job.worker_id NOT LIKE 'sql:%' OR job.worker_id LIKE '%~%' OR mine",

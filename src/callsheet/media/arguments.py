@@ -36,7 +36,7 @@ TONE_MAP = (
 
 def input_for(spec: OutputSpec, media: Media) -> Input:
     """The source, from where it is needed. Exact to the frame, since everything is encoded anew."""
-    seek = ("-ss", f"{spec.start_s:.6f}") if spec.start_s > 0 else ()
+    seek: tuple[str, ...] = ("-ss", f"{spec.start_s:.6f}") if spec.start_s > 0 else ()
     if seek and _is_held(spec, media):
         seek = ("-noaccurate_seek", *seek)  # the frame that stands at the start began before it
     return Input(media.path, media.kind.demuxer, seek)
@@ -87,7 +87,7 @@ def sound_beside(spec: OutputSpec, media: Media) -> str:
 
 
 def _is_held(spec: OutputSpec, media: Media) -> bool:
-    return spec.form.video and holds(media) and not spec.fps
+    return bool(spec.form.video) and holds(media) and not spec.fps
 
 
 def _video(spec: OutputSpec, media: Media, video: Stream, binary: Binary) -> list[str]:

@@ -128,8 +128,8 @@ def _pictures(media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...],
     before = [*colours(media.video, how.binary), *([f"fps={spec.fps:g}"] if spec.fps else [])]
     chain = ",".join([*before, f"split={count}"])
     if holds(media) and not spec.fps:
-        size = (renditions[0].width, renditions[0].height)
-        chain = shown_again(media, before, size, _shown_s(media, spec)) + f",split={count}"
+        largest = (renditions[0].width, renditions[0].height)
+        chain = shown_again(media, before, largest, _shown_s(media, spec)) + f",split={count}"
     graph = [f"[0:{media.video.number}]{chain}" + "".join(f"[s{at}]" for at in range(count))]
     graph += [f"[s{at}]scale={size.width}:{size.height},setsar=1[v{at}]" for at, size in enumerate(renditions)]
     words = ["-filter_complex", ";".join(graph)]

@@ -137,7 +137,7 @@ def _is_uneven(times: list[int], rate: Fraction) -> bool:
         return False
     usual = steps[len(steps) // 2]
     lies = bool(rate) and abs(usual * rate - 1) > max(LIE, rate)
-    return lies or max(steps[-1] - usual, usual - steps[0]) > max(2, UNEVEN * usual)
+    return lies or max(steps[-1] - usual, usual - steps[0]) > max(Fraction(2), UNEVEN * usual)
 
 
 def _seconds(value: int | None, unit: Fraction | None) -> float | None:
