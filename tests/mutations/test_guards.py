@@ -19,6 +19,7 @@ from tests import stores
 from tests.mutations.guard import Guard
 from tests.mutations.of_catalog import CATALOG
 from tests.mutations.of_kernel import KERNEL
+from tests.mutations.of_letter_cortana import LETTER_CORTANA
 from tests.mutations.of_letter_redis_gateway import LETTER_REDIS_GATEWAY
 from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
@@ -48,6 +49,7 @@ ALL = [
     *SECURITY_MEDIA,
     *SECURITY_QUOTAS,
     *SECURITY_WORKERS,
+    *LETTER_CORTANA,
     *LETTER_REDIS_GATEWAY,
 ]
 SLOW = (  # without them their tests wait for a minute

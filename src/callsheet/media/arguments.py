@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .binaries import Binary
 from .ffmpeg import Input
+from .holding import LAST_TICKS, clock_words, holds, shown_again
 from .probe import Media, Stream
 from .sizes import fit
 from .spec import OutputSpec, audio_encoder, video_encoder
@@ -35,7 +36,9 @@ TONE_MAP = (
 
 def input_for(spec: OutputSpec, media: Media) -> Input:
     """The source, from where it is needed. Exact to the frame, since everything is encoded anew."""
-    seek = ("-ss", f"{spec.start_s:.6f}") if spec.start_s > 0 else ()
+    seek: tuple[str, ...] = ("-ss", f"{spec.start_s:.6f}") if spec.start_s > 0 else ()
+    if seek and _is_held(spec, media):
+        seek = ("-noaccurate_seek", *seek)  # the frame that stands at the start began before it
     return Input(media.path, media.kind.demuxer, seek)
 
 
@@ -43,11 +46,11 @@ def arguments_for(spec: OutputSpec, media: Media, binary: Binary, gain_db: float
     """All words after the input, for one file named by the spec's key."""
     words: list[str] = [*length_of(spec, media)]
     if spec.form.video and media.video is not None:
-        words += ["-map", f"0:{media.video.number}", *_video(spec, media.video, binary)]
+        words += ["-map", f"0:{media.video.number}", *_video(spec, media, media.video, binary)]
     else:
         words += ["-vn"]
     if media.audio is not None:
-        words += ["-map", f"0:{media.audio.number}", *audio_words(spec, binary, gain_db)]
+        words += ["-map", f"0:{media.audio.number}", *audio_words(spec, binary, gain_db, sound_beside(spec, media))]
     words += ["-sn", "-dn", *PLAIN]
     words += ["-movflags", "+faststart"] if spec.form.muxer in ("mp4", "ipod") else []
     return (*words, "-f", spec.form.muxer, spec.key)
@@ -61,14 +64,15 @@ def length_of(spec: OutputSpec, media: Media) -> tuple[str, ...]:
     return ("-t", f"{end_s - start_s:.6f}")
 
 
-def audio_words(spec: OutputSpec, binary: Binary, gain_db: float = 0.0) -> tuple[str, ...]:
-    """The encoder for sound, its rates, and the gain."""
+def audio_words(spec: OutputSpec, binary: Binary, gain_db: float = 0.0, first: str = "") -> tuple[str, ...]:
+    """The encoder for sound, its rates, and the gain, after what has to be done first."""
     kbps = spec.audio_kbps or spec.form.audio_kbps
     words = ["-c:a", audio_encoder(spec, binary)]
     words += ["-b:a", f"{kbps}k"] if kbps else []
     words += ["-ar", str(spec.sample_rate_hz)] if spec.sample_rate_hz else []
     words += ["-ac", str(spec.channels or 2)] if spec.channels or spec.format in ("hls", "mp4", "webm", "mp3") else []
-    words += ["-af", f"volume={gain_db:.3f}dB"] if gain_db else []
+    filters = [*([first] if first else []), *([f"volume={gain_db:.3f}dB"] if gain_db else [])]
+    words += ["-af", ",".join(filters)] if filters else []
     return tuple(words)
 
 
@@ -77,19 +81,35 @@ def colours(video: Stream, binary: Binary) -> list[str]:
     return [TONE_MAP] if video.is_hdr and binary.has("zscale", "tonemap") else []
 
 
-def _video(spec: OutputSpec, video: Stream, binary: Binary) -> list[str]:
+def sound_beside(spec: OutputSpec, media: Media) -> str:
+    """Filters for the sound of pictures that are shown again: what comes before the start goes."""
+    return "atrim=start=0" if spec.start_s > 0 and _is_held(spec, media) else ""
+
+
+def _is_held(spec: OutputSpec, media: Media) -> bool:
+    return bool(spec.form.video) and holds(media) and not spec.fps
+
+
+def _video(spec: OutputSpec, media: Media, video: Stream, binary: Binary) -> list[str]:
     encoder = video_encoder(spec, binary)
     width, height = fit(video.shown_size, spec.width, spec.height, upscale=spec.upscale)
     filters = [*colours(video, binary), f"scale={width}:{height}", "setsar=1"]
     filters += [f"fps={spec.fps:g}"] if spec.fps else []
+    graph = ",".join(filters)
     quality = QUALITY[encoder]
     if spec.video_kbps:
         quality = _without(quality, "-crf", "-b:v")
         rate = spec.video_kbps
         quality += ("-b:v", f"{rate}k", "-maxrate", f"{rate * 3 // 2}k", "-bufsize", f"{rate * 2}k")
-    words = ["-vf", ",".join(filters), "-c:v", encoder, *quality, "-pix_fmt", "yuv420p"]
+    if _is_held(spec, media):
+        start_s, end_s = spec.seconds(media)
+        length_s = min(end_s, media.shown_until_s) - start_s
+        graph = shown_again(media, [*colours(video, binary)], (width, height), length_s)
+        # the last frame lasts until the end: it is the last in the file, too, and says how long it is
+        quality += ("-bsf:v", f"setts=duration={LAST_TICKS}", *(("-bf", "0") if encoder == "libx264" else ()))
+    words = ["-vf", graph, "-c:v", encoder, *quality, "-pix_fmt", "yuv420p"]
     # frames keep their own times: a source with uneven ones would else be filled up to thousands a second
-    return [*words, "-fps_mode", "cfr" if spec.fps else "vfr"]
+    return [*words, *(() if spec.fps else clock_words(media)), "-fps_mode", "cfr" if spec.fps else "vfr"]
 
 
 def _without(words: tuple[str, ...], *flags: str) -> tuple[str, ...]:

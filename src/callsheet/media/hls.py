@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from .arguments import PLAIN, audio_words, colours, input_for, length_of
+from .arguments import PLAIN, audio_words, colours, input_for, length_of, sound_beside
 from .errors import NoSuchStream, OutputIncomplete
 from .ffmpeg import Ffmpeg, Work, folder_state, unconcerned
+from .holding import clock_words, holds, shown_again
 from .loudness import measure
+from .playlists import Playlist, end_playlist, read_playlist
 from .probe import Media
 from .progress import Progress
 from .sizes import RUNGS, Rendition, fit, ladder
@@ -28,8 +29,6 @@ INDEX = "index.m3u8"
 SEGMENT_S = 6.0
 KEY_FRAME_S = 2.0
 MIME = {".m3u8": "application/vnd.apple.mpegurl", ".ts": "video/mp2t", ".jpg": "image/jpeg"}
-_LENGTH = re.compile(r"^#EXTINF:([\d.]+)", re.MULTILINE)
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}").fullmatch
 
 
 class Hls(NamedTuple):
@@ -40,13 +39,6 @@ class Hls(NamedTuple):
     files: tuple[str, ...]
     size_bytes: int
     duration_s: float
-
-
-class Playlist(NamedTuple):
-    """A media playlist: the length of each segment and its file."""
-
-    lengths: tuple[float, ...]
-    segments: tuple[str, ...]
 
 
 async def make_hls(
@@ -73,8 +65,8 @@ async def make_hls(
     renditions = renditions_of(media, spec)
     words = hls_words(media, spec, renditions, how, gain_db)
     wanted_s = expected_s(media, spec)
-    await how.run(Work((input_for(spec, media),), words, wanted_s), folder, on_progress)
-    return await asyncio.to_thread(_checked, media, folder, renditions, wanted_s)
+    ran = await how.run(Work((input_for(spec, media),), words, wanted_s), folder, on_progress)
+    return await asyncio.to_thread(_checked, media, folder, renditions, (wanted_s, ran.out_time_s))
 
 
 async def hls_output(
@@ -116,7 +108,7 @@ def hls_words(
         words += _pictures(media, spec, renditions, how)
     if media.audio is not None:
         words += [word for _ in renditions for word in ("-map", f"0:{media.audio.number}")]
-        words += [*audio_words(spec, how.binary, gain_db)]
+        words += [*audio_words(spec, how.binary, gain_db, sound_beside(spec, media))]
         words += [] if spec.sample_rate_hz else ["-ar", "48000"]
     words += ["-sn", "-dn", *PLAIN, "-f", "hls", "-hls_time", f"{SEGMENT_S:g}", "-hls_playlist_type", "vod"]
     words += ["-hls_flags", "independent_segments+temp_file", "-hls_segment_type", "mpegts"]
@@ -135,6 +127,9 @@ def _pictures(media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...],
     count = len(renditions)
     before = [*colours(media.video, how.binary), *([f"fps={spec.fps:g}"] if spec.fps else [])]
     chain = ",".join([*before, f"split={count}"])
+    if holds(media) and not spec.fps:
+        largest = (renditions[0].width, renditions[0].height)
+        chain = shown_again(media, before, largest, _shown_s(media, spec)) + f",split={count}"
     graph = [f"[0:{media.video.number}]{chain}" + "".join(f"[s{at}]" for at in range(count))]
     graph += [f"[s{at}]scale={size.width}:{size.height},setsar=1[v{at}]" for at, size in enumerate(renditions)]
     words = ["-filter_complex", ";".join(graph)]
@@ -149,7 +144,7 @@ def _pictures(media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...],
         "-pix_fmt",
         "yuv420p",
     ]
-    words += ["-fps_mode", "vfr", "-sc_threshold", "0", "-flags:v", "+bitexact+cgop"]
+    words += [*clock_words(media), "-fps_mode", "vfr", "-sc_threshold", "0", "-flags:v", "+bitexact+cgop"]
     words += ["-force_key_frames", f"expr:gte(t,n_forced*{KEY_FRAME_S:g})"]
     for at, size in enumerate(renditions):
         words += [f"-crf:v:{at}", "22", f"-maxrate:v:{at}", f"{size.video_kbps}k"]
@@ -157,24 +152,19 @@ def _pictures(media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...],
     return words
 
 
-def read_playlist(path: Path) -> Playlist:
-    """A media playlist that is whole; raises OutputIncomplete."""
-    try:
-        text = path.read_text("utf-8")
-    except OSError:
-        raise OutputIncomplete(f"{path.name} was not written") from None
-    if "#EXT-X-ENDLIST" not in text:
-        raise OutputIncomplete(f"{path.name} has no end")
-    segments = tuple(line for line in text.splitlines() if line and not line.startswith("#"))
-    for name in segments:
-        found = path.with_name(name) if _NAME(name) else None
-        if found is None or not found.is_file() or not found.stat().st_size:
-            raise OutputIncomplete(f"{path.name} names a segment that is not there")
-    return Playlist(tuple(map(float, _LENGTH.findall(text))), segments)
+def _shown_s(media: Media, spec: OutputSpec) -> float:
+    """How long there is something to see, from the start of the output."""
+    assert media.video is not None  # noqa: S101 - asked before
+    start_s, end_s = spec.seconds(media)
+    return min(end_s, media.shown_until_s) - start_s
 
 
-def _checked(media: Media, folder: Path, renditions: tuple[Rendition, ...], wanted_s: float) -> Hls:
-    """Every playlist whole, every segment there, all sizes cut at the same places, and as long as the source."""
+def _checked(media: Media, folder: Path, renditions: tuple[Rendition, ...], lengths: tuple[float, float]) -> Hls:
+    """Every playlist whole, every segment there, all sizes cut at the same places, and as long as the source.
+
+    `lengths` are what was expected and what was written. The muxer guesses how long the last frame stands; we know it.
+    """
+    wanted_s, written_s = lengths
     names = [INDEX] if len(renditions) == 1 else [f"{rendition.name}.m3u8" for rendition in renditions]
     playlists = [read_playlist(folder / name) for name in names]
     first = playlists[0]
@@ -184,8 +174,11 @@ def _checked(media: Media, folder: Path, renditions: tuple[Rendition, ...], want
             raise OutputIncomplete("the sizes are not cut at the same places")
     if not (folder / INDEX).is_file():
         raise OutputIncomplete(f"{INDEX} was not written")
-    duration_s = sum(first.lengths)
-    check_duration(wanted_s, duration_s, media)
+    check_duration(wanted_s, min((sum(first.lengths), written_s), key=lambda made_s: abs(made_s - wanted_s)), media)
+    if wanted_s:
+        for name in names:
+            end_playlist(folder / name, wanted_s)
+    duration_s = sum(read_playlist(folder / names[0]).lengths)
     files = [segment for playlist in playlists for segment in playlist.segments]
     files += [name for name in names if name != INDEX]
     return Hls(folder, renditions, (*files, INDEX), folder_state(folder)[0], duration_s)

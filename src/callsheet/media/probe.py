@@ -58,6 +58,7 @@ class Stream(NamedTuple):
     rotation: int = 0
     fps: float = 0.0
     is_variable: bool = False
+    longest_s: float = 0.0  # that one frame is shown
     pix_fmt: str = ""
     transfer: int = 0
     is_cover: bool = False
@@ -77,7 +78,7 @@ class Stream(NamedTuple):
 
 
 class Media(NamedTuple):
-    """A file and what is in it. `duration_s` is that of the longest audio or video stream."""
+    """A file and what is in it. `duration_s` is from the first sound or picture to the end of the last."""
 
     path: Path
     kind: Kind
@@ -96,6 +97,14 @@ class Media(NamedTuple):
     def audio(self) -> Stream | None:
         """The first sound."""
         return next((stream for stream in self.streams if stream.kind == "audio"), None)
+
+    @property
+    def shown_until_s(self) -> float:
+        """When the last picture ends, from the first sound or picture on."""
+        video = self.video
+        if video is None or not video.duration_s:
+            return self.duration_s
+        return min(self.duration_s, (video.start_s or 0.0) + video.duration_s - self.start_s)
 
 
 async def probe(path: Path, *, start: Start = start_alone, caps: Caps = Caps()) -> Media:  # noqa: B008 - a tuple
@@ -147,10 +156,13 @@ def _answer(out: bytes, said: str, code: int) -> dict[str, Any]:
 
 def _media(path: Path, kind: Kind, found: dict[str, Any]) -> Media:
     streams = tuple(Stream(**stream) for stream in found["streams"])
-    lengths = [stream.duration_s for stream in streams if stream.kind in ("video", "audio") and not stream.is_cover]
-    known = [length for length in lengths if length]
-    duration_s = max(known, default=0.0) if known and len(known) == len(lengths) else found["duration_s"] or 0.0
-    return Media(path, kind, path.stat().st_size, duration_s, found["start_s"] or 0.0, found["bit_rate"], streams)
+    played = [stream for stream in streams if stream.kind in ("video", "audio") and not stream.is_cover]
+    first_s = min((stream.start_s or 0.0 for stream in played), default=0.0)
+    ends = [(stream.start_s or 0.0) + stream.duration_s for stream in played if stream.duration_s]
+    duration_s = max(ends) - first_s if ends and len(ends) == len(played) else found["duration_s"] or 0.0
+    return Media(
+        path, kind, path.stat().st_size, round(duration_s, 6), found["start_s"] or 0.0, found["bit_rate"], streams
+    )
 
 
 def _check(media: Media, caps: Caps) -> None:

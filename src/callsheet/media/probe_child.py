@@ -12,9 +12,9 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-LOOK_PACKETS = 600
 ATTACHED_PICTURE = 0x400
-UNEVEN = 0.2  # of the usual distance between frames
+LIE = Fraction(1, 50)  # of the rate that a file's head says
+UNEVEN = Fraction(1, 5)  # of the usual distance between frames
 
 
 def main(packages: str, path: str, demuxer: str, decoders: str, most_streams: str) -> None:
@@ -80,6 +80,7 @@ def _video(stream: Any, context: Any, known: dict[str, Any]) -> dict[str, Any]:
         "aspect": float(aspect) if aspect else 1.0,
         "fps": float(stream.average_rate or stream.guessed_rate or 0),
         "is_variable": known.get("is_variable", False),
+        "longest_s": known.get("longest_s", 0.0),
         "pix_fmt": context.pix_fmt or "",
         "transfer": int(context.color_trc),
         "is_cover": bool(int(stream.disposition) & ATTACHED_PICTURE),
@@ -100,38 +101,49 @@ def _first_frame(av: Any, container: Any, stream: Any, context: Any) -> tuple[in
 
 
 def _seen(container: Any, streams: list[Any]) -> dict[int, Any]:
-    """Times of packets. All are read only where the head says no duration; else some hundred pictures."""
-    search = any(stream.duration is None for stream in streams)
-    video = next((stream.index for stream in streams if stream.type == "video"), None)
-    times: list[int] = []
+    """Times of frames. MP4 has them in its index; elsewhere, and where no duration is said, all packets are read."""
+    pictures = (stream for stream in streams if stream.type == "video")
+    video = next((stream for stream in pictures if not int(stream.disposition) & ATTACHED_PICTURE), None)
+    times = _indexed(video)
+    search = any(stream.duration is None for stream in streams) or (video is not None and not times)
     ends: dict[int, tuple[int, int]] = {}
-    for count, packet in enumerate(container.demux(streams)):
-        if not search and (len(times) >= LOOK_PACKETS or (video is None or count > 8 * LOOK_PACKETS)):
-            break
+    for packet in container.demux(streams) if search else ():
         if packet.pts is None:
             continue
         index, last = packet.stream_index, packet.pts + (packet.duration or 0)
         low, high = ends.get(index, (packet.pts, last))
         ends[index] = (min(low, packet.pts), max(high, last))
-        if index == video and len(times) < LOOK_PACKETS:
+        if video is not None and index == video.index:
             times.append(packet.pts)
-    known = {
+    known: dict[int, Any] = {
         stream.index: {"duration_s": _seconds(ends[stream.index][1] - ends[stream.index][0], stream.time_base)}
         for stream in streams
-        if search and stream.index in ends
+        if stream.index in ends
     }
     if video is not None:
-        known.setdefault(video, {})["is_variable"] = _is_uneven(times)
+        times.sort()
+        end = (video.start_time or 0) + video.duration if video.duration else ends.get(video.index, (0, 0))[1]
+        longest = max((after - before for before, after in pairwise([*times, max([end, *times[-1:]])])), default=0)
+        rate = Fraction(video.average_rate or video.guessed_rate or 0) * video.time_base
+        about = {"is_variable": _is_uneven(times, rate), "longest_s": _seconds(longest, video.time_base) or 0.0}
+        known.setdefault(video.index, {}).update(about)
     return known
 
 
-def _is_uneven(times: list[int]) -> bool:
-    times = sorted(times)
+def _indexed(video: Any) -> list[int]:
+    """The times in a file's own index, when it names every frame."""
+    entries = getattr(video, "index_entries", ()) if video is not None else ()
+    return [entry.timestamp for entry in entries] if video is not None and 0 < video.frames == len(entries) else []
+
+
+def _is_uneven(times: list[int], rate: Fraction) -> bool:
+    """Whether frames come at other distances than the usual one, or than the file's rate (frames a tick) says."""
     steps = sorted(after - before for before, after in pairwise(times))
     if len(steps) < 2:  # noqa: PLR2004
         return False
     usual = steps[len(steps) // 2]
-    return max(steps[-1] - usual, usual - steps[0]) > max(2, UNEVEN * usual)
+    lies = bool(rate) and abs(usual * rate - 1) > max(LIE, rate)
+    return lies or max(steps[-1] - usual, usual - steps[0]) > max(Fraction(2), UNEVEN * usual)
 
 
 def _seconds(value: int | None, unit: Fraction | None) -> float | None:

@@ -99,11 +99,10 @@ async def _checked(media: Media, spec: OutputSpec, path: Path, how: Ffmpeg) -> O
 
 
 def expected_s(media: Media, spec: OutputSpec) -> float:
-    """How long an output has to be: as its longest stream. 0 when the source does not say."""
-    wanted = [media.audio, media.video if spec.form.video else None]
-    lengths = [stream.duration_s for stream in wanted if stream is not None]
-    known = [length for length in lengths if length]
-    whole_s = max(known) if known and len(known) == len(lengths) else media.duration_s
+    """How long an output has to be: until the last of its streams ends. 0 when the source does not say."""
+    wanted = [stream for stream in (media.audio, media.video if spec.form.video else None) if stream is not None]
+    ends = [(stream.start_s or 0.0) + stream.duration_s - media.start_s for stream in wanted if stream.duration_s]
+    whole_s = max(ends) if ends and len(ends) == len(wanted) else media.duration_s
     start_s, end_s = spec.seconds(media)
     return max(0.0, min(end_s, whole_s) - start_s) if whole_s else 0.0
 

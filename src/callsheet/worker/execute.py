@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel import commands
+from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.errors import CallsheetError, InvalidPayload
+from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
-from callsheet.kernel.wire import encode
+from callsheet.kernel.wire import decode, encode
 
 from .current import RUN
 from .run import Run, Stop
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.worker")
 TRACE_LIMIT = 8_000
+MESSAGE_LIMIT = 2_000
+ID_LIMIT = 100
 Call = Callable[["Definition", "Context | None", dict[str, Any]], Awaitable[Any]]
 
 
@@ -87,12 +91,29 @@ def after_error(job: Job, error: BaseException) -> Settlement:
         case Fatal():
             return commands.fail(job, JobError(error.code, str(error), retryable=False), rand=rand)
         case InvalidPayload():
+            tell_refused(job, str(error))
             return commands.fail(job, JobError("invalid_payload", str(error), retryable=False), rand=rand)
         case CallsheetError() if error.code in ("not_json", "payload_too_large"):
             return commands.fail(job, JobError("invalid_result", str(error), retryable=False), rand=rand)
     trace = "".join(traceback.format_exception(error))[-TRACE_LIMIT:]
     details = encode({"traceback": trace.encode("utf-8", "replace").decode()})
     return commands.fail(job, JobError(type(error).__name__, str(error), details=details), rand=rand)
+
+
+def tell_refused(job: Job, why: str) -> None:
+    """Log that a job was refused for its payload, which its function never saw: the job, and what it is about."""
+    about = decode(job.payload)
+    ids = (
+        {k: v for k, v in about.items() if k.endswith("_id") and isinstance(v, str)} if isinstance(about, dict) else {}
+    )
+    fields = {
+        **{name: value[:ID_LIMIT] for name, value in list(ids.items())[:5]},
+        "job_id": job.job_id,
+        "job_type": job.kind.rpartition(".")[2],
+        "status": lifecycle_of(job.contract).word(Status.FAILED, started=True) or "failed",
+        "error": {"type": "InvalidPayload", "message": why[:MESSAGE_LIMIT]},
+    }
+    log.warning("job %s (%s) was refused for its payload: %s", job.job_id, job.kind, why, extra={"fields": fields})
 
 
 def after_stop(run: Run) -> Settlement | None:

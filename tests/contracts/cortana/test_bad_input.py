@@ -210,3 +210,14 @@ async def test_search_takes_any_text(tmp_path: Path) -> None:
         long = await stack.client.get("/search", params={"q": "word " * 2000})
         assert long.status_code in (200, 422)
         assert (await stack.client.get("/search", params={"q": ""})).status_code in (200, 422)
+
+
+async def test_unknown_languages_are_refused_when_the_video_is_added(tmp_path: Path) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
+        new = {"name": "a.mp4", "size": 5}
+        for codes in (["klingon"], ["eng", "xx"], ["en"]):
+            answer = await stack.client.post("/videos", json={**new, "options": {"languages": codes}})
+            assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
+            assert codes[-1] in answer.text
+        known = {**new, "options": {"languages": ["eng", "deu", "chi_sim"]}}
+        assert (await stack.client.post("/videos", json=known)).status_code == 201

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import uuid
 from pathlib import Path
+
+import pytest
 
 from callsheet.catalog.records import Clip, Video, VideoFacts, VideoStatus, Writer
 from callsheet.contracts.cortana import paths
@@ -73,3 +76,16 @@ async def test_a_clip_that_is_there_is_not_cut_again_and_is_kept_for_thirty_days
         assert await stack.objects.get(key) == b"cut before"
         assert await stack.catalog.expired_clips(begun + 30 * DAY_MS - 1, 10) == []
         assert [clip.clip_id for clip in await stack.catalog.expired_clips(begun + 31 * DAY_MS, 10)] == ["one"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_many_requests_at_once_for_one_clip_make_one(kind: str, tmp_path: Path) -> None:
+    async with running(stores.fresh_url(kind), tmp_path, worker=False) as stack:
+        video_id = await watched(stack)
+        for round_ in range(3):
+            asked = {"video_id": video_id, "t_start": 0, "t_end": 500, "clip_id": f"clip-{round_}"}
+            answers = await asyncio.gather(*(stack.client.post("/clips", json=asked) for _ in range(8)))
+            assert [answer.status_code for answer in answers] == [202] * 8
+            assert len({answer.json()["job_id"] for answer in answers}) == 1
+        rows = (await stack.client.get("/pipeline/jobs", params={"job_type": "clip_generate"})).json()["jobs"]
+        assert sorted(job["payload"]["clip_id"] for job in rows) == ["clip-0", "clip-1", "clip-2"]

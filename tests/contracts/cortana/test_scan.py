@@ -104,3 +104,20 @@ async def test_old_clips_are_removed_with_their_files(tmp_path: Path) -> None:
         assert await stack.keys(paths.clips(video_id)) == {paths.clip(video_id, "new")}
         assert (await stack.client.get("/clips/old")).json()["code"] == "clip_not_found"
         assert (await stack.client.get("/clips/new")).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_an_original_that_was_half_written_is_found_when_it_is_whole(kind: str, tmp_path: Path) -> None:
+    async with running(stores.fresh_url(kind), tmp_path, worker=False) as stack:
+        video_id = str(uuid.uuid4())
+        parts = (stack.live.engine, stack.catalog, stack.objects, OWNER)
+        for size in (10, 30):
+            await stack.objects.put(paths.original(video_id), b"x" * size)
+            assert (await scan.scan(*parts)).started == (video_id,)
+            assert (await scan.scan(*parts)).started == (), "it is in the queue"
+            (job,) = await stack.live.engine.claim(ClaimRequest("w", limit=1))
+            fatal = commands.fail(job, JobError("truncated", "half of it", retryable=False), rand=0)
+            await stack.live.engine.settle([fatal])
+            await stack.catalog.fail(video_id, Writer(job.job_id, job.claim_version, job.created_at), "{}")
+            assert (await scan.scan(*parts)).started == (), "nothing new is there"
+        assert (await stack.video(video_id))["status"] == "failed"

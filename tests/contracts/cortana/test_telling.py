@@ -15,7 +15,7 @@ import pytest
 from callsheet.catalog.records import Video, VideoStatus
 from callsheet.cli import logs
 from callsheet.contracts.cortana import paths
-from callsheet.contracts.cortana.jobs import start_job
+from callsheet.contracts.cortana.jobs import stage_job, start_job
 from callsheet.kernel.job import Status
 from callsheet.objects import ObjectsError
 from tests import stores
@@ -96,3 +96,17 @@ async def test_a_log_that_cannot_be_kept_harms_nothing(
         assert job.status is Status.FAILED
         assert json.loads(job.error or "{}")["code"] != "internal"
         assert "its log could not be kept" in caplog.text
+
+
+async def test_a_job_refused_for_its_payload_is_told_of_too(tmp_path: Path, lines: io.StringIO) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        video_id = str(uuid.uuid4())
+        wrong = {"video_id": video_id, "s3_original_path": paths.original(video_id), "size": 5}
+        new = stage_job("transcode", video_id, TENANT, wrong)
+        await stack.live.engine.enqueue([new])
+        async for _ in stack.live.engine.watch(new.job_id):
+            pass
+        (told,) = told_of(lines, new.job_id)
+        about = {"job_id": new.job_id, "video_id": video_id, "job_type": "transcode", "status": "failed"}
+        assert {name: told[name] for name in about} == about
+        assert told["error"]["type"] == "InvalidPayload"

@@ -187,15 +187,16 @@ async def listening(client: Any, how_many: int) -> None:
 
 def node_program() -> list[str | Path]:
     """The Node example with its packages, installed once for all tests of this process."""
-    return [_node_and_npm()[0], Path(_node_folder().name, "worker.mjs")]
+    return [node_and_npm()[0], Path(node_folder("redis-worker-node").name, "worker.mjs")]
 
 
 @functools.cache
-def _node_folder() -> tempfile.TemporaryDirectory[str]:
+def node_folder(example: str) -> tempfile.TemporaryDirectory[str]:
+    """A copy of one of the examples for Node, with its packages."""
     folder = tempfile.TemporaryDirectory(prefix="callsheet-node-")
     ignored = shutil.ignore_patterns("node_modules")
-    shutil.copytree(EXAMPLES / "redis-worker-node", folder.name, dirs_exist_ok=True, ignore=ignored)
-    node, *npm = _node_and_npm()
+    shutil.copytree(EXAMPLES / example, folder.name, dirs_exist_ok=True, ignore=ignored)
+    node, *npm = node_and_npm()
     environment = {**os.environ, "PATH": f"{Path(node).parent}:{os.environ['PATH']}"}
     command = [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     done = subprocess.run(command, cwd=folder.name, env=environment, check=False, capture_output=True, text=True)
@@ -203,7 +204,7 @@ def _node_folder() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def _node_and_npm() -> list[str]:
+def node_and_npm() -> list[str]:
     """The wheel's node and npm, else the system's, which may be of any age."""
     node, npm = (str(path) for path in check_types.node())
     return [node, node, npm]

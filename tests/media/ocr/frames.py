@@ -230,3 +230,20 @@ def plate(text: str) -> Drawn:
     pen = Pen(Image.new("RGB", (640, 200), "white"))
     pen.write((30, 100), text, 48, "black")
     return Drawn(text, jpeg(pen.image), (text,))
+
+
+FAILURES = (
+    "FAILED tests/contracts/cortana/test_to_the_letter.py::test_frames_in_a_second_are_a_whole_number",
+    "FAILED tests/http/test_dead_letters.py::test_filters_by_kind_and_time - assert 3 == 4",
+    "FAILED tests/media/sampling/test_trouble.py::test_memory_does_not_grow_with_the_length_of_the_video",
+)
+
+
+def failures() -> Iterator[Drawn]:
+    """A terminal with long paths, in small letters of some colours."""
+    for px in (16, 18, 20, 22):
+        for colour in ("#ff5555", "#be3232", "#e6e6e6"):
+            pen = Pen(Image.new("RGB", (1280, 720), "#101010"))
+            for row, text in enumerate(FAILURES):
+                pen.write((20, 60 + row * 2 * px), text, px, colour)
+            yield Drawn(f"failures in {px} px, {colour}", jpeg(pen.image), tuple(pen.lines))

@@ -138,3 +138,14 @@ def test_a_page_that_the_first_pass_has_read_needs_no_second(
         words: list[Word] = engine.read(frames.kinds()[place].jpeg, ("eng",))
         assert words
         assert (masks.pop() is not None) is needed, frames.kinds()[place].name
+
+
+def test_lines_of_a_terminal_are_not_lost_for_one_letter_of_a_path(engine: Tesseract) -> None:
+    lost = []
+    for drawn in frames.failures():
+        found = [region.text for region in read(engine, drawn)]
+        for line in drawn.lines:
+            path = line.split()[1].partition("/test_")[0]  # what stands before the name of the test
+            if not any("FAILED" in text and path in text for text in found):
+                lost.append((drawn.name, line, found))
+    assert lost == []

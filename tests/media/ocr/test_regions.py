@@ -46,6 +46,13 @@ def test_a_line_below_the_least_confidence_is_left_out() -> None:
     assert texts(word("faint", 10, confidence=1), least=0.0) == ["faint"]
 
 
+def test_the_sure_part_of_an_unsure_line_stays() -> None:
+    path = word("tests/a_very_long_path_of_a_test", 180, confidence=45)
+    assert texts(word("FAILED", 10, confidence=93), path) == ["FAILED"]
+    assert texts(word("on", 120, confidence=93), path) == []
+    assert texts(word("FAILED", 10, confidence=80), path) == []
+
+
 def test_a_weak_word_goes_and_its_line_stays() -> None:
     assert texts(*row("sure words"), word("zq", 250, confidence=20)) == ["sure words"]
     assert texts(*row("sure words"), word("here", 250, confidence=50)) == ["sure words here"]

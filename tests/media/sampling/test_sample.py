@@ -82,11 +82,15 @@ async def test_a_frame_is_labelled_with_its_own_time(video: Video, tmp_path: Pat
 async def test_the_sample_of_a_tick_is_the_first_frame_not_before_it(video: Video, tmp_path: Path, name: str) -> None:
     made = video(name)
     outcome = await sampled(made.path, tmp_path, EVERY)
-    wanted, next_ms = [], 0
-    for time_ms in made.times_ms:
-        if time_ms >= next_ms - 1e-6:
+    wanted: list[float] = []
+    next_ms, passed = 0, None
+    for time_ms in [*made.times_ms, None]:
+        if passed is not None and (time_ms or made.duration_ms) >= next_ms + 100 - 1e-6:
+            wanted.append(round(passed, 3))  # it stood over a tick that no other frame is at
+        passed = time_ms
+        if time_ms is not None and time_ms >= next_ms - 1e-6:
             wanted.append(round(time_ms, 3))
-            next_ms = (int(time_ms + 1e-6) // 100 + 1) * 100
+            next_ms, passed = (int(time_ms + 1e-6) // 100 + 1) * 100, None
     assert outcome.sampled.sampled == len(wanted)
     assert {one.timestamp_ms for one in outcome.kept} <= {round(time_ms) for time_ms in wanted}
 

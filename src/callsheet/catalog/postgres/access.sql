@@ -112,9 +112,31 @@ DROP POLICY IF EXISTS workers ON catalog_schema;
 CREATE POLICY workers ON catalog_schema FOR SELECT TO service_role USING (true);
 DROP POLICY IF EXISTS workers ON search_state;
 CREATE POLICY workers ON search_state TO service_role USING (true) WITH CHECK (true);
+
+-- The index of words is written by workers. One whose token names a user reads of it what that user may read.
 DROP POLICY IF EXISTS workers ON search_videos;
-CREATE POLICY workers ON search_videos TO service_role USING (true) WITH CHECK (true);
 DROP POLICY IF EXISTS workers ON search_postings;
-CREATE POLICY workers ON search_postings TO service_role USING (true) WITH CHECK (true);
 DROP POLICY IF EXISTS workers ON search_terms;
-CREATE POLICY workers ON search_terms TO service_role USING (true) WITH CHECK (true);
+DROP POLICY IF EXISTS workers_read ON search_videos;
+CREATE POLICY workers_read ON search_videos FOR SELECT TO service_role
+    USING ((SELECT r.owner_id FROM catalog_reader r) IS NULL OR owner_id = (SELECT r.owner_id FROM catalog_reader r)
+        OR team_id = ANY ((SELECT r.team_ids FROM catalog_reader r)::text[]));
+DROP POLICY IF EXISTS workers_read ON search_terms;
+CREATE POLICY workers_read ON search_terms FOR SELECT TO service_role
+    USING ((SELECT r.owner_id FROM catalog_reader r) IS NULL OR owner_id = (SELECT r.owner_id FROM catalog_reader r)
+        OR team_id <> '' AND team_id = ANY ((SELECT r.team_ids FROM catalog_reader r)::text[]));
+DROP POLICY IF EXISTS workers_read ON search_postings;
+CREATE POLICY workers_read ON search_postings FOR SELECT TO service_role
+    USING ((SELECT r.owner_id FROM catalog_reader r) IS NULL OR video IN (SELECT v.number FROM search_videos v));
+DO $$ DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['search_videos', 'search_postings', 'search_terms'] LOOP
+        EXECUTE format('DROP POLICY IF EXISTS workers_insert ON %I', name);
+        EXECUTE format('CREATE POLICY workers_insert ON %I FOR INSERT TO service_role WITH CHECK (true)', name);
+        EXECUTE format('DROP POLICY IF EXISTS workers_update ON %I', name);
+        EXECUTE format('CREATE POLICY workers_update ON %I FOR UPDATE TO service_role USING (true) WITH CHECK (true)', name);
+        EXECUTE format('DROP POLICY IF EXISTS workers_delete ON %I', name);
+        EXECUTE format('CREATE POLICY workers_delete ON %I FOR DELETE TO service_role USING (true)', name);
+    END LOOP;
+END $$;

@@ -6,6 +6,7 @@ ALTER TABLE entities DROP CONSTRAINT entities_segment_fkey;
 ALTER TABLE segments RENAME TO segments_whole;
 ALTER INDEX segments_pkey RENAME TO segments_whole_pkey;
 ALTER INDEX segments_by_time RENAME TO segments_whole_by_time;
+ALTER INDEX segments_by_id RENAME TO segments_whole_by_id;
 
 CREATE TABLE segments (LIKE segments_whole INCLUDING DEFAULTS INCLUDING CONSTRAINTS) PARTITION BY HASH (video_id);
 CREATE TABLE segments_0 PARTITION OF segments FOR VALUES WITH (MODULUS 16, REMAINDER 0);
@@ -30,9 +31,17 @@ DROP TABLE segments_whole;
 
 ALTER TABLE segments ADD PRIMARY KEY (video_id, segment_id);
 CREATE INDEX segments_by_time ON segments (video_id, is_merged, t_start);
+CREATE INDEX segments_by_id ON segments (segment_id);
 ALTER TABLE segments ADD FOREIGN KEY (video_id) REFERENCES videos ON DELETE CASCADE;
 ALTER TABLE entities ADD CONSTRAINT entities_segment_fkey
     FOREIGN KEY (video_id, segment_id) REFERENCES segments ON DELETE CASCADE;
+
+CREATE TRIGGER segments_inserted AFTER INSERT ON segments REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION segments_are_stale();
+CREATE TRIGGER segments_updated AFTER UPDATE ON segments REFERENCING NEW TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION segments_are_stale();
+CREATE TRIGGER segments_deleted AFTER DELETE ON segments REFERENCING OLD TABLE AS changed
+    FOR EACH STATEMENT EXECUTE FUNCTION segments_are_stale();
 
 -- A partition has no policies, so that nobody but its owner reads it by its own name, past those of the table.
 ALTER TABLE segments ENABLE ROW LEVEL SECURITY;

@@ -193,6 +193,9 @@ SELECT refresh_search_materialized($1);
 -- name: next_unindexed
 SELECT video_id FROM videos WHERE search_unindexed ORDER BY video_id LIMIT 1 FOR UPDATE SKIP LOCKED;
 
+-- name: is_unindexed
+SELECT EXISTS (SELECT FROM videos WHERE search_unindexed);
+
 -- name: indexed
 UPDATE videos SET search_unindexed = false WHERE video_id = $1;
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from typing import Any
 
+from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.errors import SchemaMismatch, StoreError
+from callsheet.kernel.retry import read_policy
 from callsheet.store.postgres.connection import Database, connect, edge
 from callsheet.store.postgres.target import Target
 from callsheet.store.queries import Queries, migrations_of
@@ -15,6 +18,7 @@ PACKAGE = "callsheet.catalog.postgres"
 Q = Queries(PACKAGE)
 ACCESS = Queries(PACKAGE, "access.sql")
 JOBS = Queries(PACKAGE, "jobs.sql")
+MOVES = Queries(PACKAGE, "jobs_moves.sql")
 log = logging.getLogger("callsheet.catalog")
 
 
@@ -86,16 +90,40 @@ async def _show_jobs(session: Any) -> list[str]:
     if not await session.fetchval(Q.engine_is_here):
         return []
     secured = await session.fetchval(ACCESS.roles_are_here)
-    digest = f"{_digest(JOBS)} {secured}"
+    tables = kernel_tables()
+    digest = f"{_digest(JOBS)} {_digest(MOVES)} {sorted(tables.items())} {secured}"
     if await session.fetchval(Q.step_digest, "jobs") == digest and await session.fetchval(Q.jobs_view_is_here):
         return []
-    await session.execute(JOBS.jobs_view_drop)
-    await session.execute(JOBS.jobs_view)
-    await session.execute(JOBS.jobs_insert)
+    for queries in (JOBS, MOVES):
+        for name in queries.names():
+            if name != "jobs_access":
+                await session.execute(filled(getattr(queries, name), tables))
     if secured:
         await session.execute(JOBS.jobs_access)
     await session.execute(Q.step_note, "jobs", digest)
     return ["catalogue jobs view"]
+
+
+def kernel_tables() -> dict[str, str]:
+    """The kernel's moves and retries of the contract, as SQL for the words after a colon in `jobs_moves.sql`."""
+    words = tuple(dict.fromkeys(CORTANA.words.values()))
+    legal = [f"{a}>{b}" for a in words for b in words if a != b and CORTANA.allows(a, b)]
+    policy = read_policy(CORTANA.policy)
+    return {
+        ":legal_moves": f"ARRAY[{', '.join(repr(move) for move in sorted(legal))}]",
+        ":backoff_ms": f"ARRAY[{', '.join(map(str, policy.backoff.table_ms))}]",
+        ":jitter_low": str(policy.backoff.low),
+        ":jitter_width": str(round(policy.backoff.high - policy.backoff.low, 6)),
+        ":max_lease_losses": str(policy.max_lease_losses),
+        ":max_retries": str(policy.max_attempts - 1),
+    }
+
+
+def filled(sql: str, tables: Mapping[str, str]) -> str:
+    """A statement with the kernel's tables in it."""
+    for word, value in tables.items():
+        sql = sql.replace(word, value)
+    return sql
 
 
 async def _refuse_taken(session: Any) -> None:

@@ -32,6 +32,7 @@ from .connection import CatalogDatabase
 
 T = TypeVar("T")
 Q = Queries("callsheet.catalog.postgres")
+AT_ONCE = 20  # videos whose words one search indexes
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
@@ -186,12 +187,20 @@ class PostgresCatalog:
     async def search(self, query: Query, reader: Reader) -> Found:
         """See the protocol."""
         seen_by = intake.reader_of(reader)
+        await self._index_some()
         return await self._db.read(lambda session: words.search(session, query, seen_by, self._terms))
 
     async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
         """See the protocol."""
         seen_by = intake.reader_of(reader)
         return await self._db.read(lambda session: words.suggest(session, prefix, limit, seen_by, self._terms))
+
+    async def _index_some(self) -> None:
+        """Index the words of videos that SQL has brought up to date; a few, for somebody waits for an answer."""
+        ((behind,),) = await self._db.fetch(Q.is_unindexed)
+        for _ in range(AT_ONCE if behind else 0):
+            if not await self._db.transact(writing.index_next):
+                return
 
     async def _write(self, verb: Callable[..., Awaitable[T]], video_id: str, writer: Writer, *more: object) -> T:
         known = intake.known_id(video_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -20,7 +21,8 @@ from callsheet.http.objects import objects_of, sent
 from callsheet.http.problems import Problem, of_faults
 from callsheet.http.site import Site, site_of
 from callsheet.kernel.contracts import CORTANA
-from callsheet.kernel.errors import JobNotFound
+from callsheet.kernel.errors import DuplicateJob, JobNotFound
+from callsheet.kernel.job import NewJob
 
 from . import paths
 from .access import ALWAYS, BODY, MayRead, VideoId, catalog_of, reader_of, video_of
@@ -65,12 +67,22 @@ async def create(request: Request) -> JsonAnswer:
         raise Problem("refused", "this clip_id is taken; choose another one, or leave it out")
     status = await _status(site, clip)
     if status is None:  # a new one, or one whose job was never written or is forgotten
-        await site.intake.enqueue(new._replace(job_id=clip.job_id))
+        await _start(site, clip, new._replace(job_id=clip.job_id))
     elif status == "failed":
         await site.quotas.check_queued(clip.owner_id)
         await site.engine.requeue(clip.job_id)
     told = "queued" if status in (None, "failed") else status
     return JsonAnswer({"clip_id": clip_id, "status": told, "job_id": clip.job_id}, 202)
+
+
+async def _start(site: Site, clip: Clip, new: NewJob) -> None:
+    """Make the clip's job, unless another request with the same `clip_id` is doing so at this moment."""
+    try:
+        await site.intake.enqueue(new)
+    except DuplicateJob:
+        if await _status(site, clip) is None:  # all of one batch were refused, ours among them
+            with contextlib.suppress(DuplicateJob):
+                await site.engine.enqueue([new])
 
 
 async def _asked(request: Request) -> ClipRequest:

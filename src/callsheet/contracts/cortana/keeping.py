@@ -69,12 +69,13 @@ class Keeping:
         return count
 
     async def _fail(self, videos: list[Video]) -> int:
-        latest = {video.video_id: max(json.loads(video.jobs).values(), default=None) for video in videos}
-        asked = [job_id for job_id in latest.values() if job_id is not None]
+        begun = {video.video_id: list(json.loads(video.jobs).values()) for video in videos}
+        asked = [job_id for ids in begun.values() for job_id in ids]
         jobs = {job.job_id: job for job in await self._engine.store.get(asked) if job is not None}
         count = 0
-        for video_id, job_id in latest.items():
-            job = jobs.get(job_id or "")
+        for video_id, ids in begun.items():
+            known = [jobs[job_id] for job_id in ids if job_id in jobs]
+            job = max(known, key=lambda job: (job.created_at, job.job_id), default=None)
             if job is not None and job.status in ENDED_BADLY:
                 try:
                     await self._catalog.fail(

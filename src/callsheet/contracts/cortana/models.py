@@ -6,19 +6,28 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from callsheet.catalog.records import Clip, Segment, Video
 from callsheet.catalog.search.records import Found, Hit
 from callsheet.http.upload_bodies import UploadBody
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.job import Job, Status
+from callsheet.media.ocr.codes import is_known
 
 from . import paths
 from .outcomes import type_of
 
 Milliseconds = Annotated[int, Field(ge=0, le=10**10, strict=True)]
-Language = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,20}$")]
+
+
+def _known(code: str) -> str:
+    if not is_known(code):
+        raise ValueError(f"{code!r} is no language of Tesseract; its codes are like eng, deu, fra or chi_sim")
+    return code
+
+
+Language = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,20}$"), AfterValidator(_known)]
 Export = Literal["vtt", "srt", "csv", "json"]
 
 

@@ -130,10 +130,19 @@ async def _frames(bench: Bench, frame_paths: Sequence[str]) -> list[Shown]:
         if not listed:
             raise Fatal(f"there is no {manifest}; sample the video again", code=NOT_FOUND)
         return _lasting(listed.values())
+    if list(frame_paths) == [folder]:
+        frame_paths = await _in_folder(bench, folder)
     times = sorted((time_of(path), path) for path in dict.fromkeys(frame_paths))
-    ends = [at for at, _ in times[1:]] + [bench.video.duration_ms or times[-1][0] + PERIOD_MS]
-    plain = [Shown(path, at, max(end, at + 1)) for (at, path), end in zip(times, ends, strict=True)]
+    last = times[-1][0] + PERIOD_MS if times else 0
+    ends = [at for at, _ in times[1:]] + [bench.video.duration_ms or last]
+    plain = [Shown(path, at, max(end, at + 1)) for (at, path), end in zip(times, ends, strict=False)]
     return _lasting([listed.get(frame.key, frame) for frame in plain])
+
+
+async def _in_folder(bench: Bench, folder: str) -> list[str]:
+    """All frames of the video: what a sampler that works by SQL, and names none, has left."""
+    keys = [info.key async for info in bench.parts.objects.list(paths.frames(bench.video_id))]
+    return [key for key in keys if key.endswith(".jpg") and key.startswith(folder)]
 
 
 def _lasting(frames: Iterable[Shown]) -> list[Shown]:

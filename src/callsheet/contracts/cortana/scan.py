@@ -53,7 +53,7 @@ async def scan(engine: Engine, catalog: Catalog, objects: Objects, owner: Owner 
         seen += len(originals)
         known = await catalog.known(list(originals))
         for video_id, info in originals.items():
-            if await _start(engine, catalog, _new(video_id, info, owner), is_known=video_id in known):
+            if await _start(engine, catalog, _new(video_id, info, owner), info, is_known=video_id in known):
                 started.append(video_id)
     return Scanned(seen, tuple(started), tuple(odd[:100]))
 
@@ -65,18 +65,33 @@ def video_of(key: str) -> str | None:
     return parts[2] if fits and IS_UUID(parts[2]) else None
 
 
-async def _start(engine: Engine, catalog: Catalog, video: Video, *, is_known: bool) -> bool:
+async def _start(engine: Engine, catalog: Catalog, video: Video, info: ObjectInfo, *, is_known: bool) -> bool:
+    key = f"scan:{video.video_id}"
     if is_known or not await catalog.add_video(video):
         found = await catalog.video(video.video_id, SERVICE)
-        now = round(time.time() * 1000)
-        if found is None or found.status is not VideoStatus.UPLOADING or now - found.updated_at < PATIENCE_MS:
+        if found is None or not (_is_left(found) or _is_replaced(found, info)):
             return False
-        video = found
+        if found.status is not VideoStatus.UPLOADING:
+            key = f"{key}:{info.etag or info.modified_ms}:{info.size_bytes}"
+        video = found._replace(size_bytes=info.size_bytes)
     new = start_job(video.video_id, video.owner_id)
-    once = Idempotency(f"scan:{video.video_id}", video.video_id)
-    (answer,) = await engine.enqueue([new._replace(idempotency=once)])
-    await catalog.queue(video.video_id, video.size_bytes)
+    (answer,) = await engine.enqueue([new._replace(idempotency=Idempotency(key, video.video_id))])
+    if answer.created or video.status is VideoStatus.UPLOADING:
+        await catalog.queue(video.video_id, video.size_bytes)
     return answer.created
+
+
+def _is_left(video: Video) -> bool:
+    """Whether nobody started a video that was entered, though there was time to."""
+    return video.status is VideoStatus.UPLOADING and round(time.time() * 1000) - video.updated_at >= PATIENCE_MS
+
+
+def _is_replaced(video: Video, info: ObjectInfo) -> bool:
+    """Whether the original is another one than the work was done with: it was half written then, or was sent again."""
+    if video.status not in (VideoStatus.FAILED, VideoStatus.READY):
+        return False
+    is_newer = video.status is VideoStatus.FAILED and info.modified_ms > video.updated_at
+    return is_newer or (video.size_bytes is not None and video.size_bytes != info.size_bytes)
 
 
 def _new(video_id: str, info: ObjectInfo, owner: Owner) -> Video:

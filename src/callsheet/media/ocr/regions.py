@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median_low
 
 from .records import Box, Region, Word
@@ -20,7 +20,8 @@ NEAR = 1.0  # line heights between parts of one line
 ALIKE = 2.0  # times as high, at most, is one part as the other
 LEVEL = 0.6  # of the lower height: two words stand on one line
 LEAST_LETTERS = 0.5  # of the signs of a line
-SURE = 0.9  # a single letter alone needs as much
+SURE = 0.9  # a single letter alone needs as much, and a part of a line that is not sure as a whole
+LEAST_SURE = 4  # letters that stay of a line that is not sure as a whole
 SHARED_CASE = 3  # words of one sign each: so many are a texture
 MEANT = frozenset("$€£¥₹%&+@#=<>→←•–—-/*?!")  # signs that stand alone in real text
 _WIDE = ("W", "F")
@@ -29,9 +30,22 @@ _WIDE = ("W", "F")
 def regions(words: Iterable[Word], min_confidence: float = 0.6) -> list[Region]:
     """One region per line, from top to bottom; `min_confidence` (0..1) is asked of a line as a whole."""
     strong = [word for word in map(_cleaned, words) if word.text and word.confidence >= 100 * min_confidence * WEAK]
-    made = (_region(_trimmed(line)) for line in _lines(strong))
+    made = (region for line in _lines(strong) for region in _believed(line, min_confidence))
     kept = [region for region in made if region.confidence >= min_confidence and _is_text(region)]
     return sorted(kept, key=lambda region: (region.box.y, region.box.x))
+
+
+def _believed(line: list[Word], min_confidence: float) -> list[Region]:
+    """A line; where one long word makes it unsure as a whole, such as a path, the parts of it that are sure."""
+    whole = _region(_trimmed(line))
+    if whole.confidence >= min_confidence:
+        return [whole]
+    runs = [list(run) for sure, run in groupby(line, key=lambda word: word.confidence >= 100 * SURE) if sure]
+    return [_region(_trimmed(run)) for run in runs if sum(map(_letters, run)) >= LEAST_SURE]
+
+
+def _letters(word: Word) -> int:
+    return sum(sign.isalnum() for sign in word.text)
 
 
 def _cleaned(word: Word) -> Word:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from . import tessdata
@@ -20,7 +22,9 @@ from .records import Box, Word
 
 MASK_CONFIDENCE = 60.0  # of a word that only the second or third pass sees
 KNOWN_CONFIDENCE = 80.0  # from here on the first pass is believed, and the second need not look there
-PASSES = "passes-1"  # changes when the same pictures would give other words
+LONG = 16  # letters of a word that is judged by each of them
+SURE_LETTERS = 80.0  # on average
+PASSES = "passes-2"  # changes when the same pictures would give other words
 RESOLUTION = 70  # of a screen, in dots per inch: else Tesseract guesses, and says so
 
 
@@ -51,7 +55,7 @@ class Tesseract:
             return []
         api, modes = self._api(tuple(languages)), self._tesserocr.PSM
         _show(api, image.tobytes(), image.width, image.height)
-        words = list(self._recognised(api, modes.AUTO, "whole"))
+        words = self._judged(api, list(self._recognised(api, modes.AUTO, "whole")))
         mask = bright_text(image, [word.box for word in words if word.confidence >= KNOWN_CONFIDENCE])
         if mask is not None:
             _show(api, mask.pixels.tobytes(), mask.pixels.shape[1], mask.pixels.shape[0])
@@ -79,6 +83,23 @@ class Tesseract:
                 ) from None
         return known[languages]
 
+    def _judged(self, api: Any, words: list[Word]) -> list[Word]:
+        """Long words, such as paths, by their letters: Tesseract is as sure of a word as of its worst letter."""
+        doubtful = {word.box for word in words if _is_long(word) and word.confidence < KNOWN_CONFIDENCE}
+        if not doubtful or (found := api.GetIterator()) is None:
+            return words
+        level, letters = self._tesserocr.RIL, defaultdict[Box, list[float]](list)
+        for letter in self._tesserocr.iterate_level(found, level.SYMBOL):
+            left, top, right, bottom = letter.BoundingBox(level.WORD) or (0, 0, 0, 0)
+            box = Box(left, top, right - left, bottom - top)
+            if box in doubtful:
+                letters[box].append(float(letter.Confidence(level.SYMBOL)))
+        means = {box: fmean(found) for box, found in letters.items()}
+        return [
+            word._replace(confidence=means[word.box]) if means.get(word.box, 0.0) >= SURE_LETTERS else word
+            for word in words
+        ]
+
     def _recognised(self, api: Any, mode: int, pass_id: str) -> Iterator[Word]:
         api.SetPageSegMode(mode)
         if not api.Recognize() or (found := api.GetIterator()) is None:
@@ -102,6 +123,10 @@ def _show(api: Any, pixels: bytes, width: int, height: int) -> None:
     """Give it a grey picture, one byte per pixel."""
     api.SetImageBytes(pixels, width, height, 1, width)
     api.SetSourceResolution(RESOLUTION)
+
+
+def _is_long(word: Word) -> bool:
+    return len(word.text) >= LONG
 
 
 def _is_sure(word: Word) -> bool:

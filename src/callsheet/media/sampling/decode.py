@@ -81,14 +81,21 @@ class Look:
     def run(self) -> None:
         """Look at the whole stream; the last thing told is what it came to."""
         end = wanted = ceil(self._start / self._base)
+        period = ceil(self._period / self._base)
+        passed: tuple[Any, int] | None = None  # the latest frame that came before the next tick
         for frame, ticks, was_broken in self._frames():
+            if passed is not None and min(ticks, end) >= wanted + period:  # it stood over a tick that has no other
+                self._take(passed[0], self._at(passed[1]))
             if was_broken and ticks > end:
                 self._gap(self._at(end), self._at(ticks))
-            end = ticks + (frame.duration or self._usual)
+            end = max(ticks + (frame.duration or self._usual), 0)
+            passed = (frame, ticks)
             if ticks >= wanted:  # whole ticks until here: fractions of all frames cost as much as the sieve
-                at = self._at(ticks)
+                at, passed = self._at(ticks), None
                 wanted = ceil(((at // self._period + 1) * self._period + self._start) / self._base)
                 self._take(frame, at)
+        if passed is not None and end >= wanted + period:
+            self._take(passed[0], self._at(passed[1]))
         self._finish(self._at(end))
 
     def _frames(self) -> Iterator[tuple[Any, int, bool]]:

@@ -1,0 +1,80 @@
+"""Guards of contract 002 to the letter: moves made in SQL, who reads what, and frames of uneven length."""
+
+from __future__ import annotations
+
+from tests.mutations.guard import Guard
+
+MOVES = "tests/catalog/test_jobs_moves.py"
+
+
+def moves(name: str, before: str, after: str, test: str) -> Guard:
+    return Guard("kernel", f"SQL workers, {name}", "catalog/postgres/jobs_moves.sql", before, after, f"{MOVES}::{test}")
+
+
+UNEVEN = "tests/media/test_uneven.py"
+LETTER_CORTANA = [
+    Guard(
+        "kernel",
+        "uneven frames, what stands over a tick is sampled",
+        "media/sampling/decode.py",
+        "if passed is not None and end >= wanted + period:",
+        "if False:",
+        f"{UNEVEN}::test_what_stands_for_long_is_sampled_and_lasts",
+    ),
+    Guard(
+        "kernel",
+        "uneven frames, the last segment ends with the source",
+        "media/playlists.py",
+        "lengths[-1] = max(LEAST_S, end_s - sum(lengths[:-1]))",
+        "pass",
+        f"{UNEVEN}::test_a_playlist_ends_when_the_source_does",
+    ),
+    Guard(
+        "kernel",
+        "a replaced original is found",
+        "contracts/cortana/scan.py",
+        "if found is None or not (_is_left(found) or _is_replaced(found, info)):",
+        "if found is None or not _is_left(found):",
+        "tests/contracts/cortana/test_scan.py::test_an_original_that_was_half_written_is_found_when_it_is_whole",
+    ),
+    moves(
+        "a claim of ours is not theirs",
+        "IF job.worker_id NOT LIKE 'sql:%' OR job.worker_id LIKE '%~%' OR mine",
+        "IF mine",
+        "test_a_worker_of_ours_keeps_its_claim",
+    ),
+    moves(
+        "a lost claim is known",
+        "OR mine < job.claim_version\n                OR NEW.locked_by",
+        "OR NEW.locked_by",
+        "test_a_worker_that_died_is_recovered_and_what_it_says_later_is_refused",
+    ),
+    moves(
+        "only legal moves",
+        "AND NOT format('%s>%s', OLD.status, NEW.status) = ANY (:legal_moves)",
+        "AND NOT format('%s>%s', OLD.status, NEW.status) = ANY (:legal_moves || 'done>queued'::text)",
+        "test_illegal_moves_are_refused",
+    ),
+    moves(
+        "a job that waits is not claimed",
+        "IF job.held = 'dependency' THEN",
+        "IF false THEN",
+        "test_priority_and_depends_on",
+    ),
+    Guard(
+        "kernel",
+        "SQL workers, jobs are read as their videos are",
+        "catalog/postgres/jobs.sql",
+        "AND ((SELECT r.owner_id FROM catalog_reader r) IS NULL",
+        "AND (true",
+        f"{MOVES}::test_jobs_are_read_as_their_videos_are",
+    ),
+    Guard(
+        "kernel",
+        "SQL workers, words are read as their videos are",
+        "catalog/postgres/access.sql",
+        "CREATE POLICY workers_read ON search_videos FOR SELECT TO service_role\n    USING (",
+        "CREATE POLICY workers_read ON search_videos FOR SELECT TO service_role\n    USING (true OR ",
+        "tests/catalog/test_row_security.py::test_a_worker_for_a_user_reads_no_words_of_others",
+    ),
+]
