@@ -141,7 +141,7 @@ async def _frames(bench: Bench, frame_paths: Sequence[str]) -> list[Shown]:
 
 async def _in_folder(bench: Bench, folder: str) -> list[str]:
     """All frames of the video: what a sampler that works by SQL, and names none, has left."""
-    keys = [info.key async for info in bench.parts.objects.list(paths.frames(bench.video_id))]
+    keys = [info.key async for info in bench.objects.list(paths.frames(bench.video_id))]
     return [key for key in keys if key.endswith(".jpg") and key.startswith(folder)]
 
 
