@@ -12,7 +12,24 @@ def moves(name: str, before: str, after: str, test: str) -> Guard:
 
 
 UNEVEN = "tests/media/test_uneven.py"
+MERGE = "tests/media/reading/test_merge.py"
 LETTER_CORTANA = [
+    Guard(
+        "kernel",
+        "parts that an edge cut belong to the whole",
+        "media/reading/passing.py",
+        "return last.form == piece.form or _is_cut(last, piece, width)",
+        "return False",
+        f"{MERGE}::test_a_ticker_of_four_headlines_is_four_texts",
+    ),
+    Guard(
+        "kernel",
+        "long words are judged by their letters",
+        "media/ocr/tesseract.py",
+        "if not doubtful or (found := api.GetIterator()) is None:",
+        "if (found := api.GetIterator()) is not None or True:",
+        "tests/media/ocr/test_passes.py::test_lines_of_a_terminal_are_not_lost_for_one_letter_of_a_path",
+    ),
     Guard(
         "kernel",
         "uneven frames, what stands over a tick is sampled",

@@ -142,6 +142,39 @@ def test_text_that_scrolls_is_one_range_even_when_it_is_misread() -> None:
     assert sorted(times(merged(*seen))) == sorted((name, 0, 2400) for name in names)
 
 
+HEADLINES = (
+    "Storm warning for the northern coast",
+    "Trains resume at noon",
+    "Museum stays open until ten",
+    "Council votes on the new bridge tonight",
+)
+
+
+def ticker(headlines: tuple[str, ...], width: int, step: int = 240) -> list[Seen]:
+    """What frames, one every 500 ms, show of lines that pass from right to left, cut at the edges by the letter."""
+    letter, height, seen = 20, 36, []
+    starts = itertools.accumulate((len(text) * letter + 160 for text in headlines), initial=width)
+    places = list(zip(headlines, starts, strict=False))
+    end = places[-1][1] + len(headlines[-1]) * letter
+    for frame, moved in enumerate(range(0, end, step)):
+        for text, start in places:
+            first = max(0, -(start - moved) // letter)
+            shown = text[first : max(0, (width - start + moved) // letter)]
+            if any(sign.isalnum() for sign in shown):
+                left = start - moved + first * letter
+                cut = min(width - max(left, 0), len(shown) * letter)
+                seen.append(saw(shown.strip(), 500 * frame, 500 * (frame + 1), (max(left, 0), 640, cut, height)))
+    return seen
+
+
+@pytest.mark.parametrize("step", [100, 240, 330])
+def test_a_ticker_of_four_headlines_is_four_texts(step: int) -> None:
+    wide = [*ticker(HEADLINES, 1280, step), saw("LIVE", 0, 60_000, (1200, 30, 80, 30))]
+    ranges = merged(*wide)
+    assert sorted(one.text for one in ranges) == sorted((*HEADLINES, "LIVE"))
+    assert len(wide) > 15
+
+
 def test_a_region_that_two_passes_read_is_one() -> None:
     twice = saw("Sand every edge smooth", 0, 500, (202, 601, 870, 47), 0.8)
     assert len(merged(saw("Sand every edge smooth", 0, 500), twice)) == 1
@@ -214,3 +247,20 @@ def test_the_work_grows_with_the_detections_and_not_with_their_square() -> None:
     ranges = merge(seen, period_ms=PERIOD_MS, duration_ms=500_000)
     assert frames <= len(ranges) <= 1.1 * frames + 50
     assert time.process_time() - began_s < 60  # 50,000 take some 2 s; were it the square, it would be an hour
+
+
+def test_scraps_of_a_ticker_belong_to_what_passes_and_other_rows_keep_theirs() -> None:
+    """Edges leave letters that are read as others, and lines are torn while they pass."""
+    whole = [saw(HEADLINES[1], 500 * at, 500 * (at + 1), (900 - 100 * at, 640, 400, 36)) for at in range(1, 7)]
+    scraps = [
+        saw("Trainz res", 0, 500, (1060, 640, 210, 36)),
+        saw("resume at noon", 1000, 1500, (880, 640, 280, 36)),
+        saw("joon", 3500, 4000, (0, 640, 70, 36)),
+    ]
+    still = [saw("Total", 0, 4000, (1200, 100, 80, 36)), saw("Total of the year", 0, 4000, (300, 100, 340, 36))]
+    found = merged(*whole, *scraps, *still)
+    assert sorted(times(found)) == [
+        ("Total", 0, 4000),
+        ("Total of the year", 0, 4000),
+        (HEADLINES[1], 0, 4000),
+    ]

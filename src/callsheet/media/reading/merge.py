@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from .consensus import Voice, consensus
 from .normalise import displayed, normalized, text_hash
+from .passing import gathered, passing, rows_of_passing
 from .records import Range, Seen
 from .sweep import swept
 from .tracks import Piece
@@ -22,9 +23,11 @@ def merge(seen: Sequence[Seen], *, period_ms: int, duration_ms: int) -> list[Ran
     `period_ms` is the time between two samples: text that is missed for up to two of them was there all the time.
     Nothing ends after `duration_ms`, unless that is 0 and so unknown.
     """
-    pieces = sorted(_pieces(seen, max(1, period_ms), duration_ms))
+    period_ms = max(1, period_ms)
+    pieces = sorted(_pieces(seen, period_ms, duration_ms))
+    rows = rows_of_passing(pieces)
     while True:
-        fewer = sorted(map(_together, swept(pieces, max(1, period_ms))))
+        fewer = gathered(sorted(map(_together, swept(passing(pieces, period_ms), period_ms))), rows)
         if len(fewer) == len(pieces):  # each piece is alone, so one more sweep would change nothing
             return [_range(piece) for piece in fewer]
         pieces = fewer
