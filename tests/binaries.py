@@ -23,6 +23,7 @@ from typing import Literal
 
 READ_AND_ENTER = 0o005
 REDIS_VARIABLE = "CALLSHEET_TEST_REDIS_SERVER"
+LEAST_REDIS = (6, 2)  # what Callsheet needs
 
 
 class ServerMissing(Exception):
@@ -68,9 +69,18 @@ def redis_program(kind: Literal["redis", "valkey"]) -> Path:
 
 @functools.cache
 def older_redis() -> Path | None:
-    """A Redis that was installed for other reasons: the one that is named, else that of the PATH. None of ours."""
-    given = os.environ.get(REDIS_VARIABLE) or shutil.which("redis-server")
-    return Path(given).absolute() if given else None
+    """A Redis that was installed for other reasons: the one that is named, else that of the PATH. None of ours.
+
+    None also for one of the PATH that is too old, or does not run.
+    """
+    if named := os.environ.get(REDIS_VARIABLE):
+        return Path(named).absolute()
+    found = shutil.which("redis-server")
+    try:
+        usable = found is not None and redis_version(Path(found)) >= LEAST_REDIS
+    except (OSError, subprocess.CalledProcessError, ServerMissing):
+        usable = False
+    return Path(found).absolute() if found and usable else None
 
 
 @functools.cache

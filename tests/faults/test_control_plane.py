@@ -242,7 +242,7 @@ async def test_a_job_that_kills_its_workers_ends_as_a_dead_letter_after_three(
 ) -> None:
     """A12: and the crew is there for other jobs."""
     live.site.parts[Terms] = LONG
-    poison = await add(live.engine, "poison", retry=NO_BACKOFF, max_attempts=50)
+    poison = await add(live.engine, "poison", retry=NO_BACKOFF, max_attempts=3)
     start(live.url, "--processes", "2")
     for times in (1, 2, 3):
         await until(live.engine, poison, lambda _, times=times: log.read_text().count("poison") == times)  # type: ignore[misc]

@@ -110,7 +110,7 @@ async def test_every_visible_character_may_be_in_a_key(live: Live) -> None:
 async def test_a_key_against_the_grammar_is_refused(small: Live) -> None:
     for key in ["", '""', "x" * 256, f'"{"x" * 256}"', "a b", '"a b"', "a\tb", "\u00e9", "\u00a0"]:
         body = json.dumps(JOB).encode()
-        lines = (f"Idempotency-Key: {key}", f"Content-Length: {len(body)}")
+        lines = (f"Idempotency-Key: {key}", f"Content-Length: {len(body)}", "Content-Type: application/json")
         status, _, got = parts_of(await exchange(small, head(small, "POST /v1/jobs", *lines) + body))
         assert (status, got["code"]) == (400, "bad_request")
         assert (await small.client.get("/v1/jobs")).json()["jobs"] == []

@@ -137,7 +137,7 @@ async def test_nothing_is_left_of_connections_that_were_dropped(small: Live) -> 
 async def test_a_stream_that_cannot_begin_is_not_counted(small: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     async with await small.key("a") as client:
         await small.job(client)
-        monkeypatch.setattr(sse, "retry", lambda: 1 / 0)
+        monkeypatch.setattr(sse.EventStream, "_after_retry", lambda *_: 1 / 0)
         with pytest.raises(httpx2.RemoteProtocolError):  # its head had gone out: all that is left is to hang up
             await client.get("/v1/events")
     assert counts(small)[:3] == (0, 0, 0)

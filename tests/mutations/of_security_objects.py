@@ -94,7 +94,7 @@ OBJECTS = [
     Guard(
         "sqlite",
         "a follow-up is of no checked contract",
-        "contracts/control_plane/moves.py",
+        "contracts/control_plane/follow_ups.py",
         "if contract in PAYLOAD_CHECKED:",
         "if not contract:",
         f"{RESERVED}::test_a_worker_cannot_ask_for_a_task_whose_payload_its_route_checks",

@@ -47,7 +47,7 @@ SECURITY_QUOTAS = [
     Guard(
         "redis",
         "a claimed job is not queued",
-        "store/redis/scripts/claim.lua",
+        "store/redis/scripts/take.lua",
         "  note_queued(job.requester_id, id, false)\n",
         "",
         f"{STORED}a_place_is_free_again_when_a_job_runs_or_ends",

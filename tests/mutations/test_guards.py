@@ -68,7 +68,8 @@ GUARDS = ALL if os.environ.get("CALLSHEET_DEEP") else SOME  # each is a test run
 def test_a_removed_guard_turns_its_test_red(guard: Guard, tmp_path: Path) -> None:
     source = tmp_path / "src" / "callsheet" / guard.file
     _lay(ROOT / "src", tmp_path / "src", ("callsheet", *guard.file.split("/")))
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    for folder in ("tests", "tools"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     text = source.read_text("utf-8")
     assert text.count(guard.before) == guard.times, f"{guard.file} has not {guard.times} × {guard.before!r} any more"

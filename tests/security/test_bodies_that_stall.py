@@ -85,11 +85,11 @@ async def test_the_body_of_a_known_client_that_stalls_is_not_waited_for(tmp_path
 async def test_an_upload_that_stalls_has_a_pace_of_its_own(tmp_path: Path) -> None:
     async with site(tmp_path, bodies=NEVER, uploads=IMPATIENT) as live:
         assert live.site.objects is not None
-        signed = await live.site.objects.sign_put("uploads/acme/x", 600, size_bytes=100)
+        signed = await live.site.objects.sign_put("outputs/acme/x", 600, size_bytes=100)
         status, _, body = parts_of(await exchange(live, head("PUT", signed.url) + b"12345"))
         assert (status, body["code"]) == (408, "request_timeout")
         with pytest.raises(ObjectNotFound):
-            await live.site.objects.head("uploads/acme/x")
+            await live.site.objects.head("outputs/acme/x")
 
 
 async def test_a_body_that_trickles_is_too_slow_on_the_whole(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ async def test_other_jobs_are_not_hurt(jobs: Harness) -> None:
 
 
 async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(jobs: Harness) -> None:
-    job = await double.options(max_attempts=10).enqueue(number=1)
+    job = await double.options(max_attempts=3).enqueue(number=1)
     for _ in range(3):
         jobs.crash(double)
     await jobs.advance("10m")

@@ -60,7 +60,7 @@ async def test_who_waits_for_a_queue_hears_of_its_lanes(url: str, redis_url: str
     async with rigged(url, redis_url) as sender, rigged(url, redis_url) as waiter:
         assert await waiter.claim("gpu") == []
         heard = asyncio.create_task(hint_of(waiter, lane))
-        await sender.engine.enqueue([new_job(queue=lane)])
+        await sender.engine.enqueue([new_job(queue=lane, requester_id="tenant one")])
         await asyncio.wait_for(heard, 60)
 
 

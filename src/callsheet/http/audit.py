@@ -216,9 +216,9 @@ def entry_of(request: Request, action: str, **fields: Any) -> AuditEntry:
 
 def _address(request: Request) -> str:
     """Whose request it is, as trusted proxies say where there are any."""
-    proxies, client = request.app.state.site.proxies, request.scope.get("client")
-    if proxies is not NOBODY:
-        return str(proxies.client_of(request))
+    app, client = request.scope.get("app"), request.scope.get("client")
+    if app is not None and app.state.site.proxies is not NOBODY:
+        return str(app.state.site.proxies.client_of(request))
     return str(client[0]) if client else ""
 
 

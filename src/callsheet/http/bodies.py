@@ -24,10 +24,11 @@ def documented(model: type[pydantic.BaseModel], *, required: bool = True) -> dic
 async def read(request: Request, model: type[M]) -> M:
     """A body as its model; raises Problem.
 
-    The type must be said: what a page of another site can send without asking first never has this one.
+    The type must be said, unless there is no body: what a page of another site can send without asking first never has
+    this one.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
+    if kind != "application/json" and not kind.endswith("+json") and (kind or await request.body()):
         raise Problem("unsupported_media_type", "send JSON, and say so: Content-Type: application/json")
     try:
         return model.model_validate_json(await request.body())

@@ -199,6 +199,11 @@ async def test_a_parked_claim_is_woken_by_a_new_job(live: Live, worker: Remote) 
 
 async def test_many_who_wait_for_one_job_make_few_claims(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "POLL_S", (3600.0, 3600.0))
+    first = asyncio.create_task(Remote(live, "first").claim("first", wait_ms=60_000))
+    await parked(live, 1)
+    while not first.done():  # what was told before the server listened is told to nobody
+        await add(live, queue="first")
+        await asyncio.sleep(0.05)
     waiters = [asyncio.create_task(Remote(live, f"w{n}").claim(wait_ms=60_000)) for n in range(60)]
     await parked(live, 60)
     claims, claim = 0, live.engine.store.claim

@@ -114,7 +114,7 @@ def kernel_tables() -> dict[str, str]:
         ":backoff_ms": f"ARRAY[{', '.join(map(str, policy.backoff.table_ms))}]",
         ":jitter_low": str(policy.backoff.low),
         ":jitter_width": str(round(policy.backoff.high - policy.backoff.low, 6)),
-        ":max_lease_losses": str(policy.max_lease_losses),
+        ":max_lease_losses": str(policy.max_lease_losses or "job.max_attempts"),
         ":max_retries": str(policy.max_attempts - 1),
     }
 

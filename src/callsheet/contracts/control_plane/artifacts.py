@@ -17,7 +17,7 @@ from callsheet.http.owning import owned_by
 from callsheet.http.problems import Problem
 from callsheet.kernel.job import RESERVED, Status
 from callsheet.kernel.wire import decode, encode
-from callsheet.objects import InvalidKey, ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound, ObjectNotOwned
+from callsheet.objects import ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound, ObjectNotOwned
 from callsheet.objects.folders import INCOMING, named_by
 from callsheet.objects.own import OwnObjects
 
@@ -115,7 +115,7 @@ async def adopted(engine: Engine, job_id: str) -> list[dict[str, Any]]:
 
 
 async def inputs(site: Site, job: Job) -> dict[str, str]:
-    """A signed URL for each object that the payload names, and that the job's tenant may read."""
+    """A signed URL for each object that the payload names, and that the job's tenant may read; raises InvalidKey."""
     if site.objects is None or REFERENCE not in job.payload:
         return {}
     named = dict.fromkeys(text for text in _texts(decode(job.payload)) if text.startswith(REFERENCE))
@@ -123,7 +123,7 @@ async def inputs(site: Site, job: Job) -> dict[str, str]:
     signed: dict[str, str] = {}
     for reference in list(named)[:MOST_INPUTS]:
         key = reference.removeprefix(REFERENCE)
-        with contextlib.suppress(ObjectNotOwned, InvalidKey):  # what is not the tenant's is as what is not there
+        with contextlib.suppress(ObjectNotOwned):  # what is not the tenant's is as what is not there
             if await _is_finished(site, key):
                 signed[reference] = (await own.sign_get(key, SIGNED_S)).url
     return signed
