@@ -77,6 +77,7 @@ async def list_acts(  # noqa: PLR0913, PLR0917 - each is a filter
     bodies = [audit_body(entry, who) for entry in page.entries]
     if who.sees is not None and actor is not None:  # a filter must not tell which operator it was
         bodies = [body for body in bodies if body["actor"] == actor]
+        return JsonAnswer({"entries": bodies, "next": page.cursor if bodies else None})
     return JsonAnswer({"entries": bodies, "next": page.cursor})
 
 

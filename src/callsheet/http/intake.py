@@ -65,7 +65,7 @@ class Intake:
         """Create one job; raises what the engine raises, Problem `task_reserved`, and `queue_full` with an estimate."""
         if TASKS.get(new.kind, new.contract) != new.contract:
             raise reserved(new.kind)
-        new = self._in_slot(new)
+        new = self.in_slot(new)
         try:
             if new.idempotency is not None:
                 return await self._alone(new)
@@ -80,7 +80,7 @@ class Intake:
             quota_refused(error.quota)
             raise
 
-    def _in_slot(self, new: NewJob) -> NewJob:
+    def in_slot(self, new: NewJob) -> NewJob:
         """The job with a slot of its tenant's, where the tenant may run only so many at once.
 
         A job whose task has a concurrency key of its own keeps that one.

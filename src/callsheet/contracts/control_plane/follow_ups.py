@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from .binding import Holder
 
+DERIVED = 5  # the version of UUIDs that are made of names
 SHARED = ("unique_key", "concurrency_key")  # names that all tenants of a store share
 
 
@@ -30,6 +32,7 @@ async def follow_ups_of(engine: Engine, worker: Holder, parent: Job, asked: Sequ
     for one in asked:
         worker.check_queue(one.queue, parent)
         _check_keys(worker, one)
+        _check_id(one)
     made = tuple(_new_job(parent, one) for one in asked)
     await _check_dependencies(engine, parent, made)
     return made
@@ -41,6 +44,13 @@ def _check_keys(worker: Holder, asked: FollowUp) -> None:
         if worker.tenants is not None and getattr(asked, name) is not None:
             told = f"follow_ups: {name} is shared by all tenants, and this worker is bound to some; leave it out"
             raise Problem("forbidden", told, ok=False)
+
+
+def _check_id(asked: FollowUp) -> None:
+    """Ids that can be worked out beforehand are the system's own: of schedules, resumed jobs and replays."""
+    if asked.job_id is not None and (not IS_UUID(asked.job_id) or uuid.UUID(asked.job_id).version == DERIVED):
+        told = "follow_ups: job_id is a random UUID (version 4 or 7); leave it out, and the server makes one"
+        raise Problem("validation_failed", told, ok=False)
 
 
 async def _check_dependencies(engine: Engine, parent: Job, made: Sequence[NewJob]) -> None:

@@ -10,6 +10,10 @@ Name = Annotated[str, Field(min_length=1, max_length=240, pattern=r"^[^~\x00-\x1
 Stream = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f]+$")]
 Label = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[A-Za-z0-9_.-]+$")]
 MAX_WAIT_MS = 60_000
+MAX_DELAY_MS = 10 * 366 * 86_400_000  # ten years: what is longer is a mistake, and no store's number
+MAX_ATTEMPTS = 10_000
+MAX_PRIORITY = 1_000_000
+LATEST_MS = 2**53 - 1  # a moment that every client can read
 MAX_BEAT_WAIT_MS = 25_000
 MAX_STREAMS = 50
 MAX_JOBS = 200
@@ -193,17 +197,17 @@ class FollowUp(BaseModel):
     task: str = Field(min_length=1, max_length=255)
     payload: JsonValue = None
     queue: Stream = "default"
-    priority: int = 0
-    delay_ms: int = Field(default=0, ge=0)
-    run_at: int | None = None
-    max_attempts: int | None = Field(default=None, ge=1)
+    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
+    delay_ms: int = Field(default=0, ge=0, le=MAX_DELAY_MS)
+    run_at: int | None = Field(default=None, ge=0, le=LATEST_MS)
+    max_attempts: int | None = Field(default=None, ge=1, le=MAX_ATTEMPTS)
     retry: str = ""
     depends_on: list[str] = []
     on_dependency_failure: Literal["cancel", "run"] = "cancel"
     unique_key: str | None = None
     concurrency_key: str | None = None
-    concurrency_limit: int = Field(default=1, ge=1)
-    ttl_s: int | None = None
+    concurrency_limit: int = Field(default=1, ge=1, le=1_000_000)
+    ttl_s: int | None = Field(default=None, ge=0, le=MAX_DELAY_MS // 1000)
     correlation_id: str = ""
 
 
@@ -239,7 +243,9 @@ class FailBody(EndBody):
     """An attempt went wrong."""
 
     error: ErrorBody
-    retry_in_ms: int | None = Field(default=None, ge=0, description="Ask for another attempt after this time.")
+    retry_in_ms: int | None = Field(
+        default=None, ge=0, le=MAX_DELAY_MS, description="Ask for another attempt after this time."
+    )
     bury: bool = Field(default=False, description="A dead letter at once: nobody can run this.")
 
 
@@ -278,7 +284,7 @@ class MoveBody(BaseModel):
     artifacts: list[Artifact] = Field(default=[], max_length=1000)
     follow_ups: list[FollowUp] = Field(default=[], max_length=100)
     error: ErrorBody | None = None
-    retry_in_ms: int | None = Field(default=None, ge=0)
+    retry_in_ms: int | None = Field(default=None, ge=0, le=MAX_DELAY_MS)
     bury: bool = False
     delay_ms: int = Field(default=0, ge=0, le=7 * 86_400_000)
     reason: str = Field(default="", max_length=1000)

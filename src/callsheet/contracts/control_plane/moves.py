@@ -165,7 +165,8 @@ async def _complete(site: Site, worker: Holder, lease: Lease, move: MoveBody) ->
     if isinstance(move.log, LogEnd) and not await logs.whole(site.engine, lease, move.log):
         warning = encode({"level": "warning", "message": "the log that was kept is not the one that was sent"})
         notes.append(commands.note(lease.job, NewEvent("warning", lease.job.stage, warning)))
-    follow_ups = await follow_ups_of(site.engine, worker, lease.job, move.follow_ups)
+    asked = await follow_ups_of(site.engine, worker, lease.job, move.follow_ups)
+    follow_ups = tuple(map(site.intake.in_slot, asked))
     success = commands.succeed(lease.job, result, follow_ups=follow_ups)
     if move.artifacts:
         success = success._replace(checkpoint=await adopt(site, lease, move.artifacts))

@@ -1,0 +1,74 @@
+"""What a tenant's worker may say of its own jobs: no number breaks the server, no id or quota is got around."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from callsheet.engine.schedules import Schedule, put_schedule
+from tests import stores
+from tests.kit import new_job
+from tests.security.estate import STRANGER, Town, town
+
+HUGE = (10**30, 2**63, 2**62)
+
+
+@pytest.fixture(params=stores.THREE)
+async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Town]:
+    async with town(request.param, tmp_path) as found:
+        yield found
+
+
+async def held(here: Town, worker: httpx2.AsyncClient) -> dict[str, Any]:
+    """A job of the stranger's own that its worker holds, as a proof for moves."""
+    await here.live.engine.enqueue([new_job(requester_id=STRANGER, contract="control_plane", queue="odd")])
+    asked = {"worker_id": "w9", "streams": ["odd"]}
+    claimed = (await worker.post("/internal/worker/claim", json=asked)).json()
+    assert claimed["claimed"], claimed
+    return {name: claimed[name] for name in ("job_id", "attempt_id", "lease_token")}
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        *({"do": "complete", "follow_ups": [{"task": "x", name: n}]} for n in HUGE for name in ("delay_ms", "run_at")),
+        *({"do": "complete", "follow_ups": [{"task": "x", "max_attempts": n}]} for n in HUGE),
+        *({"do": "fail", "error": {"code": "x"}, "retry_in_ms": n} for n in HUGE),
+    ],
+    ids=str,
+)
+async def test_a_number_that_no_store_can_keep_is_refused(here: Town, move: dict[str, Any]) -> None:
+    async with await here.live.key(STRANGER, scopes=["worker"]) as worker:
+        proof = await held(here, worker)
+        answer = await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [{**proof, **move}]})
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["code"] == "validation_failed"
+
+
+async def test_a_worker_cannot_take_the_id_of_a_schedules_next_job(here: Town) -> None:
+    store = here.live.engine.store
+    await put_schedule(store, Schedule("nightly", "0 3 * * *", "report"))
+    async with await here.live.key(STRANGER, scopes=["worker"]) as worker:
+        for job_id in (str(uuid.uuid5(uuid.NAMESPACE_URL, "nightly")), "x", here.estate.queued_id.upper() + "0"):
+            move = {"do": "complete", "follow_ups": [{"task": "x", "job_id": job_id}]}
+            proof = await held(here, worker)
+            answer = await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [{**proof, **move}]})
+            (told,) = answer.json()["answers"]
+            assert (told["ok"], told["code"]) == (False, "validation_failed"), told
+
+
+async def test_follow_ups_wait_for_the_slots_of_their_tenant(here: Town) -> None:
+    await here.live.site.quotas.set(STRANGER, {"running": 1})
+    async with await here.live.key(STRANGER, scopes=["worker"]) as worker:
+        proof = await held(here, worker)
+        move = {"do": "complete", "follow_ups": [{"task": "x", "queue": "odd"}] * 5}
+        answer = await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [{**proof, **move}]})
+        assert answer.json()["ok"], answer.text
+        asked = {"worker_id": "w9", "streams": ["odd"], "max_jobs": 5}
+        claimed = (await worker.post("/internal/worker/claim", json=asked)).json()
+        assert len(claimed["jobs"]) == 1
