@@ -225,3 +225,22 @@ async def test_a_callers_open_transaction_does_not_hold_up_heartbeats(
 async def _extended(store: PostgresStore, *jobs: Job) -> list[bool]:
     now = [job.lease_expires_at if job else None for job in await store.get([job.job_id for job in jobs])]
     return [(new or 0) - (old.lease_expires_at or 0) > 300_000 for new, old in zip(now, jobs, strict=True)]
+
+
+async def test_who_is_held_to_a_quota_waits_for_others_of_the_same_requester(store: PostgresStore, url: str) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    holder = await asyncpg.connect(url)
+    try:
+        async with holder.transaction():
+            await holder.execute(Q.lock_quota.replace("$1::text", "'acme'"))
+            job = NewJob(new_id(), "k", requester_id="acme")
+            adding = asyncio.create_task(store.enqueue([job], quotas={"acme": 1}))
+            while not adding.done() and not await holder.fetchval(waiting):
+                await asyncio.sleep(0.005)
+            assert not adding.done()
+            await store.enqueue(
+                [NewJob(new_id(), "k", requester_id="other")], quotas={"other": 1}
+            )  # it does not notice
+        assert [answer.created for answer in await adding] == [True]
+    finally:
+        await holder.close()
