@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from callsheet.engine import Engine, Housekeeping
-from callsheet.kernel.job import Job
+from callsheet.kernel.job import Job, Status
 
 Spawn = Callable[..., "Worker"]
 
@@ -26,7 +26,7 @@ async def run_out(engine: Engine, held: Job, *, reap: bool = False) -> None:
     where no server and no worker runs that would take the job away.
     """
     async with asyncio.timeout(60):
-        while (await engine.get(held.job_id)).lease_losses == held.lease_losses:
+        while (job := await engine.get(held.job_id)).status is Status.RUNNING and job.claim == held.claim:
             await engine.heartbeat([held.claim], lease_ms=1)
             if reap:
                 await Housekeeping(engine).reap()
