@@ -58,9 +58,9 @@ browser: ## Chromium for the tests of pages: installed when it is missing and it
 	fi; \
 	echo "there is no Chromium and it cannot be installed here (apt-get and root can): tests of pages are skipped"
 
-# One failure in a run may be the machine's: it is tried again and told of at the end, and tests/flaky.md gets a line. The
-# second is not, nor is any where there is no clock and no neighbour, or where a second try could hide a rare input.
-SECOND_TRY := --reruns 1 --max-suite-reruns 1 --rerun-show-tracebacks \
+# A failure may be the machine's: it is tried again and told of at the end, and tests/flaky.md gets a line. The sixth in
+# one run is not, nor is any where there is no clock and no neighbour, or where a second try could hide a rare input.
+SECOND_TRY := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks \
 	$(addprefix --rerun-exclude-path tests/,architecture differential docs kernel mutations)
 
 test: venv browser ## Every quick test, on real servers (ARGS="-k name" for some)

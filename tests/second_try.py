@@ -1,8 +1,7 @@
 """A test that fails is tried once more in `make test`, and told of: noise does not stop a run, and is not hidden.
 
-The trying is pytest-rerunfailures'; its options stand in the Makefile. Two such tests in one run are no noise: the
-second is not tried again. What was tried again belongs into `flaky.md` beside this file. This plugin tells of them, and
-gives the second try its own time limit.
+The trying is pytest-rerunfailures'; its options stand in the Makefile. Six such tests in one run are no noise: the
+sixth is not tried again. This plugin tells of them, and gives the second try its own time limit.
 """
 
 from __future__ import annotations
