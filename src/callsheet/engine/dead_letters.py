@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.errors import CallsheetError, DuplicateJob, IllegalMove, StoreError
-from callsheet.kernel.job import Claim, Job, NewJob, Status
+from callsheet.kernel.job import Claim, Job, Status
 from callsheet.kernel.lifecycle import illegal
 from callsheet.kernel.retry import JobError, Verdict
 from callsheet.kernel.wire import decode
 from callsheet.store.protocol import JobPage, JobQuery
 
 from .quotas import slot_of
+from .resuming import resuming_job
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
@@ -174,20 +175,9 @@ async def purge(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None =
 
 async def _copy(engine: Engine, job: Job, quotas: Quotas | None) -> None:
     running = quotas.known(job.requester_id).running if quotas is not None and job.concurrency_key is not None else 0
-    copy = NewJob(
-        copy_id(job),
-        job.kind,
-        job.payload,
-        job.queue,
-        job.priority,
-        requester_id=job.requester_id,
-        contract=job.contract,
-        max_attempts=job.max_attempts,
-        retry=job.retry,
-        unique_key=job.unique_key,
-        ttl_s=job.ttl_s,
+    copy = resuming_job(job)._replace(
+        job_id=copy_id(job),
         correlation_id=job.correlation_id or f"replay:{job.job_id}",
-        resumed_from=job.job_id,
         concurrency_key=slot_of(job.requester_id) if running else None,
         concurrency_limit=running or 1,
     )

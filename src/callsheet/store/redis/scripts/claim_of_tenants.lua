@@ -1,4 +1,4 @@
--- needs: lib adopt again line take
+-- needs: lib adopt again line take behind
 -- ARGV: worker, limit, lease_ms, start ('1' or ''), queue, page, how many tenants, these, then pairs of a priority and the
 -- last message of its stream that is known to be of others. Answers {now, {'1' when the queue was walked to its end, then
 -- such pairs as they are now}, hashes…}: the jobs in order, as they were before the claim.
@@ -9,21 +9,6 @@ local QUEUE, LOOK, TENANTS, looked, past = ARGV[7], tonumber(ARGV[8]), tonumber(
 local mine = {}
 for i = 10, 9 + TENANTS do mine[ARGV[i]] = true end
 for i = 10 + TENANTS, #ARGV, 2 do past[ARGV[i]] = ARGV[i + 1] end
-
-local function later(a, b)
-  local a_ms, a_n = string.match(a, '^(%d+)-(%d+)$')
-  local b_ms, b_n = string.match(b, '^(%d+)-(%d+)$')
-  a_ms, b_ms = tonumber(a_ms), tonumber(b_ms)
-  return (a_ms > b_ms or (a_ms == b_ms and tonumber(a_n) > tonumber(b_n))) and a or b
-end
-
-local function delivered(stream)
-  for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
-    local info = as_map(group)
-    if info.name == GROUP then return info['last-delivered-id'] end
-  end
-  return '0-0'
-end
 
 local function is_mine(id)
   local requester = redis.pcall('HGET', job_key(id), 'requester_id')

@@ -1,23 +1,8 @@
--- needs: lib
+-- needs: lib behind
 -- ARGV: limit, then the queue, priority and message seen last ('' at the start). Answers {{job_id, queue, claim_version,
 -- priority, message}, …}: what the streams hold behind the last delivery, by queue and priority. Writes nothing.
 
 local LIMIT, QUEUE, PRIORITY, LAST, reply = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5]), ARGV[6], {}
-
-local function later(a, b)
-  local a_ms, a_n = string.match(a, '^(%d+)-(%d+)$')
-  local b_ms, b_n = string.match(b, '^(%d+)-(%d+)$')
-  a_ms, b_ms = tonumber(a_ms), tonumber(b_ms)
-  return (a_ms > b_ms or (a_ms == b_ms and tonumber(a_n) > tonumber(b_n))) and a or b
-end
-
-local function delivered(stream)
-  for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
-    local info = as_map(group)
-    if info.name == GROUP then return info['last-delivered-id'] end
-  end
-  return '0-0'
-end
 
 local function list(queue, priority, after)
   local stream = stream_of(queue, tostring(priority))
