@@ -9,7 +9,7 @@ RUNS := .venv/.runs
 APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check browser test conformance faults mutations differential bench reference format lock clean
+.PHONY: help venv demo check browser test conformance faults storm simulate mutations differential bench reference format lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -61,7 +61,7 @@ browser: ## Chromium for the tests of pages: installed when it is missing and it
 # A failure may be the machine's: it is tried again and told of at the end, and tests/flaky.md gets a line. The sixth in
 # one run is not, nor is any where there is no clock and no neighbour, or where a second try could hide a rare input.
 SECOND_TRY := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks \
-	$(addprefix --rerun-exclude-path tests/,architecture differential docs kernel mutations)
+	$(addprefix --rerun-exclude-path tests/,architecture differential docs kernel mutations simulation)
 
 test: venv browser ## Every quick test, on real servers (ARGS="-k name" for some)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(SECOND_TRY) tests $(ARGS)
@@ -72,8 +72,14 @@ conformance: venv ## The store conformance suite as a table, store by store
 faults: venv ## Crashes, kills and restarts, for longer than `make test` does
 	CALLSHEET_DEEP=1 $(BIN)/python -m pytest tests/faults $(ARGS)
 
+storm: venv ## Ten minutes of random faults on each store, then a checker (ARGS="--minutes 3 --store redis --seed 7 --plan")
+	$(BIN)/python -m tests.storm $(ARGS)
+
+simulate: venv ## Ten thousand seeded worlds on virtual time on all cores (ARGS="--seeds 100 --first 1 --processes 2", "--seed 7 --trace")
+	$(BIN)/python -m tests.simulation $(ARGS)
+
 mutations: venv ## Every guard of the program, taken out once: its test must go red
-	CALLSHEET_DEEP=1 $(BIN)/python -m pytest -n 2 tests/mutations $(ARGS)
+	CALLSHEET_DEEP=1 $(BIN)/python -m pytest -n 4 --dist worksteal tests/mutations $(ARGS)
 
 differential: venv ## All stores and the pure model under the same commands, for longer
 	CALLSHEET_DEEP=1 $(BIN)/python -m pytest tests/differential $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ def working(app: Callsheet, **options: Any) -> contextlib.AbstractAsyncContextMa
 
 
 async def until(fact: Callable[[], Any], within_s: float = 60.0) -> None:
-    """Wait for a fact."""
+    """Wait for a fact, which may have to be awaited."""
     async with asyncio.timeout(within_s):
-        while not fact():
+        while not (await answer if inspect.isawaitable(answer := fact()) else answer):
             await asyncio.sleep(0.005)

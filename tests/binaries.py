@@ -6,6 +6,7 @@ account can read them.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import importlib.util
@@ -95,6 +96,22 @@ def pgbouncer_command() -> tuple[str, ...]:
             _unpack_debian("pgbouncer", root)
     libraries = ":".join(str(path) for path in root.glob("**/lib/*-linux-gnu"))
     return ("/usr/bin/env", f"LD_LIBRARY_PATH={libraries}", str(root / "usr/sbin/pgbouncer"))
+
+
+@functools.cache
+def faketime_library() -> Path | None:
+    """libfaketime, the system's, or Debian's, unpacked into a folder of ours; None where it cannot be had."""
+    root = shared_directory() / f"callsheet-faketime-{os.geteuid()}"
+    if not (found := _faketime_below(Path("/"))):
+        with contextlib.suppress(ServerMissing), _lock(root):
+            if not _is_ours(root):
+                _unpack_debian("faketime", root)
+            found = _faketime_below(root)
+    return found
+
+
+def _faketime_below(root: Path) -> Path | None:
+    return next(root.glob("usr/lib/*/faketime/libfaketime.so.1"), None)
 
 
 def _package(name: str) -> Path:

@@ -124,10 +124,10 @@ def test_what_fails_twice_is_red_and_not_called_noise(tmp_path: Path) -> None:
 
 
 def test_where_there_is_no_noise_there_is_one_try(tmp_path: Path) -> None:
-    folders = ("architecture", "differential", "docs", "kernel", "mutations")
+    folders = ("architecture", "differential", "docs", "kernel", "mutations", "simulation")
     done = run(tmp_path, {f"{name}/test_noise.py": NOISE.format(count=1) for name in folders})
     assert (done.code, done.told) == (1, []), done.said
-    assert "5 failed" in done.said.splitlines()[-1]
+    assert "6 failed" in done.said.splitlines()[-1]
     assert "rerun" not in done.said.splitlines()[-1]
 
 

@@ -1,7 +1,8 @@
 """Runs one server for a test process, and ends it and its files when that process ends, even by SIGKILL.
 
 It is a program of its own (`python -I -S warden.py SPEC`), fed by a pipe: each line asks it to start the
-server, end of file means the test process is done or dead. It answers `started PID` and `exited CODE`.
+server, end of file means the test process is done or dead. It answers `started PID` and `exited CODE`. What
+CALLSHEET_TEST_SERVER_ENV holds as JSON is added to the environment of the server, and of it alone.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def _start(spec: Spec) -> subprocess.Popen[bytes]:
             user=spec["uid"],
             group=spec["gid"],
             extra_groups=None if spec["uid"] is None else [],
+            env={**os.environ, **json.loads(os.environ.get("CALLSHEET_TEST_SERVER_ENV", "{}"))},
         )
     _say("started", server.pid)
     threading.Thread(target=lambda: _say("exited", server.wait()), daemon=True).start()

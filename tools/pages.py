@@ -13,9 +13,9 @@ import click
 
 from callsheet.contracts.aura.projection import TYPES
 from callsheet.http.problems import STATUSES
-from callsheet.kernel.commands import TERMINAL_EVENTS
 from callsheet.kernel.contracts import CONTRACTS
 from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.job import Status
 from callsheet.kernel.lifecycle import Lifecycle
 
@@ -64,6 +64,10 @@ EVENTS = {
     "refreshed": ("The job got newer credentials.", ""),
     "retrying": ("The attempt failed and there will be another.", "`code`, `message`"),
     "released": ("The worker handed the job back, unharmed.", ""),
+    "waiting": (
+        "Something that it needs is away; the job is in line again, at no cost.",
+        "`for`, `message`, `delay_ms`",
+    ),
     "lease_lost": ("Its worker went silent; the job is in line again, or a dead letter.", "`code`, `message`"),
     "cancel_requested": ("Somebody wants it to stop; the worker is told.", "`reason`"),
     "requeued": ("An ended job was brought back by hand.", ""),
@@ -174,7 +178,9 @@ def events_page() -> str:
 An event is a fact about a job, written in the same transaction as what it tells of. A job's events are numbered from 1
 without a gap. Each has `id` (`{{ms}}-{{seq}}`), `job_id`, `seq`, `type`, `ts` (milliseconds), `step`, `progress` and
 `data`. They are read by `job.events()`, `GET /v1/jobs/{{job_id}}/events` and `callsheet watch`, from any of them on; a
-job's last is one of {ends}. `ctx.emit(type, …)` of a task adds types of its own.
+job's last is one of {ends}. `ctx.emit(type, …)` of a task and a remote
+worker's `event` add types of their own. A type that a move writes and any contract's word for a status (`succeeded`,
+`failed`, `dlq`, …), also after a dot, are refused with `invalid_input`; `warning`, `token` and `restart` are free.
 
 | type | meaning | `data` |
 |---|---|---|

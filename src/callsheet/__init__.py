@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import Callsheet, JobHandle, Task
-    from .kernel.errors import CallsheetError, JobCanceled, JobFailed, ResultTimeout
+    from .kernel.errors import CallsheetError, JobCanceled, JobFailed, Outage, ResultTimeout
     from .kernel.retry import Backoff, RetryPolicy
     from .worker import Worker
     from .worker.context import Context
@@ -24,6 +24,7 @@ __all__ = [
     "JobCanceled",
     "JobFailed",
     "JobHandle",
+    "Outage",
     "Pipeline",
     "ResultTimeout",
     "Retry",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 _HOMES = {
     "app": ("Callsheet", "JobHandle", "Task"),
-    "kernel.errors": ("CallsheetError", "JobCanceled", "JobFailed", "ResultTimeout"),
+    "kernel.errors": ("CallsheetError", "JobCanceled", "JobFailed", "Outage", "ResultTimeout"),
     "kernel.retry": ("Backoff", "RetryPolicy"),
     "worker": ("Worker",),
     "worker.context": ("Context",),

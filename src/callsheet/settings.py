@@ -96,6 +96,15 @@ WEBHOOK_RULES = (
     Setting("webhook-networks", "Networks that webhooks may reach beside public ones: 10.1.0.0/16.", Kind.NAMES),
     Setting("webhook-ports", "Ports that webhooks may go to instead of 443 and 8443: 443,9443.", Kind.NAMES),
 )
+STORAGE_RULES = (
+    Setting(
+        "storage-http",
+        "Let storages and sources that requests name be at http:// too. Without any of these, webhooks' rules hold.",
+        Kind.SWITCH,
+    ),
+    Setting("storage-networks", "Networks that these may be in beside public ones: 10.1.0.0/16.", Kind.NAMES),
+    Setting("storage-ports", "Ports that these may have instead of 443 and 8443: 443,9000.", Kind.NAMES),
+)
 WALLS = (
     Setting(
         "allowed-hosts", "Names in `Host` that are answered to, beside localhost: a,b. Any unless given.", Kind.NAMES
@@ -111,6 +120,19 @@ WALLS = (
 JSON = Setting("json", "Print JSON.", Kind.SWITCH, from_environment=False)
 YES = Setting("yes", "Do not ask.", Kind.SWITCH, from_environment=False)
 
+WAIT = Setting(
+    "wait",
+    "How long a start waits for a store, or with --url a server, that is away; 0 fails at once.",
+    Kind.DURATION,
+    "60s",
+)
+TASK_PATIENCE = Setting(
+    "task-patience",
+    "How long a job is offered to other workers when the one that took it has no such task; 0: not at all.",
+    Kind.DURATION,
+    "10m",
+)
+
 WORKER = (
     Setting("queues", "Queues in order of preference: a,b. Those of the app's tasks unless given.", Kind.NAMES),
     Setting("concurrency", "How many jobs run at once, in each process.", Kind.COUNT, "10"),
@@ -120,6 +142,7 @@ WORKER = (
     Setting("drain", "How long a stop waits for running jobs before it hands them back.", Kind.DURATION, "30s"),
     Setting("grace", "How long a job that was told to stop may take to do so.", Kind.DURATION, "10s"),
     Setting("poll", "How long to sleep when no wake-up comes.", Kind.DURATION, "1s"),
+    TASK_PATIENCE,
     Setting("burst", "End when nothing is left to do.", Kind.SWITCH),
     Setting("reload", "Start again when a *.py file below this folder changes; for development.", Kind.SWITCH),
     Setting("workspaces", "Folder for the jobs' scratch folders.", Kind.FOLDER),
@@ -136,8 +159,10 @@ WORKER = (
     Setting("labels", "With --url: what this worker can do: gpu,av1.", Kind.NAMES),
     FAIR_QUEUES,
     Setting("claim-wait", "With --url: how long one request for jobs waits.", Kind.DURATION, "20s"),
+    WAIT,
     MAX_SOURCE,
     *WEBHOOK_RULES,
+    *STORAGE_RULES,
     PIPELINE_LOGS,
     OBJECTS_URL,
     CATALOG_URL,
@@ -159,6 +184,7 @@ QUOTAS = (
     Setting("quota-bytes", f"Bytes of stored files {_EACH_TENANT}", Kind.NUMBER, "100000000000"),
     Setting("quota-streams", f"Open streams, in each server process, {_EACH_TENANT}", Kind.NUMBER, "400"),
     Setting("quota-rate", f"Requests in a second, in each server process, {_EACH_TENANT}", Kind.NUMBER, "2000"),
+    Setting("quota-uploads", f"Uploads that are neither complete nor dropped {_EACH_TENANT}", Kind.NUMBER, "1000"),
 )
 SERVE = (
     Setting("host", "Where to listen; 0.0.0.0 for all addresses of this machine.", default="127.0.0.1"),
@@ -186,7 +212,9 @@ SERVE = (
     Setting("webhook-concurrency", "How many webhooks are under way at once.", Kind.COUNT, "5"),
     Setting("webhook-batch", "How many webhooks are taken from the store at once; 25 at most.", Kind.COUNT, "10"),
     *WEBHOOK_RULES,
+    *STORAGE_RULES,
     FAIR_QUEUES,
+    WAIT,
     OBJECTS_URL,
     CATALOG_URL,
     _LOG_FORMAT,
@@ -198,6 +226,7 @@ UP = (
     *SERVE[:-4],
     Setting("concurrency", "How many jobs run at once.", Kind.COUNT, "10"),
     Setting("drain", "How long a stop waits for running jobs before it hands them back.", Kind.DURATION, "30s"),
+    TASK_PATIENCE,
     MAX_SOURCE,
     PIPELINE_LOGS,
     *SERVE[-4:],
@@ -228,6 +257,7 @@ QUOTAS_SET = (
     Setting("bytes", "Bytes of stored files.", Kind.NUMBER, from_environment=False),
     Setting("streams", "Open streams, in each server process.", Kind.NUMBER, from_environment=False),
     Setting("rate", "Requests in a second, in each server process.", Kind.NUMBER, from_environment=False),
+    Setting("uploads", "Uploads that are neither complete nor dropped.", Kind.NUMBER, from_environment=False),
     DATABASE_URL,
 )
 AUDIT = (
@@ -460,6 +490,7 @@ SCAN = (
     Setting("every", "Go on, and look again so often: 30s. Once unless given.", Kind.DURATION),
     _OWNER,
     _TEAM,
+    WAIT._replace(help="With --every: how long a start waits for a store that is away; 0 fails at once."),
     JSON,
     *_MEDIA_PLACES,
 )

@@ -59,8 +59,10 @@ async def opened(browser: Browser, *, dark: bool = False, width: int = 1280) -> 
     page = await context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    await context.close()
+    try:
+        yield page
+    finally:
+        await context.close()  # also when a test fails: servers wait for pages that are open
     assert errors == []
 
 

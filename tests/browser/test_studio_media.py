@@ -318,7 +318,7 @@ async def test_a_script_becomes_a_video_that_can_be_searched(
         await expect(page.locator(".track [aria-current=step]")).to_be_visible(timeout=PATIENCE_MS)
         await expect(page.locator("[role=progressbar]")).to_be_visible()
         await page.get_by_role("button", name="Cancel").click(timeout=PATIENCE_MS)
-        await expect(bad).to_contain_text("It was canceled", timeout=PATIENCE_MS)
+        await expect(page.locator(".stage > .note")).to_contain_text("It was canceled", timeout=PATIENCE_MS)
         await check_on_a_phone(page, "compose")
         canceled = page.url
         await script.fill(SHORT)

@@ -9,12 +9,13 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import Envelope, Status
 from callsheet.objects import Credentials, HeldCredentials
 from callsheet.objects.s3 import S3Objects
 from callsheet.objects.s3_wire import Bucket
 from callsheet.outbox import Endpoints
 from callsheet.outbox.health import Destination, Health
+from tests.http.dead import dead
 from tests.http.live import Live
 from tests.outbox import kit
 from tests.outbox.sink import Sink, answer
@@ -184,6 +185,18 @@ async def test_a_destination_that_is_left_alone_is_told(live: Live, browser: Bro
         await check_on_a_phone(page, "left-alone")
 
 
+async def test_no_replay_is_offered_where_none_is_possible(live: Live, browser: Browser) -> None:
+    sealed = await dead(live, "500", contract="euterpe", credentials=Envelope(1, "YQ==", "YQ==", "kek", 1))
+    other = await dead(live, "500", contract="euterpe")
+    async with signed_in(browser, live.url, "/studio/dead-letters") as page:
+        for job_id, count in ((sealed, 0), (other, 1)):
+            await page.locator(f"[data-row='{job_id}']").get_by_role("button", name="Inspect").click()
+            await expect(page.locator("dialog pre")).to_be_visible()
+            await expect(page.locator("dialog").get_by_role("button", name="Replay")).to_have_count(count)
+            await expect(page.locator("dialog").get_by_text("It cannot be replayed")).to_have_count(1 - count)
+            await close(page)
+
+
 async def test_a_worker_is_invited_drained_and_revoked(live: Live, browser: Browser) -> None:
     async with signed_in(browser, live.url, "/studio/workers") as page:
         await expect(page.locator("[data-state=empty]")).to_contain_text("No remote workers")
@@ -195,6 +208,13 @@ async def test_a_worker_is_invited_drained_and_revoked(live: Live, browser: Brow
         assert command.endswith(f" callsheet worker --url {live.url}")
         await check_on_a_phone(page, "invitation")
         await close(page)
+        await press(page, "Invite a worker")
+        await press_in_dialog(page, "Invite")
+        withdrawn = (await page.locator("dialog pre").inner_text()).removeprefix("CALLSHEET_TOKEN=").partition(" ")[0]
+        await press_in_dialog(page, "Take it back")
+        await expect(page.locator("dialog")).to_have_count(0)
+        late = {"enrolment_token": withdrawn, "worker_name": "gpu-0"}
+        assert (await live.bare().post("/internal/worker/enroll", json=late)).status_code == 401
         body = {"enrolment_token": token, "worker_name": "gpu-1", "labels": ["gpu"]}
         enrolled = (await live.bare().post("/internal/worker/enroll", json=body)).json()
         row = page.locator(f"[data-row='{enrolled['worker_id']}']")

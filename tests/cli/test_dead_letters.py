@@ -85,10 +85,10 @@ def test_replay_brings_back_those_named_or_all_that_fit(shop: Shop) -> None:
 
 
 def test_a_replay_that_is_refused_ends_with_one(shop: Shop) -> None:
-    job_id = died(shop, "500", contract="euterpe")
+    job_id = died(shop, "500", contract="redis_gateway", concurrency_key="k", concurrency_limit=5)
     result = shop.cli("dead-letters", "replay", job_id)
     assert result.exit_code == 1
-    assert "0 done, 1 refused: cannot requeue" in result.stdout
+    assert "0 done, 1 refused: cannot replay" in result.stdout
     assert statuses(shop, job_id) == ["dead_letter"]
 
 

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from callsheet.cli.check_store import file_system_of
+from callsheet.engine import Engine
+from callsheet.engine.clock import ClockWatch
+from callsheet.store.protocol import Document
 from tests import stores
 from tests.cli.conftest import Shop
 from tests.servers import RedisServer
@@ -21,6 +24,7 @@ def test_a_good_store_is_found_good(shop: Shop) -> None:
         "✓ Python: 3.",
         "✓ round trip:",
         "✓ clock:",
+        "✓ clock steps: none within a day",
         "✓ queue default: 1 queued",
         "dead letters: none",
     ):
@@ -34,6 +38,19 @@ def test_dead_letters_and_paused_queues_are_pointed_out(shop: Shop) -> None:
     shown = shop.cli("doctor").stdout
     assert "! dead letters: 1 → callsheet jobs dead" in shown
     assert "! queue media: paused; empty → callsheet jobs resume media" in shown
+
+
+def test_a_clock_that_stepped_is_pointed_out(shop: Shop) -> None:
+    async def step_back(engine: Engine) -> None:
+        ahead = await engine.store.now() + 6 * 3_600_000
+        body = {"at": ahead, "steady": [0, 0], "boot": "another machine", "ahead": [], "steps": []}
+        await engine.store.put_document(Document("clock", "store", json.dumps(body), 0))
+        await ClockWatch(engine.store).look()
+
+    shop.ask(step_back)
+    shown = shop.cli("doctor").stdout
+    assert "! clock steps: once within a day, back by " in shown
+    assert "→ see why it was wrong" in shown
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from rich.console import Console
 from callsheet.cli.board import follow, shown
 from callsheet.engine import Engine
 from callsheet.kernel import commands
-from callsheet.kernel.job import NewJob, Status
-from callsheet.store.protocol import ClaimRequest
+from callsheet.kernel.job import RESUMED_FROM, Envelope, NewJob, Status
+from callsheet.store.protocol import ClaimRequest, JobQuery
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import eventually
 
@@ -122,6 +122,23 @@ def test_retry_brings_a_job_back(shop: Shop) -> None:
     assert shop.cli("jobs", "retry", job_id).stdout == f"{job_id} queued\n"
     assert shop.job(job_id).status is Status.QUEUED
     assert shop.cli("jobs", "retry", job_id).exit_code == 1
+
+
+def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it_and_refuses_a_sealed_one(shop: Shop) -> None:
+    sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
+    own, theirs = shop.dead(contract="euterpe"), shop.dead(contract="euterpe", credentials=sealed)
+    told = shop.cli("jobs", "retry", own, theirs)
+    (line,) = told.stdout.splitlines()
+    copy_id = line.removeprefix(f"{own} runs again as ").removesuffix(", queued")
+    assert (shop.job(copy_id).contract, shop.job(own).status) == ("euterpe", Status.DEAD_LETTER)
+    kept = shop.ask(lambda engine: engine.store.checkpoints(copy_id))
+    assert json.loads(kept[RESUMED_FROM]) == own
+    assert told.exit_code == 1
+    assert theirs in told.stderr
+    assert "send it again" in told.stderr
+    again = shop.cli("jobs", "dead", "--retry-all", "--yes")
+    assert f"{own} runs again as {copy_id}, queued" in again.stdout
+    assert len(shop.ask(lambda engine: engine.find(JobQuery())).jobs) == 3, "one copy, however often it is asked for"
 
 
 def test_dead_letters_are_shown_with_their_reasons_and_can_all_be_retried(shop: Shop) -> None:

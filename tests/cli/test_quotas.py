@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from callsheet.engine import Engine
+from callsheet.engine.quotas import DEFAULTS, Quotas
+from callsheet.kernel.errors import QuotaExceeded
 from tests.cli.conftest import Shop
 
 
@@ -20,12 +23,29 @@ def test_quotas_are_set_shown_and_reset(shop: Shop) -> None:
         shop.cli("quotas", "set", "acme", "--queued", "1000", "--bytes", "0").stdout == "acme: queued 1000, bytes 0\n"
     )
     (line,) = shop.cli("quotas", "list").stdout.splitlines()[1:]
-    assert line.split() == ["acme", "1", "of", "1000", "0", "of", "-", "0", "of", "any", "-", "-"]
+    assert line.split() == ["acme", "1", "of", "1000", "0", "of", "-", "0", "of", "any", "-", "-", "0", "of", "-"]
     (told,) = json.loads(shop.cli("quotas", "list", "--tenant", "acme", "--json").stdout)
     assert (told["own"]["queued"], told["own"]["rate"], told["used"]["queued"]) == (1000, None, 1)
+    assert told["limits"] == told["own"], "no server has told of its defaults"
     assert "default limits" in shop.cli("quotas", "reset", "acme").stdout
     assert shop.cli("quotas", "reset", "acme").exit_code == 1
     assert [act["action"] for act in acts(shop)] == ["quota.removed", "quota.changed"]
+
+
+@pytest.mark.parametrize("url", ["sqlite", "postgres", "redis"], indirect=True)
+def test_the_numbers_are_those_that_a_server_enforces(shop: Shop) -> None:
+    async def serve(engine: Engine) -> None:
+        quotas = Quotas(engine.store, DEFAULTS._replace(bytes=1_000))
+        await quotas.publish()
+        await quotas.charge("acme", 600)
+        with pytest.raises(QuotaExceeded) as refused:
+            await quotas.charge("acme", 401)
+        assert (refused.value.limit, refused.value.used) == (1_000, 600)
+
+    shop.add()
+    shop.ask(serve)
+    (told,) = json.loads(shop.cli("quotas", "list", "--tenant", "acme", "--json").stdout)
+    assert (told["limits"]["bytes"], told["used"]["bytes"], told["own"]["bytes"]) == (1_000, 600, None)
 
 
 @pytest.mark.parametrize("words", [["quotas", "set", "acme"], ["quotas", "set", "acme", "--queued", "-5"]])

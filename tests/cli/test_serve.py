@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,6 +15,7 @@ from callsheet.cli.failures import WrongInput
 from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
 from callsheet.outbox import DeliveryOptions
+from callsheet.vault.keys import first_keys
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import eventually
 from tests.server_process import free_port
@@ -138,3 +140,62 @@ def _answers(client: httpx2.Client) -> bool:
         return client.get("/readyz").status_code == 200
     except httpx2.TransportError:
         return False
+
+
+OUTPUTS = [{"key": "a.mp3", "format": "mp3"}]
+STORAGE = {"endpoint": "http://127.0.0.1:8080"}
+KEYS_OF = {"access_key_id": "a", "secret_access_key": "b"}
+NAMED: dict[str, dict[str, Any]] = {
+    "source_storage.endpoint": {
+        "source": "s3://bucket/a",
+        "source_storage": STORAGE,
+        "credentials": {"source": KEYS_OF},
+    },
+    "output_storage.endpoint": {
+        "output": "s3://bucket/a",
+        "output_storage": STORAGE,
+        "credentials": {"output": KEYS_OF},
+    },
+    "source": {"source": "http://127.0.0.1:8080/a?sig=1"},
+    "status_webhook_url": {"status_webhook_url": "http://127.0.0.1:8080/hook"},
+}
+WEBHOOKS = {"CALLSHEET_WEBHOOK_HTTP": "1", "CALLSHEET_WEBHOOK_NETWORKS": "127.0.0.0/8"}
+STORAGES = {"CALLSHEET_STORAGE_HTTP": "1", "CALLSHEET_STORAGE_NETWORKS": "127.0.0.0/8"}
+ELSEWHERE = {"CALLSHEET_STORAGE_NETWORKS": "10.1.0.0/16"}
+
+
+@pytest.mark.parametrize(
+    ("opened", "refused"),
+    [
+        ({}, set(NAMED)),
+        (STORAGES, {"status_webhook_url"}),
+        (WEBHOOKS, set()),
+        ({**WEBHOOKS, **ELSEWHERE}, set(NAMED) - {"status_webhook_url"}),
+    ],
+    ids=["none", "storages", "webhooks alone", "webhooks and others"],
+)
+def test_storages_and_sources_have_rules_of_their_own(
+    start: Start, port: int, client: httpx2.Client, opened: dict[str, str], refused: set[str]
+) -> None:
+    """Given none, they have those of webhooks, as ever; given one, nothing that is opened for webhooks counts."""
+    key, keys = "the-admins-own-key", first_keys().text()
+    server = start("serve", "--port", str(port), CALLSHEET_API_KEY=key, CALLSHEET_KEYS=keys, **opened)
+    server.hear(f"at http://127.0.0.1:{port}")
+    eventually(lambda: _answers(client))
+    assert client.post("/v1/webhooks/secret", headers=keyed(key)).is_success
+    for field, more in NAMED.items():
+        source = {} if "source" in more else {"source": "https://example.org/a?sig=1"}
+        answer = client.post("/transcode", json={"outputs": OUTPUTS, **source, **more}, headers=keyed(key))
+        if field not in refused:
+            assert answer.status_code == 202, answer.text
+            continue
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_target"), answer.text
+        assert [fault["where"] for fault in answer.json()["errors"]] == [field]
+        assert answer.json()["detail"].startswith(f"{field}: ")
+        assert ("--storage-http" in answer.text) is (field != "status_webhook_url")
+
+
+def test_rules_of_storages_that_cannot_be_read_are_told_at_the_start(start: Start, port: int) -> None:
+    for setting in ({"CALLSHEET_STORAGE_NETWORKS": "ten"}, {"CALLSHEET_STORAGE_PORTS": "http"}):
+        server = start("serve", "--port", str(port), **setting)
+        assert server.end() == 2, server.said

@@ -90,14 +90,28 @@ def test_the_largest_source_is_a_setting_of_the_worker(shop: Shop, start: Start)
 def test_a_worker_reaches_what_its_flags_open_as_a_server_does(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Rules] = []
 
-    def declared(app: Callsheet, rules: Rules, **_: object) -> Callsheet:
-        found.append(rules)
+    def declared(app: Callsheet, rules: Rules, *, storage: Rules, **_: object) -> Callsheet:
+        found.extend((rules, storage))
         return app
 
     monkeypatch.setattr(serving, "add_builtin", declared)
     monkeypatch.setenv("CALLSHEET_WEBHOOK_NETWORKS", "10.1.0.0/16")
     shop.cli("worker", "--burst", "--queues", "none", "--webhook-http", "--webhook-ports", "9443")
-    assert found == [rules_of(["10.1.0.0/16"], ["9443"], http=True)]
+    assert found == [rules_of(["10.1.0.0/16"], ["9443"], http=True)] * 2  # storages have no rules of their own
+
+
+def test_a_workers_storages_have_settings_of_their_own(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Rules] = []
+
+    def declared(app: Callsheet, rules: Rules, *, storage: Rules, **_: object) -> Callsheet:
+        found.extend((rules, storage))
+        return app
+
+    monkeypatch.setattr(serving, "add_builtin", declared)
+    monkeypatch.setenv("CALLSHEET_STORAGE_NETWORKS", "10.2.0.0/16")
+    monkeypatch.setenv("CALLSHEET_WEBHOOK_NETWORKS", "10.1.0.0/16")
+    shop.cli("worker", "--burst", "--queues", "none", "--storage-http", "--storage-ports", "9000")
+    assert found == [rules_of(["10.1.0.0/16"], None, http=False), rules_of(["10.2.0.0/16"], ["9000"], http=True)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -215,6 +229,60 @@ def test_json_logs_are_one_object_a_line_with_the_jobs_fields(shop: Shop, start:
     assert ended["took_ms"] >= 0
 
 
+SPEAKING = """
+import logging
+
+from callsheet import Callsheet, Context
+
+app = Callsheet()
+log = logging.getLogger("shop.own")
+
+
+def spoken(ctx: Context) -> None:
+    log.warning("by a logger of its own")
+    ctx.log("by the context", level="warning")
+
+
+@app.task
+async def in_loop(ctx: Context) -> None:
+    spoken(ctx)
+
+
+@app.task(executor="thread")
+def in_thread(ctx: Context) -> None:
+    spoken(ctx)
+
+
+@app.task(executor="process")
+def in_process(ctx: Context) -> None:
+    ctx.log("by the context", level="warning")
+
+
+@app.task
+async def number(n: int) -> None: ...
+"""
+
+
+@pytest.mark.parametrize("name", ["in_loop", "in_thread", "in_process"])
+@pytest.mark.parametrize("form", ["json", "human"])
+def test_every_line_about_a_job_has_its_correlation_id(shop: Shop, start: Start, form: str, name: str) -> None:
+    (shop.folder / f"{shop.module}.py").write_text(SPEAKING)
+    first, other = f"trace-{uuid.uuid4().hex}", f"trace-{uuid.uuid4().hex}"
+    job_id = shop.add(name, {}, correlation_id=first)
+    shop.add("number", {"n": "none"}, correlation_id=other)
+    lines = burst(shop, start, "--log-format", form).said
+    wanted = ["started", "by the context", "succeeded"] + ["by a logger of its own"] * (name != "in_process")
+    for words in wanted:
+        (line,) = [line for line in lines if words in line and first in line]
+        if form == "json":
+            told = json.loads(line)
+            assert (told["job_id"], told["correlation_id"]) == (job_id, first), words
+    assert [line for line in lines if other in line and "was refused for its payload" in line], lines
+    assert all(line.count(first) <= 1 or form == "json" for line in lines), "once is enough for people"
+    about = [line for line in lines if job_id in line]
+    assert about == [line for line in about if first in line], "no line about the job is without it"
+
+
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def test_a_workers_log_has_no_password(shop: Shop, start: Start) -> None:
     url = shop.url.replace("//postgres@", "//postgres:s3cret@")
@@ -224,7 +292,7 @@ def test_a_workers_log_has_no_password(shop: Shop, start: Start) -> None:
 
 
 def test_a_store_that_cannot_be_reached_is_one_line(shop: Shop, start: Start) -> None:
-    worker = start("worker", shop.app, "--database-url", "postgresql://u:s3cret@127.0.0.1:1/db")
+    worker = start("worker", shop.app, "--database-url", "postgresql://u:s3cret@127.0.0.1:1/db", "--wait", "0")
     assert worker.end() == 1
     (line,) = worker.said
     assert line.startswith("callsheet: PostgreSQL cannot be reached")

@@ -56,6 +56,16 @@ def test_an_enrolment_is_for_all_queues_and_one_worker_unless_it_says(shop: Shop
         enrolled(shop, told["enrolment_token"])
 
 
+def test_an_enrolment_is_taken_back(shop: Shop) -> None:
+    told = json.loads(shop.cli("workers", "enroll", "--json", "--uses", "3").stdout)
+    id_ = told["enrolment_id"]
+    assert shop.cli("workers", "withdraw", id_).stdout == f"enrolment {id_} is taken back\n"
+    with pytest.raises(Problem):
+        enrolled(shop, told["enrolment_token"])
+    again = shop.cli("workers", "withdraw", id_)
+    assert (again.exit_code, again.stderr.startswith(f"callsheet: no enrolment {id_}")) == (1, True)
+
+
 @pytest.mark.parametrize("words", [["revoke"], ["drain"]])
 def test_a_worker_that_is_not_there_is_one_line(shop: Shop, words: list[str]) -> None:
     result = shop.cli("workers", *words, "nobody-0123456789")

@@ -24,13 +24,19 @@ def anywhere(seed: int, longest: int) -> Callable[[], int]:
 
 @dataclass
 class Proxy:
-    """Between a client and `target`. `budget` says for each connection how many bytes come through; None is all."""
+    """Between a client and `target`. `budget` says for each connection how many bytes come through; None is all.
+
+    While it `is_mute`, nothing is answered, and nothing is closed.
+    """
 
     target: Address
     budget: Callable[[], int | None] = never
     cuts: int = 0
     url: str = ""
+    is_mute: bool = False
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
+    _streams: set[asyncio.StreamWriter] = field(default_factory=set)
+    _mute: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def lead_to(self, url: str) -> None:
         """Use another server from now on."""
@@ -41,6 +47,10 @@ class Proxy:
         for writer in list(self._open):
             self.cuts += 1
             writer.transport.abort()
+
+    def mute_streams(self) -> None:
+        """Let nothing more through event streams that are open now, and leave them open: dead lines do not say so."""
+        self._mute |= self._streams
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of a client."""
@@ -54,6 +64,8 @@ class Proxy:
                     back.transport.abort()
         finally:
             self._open.discard(writer)
+            self._streams.discard(writer)
+            self._mute.discard(writer)
             writer.transport.abort()
 
     async def _both(
@@ -80,6 +92,10 @@ class Proxy:
     async def _answers(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = self.budget()
         while chunk := await there.read(65_536):
+            if b"content-type: text/event-stream" in chunk.lower():  # scripts have the latter half in them
+                self._streams.add(writer)
+            if writer in self._mute or self.is_mute:
+                continue
             if left is not None and len(chunk) >= left:
                 writer.write(chunk[:left])
                 await writer.drain()

@@ -112,7 +112,7 @@ async def test_the_servers_hint_sets_the_pause_between_connections() -> None:
         Client(server.url, patience=patience) as client,
     ):
         assert await types(client) == ["token", "done"]
-    assert 0.3 <= server.asked[1].at - server.asked[0].at < 5.0
+    assert server.asked[1].at - server.asked[0].at >= 0.3
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -225,7 +225,7 @@ async def test_the_environment_names_server_and_key(site: Site, monkeypatch: pyt
     async with Client() as client:
         assert client.url == site.url
         job_id = (await client.create("chat", {"prompt": "count 1"})).job_id
-        assert (await client.wait(job_id, timeout=20))["text"] == "0 "
+        assert (await client.wait(job_id, timeout=60))["text"] == "0 "
 
 
 async def test_leaving_the_loop_closes_the_connection(idle: Site, client: Client) -> None:

@@ -16,9 +16,11 @@ from PIL import Image, ImageStat
 
 from callsheet.media.compose import render
 from callsheet.media.compose.captions import web_vtt
+from callsheet.media.compose.errors import ChildFailed
 from callsheet.media.compose.running import LIMITS
 from callsheet.media.compose.timeline import Cue
-from callsheet.media.errors import MediaError, MediaStopped
+from callsheet.media.errors import FfmpegFailed, MediaError, MediaStopped
+from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.process import start_alone
 from tests.compose.conftest import SMALL, Made, encoder, planned
 
@@ -186,6 +188,31 @@ async def test_an_encoder_that_dies_ends_the_painter(tmp_path: Path) -> None:
     assert "paint" not in str(told.value)
     assert not started.alive()
     assert not list(output.iterdir())
+
+
+async def test_an_encoder_that_is_seen_to_die_after_the_painter_is_still_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The painter's process may be waited for first: its broken pipe says nothing that helps."""
+    broke = asyncio.Event()
+
+    async def paint(*_: object) -> None:
+        broke.set()
+        raise ChildFailed("the process for `paint` ended with 1: BrokenPipeError: [Errno 32] Broken pipe")
+
+    async def encode(*_: object) -> None:
+        await broke.wait()
+        for _look in range(10):
+            await asyncio.sleep(0)
+        raise FfmpegFailed("libx264 could not be loaded")
+
+    plan = await planned(LONG, tmp_path)
+    output = tmp_path / "output"
+    output.mkdir()
+    monkeypatch.setattr(render, "_paint", paint)
+    monkeypatch.setattr(Ffmpeg, "run", encode)
+    with pytest.raises(FfmpegFailed, match="could not be loaded"):
+        await render.render(plan, output, encoder())
 
 
 def test_a_child_may_use_no_more_than_it_needs() -> None:

@@ -156,6 +156,33 @@ async def test_dead_letters_are_found_until_they_come_back_or_go(kit: Kit) -> No
     assert await found(Status.DEAD_LETTER) == []
 
 
+@pytest.mark.guarantee("S20")
+async def test_open_jobs_are_found_by_whether_they_ever_began(kit: Kit) -> None:
+    new, retried, claimed, runs, dead = [await kit.add(requester_id="a", queue=name) for name in "abcde"]
+    (job,) = await kit.claim("b")
+    await kit.settle(commands.retry(job, JobError("x"), delay_ms=5))
+    await kit.claim("c", start=False)
+    await kit.claim("d")
+    (job,) = await kit.claim("e")
+    await kit.settle(commands.bury(job, JobError("x")))
+
+    async def found(*statuses: Status, begun: bool, requester_id: str | None = None) -> list[str]:
+        query, ids = JobQuery(requester_id, statuses, begun=begun, limit=1), []
+        while True:
+            page = await kit.store.find(query)
+            ids += [job.job_id for job in page.jobs]
+            if page.cursor is None:
+                return ids
+            query = query._replace(cursor=page.cursor)
+
+    assert await found(Status.QUEUED, Status.RUNNING, begun=True) == [runs, retried]
+    assert await found(Status.QUEUED, Status.RUNNING, begun=False, requester_id="a") == [claimed, new]
+    assert await found(Status.QUEUED, begun=True, requester_id="a") == [retried]
+    assert await found(Status.RUNNING, Status.DEAD_LETTER, begun=False) == [dead, claimed]  # an end is an end
+    assert await found(Status.DEAD_LETTER, begun=False) == [dead]
+    assert await found(begun=True) == [dead, runs, retried]
+
+
 @pytest.mark.guarantee("S32")
 async def test_delete_keeps_callbacks_that_are_not_delivered(kit: Kit) -> None:
     job = await kit.running()

@@ -48,6 +48,39 @@ async def test_a_running_claim_sees_a_cancel_request(kit: Kit) -> None:
     assert await kit.types(job.job_id) == ["queued", "running", "cancel_requested", "canceled"]
 
 
+@pytest.mark.guarantee("S45")
+async def test_a_cancellation_leaves_a_lease_so_much_silence_and_no_more(kit: Kit) -> None:
+    job, other = await kit.running(), await kit.running()
+    kit.later(1_000)
+    await kit.settle(commands.request_cancel(job, "enough", silent_after_ms=8_000))
+    await kit.settle(commands.request_cancel(other, "enough", silent_after_ms=90_000))
+    assert (await kit.get(job.job_id)).lease_expires_at == T0 + 8_000
+    assert (await kit.get(other.job_id)).lease_expires_at == T0 + 30_000  # it is not extended
+    kit.later(7_000)
+    assert await kit.store.expired(10, now=kit.now) == []
+    kit.later(1)
+    (expired,) = await kit.store.expired(10, now=kit.now)
+    assert await kit.settle(commands.lose_lease(expired, rand=0)) == [Settled.APPLIED]
+    assert await kit.settle(commands.succeed(job)) == [Settled.STALE]
+    ended = await kit.get(job.job_id)
+    assert (ended.status, ended.cancel_reason) == (Status.CANCELED, "enough")
+    assert await kit.types(job.job_id) == ["queued", "running", "cancel_requested", "canceled"]
+
+
+@pytest.mark.guarantee("S45")
+async def test_a_beat_of_a_job_that_is_to_be_cancelled_is_good_for_two_beats(kit: Kit) -> None:
+    job, other = await kit.running(), await kit.running()
+    await kit.settle(commands.request_cancel(job, "enough"))
+    kit.later(1_000)
+    assert await kit.beat(job, other) == [Beat(held=True, cancel_requested=True), Beat(held=True)]
+    found = [(await kit.get(one.job_id)).lease_expires_at for one in (job, other)]
+    assert found == [T0 + 21_000, T0 + 31_000]
+    beats = await kit.store.heartbeat([job.claim, other.claim], lease_ms=30_000, silence_ms=8_000, now=kit.now)
+    assert [beat.held for beat in beats] == [True, True]
+    found = [(await kit.get(one.job_id)).lease_expires_at for one in (job, other)]
+    assert found == [T0 + 9_000, T0 + 31_000]
+
+
 @pytest.mark.guarantee("S17")
 async def test_only_the_lease_decides_what_is_expired(kit: Kit) -> None:
     job = await kit.running()
@@ -149,7 +182,7 @@ async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(kit: Kit, loss
 @pytest.mark.guarantee("S17")
 async def test_a_job_that_only_waited_in_a_lost_worker_goes_back_at_no_cost(kit: Kit) -> None:
     job_id = await kit.add(max_attempts=1)
-    for worker in ("w1~ahead-1", "w2~ahead-2"):
+    for worker in ("w1~+1", "w2~ahead-2"):
         job = await kit.claim_one(worker=worker)
         assert await kit.settle(commands.lose_lease(job, rand=0, begun=False)) == [Settled.STALE]  # it is held
         kit.later(30_001)

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from callsheet.kernel import apply
-from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict
+from callsheet.kernel.beats import silence_of
+from callsheet.kernel.errors import DependencyNotFound, DocumentConflict, DuplicateJob, IdempotencyConflict
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
     FORGETTING,
     RESUMED_FROM,
+    RUN_AT,
     Attempt,
     Claim,
     Credentials,
@@ -27,7 +29,8 @@ from callsheet.kernel.job import (
     Status,
 )
 from callsheet.kernel.settlement import OutboxSettlement, Settlement
-from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, Remembered, Settled
+from callsheet.store.clock import TOLERANCE_MS, ClockStep, Rebased
+from callsheet.store.protocol import Beat, ClaimRequest, Document, Enqueued, Remembered, Settled
 from callsheet.store.rows import running_attempt
 
 
@@ -47,6 +50,7 @@ class State:
     keys: dict[tuple[str, str], Remembered] = field(default_factory=dict)
     outbox: dict[str, OutboxEvent] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
+    marks: int = 0
 
 
 class Model:
@@ -77,7 +81,8 @@ class Model:
             job = self.state.jobs.get(claim.job_id)
             held = job is not None and job.status is Status.RUNNING and job.claim_version == claim.claim_version
             if job is not None and held:
-                self._put(job._replace(lease_expires_at=now + lease_ms, heartbeat_at=now))
+                length_ms = lease_ms if job.cancel_requested_at is None else silence_of(lease_ms)
+                self._put(job._replace(lease_expires_at=now + length_ms, heartbeat_at=now))
             beats.append(Beat(held, held and job is not None and job.cancel_requested_at is not None))
         return beats
 
@@ -196,7 +201,33 @@ class Model:
             answers.append(Settled.APPLIED)
         return answers
 
+    def rebase(self, step: ClockStep, mark: Document) -> Rebased:
+        if mark.version != self.state.marks:
+            raise DocumentConflict(mark.id)
+        self.state.marks += 1
+        leases = [job for job in self.state.jobs.values() if _is_old(job, step)]
+        sent = [row for row in self.state.outbox.values() if _is_old(row, step)]
+        for job in leases:
+            self._put(job._replace(lease_expires_at=(job.lease_expires_at or 0) + step.shift_ms))
+        for row in sent:
+            moved = row._replace(lease_expires_at=(row.lease_expires_at or 0) + step.shift_ms)
+            self.state.outbox[row.event_id] = moved
+        if step.shift_ms > 0:
+            return Rebased(0, len(leases), len(sent))
+        late = [job for job in self._queued() if self._waits_by_another_clock(job, step)]
+        for job in late:
+            self._put(job._replace(run_at=job.run_at + step.shift_ms))
+        rows = [r for r in self.state.outbox.values() if r.status is Delivery.PENDING and r.run_at > step.after]
+        for row in rows:
+            self.state.outbox[row.event_id] = row._replace(run_at=row.run_at + step.shift_ms)
+        return Rebased(len(late), len(leases), len(sent) + len(rows))
+
     # --- parts
+
+    def _waits_by_another_clock(self, job: Job, step: ClockStep) -> bool:
+        asked = self.state.checkpoints.get(job.job_id, {}).get(RUN_AT) == str(job.run_at)
+        waits = job.held in (Held.DELAY, Held.DEPENDENCY) and job.run_at > step.after
+        return waits and job.updated_at >= (step.since or 0) and not asked
 
     def _put(self, job: Job) -> Job:
         self.state.jobs[job.job_id] = job
@@ -256,6 +287,8 @@ class Model:
             self.state.credentials[new.job_id] = Credentials(new.job_id, new.requester_id, new.credentials)
         if new.resumed_from is not None:
             self.state.checkpoints[new.job_id] = {RESUMED_FROM: f'"{new.resumed_from}"'}
+        if new.run_at is not None:
+            self.state.checkpoints.setdefault(new.job_id, {})[RUN_AT] = str(new.run_at)
 
     def _known(self, new: NewJob, now: int) -> Enqueued | None:
         if new.idempotency is None:
@@ -413,6 +446,15 @@ class Model:
         ended = [a for a in self.state.attempts.get(s.job_id, []) if a.claim_version == s.claim_version]
         same = s.outcome is not None and any(a.outcome is s.outcome for a in ended)
         return Settled.REPEATED if same else Settled.STALE
+
+
+def _is_old(row: Job | OutboxEvent, step: ClockStep) -> bool:
+    """Whether a lease was alive before a step forward and not renewed since it, or was renewed before a step back."""
+    if row.lease_expires_at is None:
+        return False
+    if step.shift_ms > 0:
+        return row.lease_expires_at >= step.before and (row.heartbeat_at or 0) <= step.before
+    return (row.heartbeat_at or row.lease_expires_at) > step.after + TOLERANCE_MS
 
 
 class _Atomic:

@@ -34,7 +34,8 @@ from callsheet.kernel.job import (
 from callsheet.kernel.progress import timeline_faults
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import OutboxSettlement, Settlement
-from callsheet.store.protocol import ClaimRequest, JobQuery, Store
+from callsheet.store.clock import ClockStep
+from callsheet.store.protocol import ClaimRequest, Document, JobQuery, Store
 from tests import stores
 from tests.differential.model import Model
 from tests.kit import T0
@@ -76,6 +77,7 @@ def specs(draw: Callable[[Any], Any]) -> dict[str, Any]:
         spec["credentials"] = Envelope(1, "YQ==", "Yg==", draw(keks), 1)
     if draw(rare):
         spec["resumed_from"] = f"00000000-0000-4000-8000-{draw(st.integers(0, 30)):012x}"
+    spec["run_at"] = draw(st.sampled_from([None, None, None, None, T0, T0 + 1_000, T0 + 3_600_000]))
     spec["max_attempts"] = draw(st.sampled_from([1, 2, 3, None]))
     spec["ttl_s"] = draw(st.sampled_from([None, None, 3]))
     spec["requester_id"] = draw(requesters)
@@ -143,6 +145,17 @@ class Machine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([5, 700]))
     def step_the_clock_back(self, ms: int) -> None:
         self.now -= ms
+
+    @rule(
+        ms=st.sampled_from([-7_200_000, -20_000, 20_000, 7_200_000]),
+        since_ms=st.sampled_from([None, 0, 500]),
+        late=rare,
+    )
+    def rebase(self, ms: int, since_ms: int | None, late: bool) -> None:  # noqa: FBT001
+        before, self.now = self.now, self.now + ms
+        since = None if since_ms is None else before - since_ms
+        mark = Document("clock", "store", "{}", self.model.state.marks + int(late))
+        self.both("rebase", ClockStep(before, self.now, since), mark, timed=False)
 
     @precondition(lambda self: self.seen)
     @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=4, unique=True))
@@ -244,7 +257,7 @@ class Machine(RuleBasedStateMachine):
             "lose_lease": lambda: commands.lose_lease(job, rand=0.5),
             "lose_early": lambda: commands.lose_lease(job, rand=0.5, begun=False),
             "cancel": lambda: commands.cancel(job, "no"),
-            "request_cancel": lambda: commands.request_cancel(job, "please"),
+            "request_cancel": lambda: commands.request_cancel(job, "please", silent_after_ms=(None, 400, 9_000)[n % 3]),
             "requeue": lambda: commands.requeue(job),
         }
         settlement = table[name]()

@@ -14,8 +14,10 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
-from callsheet.store.protocol import ClaimRequest, Document, JobQuery
+from callsheet.store.protocol import ClaimRequest, Document, JobQuery, Settled
 from tests.kit import T0, new_job
+
+REMOTE = f"w~{'0f' * 32}"  # as the control plane names the owner of a claim
 
 
 async def test_one_sweep_does_all_chores(engine: Engine) -> None:
@@ -52,7 +54,22 @@ async def test_of_jobs_that_were_claimed_ahead_those_that_were_listed_as_begun_c
         ("dead_letter", 1, 1),
         ("queued", 0, 0),
     ]
-    assert [needs_listing(job) for job in found] == [True, False, True]
+    assert [needs_listing(job) for job in found] == [True, True, True]
+
+
+async def test_a_job_that_was_lost_early_and_then_with_its_worker_is_listed_from_then_on(engine: Engine) -> None:
+    """Else one that kills its workers would do so for nothing each second time."""
+    keeping = Housekeeping(engine)
+    await engine.enqueue([new_job(max_attempts=5)], now=T0)
+    await engine.claim(ClaimRequest(BegunJobs(engine.store, "w").owner, lease_ms=100), now=T0)
+    await keeping.reap(now=T0 + 200)
+    begun = BegunJobs(engine.store, "v")
+    (job,) = await engine.claim(ClaimRequest(begun.owner, lease_ms=100), now=T0 + 300)
+    await begun.write([job.job_id])
+    await keeping.reap(now=T0 + 500)
+    again = await engine.get(job.job_id)
+    assert (again.status, again.lease_losses) == (Status.QUEUED, 1)
+    assert needs_listing(again)
 
 
 async def test_what_a_worker_without_a_list_had_claimed_ahead_has_not_begun(engine: Engine) -> None:
@@ -62,9 +79,51 @@ async def test_what_a_worker_without_a_list_had_claimed_ahead_has_not_begun(engi
     assert (await engine.get(job.job_id)).status is Status.QUEUED
 
 
+@pytest.mark.parametrize(("owner", "two_beats_ms"), [("w", 20_000), (REMOTE, 8_000)], ids=["beside", "remote"])
+async def test_a_cancelled_job_of_a_silent_worker_ends_after_two_beats(
+    engine: Engine, owner: str, two_beats_ms: int
+) -> None:
+    await engine.enqueue([new_job()], now=T0)
+    (job,) = await engine.claim(ClaimRequest(owner, lease_ms=30_000), now=T0)
+    await engine.cancel(job.job_id, "enough", now=T0 + 100)
+    await engine.cancel(job.job_id, "at once", now=T0 + 200)  # asked again: it takes no less and no more
+    await Housekeeping(engine).sweep(now=T0 + two_beats_ms)
+    assert (await engine.get(job.job_id)).status is Status.RUNNING
+    await Housekeeping(engine).sweep(now=T0 + two_beats_ms + 1)
+    ended = await engine.get(job.job_id)
+    assert (ended.status, ended.cancel_reason) == (Status.CANCELED, "at once")
+    assert await engine.settle([commands.succeed(job)], now=T0 + two_beats_ms + 2) == [Settled.STALE]
+
+
+async def test_a_claim_over_http_that_nothing_was_heard_of_has_not_begun(engine: Engine) -> None:
+    await engine.enqueue([new_job(max_attempts=2)], now=T0)
+    keeping, found = Housekeeping(engine), []
+    for at in range(T0, T0 + 200_000, 50_000):
+        (job,) = await engine.claim(ClaimRequest(REMOTE, lease_ms=10_000), now=at)
+        assert await keeping.reap(now=at + 10_001) == 1
+        lost = await engine.get(job.job_id)
+        found.append((lost.status.value, lost.attempt_count, lost.lease_losses))
+    # Whether an answer was lost or the job kills its workers is not known: it is the latter every second time.
+    assert found == [("queued", 0, 0), ("queued", 1, 1), ("queued", 1, 1), ("dead_letter", 2, 2)]
+
+
+@pytest.mark.parametrize("word", ["a heartbeat", "a move", "the claim of a worker beside the store"])
+async def test_a_claim_that_was_confirmed_counts_when_it_is_lost(engine: Engine, word: str) -> None:
+    await engine.enqueue([new_job(max_attempts=2)], now=T0)
+    owner = "w" if word.startswith("the claim") else REMOTE
+    (job,) = await engine.claim(ClaimRequest(owner, lease_ms=10_000), now=T0)
+    if word == "a heartbeat":
+        await engine.heartbeat([job.claim], lease_ms=10_000, now=T0 + 1)
+    elif word == "a move":
+        await engine.settle([commands.progress(job, 1)], now=T0 + 1)
+    assert await Housekeeping(engine).reap(now=T0 + 10_002) == 1
+    lost = await engine.get(job.job_id)
+    assert (lost.attempt_count, lost.lease_losses) == (1, 1)
+
+
 async def test_lists_of_workers_that_died_long_ago_are_removed(engine: Engine) -> None:
     old = {"at": await engine.store.now() - KEPT_MS - 1, "jobs": []}
-    await engine.store.put_document(Document(KIND, "old~ahead-1", json.dumps(old), 0))
+    await engine.store.put_document(Document(KIND, "old~+1", json.dumps(old), 0))
     mine = BegunJobs(engine.store, "w")
     await mine.write(["a"])
     assert [document.id for document in await engine.store.documents(KIND)] == [mine.owner]

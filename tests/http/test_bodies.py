@@ -156,7 +156,7 @@ BROKEN = {
     "an unknown field": b'{"task":"chat","payload":{},"priority":1}',
     **{
         f"ttl_s {text}": f'{{"task":"chat","payload":{{}},"ttl_s":{text}}}'.encode()
-        for text in ("0", "-1", "1.5", "60.0", '"60"', "true", "[]", str(MAX_TTL_S + 1), "9" * 30, "1e3", "NaN")
+        for text in ("0", "-1", "1.5", "0.0", '"60"', "true", "[]", str(MAX_TTL_S + 1), "9" * 30, "1e9", "NaN")
     },
 }
 
@@ -184,7 +184,7 @@ async def test_numbers_that_json_has_not_are_refused(live: Live) -> None:
 
 
 async def test_the_shortest_and_the_longest_life_are_taken(live: Live) -> None:
-    for ttl_s in [1, MAX_TTL_S]:
+    for ttl_s in [1, MAX_TTL_S, 60.0]:  # to JSON, 60.0 is an integer
         job_id = await live.job(ttl_s=ttl_s)
         assert (await live.client.get(f"/v1/jobs/{job_id}")).json()["ttl_s"] == ttl_s
 
@@ -217,7 +217,7 @@ async def test_a_payload_of_200_kb_is_taken_and_one_byte_more_is_not(live: Live)
 async def test_faults_are_told_by_place_without_the_values(small: Live) -> None:
     body = {"task": "swordfish", "payload": "swordfish", "ttl_s": "swordfish"}
     told = problem(await small.client.post("/v1/jobs", json=body), 422, "validation_failed")
-    assert [fault["where"] for fault in told["errors"]] == ["task", "payload", "ttl_s"]
+    assert sorted(fault["where"] for fault in told["errors"]) == ["payload", "task", "ttl_s"]
     assert "swordfish" not in json.dumps(told)
 
 

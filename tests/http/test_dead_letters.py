@@ -18,7 +18,7 @@ from callsheet.engine.dead_letters import Wanted
 from callsheet.engine.operations import Operations
 from callsheet.engine.quotas import Quotas
 from callsheet.kernel import commands
-from callsheet.kernel.job import Claim
+from callsheet.kernel.job import RESUMED_FROM, Claim, Envelope
 from callsheet.store.protocol import ClaimRequest, Settled
 from tests import stores
 from tests.cli.programs import Program, eventually
@@ -134,7 +134,7 @@ async def test_a_replay_brings_a_job_back_once(live: Live) -> None:
     answer = await live.client.post(f"/v1/dead-letters/{job_id}/replay")
     expected = {"job_id": job_id, "replay_job_id": job_id, "copied": False, "status": "queued"}
     assert (answer.status_code, answer.json()) == (202, expected)
-    assert (await live.client.post(f"/v1/dead-letters/{job_id}/replay")).json() == expected
+    problem(await live.client.post(f"/v1/dead-letters/{job_id}/replay"), 409, "illegal_move")
     assert (await live.engine.get(job_id)).event_seq == 4  # queued, running, error, requeued
     problem(await live.client.get(f"/v1/dead-letters/{job_id}"), 404, "job_not_found")
     (job,) = await live.engine.claim(ClaimRequest("w", ("q",)))
@@ -156,11 +156,26 @@ async def test_where_an_end_is_final_one_copy_runs(live: Live) -> None:
     assert (await live.client.get(f"/v1/dead-letters/{job_id}")).json()["replay_job_id"] == copy.job_id
 
 
+async def test_a_dead_transcoding_job_runs_again_as_a_copy_that_names_it(live: Live) -> None:
+    job_id = await dead(live, "503", contract="euterpe", requester_id="a")
+    answer = await live.client.post(f"/v1/dead-letters/{job_id}/replay")
+    assert (answer.status_code, answer.json()["copied"]) == (202, True)
+    copy = await live.engine.get(answer.json()["replay_job_id"])
+    assert (copy.contract, copy.requester_id, copy.status.value) == ("euterpe", "a", "queued")
+    assert (await live.engine.store.checkpoints(copy.job_id))[RESUMED_FROM] == json.dumps(job_id)
+    assert await statuses(live, job_id) == ["dead_letter"]
+
+
 async def test_what_may_not_come_back_is_refused(live: Live) -> None:
-    spent = await dead(live, "500", contract="euterpe")
+    sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
+    spent = await dead(live, "500", contract="euterpe", credentials=sealed)
     keyed = await dead(live, contract="redis_gateway", concurrency_key="k", concurrency_limit=5)
     for job_id in (spent, keyed):
+        assert (await live.client.get(f"/v1/dead-letters/{job_id}")).json()["can_replay"] is False
         problem(await live.client.post(f"/v1/dead-letters/{job_id}/replay"), 409, "illegal_move")
+    other = await dead(live, "503", contract="euterpe")
+    assert (await live.client.get(f"/v1/dead-letters/{other}")).json()["can_replay"] is True
+    await live.client.delete(f"/v1/dead-letters/{other}")
     done = await ended(live.client, await live.client.post("/v1/dead-letters/replay"))
     assert (done["done"], done["refused"], done["status"]) == (0, 2, "done")
     assert "cannot" in done["why"]
@@ -319,6 +334,20 @@ async def test_a_batch_that_was_cut_off_is_done_again_and_counted_once(
     assert (done["status"], done["done"], done["refused"]) == ("done", 4, 0)
     assert await statuses(live, *made) == ["queued"] * 4
     assert [(await live.engine.get(job_id)).event_seq for job_id in made] == [4] * 4
+
+
+async def test_an_operation_goes_on_after_a_clock_that_was_ahead(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    await live.site.parts[Operations].__aexit__(None, None, None)
+    made, now = await dead(live), await live.engine.store.now()
+    with monkeypatch.context() as ahead:
+        ahead.setattr(live.engine.store, "now", _later(now + 6 * 3_600_000))
+        answer = await live.client.post("/v1/dead-letters/replay")
+    other = Operations(live.engine)
+    await other.sweep()  # it is moved to the clock as it is now
+    while await other.sweep() == 0.0:
+        pass
+    assert (await live.client.get(answer.headers["location"])).json()["status"] == "done"
+    assert await statuses(live, made) == ["queued"]
 
 
 def _later(now: int) -> Callable[[], Awaitable[int]]:

@@ -11,16 +11,17 @@ import pytest
 from callsheet.contracts.control_plane import workers
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine.ids import new_id
-from callsheet.http import job_state, overview, throughput
+from callsheet.http import dead_letters, job_state, overview, throughput
 from callsheet.http.throughput import SPAN_MS, SPANS, Throughput
 from callsheet.kernel import commands
-from callsheet.kernel.job import NewJob, Status
+from callsheet.kernel.job import Envelope, NewJob, Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, Settled, Store
 from tests import stores
+from tests.http.dead import dead
 from tests.http.live import Live, problem, serving
 
-ROUTERS = [routes.router, streams.router, overview.router, job_state.router, workers.router]
+ROUTERS = [routes.router, streams.router, overview.router, job_state.router, workers.router, dead_letters.router]
 
 
 @pytest.fixture
@@ -208,3 +209,15 @@ async def test_a_dead_letter_of_our_own_contract_can_be_retried(live: Live) -> N
     job_id = await put(live)
     await live.fail(await claim(live))
     assert (await ask(live.client, f"/v1/jobs/{job_id}/state"))["can_retry"]
+
+
+async def test_can_retry_is_what_a_replay_answers(live: Live) -> None:
+    """A dead transcode comes back as a copy, unless its credentials are sealed for it alone."""
+    sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
+    own = await dead(live, "503", contract="euterpe")
+    theirs = await dead(live, "503", contract="euterpe", credentials=sealed)
+    left = await dead(live, "no", contract="euterpe", max_attempts=2, retryable=False, credentials=sealed)
+    for job_id, expected in ((own, True), (theirs, False), (left, True)):
+        assert (await ask(live.client, f"/v1/jobs/{job_id}/state"))["can_retry"] is expected
+        answer = await live.client.post(f"/v1/dead-letters/{job_id}/replay")
+        assert answer.status_code == (202 if expected else 409), answer.text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Mapping
 
 import httpx2
@@ -10,8 +12,9 @@ import pytest
 
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.http import sessions
-from callsheet.http.keys import ApiKeys
+from callsheet.http.keys import ApiKeys, Principal
 from callsheet.http.sessions import COOKIE, KIND
+from callsheet.store.audit import AuditQuery
 from callsheet.studio import mount
 from tests import stores
 from tests.http.live import ADMIN, Live, frames, problem, serving
@@ -196,9 +199,102 @@ async def test_without_auth_everybody_is_an_admin_and_nobody_signs_in() -> None:
         assert (me["auth"], me["role"]) == (False, "admin")
 
 
+async def test_a_session_of_a_clock_that_was_ahead_is_over(small: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, store = await small.text("acme", scopes=["jobs:read"]), small.engine.store
+    ahead = await store.now() + 6 * 3_600_000
+
+    async def wrong() -> int:
+        return ahead
+
+    with monkeypatch.context() as clock:
+        clock.setattr(store, "now", wrong)
+        async with signed_in(small, key) as client:
+            assert (await client.get("/v1/jobs")).status_code == 200
+            clock.undo()
+            problem(await client.get("/v1/jobs"), 401, "unauthorized")
+            assert not await sessions.Sessions(store, ApiKeys(store)).holds(
+                Principal("k", "acme", frozenset(), session_id=(await store.documents(KIND))[0].id)
+            )
+
+
 async def test_sessions_that_are_over_are_swept(small: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "SWEEP", 1.0)
     monkeypatch.setattr(sessions, "LIFE_S", 0)
     for _ in range(3):
         async with signed_in(small, ADMIN):
             assert len(await small.engine.store.documents(KIND)) == 1
+
+
+async def test_a_key_has_so_many_sessions_and_the_oldest_ends_for_one_more(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_OF_KEY", 3)
+    monkeypatch.setattr(sessions, "MINUTE_MS", 0)
+    key, ended = await live.text("acme"), list[str]()
+    live.site.sessions.on_end.append(ended.append)
+    async with signed_in(live, await live.text("other")) as other, signed_in(live, key) as first:
+        for _ in range(2):
+            async with signed_in(live, key) as client:
+                assert (await client.get("/v1/jobs")).status_code == 200
+        assert (await first.get("/v1/jobs")).status_code == 200
+        assert not ended
+        async with signed_in(live, key):
+            problem(await first.get("/v1/jobs"), 401, "unauthorized")
+        assert len(ended) == 1, "its streams end too"
+        assert (await other.get("/v1/jobs")).status_code == 200
+    assert len(await live.engine.store.documents(KIND)) == 4
+
+
+async def test_who_signs_out_makes_room_for_another(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_OF_KEY", 2)
+    monkeypatch.setattr(sessions, "MINUTE_MS", 0)
+    key = await live.text("acme")
+    async with signed_in(live, key) as first:
+        for _ in range(3):
+            async with signed_in(live, key) as client:
+                assert (await client.delete("/studio/session", headers=PROOF)).status_code == 204
+        assert (await first.get("/v1/jobs")).status_code == 200
+    assert len(await live.engine.store.documents(KIND)) == 1
+
+
+async def test_many_who_sign_in_at_once_are_all_counted(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_OF_KEY", 4)
+    monkeypatch.setattr(sessions, "MINUTE_MS", 0)
+    key = await live.text("acme")
+    async with contextlib.AsyncExitStack() as stack:
+        browsers = [await stack.enter_async_context(live.bare()) for _ in range(8)]
+        signing = [browser.post("/studio/session", json={"key": key}, headers=PROOF) for browser in browsers]
+        assert {answer.status_code for answer in await asyncio.gather(*signing)} == {201}
+    begun = {document.id for document in await live.engine.store.documents(KIND)}
+    (listed,) = await live.engine.store.documents(sessions.OF_KEY)
+    assert begun == json.loads(listed.body).keys()
+    assert len(begun) == 4
+
+
+async def test_a_key_signs_in_so_often_in_a_minute(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_OF_KEY", 3)
+    monkeypatch.setattr(sessions, "MINUTE_MS", 3_600_000)  # no machine is so slow that it is over
+    key = await live.text("acme")
+    async with live.bare() as client:
+        for status in (201, 201, 201, 429, 429):
+            client.cookies.clear()
+            answer = await client.post("/studio/session", json={"key": key}, headers=PROOF)
+            assert answer.status_code == status
+        problem(answer, 429, "too_many_requests")
+        page = await live.engine.store.audit_find(AuditQuery(action="session.signed_in"))
+        assert len(page.entries) == len(await live.engine.store.documents(KIND)) == 3
+        for _ in range(5):  # an operator is let in
+            async with signed_in(live, ADMIN):
+                pass
+
+
+async def test_lists_of_sessions_that_are_over_go(small: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SWEEP", 1.0)
+    async with signed_in(small, await small.text("acme")):
+        pass
+    monkeypatch.setattr(sessions, "LIFE_S", 0)
+    text, last = await ApiKeys(small.engine.store).create("x", requester_id="other")
+    async with signed_in(small, text):
+        pass
+    (listed,) = await small.engine.store.documents(sessions.OF_KEY)
+    assert listed.id == last.key_id

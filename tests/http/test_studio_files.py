@@ -48,6 +48,11 @@ async def test_the_bare_address_leads_to_the_studio(client: httpx2.AsyncClient) 
     assert (answer.status_code, answer.headers["location"]) == (307, "/studio")
 
 
+async def test_the_old_page_of_live_jobs_leads_to_compose(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/studio/live.html")
+    assert (answer.status_code, answer.headers["location"]) == (308, "/studio/compose")
+
+
 async def test_files_do_not_drown_the_log_but_errors_are_told(
     client: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:

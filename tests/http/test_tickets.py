@@ -11,6 +11,7 @@ import pytest
 
 from callsheet.http import tickets
 from callsheet.http.keys import ApiKeys
+from callsheet.http.problems import Problem
 from tests.http.live import Live, frames, problem
 
 
@@ -38,6 +39,24 @@ async def test_of_many_that_use_a_ticket_at_once_one_wins(live: Live) -> None:
     async with live.bare() as browser:
         answers = await asyncio.gather(*(browser.get(ticket["url"]) for _ in range(20)))
     assert sorted(answer.status_code for answer in answers) == [200, *[401] * 19]
+
+
+async def test_a_ticket_of_a_clock_that_was_ahead_is_over(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id, ahead = await live.job(), await live.engine.store.now() + 6 * 3_600_000
+
+    async def wrong() -> int:
+        return ahead
+
+    with monkeypatch.context() as clock:
+        clock.setattr(live.engine.store, "now", wrong)
+        once, again = [await made(live, f"/v1/jobs/{job_id}/events/ticket") for _ in range(2)]
+    async with live.bare() as browser:
+        problem(await browser.get(once["url"]), 401, "unauthorized")
+    ticket = again["url"].partition("ticket=")[2].partition("&")[0]
+    (document,) = await live.engine.store.documents(tickets.KIND, tickets.window_of(ticket))
+    subject = json.loads(document.body)["subject"]
+    with pytest.raises(Problem, match="too old"):
+        await tickets.redeem_again(live.engine.store, ticket, subject, "me")
 
 
 async def test_a_ticket_ends_after_a_minute(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from callsheet import Callsheet, JobCanceled
 from callsheet.kernel.job import Status
 from callsheet.llm import chat as chat_module
 from callsheet.llm import post
+from callsheet.llm.settings import chat_endpoint
 
 from .conftest import enqueued, error_of, events_of, run, working
 from .server import USAGE, Server, begin, event, piece, refuse, say, send, stream, text_of
@@ -126,8 +127,8 @@ async def test_a_server_that_falls_silent_is_given_up(
     assert server.hung_up.is_set()
 
 
-@pytest.mark.parametrize("status", ["429 Too Many Requests", "500 Oh", "503 Busy"])
-async def test_a_server_that_cannot_now_is_asked_again(app: Callsheet, server: Server, status: str) -> None:
+@pytest.mark.parametrize("status", ["500 Oh", "507 Full", "408 Slow"])
+async def test_a_server_that_breaks_over_a_request_is_asked_again(app: Callsheet, server: Server, status: str) -> None:
     server.turns = [refuse(status, {"error": {"message": "not now"}}), say()]
     job = await run(app, "chat", prompt="x")
     waiting = await job.get()
@@ -137,10 +138,41 @@ async def test_a_server_that_cannot_now_is_asked_again(app: Callsheet, server: S
         assert (await job.result(timeout=60))["text"] == "The cat sat down."
 
 
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "502 Bad Gateway", "503 Busy", "504 Slow"])
+async def test_a_server_that_is_away_is_waited_for_at_no_cost(app: Callsheet, server: Server, status: str) -> None:
+    server.turns = [*[refuse(status, {"error": {"message": "not now"}})] * 2, say()]
+    job = await run(app, "chat", prompt="x")
+    waiting = await job.get()
+    assert (waiting.status, waiting.attempt_count) == (Status.QUEUED, 0)
+    error = await error_of(job)
+    assert f"waiting for the model server: the model's server answered {status[:3]}: not now" in error["message"]
+    async with working(app):
+        assert (await job.result(timeout=60))["text"] == "The cat sat down."
+    assert (await job.get()).attempt_count == 1
+    types = [e.type for e in await events_of(app, job)]
+    assert (types.count("waiting"), types.count("retrying")) == (2, 0)
+
+
+@pytest.mark.parametrize("code", [429, 503])
+async def test_an_outage_in_the_middle_of_a_stream_is_waited_for_and_its_tokens_are_void(
+    app: Callsheet, server: Server, code: int
+) -> None:
+    server.turns = [stream(piece("lost "), event({"error": {"code": code, "message": "too much"}})), say("all")]
+    job = await enqueued(app, "chat", prompt="x")
+    async with working(app):
+        assert (await job.result(timeout=60))["text"] == "all"
+    told = await events_of(app, job)
+    types = [e.type for e in told]
+    assert types.index("token") < types.index("waiting") < types.index("restart")
+    assert text_of(told) == "all"
+    assert (await job.get()).attempt_count == 1
+
+
 async def test_retry_after_is_respected(app: Callsheet, server: Server) -> None:
     server.turns = [refuse("429 Too Many Requests", Retry_After="120")]
     job = await run(app, "chat", prompt="x")
     waiting = await job.get()
+    assert waiting.attempt_count == 0
     assert 110_000 < waiting.run_at - waiting.updated_at <= 121_000
 
 
@@ -194,8 +226,8 @@ async def test_garbage_is_told_as_such(app: Callsheet, server: Server, garbage: 
     assert said in error["message"]
 
 
-@pytest.mark.parametrize(("code", "status"), [(400, Status.FAILED), (500, Status.QUEUED)])
-async def test_an_error_in_the_middle_of_a_stream(app: Callsheet, server: Server, code: int, status: Status) -> None:
+@pytest.mark.parametrize(("code", "status"), [(400, Status.FAILED), (500, Status.QUEUED), ([503], Status.QUEUED)])
+async def test_an_error_in_the_middle_of_a_stream(app: Callsheet, server: Server, code: Any, status: Status) -> None:
     server.turns = [stream(piece("a"), event({"error": {"code": code, "message": "context is full"}}))]
     job = await run(app, "chat", prompt="x")
     assert "context is full" in (await error_of(job))["message"]
@@ -219,6 +251,13 @@ async def test_nobody_at_the_address_is_worth_another_attempt(app: Callsheet, mo
     job = await run(app, "chat", prompt="x")
     assert (await job.get()).status is Status.QUEUED
     assert "cannot be reached" in (await error_of(job))["message"]
+
+
+@pytest.mark.parametrize("value", ["\ud83d", float("nan")])
+async def test_a_body_that_cannot_be_written_is_no_outage(server: Server, value: object) -> None:
+    with pytest.raises(ValueError, match=r"surrogates|JSON"):
+        async with post.posted(chat_endpoint(), "chat/completions", {"a": value}):
+            pass
 
 
 @pytest.mark.parametrize("task", ["chat", "plan", "code"])

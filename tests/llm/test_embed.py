@@ -81,7 +81,9 @@ async def test_embeddings_that_cannot_be_used_are_told(app: Callsheet, server: S
 async def test_a_busy_server_is_asked_again(app: Callsheet, server: Server) -> None:
     server.on_embed = refuse("503 Busy")
     job = await run(app, "embed", input="x")
-    assert (await job.get()).status is Status.QUEUED
+    waiting = await job.get()
+    assert (waiting.status, waiting.attempt_count) == (Status.QUEUED, 0)
+    assert (await error_of(job))["details"]["waits_for"] == "the model server"
 
 
 async def test_with_neither_server_nor_model_both_ways_out_are_named(app: Callsheet) -> None:

@@ -9,6 +9,7 @@ def postgres(name: str, before: str, after: str, test: str, *, file: str = "quer
     return Guard("postgres", name, f"store/postgres/{file}", before, after, test, times)
 
 
+RACES = "tests/store_postgres/test_races.py"
 FENCE = "WHERE o.claim_version = a.claim_version AND o.status = a.from_status"
 
 POSTGRES = [
@@ -41,7 +42,7 @@ POSTGRES = [
         "a heartbeat waits for nobody",
         "FOR NO KEY UPDATE OF j SKIP LOCKED\n), beat",
         "FOR NO KEY UPDATE OF j\n), beat",
-        "tests/store_postgres/test_races.py",
+        f"{RACES}::test_a_callers_open_transaction_does_not_hold_up_heartbeats",
     ),
     postgres(
         "fence of outbox heartbeat and settle",
@@ -117,7 +118,7 @@ POSTGRES = [
         "slots are counted under a lock",
         "    await session.fetch(Q.lock_slots, keys)\n",
         "",
-        "tests/store_postgres/test_races.py",
+        f"{RACES}::test_admission_waits_for_the_lock_of_its_key",
         file="line.py",
     ),
     postgres(
@@ -162,7 +163,7 @@ POSTGRES = [
         "UPDATE inbox_jobs j SET has_dependents = true FROM parents p WHERE j.job_id = p.job_id\n"
         "RETURNING j.job_id, j.status;",
         "SELECT j.job_id, j.status FROM inbox_jobs j JOIN parents p ON j.job_id = p.job_id;",
-        "tests/store_postgres/test_races.py",
+        RACES,
     ),
     postgres(
         "a failed dependency does not free",
@@ -222,13 +223,13 @@ POSTGRES = [
         "due jobs that are gone hide no queue",
         "if passed_over:",
         "if False:",
-        "tests/store_postgres/test_races.py::test_due_jobs_that_others_take_meanwhile_hide_no_queue_behind_them",
+        f"{RACES}::test_due_jobs_that_others_take_meanwhile_hide_no_queue_behind_them",
         file="claim.py",
     ),
     postgres(
         "dependents are locked in order",
         "ORDER BY j.job_id FOR UPDATE OF j;",
         "AND false FOR UPDATE OF j;",
-        "tests/store_postgres/test_races.py::test_batches_that_free_the_same_children_crosswise_do_not_wait_for_each_other",
+        f"{RACES}::test_batches_that_free_the_same_children_crosswise_do_not_wait_for_each_other",
     ),
 ]

@@ -115,7 +115,7 @@ REDIS = [
         "free = 99",
         f"{CLAIM}::test_a_concurrency_key_limits_running_jobs",
     ),
-    redis("document version", "put_document", "if version ~= ARGV[6] then return 0 end", "", KEEPING),
+    redis("document version", "document", "if version ~= expected then return 0 end", "", KEEPING),
     redis(
         "idempotency expires",
         "create",

@@ -157,4 +157,12 @@ FRONT = [
         "await self.keys.holds(who)",
         f"{SESSIONS}::test_a_ticket_of_a_session_ends_with_it -k sqlite",
     ),
+    Guard(
+        "kernel",
+        "a parameter is given once",
+        "http/front.py",
+        'return queries.refusal(self._scope["query_string"])',
+        "return None",
+        "tests/http/test_queries.py::test_a_parameter_that_is_given_twice_is_refused",
+    ),
 ]

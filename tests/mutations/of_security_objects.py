@@ -47,7 +47,7 @@ OBJECTS = [
         "sqlite",
         "an app's objects are bound inside a task",
         "app/application.py",
-        "return await self._objects.get() if run is None else self.objects_of(run.job, asyncio.get_running_loop())",
+        "return self.objects_of(run.job, asyncio.get_running_loop())",
         "return await self._objects.get()",
         f"{OWNERSHIP}::test_a_task_has_its_requesters_objects_however_it_asks_for_them",
     ),
@@ -151,8 +151,8 @@ OBJECTS = [
         "sqlite",
         "a file of parts is made once",
         "contracts/control_plane/files.py",
-        'Upload(key, asked.upload_id, PART_BYTES, ""), only_if_absent=True)',
-        'Upload(key, asked.upload_id, PART_BYTES, ""))',
+        "complete_multipart(upload, only_if_absent=True)",
+        "complete_multipart(upload)",
         f"{ONCE}::test_a_file_of_parts_is_put_together_once",
     ),
     Guard(
@@ -186,5 +186,13 @@ OBJECTS = [
         "  if new.resumed_from then call(",
         "  if new.never then call(",
         RESUMED,
+    ),
+    Guard(
+        "sqlite",
+        "a thread that a task starts by itself gets no storage",
+        "app/application.py",
+        "if tasks_run_here() and not of_all_tenants:",
+        "if False:",
+        "tests/security/test_ownership_of_objects.py::test_a_thread_that_a_task_starts_by_itself_gets_no_storage",
     ),
 ]

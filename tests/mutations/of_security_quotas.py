@@ -104,7 +104,7 @@ SECURITY_QUOTAS = [
         "sqlite",
         "bytes are counted before a file begins",
         "http/uploads.py",
-        "    await charge(site, who.requester_id, asked.size, part)\n",
+        "    await charge(site, who.requester_id, asked.size, part, opens=True)\n",
         "",
         f"{QUOTAS}stored_bytes_are_counted_by_tenant_and_given_back",
     ),
@@ -211,5 +211,13 @@ SECURITY_QUOTAS = [
         "WHERE requester_id = ?1 AND at >= coalesce(?5, 0)",
         "WHERE at >= coalesce(?5, 0)",
         f"{LOGGED}entries_are_found_newest_first_by_filter",
+    ),
+    Guard(
+        "sqlite",
+        "an upload of unsaid length needs room",
+        "contracts/control_plane/files.py",
+        "UNSAID_BYTES if asked.bytes is None else asked.bytes",
+        "asked.bytes or 0",
+        "tests/contracts/control_plane/test_files.py::test_an_upload_of_unsaid_length_needs_room_for_the_longest",
     ),
 ]

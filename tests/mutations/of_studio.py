@@ -62,15 +62,15 @@ STUDIO = [
     of_a_store(
         "a session has an end",
         "http/sessions.py",
-        'if body["expires_at"] <= await self._store.now():',
+        'if not is_good(body["expires_at"], await self._store.now(), LIFE_S):',
         "if False:",
         f"{SESSIONS}an_expired_key_and_an_old_session_are_over",
     ),
     of_a_store(
         "signing out forgets the session",
         "http/sessions.py",
-        "await self._store.delete_document(KIND, _digest(value))",
-        "return",
+        "await self._store.delete_document(KIND, session_id)\n        for told",
+        "for told",
         f"{SESSIONS}signing_out_ends_it_for_whoever_has_the_cookie",
     ),
     of_a_store(

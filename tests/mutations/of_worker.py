@@ -41,7 +41,7 @@ WORKER = [
     worker(
         "context variables end with their job",
         "slots.py",
-        "if contextvars.copy_context() != clean:",
+        "if contextvars.copy_context() != begun:",
         "if False:",
         "test_context.py -k context_variables",
     ),
@@ -71,9 +71,17 @@ WORKER = [
     Guard(
         "sqlite",
         "what was lost early is listed before it begins",
-        "worker/ahead.py",
-        "if needs_listing(entry[1].job):",
+        "worker/shift.py",
+        "if (job.lease_losses or job.error) and ahead is not None and needs_listing(job):",
         "if False:",
         "tests/worker/test_stopping.py -k lost_early",
+    ),
+    Guard(
+        "kernel",
+        "what was lost early begins though no slot is free",
+        "worker/ahead.py",
+        "min(max(1, free), len(self.suspects))",
+        "min(free, len(self.suspects))",
+        "tests/worker/test_stopping.py -k no_slot_is_ever_free",
     ),
 ]

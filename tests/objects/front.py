@@ -15,11 +15,15 @@ Verdict = tuple[int, str] | None
 
 @dataclass
 class Front:
-    """`judge` gets a request's method, target and head, and says a status and an error code; None passes it on."""
+    """`judge` gets a request's method, target and head, and says a status and an error code; None passes it on.
+
+    Requests with a method of `away` are cut off without an answer, as by a storage that is not there.
+    """
 
     target: tuple[str, int]
     judge: Callable[[str, str, str], Verdict]
     url: str = ""
+    away: frozenset[str] = frozenset()
     passed: list[tuple[str, str]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
 
@@ -30,6 +34,9 @@ class Front:
             method, target, _ = head.split("\r\n", 1)[0].split(" ")
             length = re.search(r"(?i)content-length: (\d+)", head)
             body = await reader.readexactly(int(length[1])) if length else b""
+            if method in self.away:
+                writer.transport.abort()
+                return
             verdict = self.judge(method, target, head)
             (self.passed if verdict is None else self.refused).append((method, target))
             if verdict is not None:

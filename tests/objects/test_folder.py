@@ -28,7 +28,7 @@ from callsheet.objects import (
     UploadNotFound,
     objects_from_url,
 )
-from callsheet.objects.tree import Tree
+from callsheet.objects.tree import FOLDER, Tree, _children
 
 CANARY = b"the canary outside"
 
@@ -349,3 +349,18 @@ def test_a_walk_is_in_the_order_of_the_keys(tmp_path: Path) -> None:
     assert found == sorted(found, key=str.encode)
     assert len(found) == 6
     tree.close()
+
+
+def test_two_who_list_a_folder_at_once_both_see_all_of_it(tmp_path: Path) -> None:
+    """By one descriptor they would share a position: the second missed what the first had read."""
+    for n in range(40):
+        (tmp_path / f"{n:02}").write_bytes(b"x")
+    held = os.open(tmp_path, FOLDER)
+    try:
+        first = _children(held, [])
+        begun = next(first)
+        second = {name for name, _ in _children(held, [])}
+        assert second == {begun[0], *(name for name, _ in first)}
+        assert len(second) == 40
+    finally:
+        os.close(held)

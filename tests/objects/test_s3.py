@@ -21,6 +21,7 @@ from callsheet.objects import (
     ObjectNotFound,
     Objects,
     ObjectsError,
+    ObjectsFailing,
     ObjectsForbidden,
     ObjectsUnavailable,
     objects_from_url,
@@ -116,8 +117,8 @@ async def test_a_wrong_secret_is_refused_by_every_verb(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "code", "known", "retryable"),
     [
-        (503, "SlowDown", ObjectsUnavailable, True),
-        (500, "InternalError", ObjectsUnavailable, True),
+        (503, "SlowDown", ObjectsFailing, True),
+        (500, "InternalError", ObjectsFailing, True),
         (403, "RequestTimeTooSkewed", ClockSkewed, True),
         (403, "AccessDenied", ObjectsForbidden, False),
         (404, "NoSuchBucket", ObjectsError, False),

@@ -62,7 +62,8 @@ async def silent(_: Sink, __: Got, ___: asyncio.StreamWriter) -> None:
 class Sink:
     """`async with Sink()`: a receiver. `turns` are its answers, the last one for ever; `by_path` goes before them."""
 
-    def __init__(self, *turns: Behave) -> None:
+    def __init__(self, *turns: Behave, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.turns = list(turns or (answer(),))
         self.by_path: dict[str, Behave] = {}
         self.got: list[Got] = []
@@ -72,7 +73,7 @@ class Sink:
         self._arrived = asyncio.Condition()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, self.host, 0)
         self.port: int = self._server.sockets[0].getsockname()[1]
         self._tasks: set[asyncio.Task[None]] = set()
         return self

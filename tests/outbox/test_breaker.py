@@ -56,6 +56,21 @@ def test_a_probe_that_never_reports_is_made_again() -> None:
     assert [probing.may_probe(T0 + ms) for ms in (59_999, 60_000)] == [False, True]
 
 
+def test_a_clock_that_was_ahead_does_not_keep_it_open() -> None:
+    ahead = failing(10, now=T0 + 1_800_000)
+    assert [ahead.may_probe(T0 + ms) for ms in (0, 1_794_999, 1_795_000, 1_829_999)] == [True, True, False, False]
+    assert failing(10, now=T0 + 7_200_000).probing(T0 + 7_200_000, 60_000).may_probe(T0)
+
+
+async def test_a_clock_that_steps_back_does_not_hide_what_others_note(engine: Engine) -> None:
+    one, two = Health(engine.store), Health(engine.store)
+    await two.refresh(T0 + 3_600_000)
+    for _ in range(10):
+        await one.record(HERE, ok=False, now=T0)
+    await two.refresh(T0)
+    assert list(two.shut()) == [HERE]
+
+
 def test_attempts_that_had_begun_do_not_lengthen_it() -> None:
     opened = failing(10)
     assert failing(3, opened, T0 + 5).probe_at == opened.probe_at

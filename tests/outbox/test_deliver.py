@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import cast
 
 import pytest
 
 from callsheet.engine import Engine
-from callsheet.outbox import Endpoints
-from callsheet.outbox.attempt import Attempts
-from callsheet.outbox.decide import attempts_in, log_of
+from callsheet.kernel.job import Delivery
+from callsheet.kernel.settlement import OutboxSettlement
+from callsheet.outbox import Deliveries, Endpoints
+from callsheet.outbox.attempt import Attempted, Attempts
+from callsheet.outbox.decide import Outcome, attempts_in, log_of
+from callsheet.outbox.health import Destination
 from callsheet.outbox.post import Outlet
 from callsheet.receiver import Receiver
+from callsheet.store.protocol import Store
+from callsheet.testing.clock import Clock, VirtualStore
 from tests import stores
 from tests.outbox.kit import add_events, delivering, event, until
 from tests.outbox.kit import endpoints as endpoints_of
@@ -195,6 +201,57 @@ async def test_a_slow_attempt_keeps_its_lease(engine: Engine, endpoints: Endpoin
         gate.set()
         (row,) = await until(engine, [event_id], "delivered")
     assert (len(sink.got), row.claim_version) == (1, 1)
+
+
+async def test_a_step_forward_takes_no_delivery_from_a_living_deliverer(
+    engine: Engine, endpoints: Endpoints, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callsheet.engine.clock.steady_ms", lambda: 0)
+    gate, clock = asyncio.Event(), Clock()
+    virtual = Engine(cast("Store", VirtualStore(engine.store, clock)))
+
+    async def slow(*args: object) -> None:
+        await gate.wait()
+        await answer()(*args)  # type: ignore[arg-type]
+
+    sink.turns = [slow, answer()]
+    await endpoints.new_own_secret("acme")
+    more = {"limits": QUICK._replace(deadline_s=3600)}
+    async with delivering(virtual, endpoints, **more) as one, delivering(virtual, endpoints, **more) as other:
+        (event_id,) = await add_events(virtual, sink.url)
+        await sink.until(1)
+        clock.move("6h")
+        await asyncio.gather(one._claim(), other._claim())
+        row = await event(engine, event_id)
+        assert (row.claim_version, row.attempt_count) == (1, 0)
+        gate.set()
+        await until(engine, [event_id], "delivered")
+    assert len(sink.got) == 1
+
+
+async def test_a_clock_that_is_days_ahead_disables_no_endpoint(
+    engine: Engine, endpoints: Endpoints, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady, clock = [0], Clock()
+    monkeypatch.setattr("callsheet.engine.clock.steady_ms", lambda: steady[0])
+    virtual = Engine(cast("Store", VirtualStore(engine.store, clock)))
+    endpoint, _ = await endpoints.create("acme", sink.url)
+    deliveries, where = Deliveries(virtual, endpoints), Destination("acme", endpoint.endpoint_id)
+    failed = Attempted(OutboxSettlement("e", 1, Delivery.PENDING), Outcome(503), endpoint)
+
+    async def fail() -> bool:
+        await deliveries._claim()
+        await deliveries._judge(where, failed)
+        return (await endpoints.get(endpoint.endpoint_id, "acme")).disabled_at is not None
+
+    assert not await fail()
+    clock.move("6d")
+    assert not await fail()
+    for _ in range(6):  # and then six days pass
+        clock.move("1d")
+        steady[0] += 86_400_000
+        is_disabled = await fail()
+    assert is_disabled
 
 
 async def test_keys_that_cannot_be_opened_postpone_and_spend_nothing(engine: Engine, sink: Sink) -> None:

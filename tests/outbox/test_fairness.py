@@ -10,9 +10,9 @@ from callsheet.outbox.health import Destination
 from callsheet.outbox.shares import Shares
 from callsheet.store.outbox import Room, Sharing
 from tests import stores
-from tests.outbox.kit import add_events, delivering, until
+from tests.outbox.kit import add_events, delivering, event, until
 from tests.outbox.kit import endpoints as endpoints_of
-from tests.outbox.sink import QUICK, Got, Sink, answer, silent
+from tests.outbox.sink import QUICK, Behave, Got, Sink, answer, silent
 from tests.pace import within
 
 A, B, C = (Destination("t", name) for name in "abc")
@@ -27,7 +27,7 @@ async def test_many_that_hang_do_not_keep_out_those_that_answer(engine: Engine) 
     async with AsyncExitStack() as stack:
         hanging = [await stack.enter_async_context(Sink(silent)) for _ in range(8)]
         well = [await stack.enter_async_context(Sink()) for _ in range(2)]
-        async with delivering(engine, found, limits=QUICK._replace(deadline_s=3600), drain_s=0.1):
+        async with delivering(engine, found, limits=QUICK._replace(deadline_s=3600), drain_s=0.1) as deliveries:
             for sink, name in zip(well, ("acme", "other"), strict=True):
                 await until(engine, await add_events(engine, sink.url, requester_id=name), "delivered")
             for sink, name in zip(hanging, ("acme", "other") * 4, strict=True):
@@ -39,7 +39,7 @@ async def test_many_that_hang_do_not_keep_out_those_that_answer(engine: Engine) 
                 first = await add_events(engine, *[well[0].url] * 4)
                 second = await add_events(engine, *[well[1].url] * 4, requester_id="other")
                 await until(engine, [*first, *second], "delivered", within(5))
-            assert sum(sink.open for sink in hanging) == 4
+            assert deliveries._shares.running == 4
 
 
 @pytest.mark.parametrize("kind", stores.THREE)
@@ -63,10 +63,72 @@ async def test_healthy_endpoints_do_not_wait_for_a_slow_one(kind: str) -> None:
             mine = await add_events(engine, *[quick.url] * 40)
             theirs = await add_events(engine, *[second.url] * 20, requester_id="other")
             await until(engine, [*mine, *theirs], "delivered")
-            assert (stuck.most_open, len(stuck.got)) == (1, 1)
+            assert stuck.got
             gate.set()
             await stuck.until(20)
     assert quick.most_open <= 4
+
+
+def together(count: int) -> tuple[Behave, asyncio.Event]:
+    """A receiver that answers nothing until so many requests are open at once; then it answers all."""
+    met = asyncio.Event()
+
+    async def behave(sink: Sink, got: Got, writer: asyncio.StreamWriter) -> None:
+        if sink.open >= count:
+            met.set()
+        await met.wait()
+        await answer()(sink, got, writer)
+
+    return behave, met
+
+
+@pytest.mark.parametrize("kind", stores.THREE)
+async def test_one_requester_has_all_five_slots_when_nobody_else_waits(kind: str) -> None:
+    behave, _ = together(5)
+    engine = Engine.from_url(stores.fresh_url(kind))
+    await engine.store.migrate()
+    async with engine, Sink(behave) as sink:
+        found = endpoints_of(engine.store)
+        await found.new_own_secret("acme")
+        ids = await add_events(engine, *[sink.url] * 12)
+        async with delivering(engine, found, limits=QUICK._replace(deadline_s=3600)):
+            await until(engine, ids, "delivered")
+    assert sink.most_open == 5, "and no more than the five"
+    assert sorted(sink.ids()) == sorted(ids), "each came once"
+
+
+@pytest.mark.parametrize("whose", ["acme", "other"])
+async def test_what_is_borrowed_goes_back_as_soon_as_others_wait(engine: Engine, whose: str) -> None:
+    """The first receiver never answers, and holds all slots; what is broken off spends no attempt."""
+    found = endpoints_of(engine.store)
+    for name in ("acme", "other"):
+        await found.new_own_secret(name)
+    async with Sink(silent) as stuck, Sink() as well:
+        held = await add_events(engine, *[stuck.url] * 20)
+        async with delivering(engine, found, limits=QUICK._replace(deadline_s=3600), drain_s=0.1):
+            await stuck.until(5)
+            theirs = await add_events(engine, *[well.url] * 8, requester_id=whose)
+            await until(engine, theirs, "delivered")
+            assert sorted(well.ids()) == sorted(theirs)
+        events = [await event(engine, event_id) for event_id in held]
+        assert [(e.status.value, e.attempt_count) for e in events] == [("pending", 0)] * 20
+
+
+def test_a_lone_destination_borrows_and_its_surplus_makes_way() -> None:
+    shares = Shares(5, 4)
+    for _ in range(5):
+        shares.wait(A)
+    shares.start(A)
+    for _ in range(3):
+        assert (shares.may_start(A), shares.may_borrow(A)) == (False, True)
+        shares.start(A, borrowed=True)
+    assert (shares.jammed, shares.surplus(A)) == (False, 0)
+    assert shares.sharing([], [], 10).rooms == (Room("t", "a", 0),)
+    shares.wait(OTHER)
+    assert (shares.may_borrow(A), shares.surplus(A), shares.may_start(OTHER)) == (False, 1, True)
+    shares.drop(OTHER)
+    shares.end(A, ok=True, took_ms=None, borrowed=True)
+    assert (shares._windows[A], A in shares._quick, shares.may_borrow(A)) == (1, False, True)
 
 
 def test_a_destination_earns_its_slots_by_quick_answers() -> None:
@@ -146,7 +208,7 @@ def test_one_that_takes_long_is_slow_before_it_ends_and_one_that_was_quick_gets_
     assert (A in shares._quick, A in shares._slow) == (True, False)
 
 
-def test_one_requester_never_holds_all_slots_nor_all_that_is_held() -> None:
+def test_one_requester_has_all_slots_only_while_nobody_else_waits_and_never_all_that_is_held() -> None:
     shares = Shares(3, 4)
     for where in (A, B, C, OTHER):
         quick(shares, where)
@@ -154,8 +216,10 @@ def test_one_requester_never_holds_all_slots_nor_all_that_is_held() -> None:
         shares.wait(where)
     shares.start(A)
     shares.start(B)
-    assert not shares.may_start(C)
+    assert (shares.may_start(C), shares.may_borrow(C)) == (False, True)
+    assert not Shares(3, 4, per_requester=2).may_borrow(C), "what the operator has set holds"
     shares.wait(OTHER)
+    assert (shares.may_start(C), shares.may_borrow(C)) == (False, False)
     assert shares.may_start(OTHER)
     assert shares.claim_limit(10) == 10 - 3 - 3
     for _ in range(4):

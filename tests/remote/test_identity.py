@@ -36,9 +36,9 @@ async def invited(live: Live, **options: Any) -> str:
     return str(answer.json()["enrolment_token"])
 
 
-async def one_job(live: Live, app: Callsheet, options: RemoteOptions) -> RemoteWorker:
+async def one_job(live: Live, app: Callsheet, options: RemoteOptions, **more: Any) -> RemoteWorker:
     """A worker that does a job and ends."""
-    job_id, worker = await add(live, app, "one"), app.remote_worker(options)
+    job_id, worker = await add(live, app, "one"), app.remote_worker(options, **more)
     async with asyncio.timeout(60):
         await worker.run(burst=True)
     assert (await live.engine.get(job_id)).status is Status.SUCCEEDED
@@ -157,3 +157,101 @@ def test_a_file_without_a_token_is_told_without_its_text(tmp_path: Path, text: s
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
         Credentials(RemoteOptions("https://x", token_file=tmp_path / "none"), "w")
+
+
+async def forget(live: Live, worker_id: str) -> None:
+    """Let the server know nothing of a worker any more."""
+    assert await live.engine.store.delete_document("worker", worker_id[-10:])
+    live.site.workers._known.clear()  # what it believes for three seconds
+
+
+async def test_a_worker_whose_file_is_gone_enrols_again(live: Live, app: Callsheet, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    options = RemoteOptions(live.url, await invited(live, uses=2), token_file=file)
+    first = await one_job(live, app, options)
+    again = await one_job(live, app, options)
+    assert again.worker_id == first.worker_id  # the file is good
+    file.unlink()
+    second = await one_job(live, app, options)
+    assert second.worker_id != first.worker_id
+    assert json.loads(file.read_text())["worker_id"] == second.worker_id
+    file.unlink()
+    with pytest.raises(WorkerRefused, match="used up"):
+        await app.remote_worker(options).run(burst=True)
+
+
+async def test_a_worker_whose_token_is_not_known_any_more_enrols_again_when_it_starts(
+    live: Live, app: Callsheet, tmp_path: Path
+) -> None:
+    options = RemoteOptions(live.url, await invited(live, uses=2), token_file=tmp_path / "token")
+    first = await one_job(live, app, options)
+    await forget(live, first.worker_id)
+    assert (await one_job(live, app, options)).worker_id != first.worker_id
+
+
+async def uses_left(live: Live) -> int:
+    (enrolment,) = await live.engine.store.documents("enrolment")
+    return int(json.loads(enrolment.body)["uses_left"])
+
+
+async def test_a_worker_whose_token_is_not_known_any_more_enrols_again_while_it_runs_and_not_in_a_loop(
+    live: Live, app: Callsheet, tmp_path: Path
+) -> None:
+    options = RemoteOptions(live.url, await invited(live, uses=9), token_file=tmp_path / "token", wait=0.2)
+    worker = app.remote_worker(options)
+    running = asyncio.create_task(worker.run())
+    await ended(live, await add(live, app, "one"))
+    first = worker.worker_id
+    await forget(live, first)
+    done = asyncio.create_task(ended(live, await add(live, app, "one")))
+    await asyncio.wait({running, done}, return_when=asyncio.FIRST_COMPLETED)
+    assert done.done(), running
+    assert (worker.worker_id != first, await uses_left(live)) == (True, 7)
+    await forget(live, worker.worker_id)  # so soon again: something else is wrong
+    async with asyncio.timeout(60):
+        while not running.done() and await uses_left(live) == 7:
+            await asyncio.sleep(0.01)
+    worker.stop(hard=True)
+    assert await uses_left(live) == 7
+    with pytest.raises(WorkerRefused, match="not known"):
+        await running
+
+
+async def test_a_worker_whose_token_was_copied_enrols_again(live: Live, app: Callsheet, tmp_path: Path) -> None:
+    options = RemoteOptions(live.url, await invited(live, uses=2), token_file=tmp_path / "token")
+    first = await one_job(live, app, options)
+    now = await live.engine.store.now()
+    await live.site.workers._change(first.worker_id, lambda body: body.update(revoked_at=now, token_reused_at=now))
+    assert (await one_job(live, app, options)).worker_id != first.worker_id
+
+
+async def test_a_worker_that_was_revoked_on_purpose_does_not_enrol_again(
+    live: Live, app: Callsheet, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    options = RemoteOptions(live.url, await invited(live, uses=9), token_file=file)
+    first = await one_job(live, app, options, worker_id="gpu1")
+    now = await live.engine.store.now()
+    await live.site.workers._change(first.worker_id, lambda body: body.update(revoked_at=now, token_reused_at=now))
+    shown = {"Authorization": f"Bearer {json.loads(file.read_text())['token']}"}
+    for may_enrol in True, False:
+        told = await live.client.post("/internal/worker/token", headers=shown)
+        assert (told.json()["code"], told.json()["may_enrol"]) == ("worker_revoked", may_enrol)
+        assert (await live.client.delete(f"/v1/workers/{first.worker_id}")).status_code == 200  # now it is on purpose
+    with pytest.raises(WorkerRefused, match="worker_revoked"):
+        await app.remote_worker(options, worker_id="gpu1").run(burst=True)
+    file.unlink()
+    with pytest.raises(WorkerRefused, match="worker_revoked"):
+        await app.remote_worker(options, worker_id="gpu1").run(burst=True)
+    await one_job(
+        live, app, RemoteOptions(live.url, await invited(live)), worker_id="gpu1"
+    )  # another invitation is another matter
+    kept = [json.loads(one.body)["uses_left"] for one in await live.engine.store.documents("enrolment")]
+    assert sorted(kept) == [0, 8]
+
+
+def test_beside_a_file_only_an_enrolment_token_is_given(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="one token"):
+        RemoteOptions("https://x", "cs_live_key", token_file=tmp_path / "token")
+    with pytest.raises(InvalidInput, match="one token"):
+        RemoteOptions("https://x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from callsheet import Callsheet, Context, Fatal, Retry, Snooze
 from callsheet.cli.testkit.proxy import Fate, FaultProxy, problem
 from callsheet.contracts.control_plane.claims import Terms
 from callsheet.contracts.control_plane.waiting import Waiting
-from callsheet.kernel import commands
+from callsheet.kernel import commands, handing_on
 from callsheet.kernel.job import NewJob, Status
+from callsheet.kernel.retry import Backoff
 from callsheet.worker.remote import RemoteOptions, caller
 from tests.http.live import Live
 from tests.pace import within
@@ -118,7 +120,7 @@ async def test_outcomes_are_those_of_a_local_worker(live: Live, app: Callsheet, 
     names = ["spent", "fatal", "later", "snooze", "large"]
     ids = [await add(live, app, name) for name in names]
     ids.append(await _unknown(live))
-    async with working():
+    async with working(task_patience=0):
         jobs = [await until(live, i, lambda job: job.status is not Status.RUNNING and job.event_seq > 2) for i in ids]
     outcomes = [(await live.engine.store.attempts(i))[-1].outcome for i in ids]
     assert outcomes == ["dead_lettered", "failed", "retried", "released", "failed", "dead_lettered"]
@@ -135,6 +137,24 @@ async def _unknown(live: Live) -> str:
     job_id = "01900000-0000-7000-8000-00000000abcd"
     await live.engine.enqueue([NewJob(job_id, "nobody_has_this")])
     return job_id
+
+
+async def test_a_job_without_a_task_is_handed_on_until_patience_ends(
+    live: Live, app: Callsheet, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handing_on, "BACKOFF", Backoff(base_ms=20, cap_ms=20))
+    job_id = await _unknown(live)
+    app.task(name="something_else")(plain)
+    async with working(task_patience=0.05):
+        job = await until(live, job_id, lambda job: job.status.terminal or '"waited_ms"' in (job.error or ""))
+    assert (job.status, job.attempt_count) == (Status.DEAD_LETTER, 1)
+    error = json.loads(job.error or "")
+    assert error["code"] == "unknown_task"
+    assert "then retry the job" in error["message"]
+    outcomes = [attempt.outcome for attempt in await live.engine.store.attempts(job_id)]
+    assert outcomes[:-1] == ["released"] * (len(outcomes) - 1)
+    assert len(outcomes) >= 4, "it was offered again, at no cost"
+    assert [kind for kind, _, _ in await events(live, job_id)].count("waiting") == len(outcomes) - 1
 
 
 async def test_a_cancel_stops_work_within_a_second(

@@ -17,9 +17,10 @@ from callsheet.catalog import open_catalog
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import Clip, Video, VideoStatus
 from callsheet.cli.hosting import ROUTERS
-from callsheet.contracts.control_plane.artifacts import ADOPTED, key_of
+from callsheet.contracts.control_plane.artifacts import key_of
 from callsheet.contracts.cortana import paths
 from callsheet.engine.ids import new_id
+from callsheet.http.attempt_files import ADOPTED
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job, NewJob, NewOutboxEvent
 from callsheet.kernel.retry import JobError
@@ -57,6 +58,7 @@ class Estate:
     video_id: str
     clip_id: str
     worker_id: str
+    enrolment_id: str
     key_id: str
 
     def fill(self, value: Any) -> Any:
@@ -137,6 +139,7 @@ async def _settle_down(live: Live, objects: Objects, catalog: Catalog, victim: h
         video_id=video_id,
         clip_id=clip_id,
         worker_id=enrolled["worker_id"],
+        enrolment_id=invited["enrolment_id"],
         key_id=key["key_id"],
     )
 

@@ -101,7 +101,7 @@ async def test_a_body_that_trickles_is_too_slow_on_the_whole(tmp_path: Path) -> 
                 writer.write(bytes([byte]))
                 await writer.drain()
                 await asyncio.sleep(0)
-            got = await asyncio.wait_for(reader.read(), 30)
+            got = await asyncio.wait_for(reader.read(), 60)
             assert parts_of(got)[0] == 408
         writer.close()
 

@@ -13,7 +13,7 @@ import pytest
 from callsheet import Callsheet
 from callsheet.cli.testkit.proxy import Answered, Asked, Fate, FaultProxy, problem
 from callsheet.contracts.control_plane import enrolment, files, routes, workers
-from callsheet.kernel.callbacks import claim_told
+from callsheet.kernel.callbacks import claim_callback
 from callsheet.kernel.errors import StoreUnavailable
 from callsheet.kernel.job import Job, Status
 from callsheet.objects import ObjectsUnavailable, Signed
@@ -143,11 +143,11 @@ async def test_a_repeated_claim_is_guarded_too(small: Live) -> None:
 @pytest.mark.parametrize("metadata", ['"' + "x" * 204_900 + '"', '{"a":"\\ud800"}'])
 def test_metadata_that_cannot_be_written_stops_no_claim(metadata: str) -> None:
     payload = f'{{"status_webhook_url":"https://x.invalid/hook","metadata":{metadata}}}'
-    told = claim_told(a_job(contract="euterpe", payload=payload))
+    told = claim_callback(a_job(contract="euterpe", payload=payload))
     assert told is not None
-    assert json.loads(told.outbox[0].body)["metadata"] == {}
+    assert json.loads(told.body)["metadata"] == {}
     for odd in ('{"status_webhook_url":', '{"status_webhook_url":' + "[" * 5_000):
-        assert claim_told(a_job(contract="euterpe", payload=odd)) is None
+        assert claim_callback(a_job(contract="euterpe", payload=odd)) is None
 
 
 def worker_app() -> tuple[Callsheet, asyncio.Queue[int]]:

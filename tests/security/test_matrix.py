@@ -5,6 +5,7 @@ The routes are those of the app as it runs. Each has a row in `routes.py`; one w
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import httpx2
 import pytest
 
 from callsheet.http.keys import ApiKeys
+from callsheet.http.queries import REPEATABLE
 from callsheet.http.sessions import COOKIE
 from tests import stores
 from tests.security.estate import SECRET, STRANGER, VICTIM, Town, town
@@ -58,6 +60,13 @@ async def test_every_route_of_the_running_app_has_a_row(here: Town) -> None:
     served = list(routes_of(here.live.server.config.app.routes))  # type: ignore[union-attr]
     assert len(served) > 90
     assert sorted(served) == sorted((route.method, route.template) for route in ROUTES)
+
+
+async def test_the_parameters_that_may_be_given_again_are_the_lists_of_the_document(here: Town) -> None:
+    paths = here.live.server.config.app.openapi()["paths"]  # type: ignore[union-attr]
+    given = [each for methods in paths.values() for one in methods.values() for each in one.get("parameters", ())]
+    lists = {each["name"] for each in given if each["in"] == "query" and '"array"' in json.dumps(each["schema"])}
+    assert lists == REPEATABLE
 
 
 async def call(client: httpx2.AsyncClient, here: Town, route: Route, **more: Any) -> httpx2.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx2
 import pytest
 
 from callsheet.engine.schedules import Schedule, put_schedule
+from callsheet.kernel.job import Status
 from tests import stores
 from tests.kit import new_job
 from tests.security.estate import STRANGER, Town, town
@@ -38,7 +40,6 @@ async def held(here: Town, worker: httpx2.AsyncClient) -> dict[str, Any]:
     [
         *({"do": "complete", "follow_ups": [{"task": "x", name: n}]} for n in HUGE for name in ("delay_ms", "run_at")),
         *({"do": "complete", "follow_ups": [{"task": "x", "max_attempts": n}]} for n in HUGE),
-        *({"do": "fail", "error": {"code": "x"}, "retry_in_ms": n} for n in HUGE),
     ],
     ids=str,
 )
@@ -48,6 +49,38 @@ async def test_a_number_that_no_store_can_keep_is_refused(here: Town, move: dict
         answer = await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [{**proof, **move}]})
         assert answer.status_code == 422, answer.text
         assert answer.json()["code"] == "validation_failed"
+
+
+@pytest.mark.parametrize("count", [10**400, -(10**400), 1e308, 2**63])
+@pytest.mark.parametrize("end", ["fail", "release"])
+async def test_no_number_keeps_an_end_from_being_told(here: Town, end: str, count: float) -> None:
+    """The report of an end is never refused: else the lease runs out, and a job that has ended runs again."""
+    async with await here.live.key(STRANGER, scopes=["worker"]) as worker:
+        proof = await held(here, worker)
+        said = {"retry_in_ms": count, "delay_ms": count, "error": {"code": count, "details": {"a": count}}}
+        body = {"worker_id": "w9", "moves": [{**proof, "do": end, **said}]}
+        answer = await worker.post("/internal/worker/moves", json=body)
+        assert (answer.status_code, answer.json()["ok"]) == (200, True), answer.text
+        job = await here.live.engine.get(proof["job_id"])
+        assert (job.status, job.run_at >= job.created_at) == (Status.QUEUED, True)
+
+
+async def test_a_worker_cannot_make_its_job_wait_for_ever(here: Town) -> None:
+    """What a job has waited is our own state: no details of an error are taken for it."""
+    async with await here.live.key(STRANGER, scopes=["worker"]) as worker:
+        proof = await held(here, worker)
+        details = {"waits_for": "storage", "waits": -1, "waited_ms": -(10**15)}
+        fail = {**proof, "do": "fail", "retry_in_ms": 0, "error": {"code": "x", "retryable": True, "details": details}}
+        await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [fail]})
+        asked = {"worker_id": "w9", "streams": ["odd"]}
+        claimed = (await worker.post("/internal/worker/claim", json=asked)).json()
+        again = {name: claimed[name] for name in ("job_id", "attempt_id", "lease_token")}
+        wait = {**again, "do": "release", "waits_for": "storage", "error": {"code": "x"}}
+        answer = await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [wait]})
+        assert answer.json()["ok"], answer.text
+        told = json.loads((await here.live.engine.get(proof["job_id"])).error or "")["details"]
+        assert (told["waits_for"], told["waits"]) == ("storage", 1)
+        assert 0 < told["waited_ms"] <= 60_000
 
 
 async def test_a_worker_cannot_take_the_id_of_a_schedules_next_job(here: Town) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,39 @@ def _declare(app: Callsheet, told: dict[str, Any]) -> None:
     def by_thread(ctx: Context) -> None:
         assert ctx.objects.open_reader("uploads/acme/1/a").read() == b"as it was"
         told["thread"] = app.sync(_later())
+
+
+async def test_a_thread_that_a_task_starts_by_itself_gets_no_storage(place: Place) -> None:
+    app = place.app
+    loops: dict[str, asyncio.AbstractEventLoop] = {}
+    refused: dict[str, str] = {}
+
+    def tried(name: str, ask: Callable[[], object]) -> None:
+        try:
+            refused[name] = type(ask()).__name__
+        except ObjectNotOwned as error:
+            refused[name] = error.code
+
+    def in_thread() -> None:
+        tried("portal", lambda: app.sync(app.objects()))
+        tried("own loop", lambda: asyncio.run(app.objects()))
+        tried("worker's loop", lambda: asyncio.run_coroutine_threadsafe(app.objects(), loops["worker"]).result())
+
+    @app.task
+    async def starts_a_thread(ctx: Context) -> None:
+        loops["worker"] = asyncio.get_running_loop()
+        thread = threading.Thread(target=in_thread)
+        thread.start()
+        while thread.is_alive():
+            await asyncio.sleep(0.001)
+        with pytest.raises(ObjectNotOwned):
+            await app.objects(of_all_tenants=True)
+
+    handle = await starts_a_thread.options(requester_id="acme").enqueue()
+    await app.worker().run(burst=True)
+    await handle.result("10s")
+    assert refused == dict.fromkeys(("portal", "own loop", "worker's loop"), "object_not_owned")
+    assert not isinstance(await app.objects(), OwnedObjects), "after the worker operators' code has all objects again"
 
 
 async def test_a_task_in_a_process_has_its_requesters_objects(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

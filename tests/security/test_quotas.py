@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx2
 import pytest
 
 from callsheet.engine.operations import Operations
 from callsheet.engine.quotas import DEFAULTS, UNLIMITED, Quotas
+from callsheet.engine.stored import Stored
 from callsheet.http.keys import Principal
 from callsheet.http.limits import Limits, Rates
 from callsheet.http.problems import Problem
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
+from tests.beside import until
 from tests.http.live import Live, problem
 from tests.security.site_quotas import JOB, everything, store_url
 
@@ -43,10 +46,25 @@ def codes(answers: list[httpx2.Response]) -> dict[int, int]:
     return found
 
 
-async def test_a_tenant_that_fills_its_quota_leaves_the_others_theirs(live: Live) -> None:
-    acme, other = await live.key("acme"), await live.key("other")
+async def test_a_tenant_that_fills_its_quota_leaves_the_others_theirs(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in one batch: what an operator sends first is on its way until all the others wait."""
+    acme, other, enqueue = await live.key("acme"), await live.key("other"), live.engine.enqueue
+    begun = asyncio.Event()
+
+    async def enqueue_when_all_wait(*args: Any, **options: Any) -> Any:
+        begun.set()
+        monkeypatch.setattr(live.engine, "enqueue", enqueue)
+        await until(lambda: len(live.site.intake._waiting) == 25)
+        return await enqueue(*args, **options)
+
     async with acme, other:
+        monkeypatch.setattr(live.engine, "enqueue", enqueue_when_all_wait)
+        first = asyncio.create_task(live.client.post("/v1/jobs", json=JOB))
+        await begun.wait()
         mine, theirs = await asyncio.gather(posted(acme, 20), posted(other, 5))
+        assert (await first).status_code == 202
         assert codes(mine) == {202: 5, 429: 15}
         assert codes(theirs) == {202: 5}
         refused = next(answer for answer in mine if answer.status_code == 429)
@@ -54,7 +72,7 @@ async def test_a_tenant_that_fills_its_quota_leaves_the_others_theirs(live: Live
         assert (body["quota"], body["limit"], body["used"]) == ("queued", 5, 5)
         assert int(refused.headers["retry-after"]) >= 1
         assert "acme" not in body["detail"]
-        await live.engine.claim(ClaimRequest("w", limit=1))
+        await live.engine.claim(ClaimRequest("w", limit=2))  # the operator's, and one of a tenant
         assert codes(await posted(acme, 2) + await posted(other, 1)) == {202: 1, 429: 2}
         assert (await live.client.post("/v1/jobs", json=JOB)).status_code == 202  # an operator's own
 
@@ -73,7 +91,7 @@ async def test_a_quota_holds_for_two_servers_together(live: Live, url: str) -> N
     async with (
         everything(url, empty=False, quota={"queued": 5}) as second,
         await live.key("acme") as one,
-        httpx2.AsyncClient(base_url=second.url, headers=one.headers, timeout=20) as two,
+        httpx2.AsyncClient(base_url=second.url, headers=one.headers, timeout=60) as two,
     ):
         both = await asyncio.gather(posted(one, 10), posted(two, 10))
     assert codes([*both[0], *both[1]]) == {202: 5, 429: 15}
@@ -87,8 +105,15 @@ async def test_an_operator_sets_the_quotas_of_one_tenant(live: Live) -> None:
         assert codes(await posted(acme, 3)) == {202: 2, 429: 1}
         shown = (await acme.get("/v1/quotas")).json()["quotas"]
         assert [one["tenant"] for one in shown] == ["acme"]
-        assert shown[0]["limits"] == {"queued": 2, "running": None, "bytes": None, "streams": 400, "rate": 2000}
-        assert shown[0]["used"] == {"queued": 2, "running": 0, "bytes": 0, "streams": 0, "rate": None}
+        assert shown[0]["limits"] == {
+            "queued": 2,
+            "running": None,
+            "bytes": None,
+            "streams": 400,
+            "rate": 2000,
+            "uploads": 1000,
+        }
+        assert shown[0]["used"] == {"queued": 2, "running": 0, "bytes": 0, "streams": 0, "rate": None, "uploads": 0}
         assert shown[0]["scope"]["rate"] == "per server process"
         for attempt in (
             acme.put("/v1/quotas/acme", json={"queued": 99}),
@@ -193,6 +218,49 @@ async def test_many_uploads_at_once_do_not_pass_the_quota(live: Live) -> None:
         assert await live.site.quotas.stored("acme") == 900
 
 
+async def open_uploads(client: httpx2.AsyncClient) -> int:
+    return int((await client.get("/v1/quotas")).json()["quotas"][0]["used"]["uploads"])
+
+
+async def test_open_uploads_are_counted_by_tenant_and_given_back(live: Live) -> None:
+    await live.client.put("/v1/quotas/acme", json={"uploads": 2})
+    async with await live.key("acme") as acme, await live.key("other") as other:
+        first, second = await begun(acme, 3), await begun(acme, 3)
+        assert (first.status_code, second.status_code) == (201, 201)
+        refused = await begun(acme, 3)
+        body = problem(refused, 429, "quota_exceeded")
+        assert (body["quota"], body["limit"], body["used"]) == ("uploads", 2, 2)
+        assert refused.headers["retry-after"]
+        assert await live.site.quotas.stored("acme") == 6, "what was refused is not counted"
+        assert (await begun(other, 3)).status_code == 201
+        (part,) = first.json()["todo"]
+        assert (await acme.put(part["url"], content=b"abc", headers=part["headers"])).status_code < 300
+        for _ in range(2):  # a second time gives nothing back
+            assert (await acme.post(f"/v1/uploads/{first.json()['upload_id']}/complete")).status_code == 200
+        assert await open_uploads(acme) == 1
+        assert (await begun(acme, 3)).status_code == 201
+        problem(await begun(acme, 3), 429, "quota_exceeded")
+        assert (await acme.delete(f"/v1/uploads/{second.json()['upload_id']}")).status_code == 204
+        assert (await begun(acme, 3)).status_code == 201
+        assert await open_uploads(acme) == 2
+
+
+async def test_many_beginnings_at_once_do_not_pass_the_quota_of_uploads(live: Live) -> None:
+    await live.client.put("/v1/quotas/acme", json={"uploads": 3})
+    async with await live.key("acme") as acme:
+        answers = await asyncio.gather(*(begun(acme, 1) for _ in range(10)))
+        assert codes(list(answers)) == {201: 3, 429: 7}
+        assert await open_uploads(acme) == 3
+
+
+async def test_uploads_that_a_crash_left_counted_are_counted_anew(live: Live) -> None:
+    await live.client.put("/v1/quotas/acme", json={"uploads": 3})
+    await live.site.quotas.bytes.keep("acme", Stored({}, open_uploads=3))
+    async with await live.key("acme") as acme:
+        assert (await begun(acme, 1)).status_code == 201
+        assert await open_uploads(acme) == 1
+
+
 async def test_a_file_that_is_just_beginning_is_not_counted_out_of_the_quota(live: Live) -> None:
     await live.client.put("/v1/quotas/acme", json={"bytes": 1_000})
     await live.site.quotas.charge("acme", 900)  # and its upload is not written down yet
@@ -267,6 +335,18 @@ async def test_a_quota_set_elsewhere_is_seen_after_a_refresh(live: Live) -> None
     await live.site.quotas.refresh(now=True)
     async with await live.key("acme") as acme:
         assert codes(await posted(acme, 2)) == {202: 1, 429: 1}
+
+
+async def test_the_first_requests_of_a_server_are_held_to_what_was_set(live: Live) -> None:
+    """Many at once, when a process has just started: none of them is let by while the numbers are read."""
+    await Quotas(live.engine.store).set("acme", {"queued": 1})
+    fresh = Quotas(live.engine.store, DEFAULTS)
+
+    async def first() -> int | None:
+        await fresh.refresh()
+        return fresh.known("acme").queued
+
+    assert await asyncio.gather(*(first() for _ in range(20))) == [1] * 20
 
 
 async def test_nobody_guesses_known_keys_out_of_memory(live: Live) -> None:

@@ -15,6 +15,7 @@ from callsheet.contracts.control_plane import files, logs, routes
 from callsheet.engine.depths import without_tenants
 from callsheet.kernel import commands
 from callsheet.kernel.errors import IllegalMove, InvalidInput
+from callsheet.kernel.events import MOVES, OWN_EVENTS, check_own
 from callsheet.kernel.job import Event, NewEvent
 from callsheet.store.protocol import Backlog
 from tests import stores
@@ -70,12 +71,27 @@ async def test_a_worker_cannot_tell_a_move_that_it_does_not_make(live: Live) -> 
     job_id = await add(live)
     got = await Remote(live).claim()
     data: tuple[Any, ...] = ({}, {"attempt": 1, "offset": 0, "text": "x"}, {"message": "m", "offset": 0}, "text")
-    forged = [(kind, odd) for kind in sorted(commands.OWN_EVENTS) for odd in data]
+    forged = [(kind, odd) for kind in sorted(OWN_EVENTS) for odd in data]
     answers = await Remote(live).move(*((got, {"do": "event", "type": kind, "data": odd}) for kind, odd in forged))
     for (kind, _), told in zip(forged, answers, strict=True):
         assert (told["ok"], told["code"]) == (False, "invalid_input"), told
         assert kind in told["detail"]
     assert (await live.engine.get(job_id)).event_seq == 2
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["succeeded", "failed", "dead_letter", "dead_lettered", "retried", "cancelled", "completed", "dlq", "processing",
+     "queued", "checkpoint", "lease_lost", "cancel_requested", "Succeeded", "job.failed", "Job.Done"],
+)  # fmt: skip
+def test_every_word_for_a_move_is_the_system_s_own(kind: str) -> None:
+    with pytest.raises(InvalidInput, match=f"type: '{kind}'"):
+        check_own(kind)
+
+
+@pytest.mark.parametrize("kind", ["token", "restart", "warning", "frame.read", "done.frames", "my_failed", "logs"])
+def test_other_names_are_a_task_s_to_choose(kind: str) -> None:
+    check_own(kind)
 
 
 async def test_a_task_s_line_is_still_an_event_of_its_log(live: Live) -> None:
@@ -92,7 +108,7 @@ async def test_a_task_cannot_emit_a_move() -> None:
 
     @app.task
     async def forge(ctx: Context) -> None:
-        for kind in sorted(commands.OWN_EVENTS):
+        for kind in sorted(OWN_EVENTS):
             try:
                 await ctx.emit(kind, reason="forged")
             except InvalidInput as error:
@@ -106,11 +122,11 @@ async def test_a_task_cannot_emit_a_move() -> None:
         job = await forge.enqueue()
         await app.worker().run(burst=True)
         types = [event.type for event in await engine.store.events({job.job_id: 0}, 100)]
-    assert refused == sorted(commands.OWN_EVENTS)
+    assert refused == sorted(OWN_EVENTS)
     assert types == ["queued", "running", "log", "token", "done"]
 
 
-@pytest.mark.parametrize("kind", sorted(commands.MOVES))
+@pytest.mark.parametrize("kind", sorted(MOVES))
 def test_no_note_is_a_move(kind: str) -> None:
     with pytest.raises(IllegalMove):
         commands.note(a_job(), NewEvent(kind))

@@ -93,7 +93,7 @@ def settlement(job_id: str) -> Settlement:
 
 async def claim_plan(session: Any, *queues: str, limit: int = 50, floor: int = 0) -> list[dict[str, Any]]:
     floors = [floor] * len(queues)
-    return await explain(session, Q.claim, T0, queues, floors, limit, "w", 1_000, 1, True)
+    return await explain(session, claim_verb.CLAIM, T0, queues, floors, limit, "w", 1_000, 1, True)
 
 
 async def test_a_claim_reads_only_what_it_takes(session: Any) -> None:
@@ -104,7 +104,7 @@ async def test_a_claim_reads_only_what_it_takes(session: Any) -> None:
 
 
 async def test_a_claim_for_a_tenant_reads_the_line_alone(session: Any) -> None:
-    assert Q.claim != claim_verb.CLAIM_OF_TENANTS
+    assert claim_verb.CLAIM != claim_verb.CLAIM_OF_TENANTS
     for queues in (("q1",), ("none", "q3", "q2")):
         asked = (T0, queues, [0] * len(queues), 20, "w", 1_000, 1, True, ["r3", "r77"])
         nodes = await explain(session, claim_verb.CLAIM_OF_TENANTS, *asked)
@@ -173,10 +173,10 @@ async def test_successes_find_their_jobs_by_primary_key(session: Any) -> None:
         ("delayed_queues", (), "inbox_jobs_delayed", 5),
         ("keys_waiting", (), "inbox_jobs_waiting_for_slot", 51),
         ("prune", (T0, T0 + 20, 100), "inbox_jobs_ended", 100),
-        ("find_of_requester", (None, "r7", *[None] * 6, 20, None, None), "job_register_of_requester", 20),
-        ("find", (*[None] * 8, 20, None, None), "job_register_pkey", 20),
-        ("find", (*[None] * 8, 20, "nowhere", 5 * ROWS - 99), "job_register_pkey", 101),
-        ("find_ended_badly", (None, "r7", *[None] * 6, 20, None, None), "inbox_jobs_ended_badly", 20),
+        ("find_of_requester", (None, "r7", *[None] * 6, 20, None, None, None), "job_register_of_requester", 20),
+        ("find", (*[None] * 8, 20, None, None, None), "job_register_pkey", 20),
+        ("find", (*[None] * 8, 20, "nowhere", 5 * ROWS - 99, None), "job_register_pkey", 101),
+        ("find_ended_badly", (None, "r7", *[None] * 6, 20, None, None, None), "inbox_jobs_ended_badly", 20),
         ("endings", (T0 + ROWS - 99, 10_000, None), "inbox_jobs_ended", 101),
         ("dead_letters", (None,), "inbox_jobs_ended_badly", 20),
         ("find_floor", (None, 20), "job_register_pkey", 20),

@@ -206,17 +206,26 @@ async def test_admission_waits_for_the_lock_of_its_key(store: PostgresStore, url
 
 
 async def test_a_callers_open_transaction_does_not_hold_up_heartbeats(
-    store: PostgresStore, other: PostgresStore
+    store: PostgresStore, other: PostgresStore, url: str
 ) -> None:
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    onlooker = await asyncpg.connect(url)
     parent, child = new_id(), new_id()
     await store.enqueue([NewJob(parent, "k"), NewJob(new_id(), "k")])
     one, two = await store.claim(ClaimRequest("w", limit=2))
 
     async def beat_meanwhile(session: object) -> list[Beat]:
         await enqueue_within(session, [NewJob(child, "k", depends_on=(one.job_id,))], None)
-        return await asyncio.wait_for(store.heartbeat([one.claim, two.claim], lease_ms=600_000), 60)
+        beating = asyncio.create_task(store.heartbeat([one.claim, two.claim], lease_ms=600_000))
+        while not beating.done() and not await onlooker.fetchval(waits):
+            await asyncio.sleep(0.005)
+        assert beating.done(), "it waits for the caller"
+        return beating.result()
 
-    assert await other._db.transact(beat_meanwhile) == [Beat(held=True)] * 2
+    try:
+        assert await other._db.transact(beat_meanwhile) == [Beat(held=True)] * 2
+    finally:
+        await onlooker.close()
     assert await _extended(store, one, two) == [False, True]
     await store.heartbeat([one.claim], lease_ms=600_000)
     assert await _extended(store, one, two) == [True, True]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from callsheet.kernel import commands
+from callsheet.kernel.job import Job
 from callsheet.kernel.retry import JobError
 from callsheet.store.postgres import PostgresStore
 from callsheet.store.protocol import Store
@@ -51,5 +52,60 @@ async def test_leases_and_attempts_have_views(kind: str) -> None:
         assert await rows(store, "SELECT 1 FROM job_leases") == []
         (job,) = await rows(store, "SELECT id, status, job_type, attempts FROM jobs")
         assert job == (running.job_id, "succeeded", "resize", "2")
+    finally:
+        await store.close()
+
+
+async def moved(kit: Kit, job: Job, stage: str) -> Job:
+    await kit.settle(commands.advance(job, stage))
+    return await kit.get(job.job_id)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_transcoding_jobs_have_a_view_in_the_words_of_contract_000(kind: str) -> None:
+    store = await stores.open_store(stores.fresh_url(kind))
+    status = "SELECT status FROM euterpe_jobs"
+    try:
+        kit = Kit(store)
+        await kit.add(kind="transcode", contract="euterpe", max_attempts=2, requester_id="acme")
+        await kit.add(kind="other", queue="elsewhere")
+        assert await rows(store, status) == [("queued",)]
+        words = []
+        job = await kit.claim_one(worker="w1~5ec2e7")
+        words += await rows(store, status)
+        for stage in ("fetching", "processing", "uploading"):
+            job = await moved(kit, job, stage)
+            words += await rows(store, status)
+        assert [word for (word,) in words] == ["claimed", "fetching", "processing", "uploading"]
+        names = "job_id, requester_id, worker_id, claim_version, attempt_count, max_attempts, credential_version"
+        (row,) = await rows(store, f"SELECT {names} FROM euterpe_jobs")
+        assert row == (job.job_id, "acme", "w1", "1", "1", "2", "0")
+        lease = f"SELECT 1 FROM euterpe_jobs WHERE lease_expires_at < {job.lease_expires_at} + 1"
+        assert await rows(store, lease) == [("1",)]
+        fence = f"SELECT status FROM euterpe_jobs WHERE job_id = '{job.job_id}' AND claim_version = 1"
+        await kit.settle(commands.retry(job, JobError("503"), delay_ms=0))
+        assert await rows(store, fence) == [("queued",)]
+        job = await kit.claim_one(worker="w2")
+        assert await rows(store, status) == [("claimed",)], "the stage of the attempt before is over"
+        await kit.settle(commands.retry(job, JobError("503"), delay_ms=0))
+        assert await rows(store, status) == [("dead_letter",)]
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("ends", ["succeeded", "failed"])
+async def test_a_transcoding_job_that_has_ended_is_so_in_the_view(kind: str, ends: str) -> None:
+    store = await stores.open_store(stores.fresh_url(kind))
+    try:
+        kit = Kit(store)
+        await kit.add(kind="transcode", contract="euterpe", max_attempts=2)
+        job = await kit.claim_one()
+        for stage in ("fetching", "processing", "uploading"):
+            job = await moved(kit, job, stage)
+        fatal = commands.fail(job, JobError("not_media", retryable=False), rand=0)
+        await kit.settle(commands.succeed(job, "null") if ends == "succeeded" else fatal)
+        found = await rows(store, "SELECT status, ended_at IS NOT NULL AND lease_expires_at IS NULL FROM euterpe_jobs")
+        assert found in ([(ends, "1")], [(ends, "True")])
     finally:
         await store.close()

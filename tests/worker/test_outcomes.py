@@ -12,8 +12,6 @@ from callsheet.kernel.job import NewJob, Status
 from callsheet.kernel.retry import Backoff
 from tests.beside import until, working
 
-from .conftest import events_of
-
 AT_ONCE = RetryPolicy(backoff=Backoff(table_ms=(0,)))
 
 
@@ -104,19 +102,6 @@ async def test_retry_fatal_and_snooze_say_what_they_mean(app: Callsheet) -> None
     ended = await n.get()
     assert (ended.status, ended.attempt_count) == (Status.FAILED, 1)
     assert json.loads(ended.error or "")["code"] == "missing"
-
-
-async def test_an_unknown_task_is_a_dead_letter_with_a_clear_reason(app: Callsheet) -> None:
-    @app.task
-    async def known() -> None: ...
-
-    engine = await app.engine()
-    (answer,) = await engine.enqueue([NewJob("01900000-0000-7000-8000-00000000aaaa", "gone_with_the_deploy")])
-    await app.worker().run(burst=True)
-    job = await engine.get(answer.job_id)
-    assert job.status is Status.DEAD_LETTER
-    assert "no task 'gone_with_the_deploy' is declared" in (job.error or "")
-    assert (await events_of(app, job.job_id)).count("running") == 1
 
 
 async def test_a_payload_that_does_not_fit_the_signature_fails_for_good(app: Callsheet) -> None:

@@ -7,25 +7,30 @@ import contextlib
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from callsheet import Callsheet, Context, JobCanceled
 from callsheet.engine import Engine
-from callsheet.engine.begun import KIND, is_ahead
+from callsheet.engine.begun import KIND, BegunJobs, is_ahead
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Job, Status
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import ClaimRequest, JobQuery, Settled
 from callsheet.worker import shift
+from callsheet.worker.ahead import Ahead
 from callsheet.worker.heartbeat import Heartbeat
-from callsheet.worker.options import default_worker_id
+from callsheet.worker.options import Options, default_worker_id
+from callsheet.worker.run import Run, Sends
+from callsheet.worker.slots import Slots
 from tests.beside import until, working
+from tests.kit import new_job
 
 from .conftest import events_of
 
@@ -113,26 +118,30 @@ async def test_a_task_that_ignores_its_cancellation_is_settled_without_it(small:
 
 
 async def test_programs_die_with_the_attempt_that_started_them(small: Callsheet, tmp_path: Path) -> None:
+    survive = f"while [ ! -e {tmp_path}/over ]; do sleep 0.1; done; echo $$ >> {tmp_path}/survivors"
+
     @small.task(timeout=2.0, max_attempts=1)
     async def encode(ctx: Context) -> None:
-        script = f"sleep 300 & echo $! > {tmp_path}/grandchild; wait"
+        script = f"({survive}) & echo $! > {tmp_path}/grandchild; wait"
         child = await ctx.children.start("/bin/sh", "-c", script)
         (tmp_path / "child").write_text(str(child.pid))
         await child.wait()
 
     @small.task(max_attempts=1)
     def leave_behind(ctx: Context) -> None:
-        child = ctx.children.popen("/bin/sleep", "300")
+        child = ctx.children.popen("/bin/sh", "-c", survive)
         (tmp_path / "left").write_text(str(child.pid))
 
     slow, quick = await encode.enqueue(), await leave_behind.enqueue()
     await small.worker().run(burst=True)
+    (tmp_path / "over").touch()
     assert (await slow.get()).status is Status.DEAD_LETTER
     assert (await quick.get()).status is Status.SUCCEEDED
     files = [tmp_path / name for name in ("child", "grandchild", "left")]
     pids = [int(text) for file in files if file.exists() and (text := file.read_text().strip())]
     assert pids
     await until(lambda: not any(_alive(pid) for pid in pids))
+    assert not (tmp_path / "survivors").exists()
 
 
 async def test_a_lost_claim_stops_the_work_and_its_outcome_changes_nothing(app: Callsheet) -> None:
@@ -346,12 +355,35 @@ async def test_a_job_that_was_lost_early_begins_only_when_it_is_listed(app: Call
 
     await quick.enqueue_many([{}] * 300)
     jobs = await suspect.enqueue_many([{}] * 20)
-    for job in await engine.claim(ClaimRequest("dead~ahead-1", limit=500, lease_ms=1), now=1):
+    for job in await engine.claim(ClaimRequest("dead~+1", limit=500, lease_ms=1), now=1):
         await engine.settle([commands.lose_lease(job, rand=0, begun=False)], now=10)
     async with working(app, concurrency=2):
         for handle in jobs:
             await handle.result(timeout=60)
     assert seen == [True] * 20
+
+
+async def test_a_job_that_was_lost_once_begins_though_no_slot_is_ever_free(small: Callsheet) -> None:
+    engine = await small.engine()
+    jobs = [new_job() for _ in range(5)]
+    await engine.enqueue(jobs)
+    begun = BegunJobs(engine.store, "w")
+    slots = Slots(engine, Options(), deque(), lambda: None, lambda _: None)
+    ahead = Ahead(begun, slots, lambda _: True)
+    for job in await engine.claim(ClaimRequest(begun.owner, limit=5, lease_ms=600_000)):
+        ahead.suspects.append((0.0, Run(job, None, cast("Sends", None), float("inf"))))
+
+    async def listed() -> set[str]:
+        return {
+            job_id for document in await engine.store.documents(KIND) for job_id in json.loads(document.body)["jobs"]
+        }
+
+    began = list[str]()
+    for free, count in ((0, 1), (0, 2), (2, 4), (0, 5), (0, 5)):
+        began += [run.job_id for _, run in await ahead.look(free)]
+        assert began == [new.job_id for new in jobs[:count]], "one at least, and no more than there are slots"
+        assert await listed() == set(began), "none begins before the store lists it"
+    assert not ahead.suspects
 
 
 async def _all(engine: Engine) -> AsyncIterator[Job]:

@@ -10,6 +10,7 @@ import pytest
 
 from callsheet import Callsheet, Context, Worker
 from callsheet.engine import Engine
+from callsheet.kernel.errors import DuplicateJob, StoreError
 from callsheet.kernel.job import Status
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import Settled
@@ -101,3 +102,47 @@ async def test_the_writes_of_a_run_go_one_after_another(small: Callsheet, monkey
         await told.result()
     kinds = [s.event.type for batch in door.passed for s in batch if s.job_id == told.id and s.event is not None]
     assert kinds == ["stage", "progress", "log", "done"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a closed transport"), AttributeError("setsockopt"), StoreError("no")])
+async def test_an_error_that_is_not_about_a_settlement_ends_no_job(
+    small: Callsheet, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    settle, errors = Engine.settle, [error] * 5
+
+    async def breaks(engine: Engine, settlements: Sequence[Settlement]) -> list[Settled]:
+        if errors:
+            raise errors.pop()
+        return await settle(engine, settlements)
+
+    @small.task(max_attempts=1)
+    async def work(n: int) -> int:
+        return n
+
+    jobs = await work.enqueue_many([{"n": n} for n in range(3)])
+    monkeypatch.setattr(Engine, "settle", breaks)
+    await small.worker(housekeeping=False).run(burst=True)
+    ended = [await job.get() for job in jobs]
+    assert [(job.status, job.result, job.attempt_count) for job in ended] == [
+        (Status.SUCCEEDED, str(n), 1) for n in range(3)
+    ]
+
+
+async def test_an_error_about_a_settlement_ends_its_job_and_no_other(
+    small: Callsheet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = Engine.settle
+
+    async def refuses(engine: Engine, settlements: Sequence[Settlement]) -> list[Settled]:
+        if any(s.result == "1" for s in settlements):
+            raise DuplicateJob("a follow-up's id is taken")
+        return await settle(engine, settlements)
+
+    @small.task(max_attempts=1)
+    async def work(n: int) -> int:
+        return n
+
+    jobs = await work.enqueue_many([{"n": n} for n in range(3)])
+    monkeypatch.setattr(Engine, "settle", refuses)
+    await small.worker(housekeeping=False).run(burst=True)
+    assert [(await job.get()).status for job in jobs] == [Status.SUCCEEDED, Status.FAILED, Status.SUCCEEDED]

@@ -14,9 +14,10 @@ from callsheet.kernel.errors import InvalidTask, UnknownStore, UnknownTask
 from callsheet.settings import DEFAULT_DATABASE_URL, contract_objects_url
 from callsheet.worker import Worker
 from callsheet.worker.context import Context
-from callsheet.worker.current import RUN
+from callsheet.worker.current import RUN, tasks_run_here
 from callsheet.worker.definition import Definition
 
+from .counting import AppCounter
 from .handle import JobHandle
 from .options import TaskOptions, definition_of
 from .owners import AppOwners
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from callsheet.objects import Objects, OwnedObjects
     from callsheet.worker.options import WorkerOptions
     from callsheet.worker.remote import RemoteOptions, RemoteWorker
+    from callsheet.worker.run import Run
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,6 +65,7 @@ class Callsheet:
         self._objects = PerLoop(self._open_objects)
         self._catalogs = PerLoop(self._open_catalog)
         self._portal = Portal(self.close)
+        self._counter = AppCounter(self)
 
     async def __aenter__(self) -> Self:
         await self.engine()
@@ -77,19 +80,36 @@ class Callsheet:
         """The engine of this event loop, opened when it is first asked for."""
         return await self._engines.get()
 
-    async def objects(self) -> Objects:
+    async def objects(self, *, of_all_tenants: bool = False) -> Objects:
         """The objects of this event loop: files of jobs, in a folder or an S3. Raises UnknownObjects without a URL.
 
-        Inside a running task these are the job's own, as `ctx.objects`; all objects are for operators' code alone.
+        Inside a running task these are the job's own, as `ctx.objects`. All objects are for operators' code alone: it
+        asks for them before a worker runs in this process, or says `of_all_tenants`. Else ObjectNotOwned is raised,
+        because a thread that a task has started cannot be told from it.
         """
         run = RUN.get()
-        return await self._objects.get() if run is None else self.objects_of(run.job, asyncio.get_running_loop())
+        if of_all_tenants or run is None:
+            self._check_outside(run, of_all_tenants=of_all_tenants)
+            return await self._objects.get()
+        return self.objects_of(run.job, asyncio.get_running_loop())
+
+    @staticmethod
+    def _check_outside(run: Run | None, *, of_all_tenants: bool) -> None:
+        from callsheet.objects import ObjectNotOwned  # noqa: PLC0415 - a third of an app's import
+
+        if run is not None:
+            raise ObjectNotOwned("of_all_tenants is not for tasks; use ctx.objects, which are the job's own")
+        if tasks_run_here() and not of_all_tenants:
+            raise ObjectNotOwned(
+                "a worker runs in this process and this code belongs to no attempt: hand ctx.objects to a thread that "
+                "a task starts; operators' code says app.objects(of_all_tenants=True)"
+            )
 
     def objects_of(self, job: Job, loop: asyncio.AbstractEventLoop | None = None) -> OwnedObjects:
         """The objects that a job's task may use. Verbs that block wait on `loop`, else on that of `sync`."""
         from callsheet.objects.owned import Holder, OwnedObjects, Source  # noqa: PLC0415 - a third of an app's import
 
-        source = Source(self._objects.get, AppOwners(self), loop or self._portal.loop())
+        source = Source(self._objects.get, AppOwners(self), loop or self._portal.loop(), self._counter)
         return OwnedObjects(source, Holder(job.requester_id, job.job_id))
 
     async def catalog(self) -> Catalog:

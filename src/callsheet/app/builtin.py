@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.app")
 
 
-def add_builtin(app: Callsheet, rules: Rules | None = None, *, max_source_bytes: int = MAX_SOURCE_BYTES) -> Callsheet:
-    """Declare them on an app, but for those that it has set up itself."""
+def add_builtin(
+    app: Callsheet,
+    rules: Rules | None = None,
+    *,
+    storage: Rules | None = None,
+    max_source_bytes: int = MAX_SOURCE_BYTES,
+) -> Callsheet:
+    """Declare them on an app, but for those that it has set up itself; the rules are those of `add_transcoding`."""
     if "chat" not in app.definitions:
         add_gateway(app)
     if "transcode" not in app.definitions:
-        add_transcoding(app, rules, max_source_bytes=max_source_bytes)
+        add_transcoding(app, rules, storage=storage, max_source_bytes=max_source_bytes)
     try:
         from callsheet.contracts.aura.tasks import add_tasks as add_compose  # noqa: PLC0415 - an extra
 

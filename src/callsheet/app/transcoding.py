@@ -20,21 +20,30 @@ if TYPE_CHECKING:
     from .application import Callsheet
 
 
-def add_transcoding(app: Callsheet, rules: Rules | None = None, *, max_source_bytes: int = MAX_SOURCE_BYTES) -> None:
-    """Declare the task `transcode`. `rules` say where downloads, storage endpoints and refresh URLs may lead."""
+def add_transcoding(
+    app: Callsheet,
+    rules: Rules | None = None,
+    *,
+    storage: Rules | None = None,
+    max_source_bytes: int = MAX_SOURCE_BYTES,
+) -> None:
+    """Declare the task `transcode`. `rules` say where refresh URLs may lead, `storage` sources and storage endpoints.
+
+    Without rules of their own, these have the former.
+    """
     made: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Parts] = weakref.WeakKeyDictionary()
 
     async def parts() -> Parts:
         loop = asyncio.get_running_loop()
         if loop not in made:
-            found = await _parts(app, rules or Rules())
+            found = await _parts(app, rules or Rules(), storage or rules or Rules())
             made.setdefault(loop, found._replace(max_source_bytes=max_source_bytes))
         return made[loop]
 
     add_task(app, parts)
 
 
-async def _parts(app: Callsheet, rules: Rules) -> Parts:
+async def _parts(app: Callsheet, rules: Rules, storage: Rules) -> Parts:
     engine = await app.engine()
     vaults: list[Vault] = []
     refreshers: list[Refresher] = []
@@ -50,4 +59,4 @@ async def _parts(app: Callsheet, rules: Rules) -> Parts:
             refreshers.append(Refresher(engine, vault(), sender(endpoints, Outlet(rules))))
         return refreshers[0]
 
-    return Parts(engine, vault, refresher, Downloads(rules), rules)
+    return Parts(engine, vault, refresher, Downloads(storage), storage)

@@ -127,8 +127,8 @@ class Catalog(Protocol):
         """Clips that are to be removed."""
         ...
 
-    async def delete_clips(self, clip_ids: Sequence[str]) -> None:
-        """Forget clips."""
+    async def delete_clips(self, clip_ids: Sequence[str]) -> list[str]:
+        """Forget clips; the ids of those that were there: of two who do so at the same time one gets each."""
         ...
 
     async def search(self, query: Query, reader: Reader) -> Found:

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from callsheet.engine import Engine
-from callsheet.kernel.commands import TERMINAL_EVENTS
 from callsheet.kernel.errors import JobNotFound
+from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.job import Event, Job, Status
 from callsheet.store.protocol import JobQuery
 from callsheet.store.tasks import end

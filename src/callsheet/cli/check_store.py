@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from callsheet.engine.clock import DAY_MS, read_mark, told
 from callsheet.kernel.errors import CallsheetError, SchemaMismatch
 from callsheet.kernel.job import Status
 from callsheet.store import store_from_url
@@ -75,6 +76,7 @@ async def _open_and_check(store: Store, shown: str) -> list[Finding]:
             *(_file_system(store) if isinstance(store, SqliteStore) else []),
             await _round_trip(store),
             await _clock(store),
+            await _clock_steps(store),
             *await _queues(store),
         ]
     finally:
@@ -155,6 +157,17 @@ async def _clock(store: Store) -> Finding:
     if abs(skew_ms) > SKEW_MS:
         return warning("clock", text, "run NTP on both; leases and run_at go by the store's clock")
     return good("clock", text)
+
+
+async def _clock_steps(store: Store) -> Finding:
+    """Whether the store's clock stepped within the last day, by what those who sweep have noted."""
+    mark, now = await read_mark(store), await store.now()
+    recent = [step for step in (mark.steps if mark else ()) if abs(now - step.at) < DAY_MS]
+    if recent:
+        times = f"{len(recent)} times within a day, the last" if len(recent) > 1 else "once within a day,"
+        advice = "see why it was wrong, and keep it right with NTP; jobs that waited were moved"
+        return warning("clock steps", f"{times} {told(recent[-1])}", advice)
+    return good("clock steps", "none within a day")
 
 
 async def _queues(store: Store) -> list[Finding]:

@@ -48,12 +48,13 @@ from callsheet.http.proxies import Proxies
 from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.kernel.durations import seconds
 from callsheet.objects import objects_from_url
+from callsheet.outbox.guard import StorageRules
 from callsheet.outbox.options import MAX_BATCH
 from callsheet.studio import mount
 
 from .acts import note
 from .failures import Told, WrongInput
-from .outgoing import Outgoing, rules_of
+from .outgoing import Outgoing, storage_rules, webhook_rules
 from .passwords import without_password
 from .serving import told_of
 
@@ -116,11 +117,16 @@ class Flags:
     database_url: str
     redis_url: str | None
     webhook_batch: int = 10
+    wait: str = "0"
+    storage_http: bool = False
+    storage_networks: tuple[str, ...] | None = None
+    storage_ports: tuple[str, ...] | None = None
     quota_queued: int = DEFAULTS.queued or 0
     quota_running: int = DEFAULTS.running or 0
     quota_bytes: int = DEFAULTS.bytes or 0
     quota_streams: int = DEFAULTS.streams or 0
     quota_rate: int = DEFAULTS.rate or 0
+    quota_uploads: int = DEFAULTS.uploads or 0
     audit_days: int = 400
     allowed_hosts: tuple[str, ...] | None = None
     trusted_proxies: tuple[str, ...] | None = None
@@ -137,7 +143,7 @@ class Flags:
             raise WrongInput(f"--auth off is for this machine alone, and {self.host} is open to others; leave auth on")
         if self.objects_url:
             objects_from_url(self.objects_url)  # what is wrong with it is told before anything begins
-        rules_of(self.webhook_networks, self.webhook_ports, http=self.webhook_http)
+        webhook_rules(self), storage_rules(self)  # what is wrong with them likewise
         if self.webhook_batch > MAX_BATCH:
             raise WrongInput(f"--webhook-batch is at most {MAX_BATCH}")
         limits = Limits(
@@ -161,9 +167,7 @@ class Flags:
         )
 
     def _quota(self) -> Quota:
-        return checked(
-            Quota(self.quota_queued, self.quota_running, self.quota_bytes, self.quota_streams, self.quota_rate)
-        )
+        return checked(Quota(**{name: getattr(self, f"quota_{name}") for name in Quota._fields}))
 
     def _walls(self) -> Walls:
         return Walls(
@@ -198,7 +202,8 @@ async def host(engine: Engine, flags: Flags, worker: Worker | None = None, kept:
     """Serve until a signal; then the server goes first, and the worker drains."""
     engine.fair_queues = frozenset(flags.fair_queues or ())
     outgoing = Outgoing.of(engine, flags)
-    options = flags.options()._replace(objects=kept.objects, catalog=kept.catalog, parts=(outgoing.endpoints,))
+    parts = (outgoing.endpoints, StorageRules(storage_rules(flags)))
+    options = flags.options()._replace(objects=kept.objects, catalog=kept.catalog, parts=parts)
     app = create_app(engine, ROUTERS, options, version=__version__)
     server = Server(app, [kept.sock or listening(flags)])
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # signals are ours

@@ -9,7 +9,7 @@ from typing import TypedDict, Unpack
 
 import click
 
-from callsheet.engine import Engine
+from callsheet.engine import Engine, dead_letters
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Event, Job, Status
 from callsheet.settings import JOBS_CANCEL, JOBS_DEAD, JOBS_LIST, JOBS_SHOW, STORE_ONLY
@@ -133,7 +133,10 @@ def cancel(ids: tuple[str, ...], reason: str | None, database_url: str) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @settings(STORE_ONLY)
 def retry(ids: tuple[str, ...], database_url: str) -> None:
-    """Bring back jobs that failed, were canceled, or became dead letters."""
+    """Bring back jobs that failed, were canceled, or became dead letters.
+
+    Where a contract has no way back, a copy that names the old job runs: one, however often it is asked for.
+    """
     run(_each(database_url, ids, _requeue))
 
 
@@ -214,9 +217,9 @@ async def _each(database_url: str, asked: tuple[str, ...], act: Callable[[Engine
 
 
 async def _requeue(engine: Engine, job_id: str) -> str:
-    job = await engine.requeue(job_id)
+    job = await dead_letters.bring_back(engine, job_id)
     await note(engine.store, "dead_letters.replayed", target=job_id, requester_id=job.requester_id)
-    return job.status.value
+    return job.status.value if job.job_id == job_id else f"runs again as {job.job_id}, {job.status.value}"
 
 
 def _retry_all(database_url: str, given: Filter) -> None:

@@ -11,6 +11,7 @@ from typing import IO
 import click
 
 from callsheet.vault.redact import redact
+from callsheet.worker.telling import name_the_job
 
 from .passwords import without_passwords
 
@@ -32,7 +33,7 @@ class Human(logging.Formatter):
         if self._colored:
             level = click.style(level, fg=COLORS.get(record.levelname))
         at = datetime.fromtimestamp(record.created).astimezone()
-        text = f"{at:%H:%M:%S} {level} {_one_line(record.getMessage())}"
+        text = f"{at:%H:%M:%S} {level} {_one_line(record.getMessage())}{_correlation(record)}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return redact(without_passwords(text))
@@ -62,6 +63,7 @@ def set_up(format_name: str, level: str, stream: IO[str] | None = None) -> None:
     """Send all records of this process to stderr (or `stream`), replacing what was set up before."""
     out = stream or sys.stderr
     handler = logging.StreamHandler(out)
+    handler.addFilter(name_the_job)
     handler.setFormatter(Json() if format_name == "json" else Human(colored=out.isatty()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in TALKATIVE:
@@ -79,6 +81,13 @@ def _cleaned(value: object) -> object:
     if isinstance(value, bool | int | float | None):
         return value
     return redact(without_passwords(str(value)))
+
+
+def _correlation(record: logging.LogRecord) -> str:
+    """Return what a line for people ends with: the correlation id of its job, unless the message has it."""
+    fields = getattr(record, "fields", None)
+    ident = str(fields.get("correlation_id") or "") if isinstance(fields, dict) else ""
+    return f", correlation id {_one_line(ident)}" if ident and ident not in record.getMessage() else ""
 
 
 def _one_line(message: str) -> str:

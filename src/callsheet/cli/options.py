@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -89,6 +90,21 @@ class AddressType(ParamType):
         return Address(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - asked for by leaving it out
 
 
+class SwitchType(click.types.BoolParamType):
+    """On or off. A length of time in its variable is of a service, where the same name means that: it is off."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        """Whether it is on."""
+        try:
+            return bool(super().convert(value, param, ctx))
+        except click.BadParameter:
+            with contextlib.suppress(InvalidInput):
+                seconds(value)
+                return False
+            raise
+
+
+SWITCH = SwitchType()
 TYPES: dict[Kind, ParamType] = {
     Kind.TEXT: click.STRING,
     Kind.EACH: click.STRING,
@@ -120,6 +136,8 @@ def _option(setting: Setting) -> Callable[[F], F]:
         names = [setting.variable, *setting.also] if setting.also else setting.variable
         given |= {"envvar": names, "show_envvar": True}
     if setting.kind is Kind.SWITCH:
-        return click.option(setting.flag, **{**given, "is_flag": True, "default": False, "show_default": False})
+        return click.option(
+            setting.flag, is_flag=True, type=SWITCH, **{**given, "default": False, "show_default": False}
+        )
     kind = click.Choice(setting.choices) if setting.choices else TYPES[setting.kind]
     return click.option(setting.flag, type=kind, multiple=setting.kind is Kind.EACH, **given)

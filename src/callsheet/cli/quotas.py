@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import click
 from rich.markup import escape
 
 from callsheet.engine import Engine
-from callsheet.engine.quotas import STORED, Quota, Quotas
+from callsheet.engine.quotas import Quota, Quotas
+from callsheet.engine.stored import STORED
 from callsheet.http.keys import ApiKeys
 from callsheet.settings import QUOTAS_LIST, QUOTAS_SET, STORE_ONLY
 
@@ -17,7 +20,18 @@ from .records import print_json
 from .stores import opened, run
 from .tables import console, table
 
-MOST_COUNTED = 1_000_000
+
+class Shown(NamedTuple):
+    """A tenant, the limits that were set for it, those that hold, and what it uses."""
+
+    tenant: str
+    own: Quota
+    limits: Quota
+    used: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        return {**self._asdict(), "own": self.own._asdict(), "limits": self.limits._asdict()}
 
 
 @click.group(
@@ -37,15 +51,19 @@ def command() -> None:
 @command.command("list", epilog="\b\nExample:\n  callsheet quotas list --tenant acme --json")
 @settings(QUOTAS_LIST)
 def list_(database_url: str, tenant: str | None, *, json: bool) -> None:
-    """Show the limits that were set for tenants, and what they use. `-` is the server's default."""
+    """Show the limits of tenants, and what they use. `-` is a default that no server has told of yet."""
 
     async def work() -> None:
         async with opened(database_url) as engine:
-            own = await Quotas(engine.store).own()
+            quotas = Quotas(engine.store, None)
+            own = await quotas.own()
             names = [tenant] if tenant is not None else await _tenants(engine, own)
-            found = [(name, own.get(name, Quota()), await _used(engine, name)) for name in names]
+            found = [
+                Shown(name, own.get(name, Quota()), _limits(quotas, own, name), await quotas.used(name))
+                for name in names
+            ]
             if json:
-                print_json([{"tenant": name, "own": quota._asdict(), "used": used} for name, quota, used in found])
+                print_json([one.as_json() for one in found])
             elif found:
                 _show(found)
             else:
@@ -64,7 +82,7 @@ def set_(tenant: str, database_url: str, **given: int | None) -> None:
     """
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes:
-        raise WrongInput("say which limit: --queued, --running, --bytes, --streams or --rate")
+        raise WrongInput("say which limit: --queued, --running, --bytes, --streams, --rate or --uploads")
 
     async def work() -> None:
         async with opened(database_url) as engine:
@@ -98,17 +116,16 @@ async def _tenants(engine: Engine, own: dict[str, Quota]) -> list[str]:
     return sorted({*own, *keys, *stored})
 
 
-async def _used(engine: Engine, tenant: str) -> dict[str, int]:
-    (queued,) = await engine.store.queued_of([tenant], most=MOST_COUNTED)
-    running = sum(load.running for load in await engine.store.load(tenant))
-    return {"queued": queued, "running": running, "bytes": await Quotas(engine.store).stored(tenant)}
+def _limits(quotas: Quotas, own: dict[str, Quota], tenant: str) -> Quota:
+    """What holds for a tenant; None where that is a default of servers, and none has told of its own."""
+    return quotas.known(tenant) if quotas.are_known or not tenant else own.get(tenant, Quota())
 
 
-def _show(found: list[tuple[str, Quota, dict[str, int]]]) -> None:
+def _show(found: list[Shown]) -> None:
     rows = table("tenant", *Quota._fields)
-    for name, quota, used in found:
-        cells = [_cell(used.get(what), limit) for what, limit in quota._asdict().items()]
-        rows.add_row(escape(name) or "(none)", *cells)
+    for one in found:
+        cells = [_cell(one.used.get(what), limit) for what, limit in one.limits._asdict().items()]
+        rows.add_row(escape(one.tenant) or "(none)", *cells)
     console().print(rows)
 
 

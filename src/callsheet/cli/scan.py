@@ -16,6 +16,7 @@ from . import logs
 from .apps import Places
 from .options import settings
 from .passwords import check_url
+from .patience import Patience
 from .records import print_json
 from .stores import beside, run
 
@@ -28,7 +29,7 @@ Examples:
   callsheet scan --every 30s --owner acme      # for ever; any number of these may run at once""",
 )
 @settings(SCAN)
-def command(every: str | None, owner: str | None, team: str | None, **given: Any) -> None:
+def command(every: str | None, owner: str | None, team: str | None, wait: str, **given: Any) -> None:
     """Find new videos in the object storage and start the work on them, once each.
 
     A video is videos/original/{video_id}/master.mp4, where video_id is a UUID. Workers do the work: `callsheet up`,
@@ -36,14 +37,15 @@ def command(every: str | None, owner: str | None, team: str | None, **given: Any
     """
     logs.set_up("human", "info")
     check_url(given["database_url"])
-    run(_scan(given, Owner(owner or "", team), seconds(every) if every else None))
+    patience = Patience(wait if every else 0)
+    run(_scan(given, Owner(owner or "", team), patience, seconds(every) if every else None))
 
 
-async def _scan(given: dict[str, Any], owner: Owner, every_s: float | None) -> None:
+async def _scan(given: dict[str, Any], owner: Owner, patience: Patience, every_s: float | None) -> None:
     places = Places(given["database_url"], None, given["objects_url"], given["catalog_url"])
     app = places.apply_to(Callsheet(given["database_url"]))
     app.objects_url = app.objects_url or beside(app.database_url)
-    await app.migrate()
+    await patience.open(app.migrate)
     async with app:
         parts = (await app.engine(), await app.catalog(), await app.objects())
         while True:

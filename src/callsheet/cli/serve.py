@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
 from callsheet.objects import open_objects
 from callsheet.settings import SERVE, contract_objects_url
@@ -15,6 +16,7 @@ from callsheet.settings import SERVE, contract_objects_url
 from . import logs
 from .hosting import Flags, Kept, host, log
 from .options import settings
+from .patience import Patience, StopAsked, ended_by_signals
 from .serving import run_on_fast_loop
 from .stores import beside, opened, opened_catalog
 
@@ -41,13 +43,24 @@ def command(**given: Any) -> None:
 
 
 async def _serve(flags: Flags) -> None:
-    async with opened(flags.database_url, must_exist=False, redis_url=flags.redis_url) as engine:
-        if flags.auth == "on" and not flags.api_key and not await ApiKeys(engine.store).list():
-            log.warning("there is no API key yet, so nobody can get in: callsheet keys create NAME")
-        async with contextlib.AsyncExitStack() as stack:
-            catalog = await stack.enter_async_context(opened_catalog(flags.catalog_url, flags.database_url))
-            url = flags.objects_url or contract_objects_url(os.environ) or beside(flags.database_url)
-            objects = None
-            if url:
-                objects = await stack.enter_async_context(await open_objects(url, engine.store, sealer=engine.sealer))
-            await host(engine, flags, kept=Kept(objects, catalog))
+    async with contextlib.AsyncExitStack() as stack:
+        with contextlib.suppress(StopAsked):
+            with ended_by_signals():
+                engine, kept = await _opened(stack, flags)
+            await host(engine, flags, kept=kept)
+
+
+async def _opened(stack: contextlib.AsyncExitStack, flags: Flags) -> tuple[Engine, Kept]:
+    """All that the server needs, open; a store that is away is waited for."""
+    patience, url = Patience(flags.wait), flags.database_url
+    engine = await patience.open(
+        lambda: stack.enter_async_context(opened(url, must_exist=False, redis_url=flags.redis_url))
+    )
+    if flags.auth == "on" and not flags.api_key and not await ApiKeys(engine.store).list():
+        log.warning("there is no API key yet, so nobody can get in: callsheet keys create NAME")
+    catalog = await patience.open(lambda: stack.enter_async_context(opened_catalog(flags.catalog_url, url)))
+    kept_in = flags.objects_url or contract_objects_url(os.environ) or beside(url)
+    objects = None
+    if kept_in:
+        objects = await stack.enter_async_context(await open_objects(kept_in, engine.store, sealer=engine.sealer))
+    return engine, Kept(objects, catalog)

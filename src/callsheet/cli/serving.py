@@ -20,9 +20,10 @@ from callsheet.worker.options import default_worker_id
 from .apps import Places, load_app
 from .failures import Told
 from .forced import check_forced_ffmpeg
-from .outgoing import rules_of
+from .outgoing import storage_rules, webhook_rules
 from .parent import Place, await_death
 from .passwords import without_password
+from .patience import Patience
 from .stores import beside
 
 if TYPE_CHECKING:
@@ -53,16 +54,18 @@ def serve(target: str | None, flags: Flags, place: Place | None) -> bool:
 
 def _builtin(places: Places, flags: Flags) -> Callsheet:
     """The tasks that come along, with the server's own limits and ways out: what it takes must run here."""
-    rules = rules_of(flags.webhook_networks, flags.webhook_ports, http=flags.webhook_http)
-    return add_builtin(places.apply_to(Callsheet()), rules, max_source_bytes=flags.max_source * 1_000_000)
+    rules, most = (webhook_rules(flags), storage_rules(flags)), flags.max_source * 1_000_000
+    return add_builtin(places.apply_to(Callsheet()), rules[0], storage=rules[1], max_source_bytes=most)
 
 
 def _serve_remotely(app: Callsheet, flags: Flags, url: str, place: Place | None) -> bool:
-    from callsheet.worker.remote import RemoteOptions  # noqa: PLC0415 - a local worker needs none of it
+    from callsheet.worker.remote import ENROLMENT, RemoteOptions  # noqa: PLC0415 - a local worker needs none of it
 
     for name in TOKENS:
         os.environ.pop(name, None)  # programs that tasks start have no business with it
-    token = "" if flags.token_file is not None else flags.token or ""
+    token = flags.token or ""
+    if flags.token_file is not None and not token.startswith(ENROLMENT):
+        token = ""
     remote = RemoteOptions(url, token, flags.token_file, flags.labels or (), flags.claim_wait)
     worker = app.remote_worker(remote, **_options(flags, place))
     run_on_fast_loop(_work_remotely(app, worker, flags, place))
@@ -86,6 +89,7 @@ def _options(flags: Flags, place: Place | None) -> WorkerOptions:
         "drain": flags.drain,
         "grace": flags.grace,
         "poll": flags.poll,
+        "task_patience": flags.task_patience,
     }
     if flags.queues is not None:
         options["queues"] = flags.queues
@@ -132,9 +136,9 @@ async def _work(app: Callsheet, worker: Worker, flags: Flags, place: Place | Non
     stops.listen()
     async with contextlib.AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(app)
             if flags.health is not None:
                 await _serve_health(stack, worker, flags, place)
+            await Patience(flags.wait).open(lambda: stack.enter_async_context(app))
         except asyncio.CancelledError:
             return  # stopped before it could begin
         stops.opened()
@@ -153,7 +157,7 @@ async def _work_remotely(app: Callsheet, worker: RemoteWorker, flags: Flags, pla
         try:
             if flags.health is not None:
                 await _serve_health(stack, worker, flags, place)
-            await worker.introduce()
+            await Patience(flags.wait).open(worker.introduce)
         except asyncio.CancelledError:
             return
         stops.opened()

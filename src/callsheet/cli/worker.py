@@ -34,6 +34,7 @@ class Flags:
     drain: str
     grace: str
     poll: str
+    task_patience: str
     burst: bool
     reload: bool
     workspaces: Path | None
@@ -46,10 +47,14 @@ class Flags:
     labels: tuple[str, ...] | None
     fair_queues: tuple[str, ...] | None
     claim_wait: str
+    wait: str
     max_source: int
     webhook_http: bool
     webhook_networks: tuple[str, ...] | None
     webhook_ports: tuple[str, ...] | None
+    storage_http: bool
+    storage_networks: tuple[str, ...] | None
+    storage_ports: tuple[str, ...] | None
     pipeline_logs: bool
     objects_url: str | None
     catalog_url: str | None

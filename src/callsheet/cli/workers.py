@@ -66,6 +66,7 @@ def enroll(  # noqa: PLR0913 - each is a flag
             else:
                 click.echo(text)
                 click.echo(f"good for {uses} and for {expires}: keep it now, it is not shown again", err=True)
+                click.echo(f"callsheet workers withdraw {made.enrolment_id} takes it back", err=True)
 
     run(work())
 
@@ -120,6 +121,22 @@ def revoke(worker_id: str, database_url: str) -> None:
                 raise _unknown(worker_id) from None
             await note(engine.store, "worker.revoked", target=worker_id)
             click.echo(f"worker {worker_id} is revoked")
+
+    run(work())
+
+
+@command.command("withdraw", epilog="\b\nExample:\n  callsheet workers withdraw 7Tq2bXc9Lm")
+@click.argument("enrolment_id", metavar="ID")
+@settings(STORE_ONLY)
+def withdraw(enrolment_id: str, database_url: str) -> None:
+    """Take an enrolment token back: nobody enrols with it any more. Workers that have enrolled stay."""
+
+    async def work() -> None:
+        async with opened(database_url) as engine:
+            if not await Workers(engine.store).withdraw(enrolment_id):
+                raise Told(f"no enrolment {enrolment_id}: it is used up and gone, too old, or was taken back")
+            await note(engine.store, "enrolment.withdrawn", target=enrolment_id)
+            click.echo(f"enrolment {enrolment_id} is taken back")
 
     run(work())
 

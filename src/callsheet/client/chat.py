@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 TOKEN = "token"  # noqa: S105 - the type of an event
-VOID = frozenset({"restart", "retrying", "lease_lost", "released", "requeued"})  # after these all is said anew
+VOID = frozenset(
+    {"restart", "retrying", "lease_lost", "released", "waiting", "requeued"}
+)  # after these all is said anew
 Messages = Sequence[Mapping[str, Any]]
 
 

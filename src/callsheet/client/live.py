@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -88,10 +89,10 @@ async def follow_live(
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> AsyncGenerator[LiveEvent]:
     """A live job's events, each once and in order, until its end. Raises ApiError, and ServerUnreachable after five."""
-    attempt, last = 0, last_event_id
+    attempt, last, window = 0, last_event_id, secrets.token_urlsafe(12)
     while True:
         trouble: ApiError | ServerUnreachable = ServerUnreachable(f"{transport.url} ended the stream of job {job_id}")
-        query = {"lastEventId": last} if last else {}
+        query = {"window": window, "lastEventId": last} if last else {"window": window}
         try:
             async with transport.stream(f"/api/jobs/{job_id}/events", query, {}) as answer:
                 if answer.status_code == HTTPStatus.NO_CONTENT:

@@ -11,7 +11,8 @@ from typing import Any, Self
 
 import httpx2
 
-from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.errors import CallsheetError, InvalidInput
+from callsheet.kernel.origin import is_from_driver
 from callsheet.settings import DEFAULT_URL
 
 from .errors import ApiError, ServerUnreachable, UnexpectedAnswer, problem_of
@@ -109,7 +110,11 @@ class Transport:
 def _translated(url: str) -> Iterator[None]:
     try:
         yield
-    except httpx2.TransportError as error:
+    except CallsheetError:
+        raise
+    except Exception as error:
+        if not is_from_driver(error, "httpx2") or isinstance(error, httpx2.InvalidURL):
+            raise
         raise ServerUnreachable(f"no answer from {url} ({str(error) or type(error).__name__})") from error
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from callsheet.kernel.errors import StaleClaim
+from callsheet.kernel.errors import Outage, StaleClaim
 from callsheet.media.progress import Progress
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry, Snooze
 
 
 @contextlib.contextmanager
-def told(ctx: Context, outcome_of: Callable[[Exception, int], Fatal | Retry]) -> Iterator[None]:
+def told(ctx: Context, outcome_of: Callable[[Exception, int], Fatal | Retry | Outage]) -> Iterator[None]:
     """Whatever goes wrong as an outcome with a code, by the contract's judgement, without a word of what is secret."""
     try:
         yield

@@ -1,15 +1,21 @@
-"""Which jobs have begun, of those that a worker has claimed ahead of its free slots.
+"""Which jobs have begun, of those that are `running` in the store.
 
 A job that is claimed ahead is `running` in the store and only waits inside the worker, and short jobs end before it
-would be worth a write to say that they have begun. So the owner of such a claim is `NAME~ahead-NONCE`, and one document
+would be worth a write to say that they have begun. So the owner of such a claim is `NAME~+NONCE`, and one document
 of that name lists the jobs that have begun and did not end within a moment. When the worker dies, a job that is not
-listed has not begun, or was short, and its loss costs nothing. A job that was lost like that once is listed before it
-begins, from then on: if it kills its worker, that counts.
+listed has not begun, or was short, and its loss costs nothing. A job that was lost with its worker once, like that or
+another way, is listed before it begins, from then on: if it kills its worker, that counts.
+
+A claim of the control plane has begun when its worker was heard of again, by a heartbeat or a move: the answer to the
+claim may have been lost on its way. A worker that is killed before its first word looks the same, so a job that was
+lost like that once counts as begun the next time. A worker beside the store says itself which answers it never heard:
+see `unheard`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
@@ -18,12 +24,15 @@ from callsheet.kernel.commands import LOST_EARLY
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.store.protocol import Document
 
+from .unheard import is_within, windows_of
+
 if TYPE_CHECKING:
     from callsheet.kernel.job import Job
     from callsheet.store.protocol import Store
 
 KIND = "begun"
-AHEAD = "~ahead-"
+AHEAD = "~+"  # it stands in two rows of each short job: every letter of it is felt
+LEASE_TOKEN = re.compile(r"~[0-9a-f]{64}$").search
 KEPT_MS = 30 * 86_400_000  # what a killed worker left behind goes after this time
 
 
@@ -31,7 +40,7 @@ class BegunJobs:
     """The list of one run of a worker, which alone writes it. `owner` owns its claims ahead."""
 
     def __init__(self, store: Store, worker_id: str) -> None:
-        self.owner = f"{worker_id}{AHEAD}{secrets.token_hex(8)}"
+        self.owner = f"{worker_id}{AHEAD}{secrets.token_hex(3)}"
         self._store = store
         self._version = 0
 
@@ -61,14 +70,43 @@ def is_ahead(job: Job) -> bool:
 
 def needs_listing(job: Job) -> bool:
     """Whether a job may begin only after it is listed: it may have killed the worker that it was lost with."""
+    return job.lease_losses > 0 or was_lost_early(job)
+
+
+def was_lost_early(job: Job) -> bool:
+    """Return whether the last worker that held this job went silent before the job had begun, as far as it said."""
     return job.error is not None and LOST_EARLY in job.error
 
 
+def is_remote(job: Job) -> bool:
+    """Whether a running job was claimed over HTTP: the hash of a lease token stands in its owner."""
+    return LEASE_TOKEN(job.worker_id or "") is not None
+
+
+def is_unconfirmed(job: Job) -> bool:
+    """Whether nothing was heard of a claim since it was made."""
+    heard_at = max(job.heartbeat_at or 0, job.event_ms)
+    return job.attempt_started_at is None or heard_at <= job.attempt_started_at
+
+
 async def lost_early(store: Store, jobs: Sequence[Job]) -> frozenset[str]:
-    """The ids of those jobs whose worker had claimed them ahead, and did not list them as begun."""
+    """The ids of those jobs that have not begun, as far as their silent workers have said."""
     ahead = [job for job in jobs if is_ahead(job)]
-    lists = {owner: await _listed(store, owner) for owner in {job.worker_id or "" for job in ahead}}
-    return frozenset(job.job_id for job in ahead if job.job_id not in lists[job.worker_id or ""])
+    lists = {owner: await _listed(store, owner) for owner in _owners(ahead)}
+    waited = [job for job in ahead if job.job_id not in lists[job.worker_id or ""]]
+    silent = [job for job in jobs if is_unconfirmed(job) and not is_ahead(job)]
+    remote = [
+        job for job in silent if is_remote(job) and job.attempt_started_at is not None and not was_lost_early(job)
+    ]
+    local = [job for job in silent if not is_remote(job)]
+    windows = {owner: await windows_of(store, owner) for owner in _owners(local)}
+    unheard = [job for job in local if is_within(job, windows[job.worker_id or ""])]
+    return frozenset(job.job_id for job in (*waited, *remote, *unheard))
+
+
+def _owners(jobs: Sequence[Job]) -> list[str]:
+    """Return the owners, each once, in the order of their jobs: the store is asked in the same order each time."""
+    return list(dict.fromkeys(job.worker_id or "" for job in jobs))
 
 
 async def _listed(store: Store, owner: str) -> frozenset[str]:

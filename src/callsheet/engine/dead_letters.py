@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.kernel import commands
-from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.errors import CallsheetError, DuplicateJob, IllegalMove, StoreError
+from callsheet.kernel.handing_on import UNKNOWN_TASK
 from callsheet.kernel.job import Claim, Job, Status
 from callsheet.kernel.lifecycle import illegal
 from callsheet.kernel.retry import JobError, Verdict
@@ -107,6 +107,9 @@ def diagnose(job: Job) -> Diagnosis:
     if error.code == "worker_lost":
         told = f"its worker went silent {job.lease_losses} times: look for crashes and memory limits, then replay it"
         return Diagnosis("worker_lost", told)
+    if error.code == UNKNOWN_TASK:
+        told = f"no worker has the task {job.kind!r}: start one of the queue {job.queue!r} that has it, then replay it"
+        return Diagnosis(UNKNOWN_TASK, told)
     verdict = policy.decide(error, attempt=1, refreshes=0, rand=0).verdict
     if verdict is Verdict.REFRESH:
         return Diagnosis("credentials", "its credentials were refused: give it fresh ones, then replay it")
@@ -129,14 +132,34 @@ def comes_back(job: Job) -> bool:
     try:
         commands.requeue(job)
     except IllegalMove:
-        if lifecycle_of(job.contract).requeue_needs_budget or job.status not in ENDED_BADLY:
-            raise  # its attempts are all that it gets
+        if job.status not in ENDED_BADLY:
+            raise
         if job.concurrency_key not in (None, slot_of(job.requester_id)):
             raise illegal(
                 job, "replay", "a way back, and a copy would not know the limit of its concurrency key"
             ) from None
         return False
     return True
+
+
+async def can_replay(engine: Engine, job: Job) -> bool:
+    """Whether a replay would bring it, or a copy of it, back to work."""
+    try:
+        return job.status in ENDED_BADLY and (comes_back(job) or not await _has_credentials(engine, job))
+    except IllegalMove:
+        return False
+
+
+async def bring_back(engine: Engine, job_id: str) -> Job:
+    """Bring an ended job back by an operator's hand; returns the job that runs, which is a copy where an end is final.
+
+    Raises IllegalMove where neither it nor a copy may.
+    """
+    job = await engine.get(job_id)
+    if job.status not in ENDED_BADLY or comes_back(job):
+        return await engine.requeue(job.job_id)
+    await _copy(engine, job, None)
+    return await engine.get(copy_id(job))
 
 
 async def replay(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None = None) -> Done:
@@ -173,7 +196,14 @@ async def purge(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None =
     return Done(len(claims) - len(left), len(left), why)
 
 
+async def _has_credentials(engine: Engine, job: Job) -> bool:
+    (credentials,) = await engine.store.credentials([job.job_id])
+    return credentials is not None
+
+
 async def _copy(engine: Engine, job: Job, quotas: Quotas | None) -> None:
+    if await _has_credentials(engine, job):
+        raise illegal(job, "replay", "a copy to use its credentials, which are sealed for it alone; send it again")
     running = quotas.known(job.requester_id).running if quotas is not None and job.concurrency_key is not None else 0
     copy = resuming_job(job)._replace(
         job_id=copy_id(job),

@@ -1,6 +1,8 @@
 """How full the queues are, for whoever reads the metrics, from whatever thread. The store is asked when they do.
 
-The lanes of tenants are counted together: whoever may read metrics is not to learn who the others are.
+The lanes of tenants are counted together: whoever may read metrics is not to learn who the others are. A tenant can
+name any queue, so only the queues of this process and the biggest of all others have a label of their own; the rest is
+summed as `other`.
 """
 
 from __future__ import annotations
@@ -10,22 +12,23 @@ import concurrent.futures
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import Observation
 
 from callsheet.kernel.lane import OF_TENANT
+from callsheet.store.protocol import Backlog
 
 if TYPE_CHECKING:
-    from callsheet.store.protocol import Backlog
-
     from .engine import Engine
 
 log = logging.getLogger("callsheet.metrics")
 SAMPLE_S = 5.0  # the store is asked for its backlog at most this often
 PATIENCE_S = 2.0
-EMPTY = (0, 0, 0, None)
+OTHER = "other"
+MOST_SHOWN = 100  # queues at a time that have a label, beside those of this process
+MOST_EVER = 500  # in the life of a process, by three states: OpenTelemetry's SDK drops labels beyond 2,000
 
 
 class Depths:
@@ -37,7 +40,9 @@ class Depths:
         self._asking = asyncio.Lock()
         self._asked_at = float("-inf")
         self._backlog: Mapping[str, Backlog] | None = None
-        self._seen = set(queues)
+        self._own = frozenset(queues)
+        self._shown: frozenset[str] = self._own
+        self._ever: set[str] = set()
         self._soon: asyncio.Task[None] | None = None
 
     @property
@@ -58,12 +63,28 @@ class Depths:
                 return
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    self._backlog = without_tenants(await engine.backlog())
-                self._seen |= self._backlog.keys()
+                    found = without_tenants(await engine.backlog())
+                self._show(found, self._own | engine.fair_queues)
+                self._backlog = with_others(found, self._shown)
             except Exception as error:  # noqa: BLE001 - the other metrics are wanted all the more
                 self._backlog = None
                 log.warning("the backlog cannot be read now: %s", str(error) or type(error).__name__)
             self._asked_at = time.monotonic()
+
+    def _show(self, found: Mapping[str, Backlog], own: frozenset[str]) -> None:
+        """Choose the queues with a label. One that is empty keeps it while there is room: an alert waits for its 0."""
+        before = self._shown
+        ranked = sorted(
+            (found.keys() | before) - own - {OTHER},
+            key=lambda name: (-_size(found.get(name)), name not in before, name),
+        )
+        chosen: list[str] = []
+        for name in ranked:
+            if len(chosen) < MOST_SHOWN and (name in self._ever or len(self._ever) < MOST_EVER):
+                chosen.append(name)
+                self._ever.add(name)
+        has_others = OTHER in before or not found.keys() <= {*own, *chosen}
+        self._shown = own.union(chosen, [OTHER] if has_others else [])
 
     @property
     def _fresh(self) -> bool:
@@ -82,12 +103,10 @@ class Depths:
         return self._backlog
 
     def _depth(self) -> Iterable[Observation]:
-        """A queue that was seen once is told of for ever: its 0 is what an alert waits for."""
         found = self._latest()
         if found is None:
             return
-        for queue in sorted(self._seen):
-            ready, held, running, _ = found.get(queue, EMPTY)
+        for queue, (ready, held, running, _) in sorted(found.items()):
             for state, count in (("ready", ready), ("held", held), ("running", running)):
                 yield Observation(count, {"queue": queue, "state": state})
 
@@ -95,26 +114,33 @@ class Depths:
         found = self._latest()
         if found is None:
             return
-        for queue in sorted(self._seen):
-            *_, oldest_ms = found.get(queue, EMPTY)
-            yield Observation((oldest_ms or 0) / 1000, {"queue": queue})
+        for queue, its_own in sorted(found.items()):
+            yield Observation((its_own.oldest_ms or 0) / 1000, {"queue": queue})
 
 
 def without_tenants(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
     """The backlog by queue and by what its jobs need, whosever they are."""
+    return _summed((name.partition(OF_TENANT)[0] or name, its_own) for name, its_own in backlog.items())
+
+
+def with_others(backlog: Mapping[str, Backlog], shown: Collection[str]) -> dict[str, Backlog]:
+    """The backlog of the queues that are shown, 0 where nothing waits; all others together are `other`."""
+    empty = dict.fromkeys(shown, Backlog())
+    return empty | _summed((name if name in shown else OTHER, its_own) for name, its_own in backlog.items())
+
+
+def _summed(parts: Iterable[tuple[str, Backlog]]) -> dict[str, Backlog]:
     found: dict[str, Backlog] = {}
-    for name, its_own in backlog.items():
-        queue = name.partition(OF_TENANT)[0] or name
-        known = found.get(queue)
-        if known is None:
-            found[queue] = its_own
-            continue
-        ages = [age for age in (known.oldest_ms, its_own.oldest_ms) if age is not None]
-        counts = (known.ready + its_own.ready, known.held + its_own.held, known.running + its_own.running)
-        found[queue] = known._replace(
-            ready=counts[0], held=counts[1], running=counts[2], oldest_ms=max(ages, default=None)
-        )
+    for name, part in parts:
+        known = found.get(name, Backlog())
+        ages = [age for age in (known.oldest_ms, part.oldest_ms) if age is not None]
+        counts = (known.ready + part.ready, known.held + part.held, known.running + part.running)
+        found[name] = Backlog(*counts, max(ages, default=None))
     return found
+
+
+def _size(backlog: Backlog | None) -> int:
+    return 0 if backlog is None else backlog.ready + backlog.held + backlog.running
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel import commands, intake
 from callsheet.kernel.apply import applied
-from callsheet.kernel.callbacks import CALLING, claim_told
 from callsheet.kernel.errors import JobNotFound, StaleClaim, StoreError
 from callsheet.kernel.job import Job, NewJob, Outcome, Status
 from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
@@ -16,6 +15,7 @@ from callsheet.store import store_from_url
 from callsheet.store.hints import together
 from callsheet.store.protocol import Settled
 
+from .beats import silence_ms_of
 from .lanes import Lanes, lane_name
 from .resuming import Steps, resume, steps_of
 from .system_secrets import Sealers
@@ -73,7 +73,11 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         transport = _transport(self.store, self._redis_url) if self._redis_url and not self.store.streams else None
-        await self.store.open()
+        try:
+            await self.store.open()
+        except BaseException:
+            await self.store.close()  # what it has begun: it may be opened again and again until it is there
+            raise
         if transport is not None:
             self.transport = await transport.__aenter__()
         return self
@@ -113,21 +117,16 @@ class Engine:
         """Take jobs for a worker."""
         with verb("claim", request.limit):
             jobs = await self.store.claim(request, now=now)
-            await self.tell_claims(jobs, now=now)
         if self.transport is not None:
             self.transport.claimed(request, jobs)
         return jobs
 
-    async def tell_claims(self, jobs: Sequence[Job], *, now: int | None = None) -> None:
-        """Write the callbacks that tell of these claims, where a contract promises any; one that is there stays."""
-        told = [claim for job in jobs if job.contract in CALLING and (claim := claim_told(job)) is not None]
-        if told:
-            await self.store.settle(told, now=now)
-
-    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
+    ) -> list[Beat]:
         """Extend leases; the answers say which are lost and which are to be cancelled."""
         with verb("heartbeat", len(claims)):
-            return await self.store.heartbeat(claims, lease_ms=lease_ms, now=now)
+            return await self.store.heartbeat(claims, lease_ms=lease_ms, silence_ms=silence_ms, now=now)
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """Apply moves; a stale one changes nothing and says so."""
@@ -157,14 +156,14 @@ class Engine:
     async def cancel(
         self, job_id: str, reason: str = "", *, requester_id: str | None = None, now: int | None = None
     ) -> Job:
-        """Ask for the end of a job: at once when it waits or its worker is silent, else by a flag for it."""
+        """Ask for the end of a job: at once when it waits or its worker is silent, else by a flag for it.
+
+        A worker that says nothing for two beats after that has lost the job: housekeeping ends it.
+        """
         at = await self.store.now() if now is None else now
 
         def decide(job: Job) -> Settlement:
-            if job.lease_expires_at is None or job.heartbeat_at is None:  # a foreign worker's
-                return commands.request_cancel(job, reason)
-            silent_ms = (job.lease_expires_at - job.heartbeat_at) * 2 // 3  # two beats
-            return commands.request_cancel(job, reason, now=at, silent_after_ms=silent_ms)
+            return commands.request_cancel(job, reason, now=at, silent_after_ms=silence_ms_of(job))
 
         return await self._command(job_id, decide, requester_id, now)
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.store.clock import TOLERANCE_MS
 from callsheet.store.protocol import Settled
 from callsheet.store.tasks import wait
 
 from .begun import lost_early
+from .clock import ClockWatch, Sight
 from .schedules import fire_due
 
 if TYPE_CHECKING:
@@ -53,10 +55,11 @@ class Swept(NamedTuple):
 
 
 class Housekeeping:
-    """Reap lost leases, free or cancel dependents, bring due jobs into line, fire schedules, prune."""
+    """Watch the clock, reap lost leases, free or cancel dependents, bring due jobs into line, fire schedules, prune."""
 
-    def __init__(self, engine: Engine, chores: Chores | None = None) -> None:
+    def __init__(self, engine: Engine, chores: Chores | None = None, clock: ClockWatch | None = None) -> None:
         self._engine = engine
+        self._clock = clock or ClockWatch(engine.store)
         self._chores = chores or Chores()
         self._stopping = asyncio.Event()
         self._sweeps = 0
@@ -90,17 +93,30 @@ class Housekeeping:
         self._stopping.set()
 
     async def sweep(self, *, now: int | None = None) -> Swept:
-        """All chores once."""
+        """All chores once. The clock comes first: a lease that a step seems to have ended is not reaped.
+
+        What has ended is kept for as long as the clock may be ahead, too. With `now` the clock is not looked at.
+        """
         store = self._engine.store
-        at = await store.now() if now is None else now
+        sight = await self._look() if now is None else Sight(now)
+        at = sight.at - sight.ahead_ms
         await self._prune_audit(at)
         return Swept(
             promoted=await store.promote(now=now),
-            reaped=await self.reap(now=now),
+            reaped=await self.reap(seen_at=sight.at, now=now) if sight.certain else 0,
             cancelled=await self.cancel_broken(now=now),
             fired=await fire_due(store, now=now),
             pruned=await store.prune(ended_before=at - self._chores.retention_ms, limit=self._chores.batch, now=now),
         )
+
+    async def _look(self) -> Sight:
+        """Return the clock's state; when what waits cannot be moved now, all chores go on but reaping."""
+        try:
+            return await self._clock.look()
+        except StoreError as error:
+            at = await self._engine.store.now()
+            log.warning("a step of the clock cannot be seen to now, no lease is reaped until it can: %s", error)
+            return Sight(at, certain=False)
 
     async def _prune_audit(self, at: int) -> None:
         """Delete old entries of the audit log, now and then: a minute more or less does not matter."""
@@ -108,16 +124,25 @@ class Housekeeping:
         if self._chores.audit_ms is not None and self._sweeps % AUDIT_EACH == 1:
             await self._engine.store.audit_prune(before=at - self._chores.audit_ms, limit=10 * self._chores.batch)
 
-    async def reap(self, *, now: int | None = None) -> int:
-        """Take jobs from workers that went silent; the kernel says where each goes. How many this process took."""
+    async def reap(self, *, seen_at: int | None = None, now: int | None = None) -> int:
+        """Take jobs from workers that went silent; the kernel says where each goes. How many this process took.
+
+        `seen_at` is when the clock was last looked at: a lease that ends later may be over by a step since then alone.
+        """
         total = 0
-        while expired := await self._engine.store.expired(self._chores.batch, now=now):
+        while expired := await self._expired(seen_at, now):
             early = await lost_early(self._engine.store, expired)
             taken = await self._settle_each(expired, functools.partial(_lose_lease, early), now)
             total += taken
             if len(expired) < self._chores.batch or not taken:
                 break
         return total
+
+    async def _expired(self, seen_at: int | None, now: int | None) -> list[Job]:
+        jobs = await self._engine.store.expired(self._chores.batch, now=now)
+        if seen_at is None:
+            return jobs
+        return [job for job in jobs if (job.lease_expires_at or 0) <= seen_at + TOLERANCE_MS]
 
     async def cancel_broken(self, *, now: int | None = None) -> int:
         """Cancel the jobs that wait for one that did not succeed, and then those that wait for them."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from callsheet.kernel.errors import DocumentConflict, IdempotencyConflict, StoreError
 from callsheet.kernel.job import Claim
 from callsheet.kernel.wire import decode, encode
+from callsheet.store.clock import TOLERANCE_MS
 from callsheet.store.protocol import Document
 from callsheet.store.tasks import end, wait
 
@@ -156,6 +157,9 @@ class Operations:
             if operation.ended_at is not None:
                 if operation.ended_at + KEPT_MS < now:
                     await store.delete_document(KIND, document.id)
+            elif operation.updated_at > now + TOLERANCE_MS:  # by a clock that was ahead, and so are its other times
+                with contextlib.suppress(DocumentConflict):
+                    await self._catch_up(document, operation, now)
             elif operation.owner not in ("", self._me) and operation.leased_until > now:
                 pause_s = min(pause_s, (operation.leased_until - now) / 1000)
             elif operation.next_at > now:
@@ -165,6 +169,13 @@ class Operations:
                     await self._step(document, operation, now)
                 pause_s = 0.0
         return pause_s
+
+    async def _catch_up(self, document: Document, operation: Operation, now: int) -> None:
+        """Let an operation wait by the clock as it is now, for no longer than it would have."""
+        behind_ms = operation.updated_at - now
+        leased_until, next_at = operation.leased_until - behind_ms, operation.next_at - behind_ms
+        moved = operation._replace(updated_at=now, leased_until=leased_until, next_at=next_at)
+        await self._engine.store.put_document(_document(moved, document.version))
 
     async def _step(self, document: Document, operation: Operation, now: int) -> None:
         room = await self._room(operation)

@@ -8,26 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from callsheet.kernel.errors import DocumentConflict, InvalidInput, QuotaExceeded, StoreError
+from callsheet.kernel.errors import DocumentConflict, InvalidInput, StoreError
 from callsheet.store.protocol import Document
 
-from .telemetry import quota_refused
+from .stored import RACES, UPLOADS, StoredBytes, refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from callsheet.store.protocol import Store
 
-KIND = "quota"
-STORED = "stored_bytes"
-UPLOADS, VIDEOS, ARTIFACTS = "uploads", "videos", "artifacts"  # the parts of what a tenant stores
+KIND, PUBLISHED = "quota", "quota_defaults"
+SERVER = "server"
 KEPT_S = 5.0  # how long what was read is believed: a change made through another process is seen after this
-RACES = 100
 BEGINNING_MS = 60_000  # within this a file that was charged for is known to the store
+MOST_COUNTED = 100_000
 MOST = 2**53 - 1  # what JSON carries exactly
 
 
@@ -35,6 +33,7 @@ class Quota(NamedTuple):
     """Limits of one tenant; 0 is any number. In a document of a tenant, None is the server's default.
 
     `bytes` are those of its stored files; `rate` is requests in a second; `streams` and `rate` hold for each server.
+    `uploads` are those that have begun and are neither complete nor dropped.
     """
 
     queued: int | None = None
@@ -42,15 +41,16 @@ class Quota(NamedTuple):
     bytes: int | None = None
     streams: int | None = None
     rate: int | None = None
+    uploads: int | None = None
 
     def over(self, defaults: Quota) -> Quota:
         """These limits where they are set, the defaults elsewhere."""
         return Quota(*(own if own is not None else other for own, other in zip(self, defaults, strict=True)))
 
 
-UNLIMITED = Quota(0, 0, 0, 0, 0)
+UNLIMITED = Quota(0, 0, 0, 0, 0, 0)
 # One tenant can take a fifth of a queue's depth of 100,000, and two keys' worth of requests and streams.
-DEFAULTS = Quota(queued=20_000, running=0, bytes=100 * 10**9, streams=400, rate=2_000)
+DEFAULTS = Quota(queued=20_000, running=0, bytes=100 * 10**9, streams=400, rate=2_000, uploads=1_000)
 
 
 def checked(quota: Quota) -> Quota:
@@ -62,13 +62,18 @@ def checked(quota: Quota) -> Quota:
 
 
 class Quotas:
-    """The quotas of a store's tenants, as one process knows them."""
+    """The quotas of a store's tenants, as one process knows them.
 
-    def __init__(self, store: Store, defaults: Quota = DEFAULTS) -> None:
+    Without `defaults` they are those that a server has published, and none before there was one.
+    """
+
+    def __init__(self, store: Store, defaults: Quota | None = DEFAULTS) -> None:
         self._store = store
-        self.defaults = defaults.over(UNLIMITED)
+        self.bytes = StoredBytes(store)
+        self._follows, self.are_known = defaults is None, defaults is not None
+        self.defaults = (defaults or UNLIMITED).over(UNLIMITED)
         self._own: dict[str, Quota] = {}
-        self._read_at = float("-inf")
+        self._read_at, self._was_read = float("-inf"), False
         self._reading = asyncio.Lock()
 
     def known(self, requester_id: str) -> Quota:
@@ -83,14 +88,32 @@ class Quotas:
         return time.monotonic() - self._read_at >= KEPT_S
 
     async def refresh(self, *, now: bool = False) -> None:
-        """Read what operators have set, unless that was done a moment ago. Without the store the old numbers hold."""
+        """Read what operators have set, unless that was done a moment ago. Without the store the old numbers hold.
+
+        While somebody reads, others go on with the old numbers; before there are any, they wait.
+        """
         if not now and not self.are_old:
             return
         async with self._reading:
             if now or self.are_old:
-                self._read_at = time.monotonic()
+                if self._was_read:
+                    self._read_at = time.monotonic()
                 with contextlib.suppress(StoreError):
-                    self._own = {doc.id: _read(doc) for doc in await self._store.documents(KIND)}
+                    await self._read_all()
+
+    async def _read_all(self) -> None:
+        self._own = {document.id: _read(document) for document in await self._store.documents(KIND)}
+        for document in await self._store.documents(PUBLISHED) if self._follows else ():
+            self.defaults, self.are_known = _read(document).over(UNLIMITED), True
+        self._was_read, self._read_at = True, time.monotonic()
+
+    async def publish(self) -> None:
+        """Tell workers and commands of this server's defaults; of several servers the last one to start is believed."""
+        body = json.dumps(self.defaults._asdict())
+        with contextlib.suppress(DocumentConflict):
+            before = await self._store.documents(PUBLISHED, SERVER)
+            if not before or before[0].body != body:
+                await self._store.put_document(Document(PUBLISHED, SERVER, body, before[0].version if before else 0))
 
     async def own(self) -> dict[str, Quota]:
         """What operators have set, by tenant."""
@@ -129,89 +152,50 @@ class Quotas:
             limit = self.known(requester_id).queued or 0
             raise refused("queued", requester_id, limit=limit, used=limit)
 
+    async def used(self, requester_id: str) -> dict[str, int]:
+        """What a tenant has of what the store counts; of very many queued jobs, MOST_COUNTED."""
+        most = max(self.known(requester_id).queued or 0, MOST_COUNTED)
+        (queued,) = await self._store.queued_of([requester_id], most=most)
+        running = sum(load.running for load in await self._store.load(requester_id))
+        stored = await self.bytes.of(requester_id)
+        return {"queued": queued, "running": running, "bytes": stored.total, "uploads": stored.open_uploads}
+
     async def stored(self, requester_id: str) -> int:
-        """The bytes of files that are counted for a tenant."""
-        return (await self._counted(requester_id)).total
+        """The bytes that are counted for a tenant: of its files, and promised to those that begin."""
+        return (await self.bytes.of(requester_id)).total
 
-    async def check_bytes(self, requester_id: str, more: int) -> None:
-        """Raise QuotaExceeded where a tenant has no room for so many bytes; nothing is counted."""
-        limit = self.known(requester_id).bytes
-        if limit and (used := await self.stored(requester_id)) + more > limit:
-            raise refused("bytes", requester_id, limit=limit, used=used)
+    async def charge(self, requester_id: str, more: int, part: str = UPLOADS, *, opens: bool = False) -> None:
+        """Count bytes that a tenant is about to store; raises QuotaExceeded, and then none is counted.
 
-    async def charge(self, requester_id: str, more: int, part: str = UPLOADS) -> None:
-        """Count bytes that a tenant is about to store; raises QuotaExceeded, and then none is counted."""
-        limit, now = self.known(requester_id).bytes or 0, await self._store.now()
+        `opens`: they are an upload's that begins.
+        """
+        quota = self.known(requester_id)
+        most_open = quota.uploads or 0 if opens else None
+        await self.bytes.charge(requester_id, {part: more}, quota.bytes or 0, most_open=most_open)
 
-        def count(before: Stored) -> Stored:
-            if limit and before.total + more > limit:
-                raise refused("bytes", requester_id, limit=limit, used=before.total)
-            return before.plus(part, more)._replace(charged_at=now)
+    async def add(self, requester_id: str, more: int, part: str = UPLOADS, *, closed: int = 0) -> None:
+        """Count bytes that are there already, or that are gone (below 0), and uploads that are not open any more."""
+        await self.bytes.add(requester_id, {part: more}, closed=closed)
 
-        await self._change(requester_id, count)
-
-    async def add(self, requester_id: str, more: int, part: str = UPLOADS) -> None:
-        """Count bytes that are there already, or that are gone (below 0); it is never refused."""
-        await self._change(requester_id, lambda before: before.plus(part, more))
-
-    async def recount(self, requester_id: str, count: Callable[[], Awaitable[int]], part: str = UPLOADS) -> None:
-        """Count what is there instead of what was added up so far.
+    async def recount(
+        self, requester_id: str, count: Callable[[], Awaitable[tuple[int, int]]], part: str = UPLOADS
+    ) -> None:
+        """Count what is there instead of what was added up so far: the bytes of a part, and the open uploads.
 
         Not while files begin: one that was charged for a moment ago may not be there yet.
         """
-        before = await self._counted(requester_id)
+        before = await self.bytes.of(requester_id)
         if before.charged_at + BEGINNING_MS > await self._store.now():
             return
-        after = before._replace(parts={**before.parts, part: await count()})
+        stored, open_uploads = await count()
+        after = before._replace(parts={**before.parts, part: stored}, open_uploads=open_uploads)
         with contextlib.suppress(DocumentConflict):  # a file has begun meanwhile
-            await self._keep(requester_id, after)
-
-    async def _counted(self, requester_id: str) -> Stored:
-        for document in await self._store.documents(STORED, requester_id):
-            body = json.loads(document.body)
-            return Stored(body["parts"], body["charged_at"], document.version)
-        return Stored({})
-
-    async def _keep(self, requester_id: str, stored: Stored) -> None:
-        body = json.dumps({"parts": stored.parts, "charged_at": stored.charged_at})
-        await self._store.put_document(Document(STORED, requester_id, body, stored.version))
-
-    async def _change(self, requester_id: str, change: Callable[[Stored], Stored]) -> None:
-        for race in range(RACES):
-            after = change(await self._counted(requester_id))
-            with contextlib.suppress(DocumentConflict):
-                await self._keep(requester_id, after)
-                return
-            await asyncio.sleep(random.uniform(0, 0.001 * race))  # noqa: S311 - so that writers do not march in step
-        raise DocumentConflict("many files of this tenant begin at the same moment; try again")
-
-
-class Stored(NamedTuple):
-    """The bytes of a tenant's files by part, when it was last charged for one, and the version of this document."""
-
-    parts: dict[str, int]
-    charged_at: int = 0
-    version: int = 0
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return sum(self.parts.values())
-
-    def plus(self, part: str, more: int) -> Stored:
-        """The same with more bytes in one part, or fewer; never below 0."""
-        return self._replace(parts={**self.parts, part: max(0, self.parts.get(part, 0) + more)})
+            await self.bytes.keep(requester_id, after)
 
 
 def slot_of(requester_id: str) -> str:
     """The concurrency key of a tenant with a quota of running jobs."""
     return f"callsheet.tenant:{requester_id}"
-
-
-def refused(quota: str, requester_id: str, *, limit: int, used: int) -> QuotaExceeded:
-    """The error of a quota that is used up, counted for the operators; no tenant's name gets into a metric."""
-    quota_refused(quota)
-    return QuotaExceeded(quota, requester_id, limit=limit, used=used)
 
 
 def _read(document: Document) -> Quota:

@@ -1,6 +1,7 @@
 """Cron schedules: documents that say what to enqueue and when. However many processes look, a slot fires once.
 
-The job of a slot has an id made from the schedule's name and the slot, so the second one to try finds it taken.
+The job of a slot has an id made from the schedule's name and the slot, so the second one to try finds it taken. A
+schedule knows when its next slot was chosen: where that has yet to come, the clock was ahead, and it is chosen anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from callsheet.kernel import intake
 from callsheet.kernel.errors import DocumentConflict, DuplicateJob, InvalidInput, StoreError
 from callsheet.kernel.job import Json, NewJob
 from callsheet.kernel.wire import decode, encode
+from callsheet.store.clock import TOLERANCE_MS
 from callsheet.store.protocol import Document
 
 if TYPE_CHECKING:
@@ -74,12 +76,12 @@ async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = No
     slot = schedule.next_slot(at)
     intake.enqueue(schedule.job_at(slot))
     known = await store.documents(KIND, schedule.name)
-    await store.put_document(_document(schedule, slot, known[0].version if known else 0))
+    await store.put_document(_document(schedule, slot, at, known[0].version if known else 0))
 
 
 async def schedules(store: Store) -> list[tuple[Schedule, int]]:
     """All schedules, each with its next slot."""
-    return [_read(document) for document in await store.documents(KIND)]
+    return [_read(document)[:2] for document in await store.documents(KIND)]
 
 
 async def delete_schedule(store: Store, name: str) -> bool:
@@ -103,25 +105,34 @@ async def fire_due(store: Store, *, now: int | None = None) -> int:
 
 async def _fire(store: Store, document: Document, at: int) -> bool:
     """Enqueue the job of a slot that has come, and move the schedule on; False when another process was faster."""
-    schedule, slot = _read(document)
-    if slot > at:
+    schedule, slot, chosen_at = _read(document)
+    if slot > at and chosen_at <= at + TOLERANCE_MS:
         return False
     next_slot = schedule.next_slot(at)
+    if slot > at:
+        await _move_on(store, _document(schedule, next_slot, at, document.version))
+        return False
     try:
         await store.enqueue([schedule.job_at(slot)], now=at)
         fired = True
     except DuplicateJob:
         fired = False  # another process fired this slot and has not yet said so
-    with contextlib.suppress(DocumentConflict):  # another process has moved it on, or somebody changed it
-        await store.put_document(_document(schedule, next_slot, document.version))
+    await _move_on(store, _document(schedule, next_slot, at, document.version))
     return fired
 
 
-def _document(schedule: Schedule, slot: int, version: int) -> Document:
-    return Document(KIND, schedule.name, encode({**schedule._asdict(), "next_slot": slot}), version)
+async def _move_on(store: Store, document: Document) -> None:
+    with contextlib.suppress(DocumentConflict):  # another process has moved it on, or somebody changed it
+        await store.put_document(document)
 
 
-def _read(document: Document) -> tuple[Schedule, int]:
+def _document(schedule: Schedule, slot: int, at: int, version: int) -> Document:
+    body = {**schedule._asdict(), "next_slot": slot, "chosen_at": at}
+    return Document(KIND, schedule.name, encode(body), version)
+
+
+def _read(document: Document) -> tuple[Schedule, int, int]:
+    """A schedule, its next slot, and when that was chosen; 0 where an earlier version did not say."""
     body: dict[str, Any] = decode(document.body)
-    slot = body.pop("next_slot")
-    return Schedule(**{name: value for name, value in body.items() if name in Schedule._fields}), slot
+    schedule = Schedule(**{name: value for name, value in body.items() if name in Schedule._fields})
+    return schedule, body["next_slot"], body.get("chosen_at", 0)

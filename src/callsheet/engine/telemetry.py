@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Source = Mapping[str, Callable[[], Iterable[Observation]]]
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 ATTEMPT_SECONDS = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
-FACTS = ("retried", "lease_lost", "stale_claim", "dead_letter")
+FACTS = ("retried", "lease_lost", "stale_claim", "dead_letter", "clock_step")
 OUTCOMES = ("succeeded", "failed", "dead_letter", "canceled")
 UNMEASURED = ("_ProxyMeterProvider", "NoOpMeterProvider")  # the first has no public name
 IDLE = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
@@ -44,7 +44,9 @@ _attempts = _meter.create_histogram(
 )
 _items = _meter.create_counter("callsheet.verb.items", "{item}", "How many jobs, claims or settlements a verb took")
 _ended = _meter.create_counter("callsheet.jobs.ended", "{job}", "Jobs that have ended, by outcome")
-_facts = _meter.create_counter("callsheet.facts", "{fact}", "Retries, lease losses, stale claims, dead letters")
+_facts = _meter.create_counter(
+    "callsheet.facts", "{fact}", "Retries, lease losses, stale claims, dead letters, steps of the clock"
+)
 
 
 _refusals = _meter.create_counter("callsheet.quota.refused", "{refusal}", "What tenants' quotas have refused, by quota")

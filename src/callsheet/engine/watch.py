@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.commands import TERMINAL_EVENTS
 from callsheet.kernel.errors import StoreError
+from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.store.protocol import Hint
 from callsheet.store.tasks import end
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.watch")
 POLL_S = 0.5
 ROOM = 256
-IN_LINE = frozenset({"queued", "retrying", "released", "lease_lost", "requeued"})  # then any worker may take the job
+IN_LINE = frozenset(
+    {"queued", "retrying", "released", "waiting", "lease_lost", "requeued"}
+)  # then any worker may take the job
 
 
 class Watch:

@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=pydantic.BaseModel)
 
 
-def documented(model: type[pydantic.BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """For `openapi_extra`: the body that a route reads."""
-    return {
-        "requestBody": {"required": required, "content": {"application/json": {"schema": model.model_json_schema()}}}
-    }
+def documented(
+    model: type[pydantic.BaseModel], *others: type[pydantic.BaseModel], required: bool = True
+) -> dict[str, Any]:
+    """For `openapi_extra`: the body that a route reads, or one of several."""
+    schema = model.model_json_schema()
+    if others:
+        schemas = [schema, *(other.model_json_schema() for other in others)]
+        examples = [example for schema in schemas for example in schema.pop("examples", [])]
+        schema = {"anyOf": schemas, **({"examples": examples} if examples else {})}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
 async def read(request: Request, model: type[M]) -> M:

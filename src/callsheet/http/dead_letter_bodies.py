@@ -79,7 +79,10 @@ class PurgeBody(Filter):
 
 
 class DeadLetterBody(BaseModel):
-    """A dead letter with what went wrong. `error_class`: retryable, throttled, credentials, worker_lost or fatal."""
+    """A dead letter with what went wrong.
+
+    `error_class`: retryable, throttled, credentials, worker_lost, unknown_task or fatal.
+    """
 
     job_id: str
     task: str
@@ -108,10 +111,11 @@ class DeadLetterList(BaseModel):
 
 
 class DeadLetter(DeadLetterBody):
-    """All of a dead letter. `replay_job_id`: the copy of it that a replay made."""
+    """All of a dead letter. `replay_job_id`: the copy of it that a replay made. `can_replay` false: send it again."""
 
     payload: JsonValue
     history: list[AttemptBody]
+    can_replay: bool
     replay_job_id: str | None
     last_event_id: str
 

@@ -15,7 +15,7 @@ from callsheet.engine import Engine, dead_letters, operations
 from callsheet.engine.ids import new_id
 from callsheet.engine.operations import Operation, Operations
 from callsheet.kernel.errors import IllegalMove, JobNotFound
-from callsheet.kernel.job import Job, Status
+from callsheet.kernel.job import Job
 from callsheet.kernel.wire import event_id
 
 from . import idempotency, problems
@@ -104,6 +104,7 @@ async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonA
     more = {
         "payload": parsed(job.payload),
         "history": attempt_bodies(await engine.store.attempts(job_id)),
+        "can_replay": await dead_letters.can_replay(engine, job),
         "replay_job_id": copy.job_id if copy is not None else None,
         "last_event_id": event_id(job.event_ms, job.event_seq),
     }
@@ -118,11 +119,9 @@ async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonA
     responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move", "queue_full", "quota_exceeded"),
 )
 async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
-    """Bring it back with fresh attempts. One that is back already is answered as it is."""
+    """Bring it back with fresh attempts, or run a copy of it. A job that is no dead letter is refused."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
-    if not job.status.terminal:
-        return JsonAnswer({"job_id": job_id, "replay_job_id": job_id, "copied": False, "status": job.status.value}, 202)
     copied = not dead_letters.comes_back(_bad(job))
     quotas = site_of(request).quotas
     if not who.admin:
@@ -165,7 +164,7 @@ async def _ended_badly(engine: Engine, job_id: str, who: Principal) -> Job:
 
 
 def _bad(job: Job) -> Job:
-    if job.status in (Status.SUCCEEDED, Status.CANCELED):
+    if job.status not in dead_letters.ENDED_BADLY:
         raise IllegalMove(f"job {job.job_id} is {job.status.value}, and no dead letter to replay")
     return job
 

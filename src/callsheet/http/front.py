@@ -12,6 +12,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import queries
 from .door import KEY_ID, Strangers
 from .hosts import Hosts
 from .pace import UPLOADS, Meter, Pace
@@ -132,7 +133,9 @@ class _Exchange:
             return Problem("unsupported_encoding", "send the body as it is, without Content-Encoding")
         if self._length and (not self._length.isdigit() or int(self._length[:18]) > self._body.most_bytes):
             return self._too_large()
-        return None
+        if self._scope["path"].startswith(STREAMED):
+            return None  # the signature of its URL is over the whole query
+        return queries.refusal(self._scope["query_string"])
 
     async def receive(self) -> Message:
         """The next piece of the request; raises Problem when it is late or too much, RuntimeError when too early."""

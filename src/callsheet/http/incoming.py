@@ -56,6 +56,13 @@ def key_of(binding: Binding, name: str) -> str:
     return f"{INCOMING}/{JOBS}/{binding.id}/{binding.claim_version}/{name}"
 
 
+def attempt_of(bound: str) -> tuple[str, int] | None:
+    """The job and the claim that a URL is bound to; None for one that is bound to something else."""
+    kind, _, rest = bound.partition(":")
+    job_id, claim_version, *_ = [*rest.split(":"), "", ""]
+    return (job_id, int(claim_version)) if kind == "attempt" and IS_UUID(job_id) and claim_version.isdecimal() else None
+
+
 async def check(store: Store, workers: Workers, key: str, bound: str) -> None:
     """Raise LinkRefused unless what the URL of a key is bound to is open."""
     if not bound and key.partition("/")[0] not in SEALED:

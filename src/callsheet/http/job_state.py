@@ -65,10 +65,11 @@ async def job_state(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     paused = job.status is Status.QUEUED and job.queue in await engine.store.paused()
-    return JsonAnswer(state_body(job, paused=paused))
+    can_retry = await dead_letters.can_replay(engine, job)
+    return JsonAnswer(state_body(job, paused=paused, can_retry=can_retry))
 
 
-def state_body(job: Job, *, paused: bool) -> dict[str, Any]:
+def state_body(job: Job, *, paused: bool, can_retry: bool) -> dict[str, Any]:
     """A job's state as JSON."""
     bad = job.status in dead_letters.ENDED_BADLY
     found = dead_letters.diagnose(job) if bad else None
@@ -95,7 +96,7 @@ def state_body(job: Job, *, paused: bool) -> dict[str, Any]:
         "can_cancel": not job.status.terminal
         and job.cancel_requested_at is None
         and _allows(lambda: commands.request_cancel(job, "")),
-        "can_retry": bad and _allows(lambda: dead_letters.comes_back(job)),
+        "can_retry": can_retry,
     }
 
 

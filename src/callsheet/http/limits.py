@@ -6,7 +6,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from callsheet.engine.quotas import DEFAULTS, UNLIMITED, Quota, refused
+from callsheet.engine.quotas import DEFAULTS, UNLIMITED, Quota
+from callsheet.engine.stored import refused
 
 from .buckets import Buckets
 from .problems import Problem, of_quota

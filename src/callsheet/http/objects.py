@@ -13,17 +13,19 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from callsheet.kernel.errors import QuotaExceeded
 from callsheet.objects import ObjectInfo, Objects
 from callsheet.objects.own import OwnObjects
 from callsheet.objects.signing import Claims, disposition
 
-from . import incoming, problems
+from . import attempt_files, incoming, problems
+from .attempt_files import File
 from .door import admit
 from .problems import Problem
 from .site import Site, site_of
 
 IDLE_S = 60.0  # a client that sends nothing for so long is let go
-MOST_BYTES = 5 * 1024**3  # of a URL that names no size; S3 takes no more in one request
+MOST_BYTES = attempt_files.UNSAID_BYTES  # of a URL that names no size; S3 takes no more in one request
 # Shown in a page; all else, HTML and SVG above all, is only ever a download: it would run in this server's name.
 SHOWN = re.compile(
     r"(video|audio)/[\w.+-]+|image/(png|jpeg|webp|gif|avif)|text/(plain|vtt)|application/(json|vnd\.apple\.mpegurl)"
@@ -95,6 +97,7 @@ async def sent(request: Request, objects: Objects, key: str, download_name: str 
             "upload_not_found",
             "key_conflict",
             "object_too_large",
+            "quota_exceeded",
             "unsupported_media_type",
             "objects_unavailable",
         ),
@@ -120,8 +123,34 @@ async def write(request: Request, key: Key) -> Response:
     if upload is not None:
         etag = f'"{(await objects.put_part(upload, claims.part, body)).etag}"'
     else:
-        etag = (await objects.put(key, body, content_type=claims.type or None)).etag
+        etag = (await _put_whole(site, objects, key, claims, body)).etag
     return Response(status_code=200, headers={"etag": etag})
+
+
+async def _put_whole(site: Site, objects: Objects, key: str, claims: Claims, body: AsyncIterator[bytes]) -> ObjectInfo:
+    """Write an object. One of an attempt has room for all that may come, and afterwards for what came.
+
+    The room is asked for again at each request: an earlier one with the same URL may have been settled to less.
+    """
+    bound = incoming.attempt_of(claims.bound)
+    (job,) = await site.engine.store.get([bound[0]]) if bound is not None else (None,)
+    if bound is None or job is None:
+        return await objects.put(key, body, content_type=claims.type or None)
+    most = attempt_files.UNSAID_BYTES if claims.size is None else claims.size
+    attempt, name = attempt_files.of(job, bound[1]), key.split("/", 4)[-1]
+
+    async def reserve(how: Callable[[File], File]) -> None:
+        await attempt_files.change(site.quotas, site.engine.store, attempt, name, how)
+
+    await reserve(lambda file: file.with_whole(most, is_said=claims.size is not None))
+    info = await objects.put(key, body, content_type=claims.type or None)
+    if claims.size is None:
+        try:
+            await reserve(lambda file: file._replace(whole=max(file.said, info.size_bytes)))
+        except QuotaExceeded:  # another request with this URL was settled while this one came
+            await objects.delete(key)
+            raise
+    return info
 
 
 async def _body(request: Request, size: int | None, check: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from callsheet.kernel.errors import CallsheetError, QuotaExceeded, StoreError
+from callsheet.kernel.errors import CallsheetError, QuotaExceeded
 from callsheet.kernel.intake import IS_UUID
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ STATUSES: dict[str, int] = {
     "store_error": 503,
     "schema_mismatch": 503,
     "store_unavailable": 503,
+    "store_refused": 503,
+    "outage": 503,
+    "disk_full": 503,
     "objects_error": 502,
     "invalid_key": 422,
     "key_conflict": 409,
@@ -123,6 +126,7 @@ _OF_STATUS = {
 
 
 TURNED_AWAY = (401, 403)
+OURS = "something broke on our side; it was logged"
 
 
 class Problem(Exception):
@@ -152,6 +156,8 @@ class ProblemBody(BaseModel):
     request_id: str = Field(default="", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])
 
 
+_PREFIX = re.compile(r"^(Value error|Assertion failed), ")
+_NAMED = re.compile(r"([a-z_][a-z0-9_]*(?:\.[a-z0-9_]+)*): ")
 _SCHEMA = ProblemBody.model_json_schema()  # made once: 500 times cost a third of the start of `callsheet serve`
 
 
@@ -174,10 +180,10 @@ def of_error(error: CallsheetError) -> Problem:
     """The problem that one of our own errors is; trouble with the store says when to come back."""
     if isinstance(error, QuotaExceeded):
         return of_quota(error, 0 if error.quota == "bytes" else 5)
-    status = STATUSES.get(error.code, 500)
-    headers = {"Retry-After": "2"} if status in (429, 503) else {}
-    detail = "the store cannot be reached now; try again" if isinstance(error, StoreError) else str(error)
-    return Problem(error.code if error.code in STATUSES else "error", detail, headers=headers)
+    if error.code not in STATUSES:  # nobody has looked at whether its words are for clients
+        return Problem("error", error.public or OURS)
+    headers = {"Retry-After": "2"} if STATUSES[error.code] in (429, 503) else {}
+    return Problem(error.code, error.for_clients, headers=headers)
 
 
 def of_quota(error: QuotaExceeded, wait_s: int) -> Problem:
@@ -229,7 +235,7 @@ def install(app: FastAPI) -> None:
 
     async def unknown(request: Request, error: Exception) -> Response:
         log.error("%s broke", path_of(request.scope), exc_info=error)
-        return answer(Problem("internal", "something broke on our side; it was logged"), _id(request))
+        return answer(Problem("internal", OURS), _id(request))
 
     app.add_exception_handler(Problem, problem)
     app.add_exception_handler(CallsheetError, ours)
@@ -244,9 +250,21 @@ def of_faults(faults: Any) -> Problem:
     if faults and faults[0]["type"] == "json_invalid":
         what = str(faults[0]["msg"]).removeprefix("Invalid JSON: ")
         return Problem("bad_request", f"the body is not JSON: {what}")
-    told = [{"where": ".".join(map(str, f["loc"])), "what": f["msg"]} for f in list(faults)[:20]]
-    detail = "; ".join(f"{fault['where'] or 'body'}: {fault['what']}" for fault in told[:5])
+    told = [_fault(f["loc"], str(f["msg"])) for f in list(faults)[:20]]
+    detail = "; ".join(f"{fault['where']}: {fault['what']}" for fault in told[:5])
     return Problem("validation_failed", detail or "the request does not match its schema", errors=told)
+
+
+def _fault(place: Sequence[int | str], message: str) -> dict[str, str]:
+    """Return one fault: the field that is wrong, and what is wrong with it.
+
+    A rule about several fields has no place of its own in a schema: its message begins with the field, `name: …`.
+    """
+    message = _PREFIX.sub("", message)
+    parts = [str(part) for part in place]
+    if (named := _NAMED.match(message)) is not None:
+        parts, message = [*parts, named[1]], message[named.end() :]
+    return {"where": ".".join(parts) or "body", "what": message}
 
 
 def _allowed(app: FastAPI, request: Request, code: str) -> dict[str, str]:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callsheet.engine.quotas import MOST, STORED, Quota
+from callsheet.engine.quotas import MOST, Quota
+from callsheet.engine.stored import STORED
 
 from . import problems
 from .audit import act
@@ -24,7 +25,14 @@ ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "quota_exceeded", "s
 NOBODY = "~"  # how a path names the operators' own jobs, which have no tenant
 PAGE, LONGEST = 50, 200
 EVERYWHERE, HERE = "all servers", "per server process"
-SCOPE = {"queued": EVERYWHERE, "running": EVERYWHERE, "bytes": EVERYWHERE, "streams": HERE, "rate": HERE}
+SCOPE = {
+    "queued": EVERYWHERE,
+    "running": EVERYWHERE,
+    "bytes": EVERYWHERE,
+    "streams": HERE,
+    "rate": HERE,
+    "uploads": EVERYWHERE,
+}
 Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
 Admin = Annotated[Principal, Depends(allowed("admin"))]
 Tenant = Annotated[str, Path(description="A tenant's name; `~` for jobs without one.", max_length=255, min_length=1)]
@@ -42,6 +50,7 @@ class QuotaChange(BaseModel):
     bytes: Number = None
     streams: Number = None
     rate: Number = None
+    uploads: Number = None
 
 
 class QuotaNumbers(BaseModel):
@@ -52,6 +61,7 @@ class QuotaNumbers(BaseModel):
     bytes: int | None
     streams: int | None
     rate: int | None
+    uploads: int | None
 
 
 class QuotaBody(BaseModel):
@@ -148,18 +158,8 @@ async def _page(
 
 
 async def _body(site: Site, tenant: str, own: Quota | None) -> dict[str, Any]:
-    store, limits = site.engine.store, site.quotas.known(tenant)
-    (queued,) = await store.queued_of([tenant], most=max(limits.queued or 0, MOST_COUNTED))
-    used = {
-        "queued": queued,
-        "running": sum(load.running for load in await store.load(tenant)),
-        "bytes": await site.quotas.stored(tenant),
-        "streams": site.streams.of_tenant(tenant),
-        "rate": None,
-    }
+    limits = site.quotas.known(tenant)
+    used = {**await site.quotas.used(tenant), "streams": site.streams.of_tenant(tenant), "rate": None}
     set_ = {name: value for name, value in (own or Quota())._asdict().items() if value is not None}
     shown = {name: value or None for name, value in limits._asdict().items()}
     return {"tenant": tenant, "limits": shown, "used": used, "own": set_, "scope": SCOPE}
-
-
-MOST_COUNTED = 100_000

@@ -15,11 +15,13 @@ from fastapi import APIRouter, FastAPI
 from callsheet.engine import Engine, telemetry
 from callsheet.engine.housekeeping import DAY_MS, Chores, Housekeeping
 from callsheet.engine.operations import Operations
+from callsheet.kernel.errors import StoreError
 from callsheet.objects import Objects, open_objects
 
 from . import auth, health, problems
 from .door import Door
 from .front import Front, Walls
+from .keeping import FileKeeping
 from .keys import ApiKeys
 from .limits import Limits
 from .protocol import BoundedProtocol
@@ -91,8 +93,12 @@ def create_app(
                 site.objects = await stack.enter_async_context(
                     await open_objects(chosen.objects_url, engine.store, sealer=engine.sealer)
                 )
+            with contextlib.suppress(StoreError):
+                await site.quotas.publish()
             if chosen.housekeeping:
                 site.parts[Operations] = await stack.enter_async_context(Operations(engine, site.quotas))
+                if site.objects is not None:
+                    await stack.enter_async_context(FileKeeping(site, site.objects))
             stack.push_async_callback(site.audit.close)
             stack.callback(telemetry.observe(site.depths.sources))
             stack.callback(site.depths.close)

@@ -3,10 +3,12 @@
 The cookie is random; the store holds its hash, and which key it came from. Each request asks the store for both, so
 that a key that was revoked, has expired or lost a scope ends or changes its sessions at once, on every process. Open
 streams of a session that ends are closed at once in the process that ends it, elsewhere within 15 s (`sse.py`).
+Which sessions a key has is a document of its own: they are so many at most, and the oldest ends for one more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -14,10 +16,12 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from callsheet.kernel.errors import DocumentConflict
 from callsheet.store.protocol import Document
 
 from .hosts import SAFE, is_origin
 from .keys import ApiKey, ApiKeys, Principal, principal_of
+from .lives import is_good
 from .problems import Problem
 
 if TYPE_CHECKING:
@@ -26,10 +30,14 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 KIND = "studio_session"
+OF_KEY = "studio_sessions_of"
+MOST_OF_KEY = 100  # sessions at a time; and sign-ins in a minute, but for operators
+MINUTE_MS = 60_000
 COOKIE = "callsheet_studio"
 PROOF = "X-Callsheet-Studio"
 LIFE_S = 7 * 86_400
 SWEEP = 0.05  # the share of new sessions at which those that are over are removed
+Begun = dict[str, int]  # when each session of a key began, by the store's clock
 ROLES = (("admin", "admin"), ("jobs:write", "operator"), ("jobs:read", "viewer"))
 
 
@@ -66,6 +74,11 @@ class Sessions:
         expires_at = now + LIFE_S * 1000
         body = {"key_id": key.key_id, "key_hash": keys.digest(text), "expires_at": expires_at}
         await self._store.put_document(Document(KIND, _digest(value), json.dumps(body), 0))
+        try:
+            await self._enlist(_principal(key, value), now)
+        except Problem:
+            await self._store.delete_document(KIND, _digest(value))
+            raise
         return value, Session(_principal(key, value), key.name, expires_at)
 
     async def find(self, value: str) -> Session | None:
@@ -74,28 +87,63 @@ class Sessions:
         if not documents or self._keys is None:
             return None
         body = json.loads(documents[0].body)
-        if body["expires_at"] <= await self._store.now():
+        if not is_good(body["expires_at"], await self._store.now(), LIFE_S):
             return None
         key = await self._keys.current(body["key_id"], body["key_hash"])
         return None if key is None else Session(_principal(key, value), key.name, body["expires_at"])
 
     async def end(self, value: str) -> None:
         """Sign out; of a session that is over already, too."""
-        await self._store.delete_document(KIND, _digest(value))
-        for told in self.on_end:
-            told(_digest(value))
+        session_id = _digest(value)
+        for document in await self._store.documents(KIND, session_id):
+            await self._change_list(json.loads(document.body)["key_id"], lambda known: _without(known, session_id))
+        await self._end(session_id)
 
     async def holds(self, who: Principal) -> bool:
         """Whether the session that somebody came by is not over; True for whoever came by a key."""
         if not who.session_id:
             return True
         documents = await self._store.documents(KIND, who.session_id)
-        return bool(documents) and json.loads(documents[0].body)["expires_at"] > await self._store.now()
+        now = await self._store.now()
+        return bool(documents) and is_good(json.loads(documents[0].body)["expires_at"], now, LIFE_S)
+
+    async def _end(self, session_id: str) -> None:
+        await self._store.delete_document(KIND, session_id)
+        for told in self.on_end:
+            told(session_id)
+
+    async def _enlist(self, who: Principal, now: int) -> None:
+        """Add a session to those of its key, and end the oldest for it; raises Problem `too_many_requests`."""
+
+        def with_another(known: Begun) -> Begun:
+            good = {one: at for one, at in known.items() if now - at < LIFE_S * 1000}
+            if not who.admin and sum(abs(now - at) < MINUTE_MS for at in good.values()) >= MOST_OF_KEY:
+                told = f"this key has signed in {MOST_OF_KEY} times within a minute; come back in a minute"
+                raise Problem("too_many_requests", told, headers={"Retry-After": str(MINUTE_MS // 1000)})
+            youngest = sorted(good.items(), key=lambda item: item[1])[1 - MOST_OF_KEY :]
+            return {**dict(youngest), who.session_id: now}
+
+        for session_id in await self._change_list(who.key_id, with_another):
+            await self._end(session_id)
+
+    async def _change_list(self, key_id: str, change: Callable[[Begun], Begun]) -> set[str]:
+        """Write anew which sessions a key has, and when they began; those that are not in it any more."""
+        while True:
+            documents = await self._store.documents(OF_KEY, key_id)
+            known: Begun = json.loads(documents[0].body) if documents else {}
+            changed = change(known)
+            body = Document(OF_KEY, key_id, json.dumps(changed), documents[0].version if documents else 0)
+            with contextlib.suppress(DocumentConflict):  # somebody else has just signed in or out
+                await self._store.put_document(body)
+                return known.keys() - changed.keys()
 
     async def _sweep(self, now: int) -> None:
         for old in await self._store.documents(KIND):
             if json.loads(old.body)["expires_at"] <= now:
                 await self._store.delete_document(KIND, old.id)
+        for listed in await self._store.documents(OF_KEY):
+            if all(now - at >= LIFE_S * 1000 for at in json.loads(listed.body).values()):
+                await self._store.delete_document(OF_KEY, listed.id)
 
 
 def role_of(who: Principal) -> str | None:
@@ -124,6 +172,10 @@ def _same_origin(request: Request) -> bool:
 
 def _principal(key: ApiKey, value: str = "") -> Principal:
     return principal_of(key)._replace(session_id=_digest(value) if value else "")
+
+
+def _without(known: Begun, session_id: str) -> Begun:
+    return {one: at for one, at in known.items() if one != session_id}
 
 
 def _digest(value: str) -> str:

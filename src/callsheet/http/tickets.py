@@ -1,16 +1,23 @@
-"""Tickets for browsers: EventSource cannot send a key, and no key may stand in a URL. One use, within a minute."""
+"""Tickets for browsers: EventSource cannot send a key, and no key may stand in a URL. One use, within a minute.
+
+EventSource reconnects by itself with the same URL. A stream that allows it binds a ticket to the client that used it
+first; that client may use it again, until it has been away for RETURN_S.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from callsheet.kernel.errors import DocumentConflict
 from callsheet.store.protocol import Document
 
 from .keys import Principal
+from .lives import is_good
 from .problems import Problem
 
 if TYPE_CHECKING:
@@ -18,6 +25,8 @@ if TYPE_CHECKING:
 
 KIND = "sse_ticket"
 LIFE_S = 60
+RETURN_S = 900  # since a client's last connection; a server ends each connection within 600 s
+TRIES = 5
 SWEEP = 0.02  # the share of new tickets at which old ones that nobody used are removed
 
 
@@ -44,10 +53,45 @@ async def redeem(store: Store, ticket: str, subject: str) -> Principal:
     found = await store.documents(KIND, _digest(ticket))
     if found and await store.delete_document(KIND, _digest(ticket)):  # of two at once, one deletes it
         body = json.loads(found[0].body)
-        if body["subject"] == subject and body["expires_at"] > await store.now():
-            who = Principal(body["key_id"], body["requester_id"], frozenset(body["scopes"]))
-            return who._replace(session_id=body.get("session_id", ""))
-    raise Problem("unauthorized", "this ticket is used, too old, or for another stream; ask for a new one")
+        fits = body["subject"] == subject and "client" not in body
+        if fits and is_good(body["expires_at"], await store.now(), LIFE_S):
+            return _principal(body)
+    raise _refused()
+
+
+async def redeem_again(store: Store, ticket: str, subject: str, client: str) -> Principal:
+    """Whose ticket this is. The first client that uses it may come back with it; raises Problem `unauthorized`."""
+    for _ in range(TRIES):
+        found = await store.documents(KIND, _digest(ticket))
+        body, now = json.loads(found[0].body) if found else {}, await store.now()
+        if body.get("subject") != subject or not is_good(body["expires_at"], now, _life_s(body)):
+            break
+        if body.setdefault("client", _digest(client)) != _digest(client):
+            break
+        body["expires_at"] = now + RETURN_S * 1000
+        with contextlib.suppress(DocumentConflict):  # another connection was faster: look at whose it is now
+            await store.put_document(found[0]._replace(body=json.dumps(body)))
+            return _principal(body)
+    raise _refused()
+
+
+def window_of(ticket: str) -> str:
+    """A name for all connections with one ticket, from which the ticket cannot be told."""
+    return _digest(ticket)
+
+
+def _principal(body: dict[str, Any]) -> Principal:
+    who = Principal(body["key_id"], body["requester_id"], frozenset(body["scopes"]))
+    return who._replace(session_id=body.get("session_id", ""))
+
+
+def _life_s(body: dict[str, Any]) -> int:
+    """How long a ticket is good for: one that has a client for as long as that one may be away."""
+    return RETURN_S if "client" in body else LIFE_S
+
+
+def _refused() -> Problem:
+    return Problem("unauthorized", "this ticket is used, too old, or for another stream; ask for a new one")
 
 
 async def _sweep(store: Store, now: int) -> None:

@@ -18,7 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.engine.ids import new_id
-from callsheet.engine.quotas import UPLOADS, VIDEOS, Quotas
+from callsheet.engine.quotas import Quotas
+from callsheet.engine.stored import UPLOADS, VIDEOS
 from callsheet.kernel.errors import DocumentConflict, QuotaExceeded
 from callsheet.kernel.intake import IS_UUID
 from callsheet.objects import (
@@ -56,6 +57,7 @@ LIFE_S = 7 * 24 * 3600
 SIGNED_S = 3600
 RECOUNT_S = 600.0  # how often at most the files of a tenant that has no room left are counted
 AT_ONCE = 20  # signed URLs in one answer
+DROPPED = "dropped"  # an upload whose client has given it up, until it is removed
 SWEEP = 0.02  # the share of new uploads at which old ones that nobody completed are removed
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "not_found", "objects_forbidden")
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
@@ -130,11 +132,11 @@ async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") ->
     kind, part_bytes = checked_type(asked.content_type, name), part_bytes_of(asked.size)
     multipart = asked.size > part_bytes
     part = UPLOADS if key.startswith("uploads/") else VIDEOS
-    await charge(site, who.requester_id, asked.size, part)
+    await charge(site, who.requester_id, asked.size, part, opens=True)
     try:
         begun = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
     except BaseException:
-        await site.quotas.add(who.requester_id, -asked.size, part)
+        await site.quotas.add(who.requester_id, -asked.size, part, closed=1)
         raise
     kept = Kept(
         upload_id,
@@ -151,28 +153,29 @@ async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") ->
     return kept
 
 
-async def charge(site: Site, requester_id: str, size: int, part: str) -> None:
+async def charge(site: Site, requester_id: str, size: int, part: str, *, opens: bool = False) -> None:
     """Count a file for its tenant; raises QuotaExceeded. What is really there is counted before that, now and then."""
     try:
-        await site.quotas.charge(requester_id, size, part)
+        await site.quotas.charge(requester_id, size, part, opens=opens)
     except QuotaExceeded:
         at = site.recounted.get(requester_id)
         if at is not None and time.monotonic() - at < RECOUNT_S:
             raise
         site.recounted.put(requester_id, time.monotonic())
         await site.quotas.recount(requester_id, lambda: stored_uploads(site, requester_id))
-        await site.quotas.charge(requester_id, size, part)
+        await site.quotas.charge(requester_id, size, part, opens=opens)
 
 
-async def stored_uploads(site: Site, requester_id: str) -> int:
-    """The bytes of a tenant's uploads: those that are there, and those that open ones will have."""
+async def stored_uploads(site: Site, requester_id: str) -> tuple[int, int]:
+    """The bytes of a tenant's uploads, also those that open ones will have, and how many are open."""
     kept = [Kept(**json.loads(document.body)) for document in await site.engine.store.documents(KIND)]
-    opened = {one.key: one.size for one in kept if one.requester_id == requester_id and one.status == "open"}
+    still = [one for one in kept if one.requester_id == requester_id and one.status == "open"]
+    opened = {one.key: one.size for one in still}
     folder = uploads_of(requester_id)
     total = sum(size for key, size in opened.items() if key.startswith(f"{folder}/"))
     async for info in objects_of(site).list(folder):
         total += 0 if info.key in opened else info.size_bytes
-    return total
+    return total, len(still)
 
 
 @router.get(
@@ -205,10 +208,14 @@ async def completed(request: Request, upload_id: str) -> Kept:
     kept, version, objects = await _found(request, upload_id)
     if kept.status == "open":
         kept = kept._replace(status="done", etag=(await _completed(objects, kept)).etag)
-        with contextlib.suppress(DocumentConflict):  # somebody else completed it at the same time
-            await site_of(request).engine.store.put_document(
-                Document(KIND, kept.upload_id, json.dumps(kept._asdict()), version)
-            )
+        store = site_of(request).engine.store
+        try:
+            await store.put_document(_document(kept, version))
+            await site_of(request).quotas.add(kept.requester_id, 0, closed=1)
+        except DocumentConflict:  # somebody else completed or dropped it at the same time
+            if not await _is_done(store, kept.upload_id):
+                await objects.delete(kept.key)
+                raise Problem("upload_not_found", "this upload was dropped while it was completed") from None
         if not kept.multipart_id:
             await objects.delete(kept.incoming_key)
     return kept
@@ -223,10 +230,13 @@ async def completed(request: Request, upload_id: str) -> Kept:
 )
 async def drop(request: Request, upload_id: UploadId) -> Response:
     """Remove what was sent. One that is complete stays: a job may need it."""
-    kept, _, objects = await _found(request, upload_id)
+    kept, version, objects = await _found(request, upload_id)
     if kept.status != "open":
         raise Problem("refused", "this upload is complete")
-    await _drop(site_of(request).engine.store, objects, kept)
+    try:
+        await _drop(site_of(request).engine.store, objects, kept, version)
+    except DocumentConflict:
+        raise Problem("refused", "this upload was completed or dropped at the same moment") from None
     return Response(status_code=204)
 
 
@@ -237,7 +247,8 @@ async def _found(request: Request, upload_id: str) -> tuple[Kept, int, Objects]:
     objects = objects_of(site)
     found = await site.engine.store.documents(KIND, upload_id) if IS_UUID(upload_id) else []
     kept = Kept(**json.loads(found[0].body)) if found else None
-    if kept is None or not _may_see(who, kept) or kept.expires_at <= await site.engine.store.now():
+    is_gone = kept is None or kept.status == DROPPED or kept.expires_at <= await site.engine.store.now()
+    if kept is None or is_gone or not _may_see(who, kept):
         raise Problem("upload_not_found", "no such upload of yours, or not any more; begin a new one")
     return kept, found[0].version, objects
 
@@ -331,25 +342,43 @@ async def sweep(store: Store, objects: Objects, now: int) -> None:
     for document in await store.documents(KIND):
         kept = Kept(**json.loads(document.body))
         if kept.expires_at <= now:
-            with contextlib.suppress(ObjectsError):
-                await _drop(store, objects, kept)
+            with contextlib.suppress(ObjectsError, DocumentConflict):
+                await _drop(store, objects, kept, document.version)
     await incoming.sweep(store, objects)
 
 
 async def forget(site: Site, upload_id: str) -> None:
     """Drop an upload that nothing needs any more, wherever it stands."""
     for document in await site.engine.store.documents(KIND, upload_id):
-        await _drop(site.engine.store, objects_of(site), Kept(**json.loads(document.body)))
+        with contextlib.suppress(DocumentConflict):  # it was completed or dropped meanwhile
+            await _drop(site.engine.store, objects_of(site), Kept(**json.loads(document.body)), document.version)
 
 
-async def _drop(store: Store, objects: Objects, kept: Kept) -> None:
-    """Forget an upload, whose URLs are refused from then on; and remove what was sent of it."""
-    if kept.status == "open" and kept.multipart_id:
+async def _drop(store: Store, objects: Objects, kept: Kept, version: int) -> None:
+    """Forget an upload, whose URLs are refused from then on; and remove what was sent of it.
+
+    An open one is marked first, so that nobody completes what is taken off the count. Raises DocumentConflict.
+    """
+    if kept.status == "open":
+        await store.put_document(_document(kept._replace(status=DROPPED), version))
+    is_incomplete = kept.status in ("open", DROPPED)
+    if is_incomplete and kept.multipart_id:
         await objects.abort_multipart(kept.upload)
-    if await store.delete_document(KIND, kept.upload_id) and kept.status == "open":
-        await Quotas(store).add(kept.requester_id, -kept.size, UPLOADS if kept.key.startswith("uploads/") else VIDEOS)
-    if kept.status == "open" and not kept.multipart_id:
+    if await store.delete_document(KIND, kept.upload_id) and is_incomplete:
+        part = UPLOADS if kept.key.startswith("uploads/") else VIDEOS
+        await Quotas(store).add(kept.requester_id, -kept.size, part, closed=1)
+    if is_incomplete and not kept.multipart_id:
         await objects.delete(kept.incoming_key, kept.key)
+
+
+def _document(kept: Kept, version: int) -> Document:
+    return Document(KIND, kept.upload_id, json.dumps(kept._asdict()), version)
+
+
+async def _is_done(store: Store, upload_id: str) -> bool:
+    """Return whether an upload is complete by what the store says now."""
+    documents = await store.documents(KIND, upload_id)
+    return bool(documents) and json.loads(documents[0].body)["status"] == "done"
 
 
 def part_bytes_of(size: int) -> int:

@@ -5,6 +5,7 @@ worker's last sign of life, so that signs of life and new tokens never meet in o
 
 A token that was rotated is good until its successor is used for the first time, and for two minutes at most: the answer
 with the new one may have been lost. Whoever uses it later has a copy of it, so all tokens of that worker are revoked.
+That worker may enrol anew; one that was revoked on purpose may not, by the same enrolment under the same name.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ REUSED = "token_reused"
 KEPT_S = 3.0
 SEEN_S = 10.0
 FORGOTTEN_MS = 7 * 86_400_000
+REMEMBERED_MS = 31 * 86_400_000  # longer than any enrolment is good
+ON_PURPOSE = "revoked_on_purpose"
 RACES = 20
 MOST_KEPT = 10_000
 
@@ -83,6 +86,13 @@ class Workers:
         body = json.dumps({**made._asdict(), "hash": keyed_hash(text)})
         await self._store.put_document(Document(ENROLMENT, made.enrolment_id, body, 0))
         return text, made
+
+    async def withdraw(self, enrolment_id: str) -> bool:
+        """Take an enrolment back: nobody enrols with it from now on. False when there is none.
+
+        Whoever is using it at this moment has a use, or is refused: a use is written to the document that goes here.
+        """
+        return await self._store.delete_document(ENROLMENT, enrolment_id)
 
     async def enroll(self, text: str, name: str, labels: Sequence[str], version: str, protocol: int) -> Token:
         """Use an enrolment up, and be a worker; raises Problem `unauthorized`."""
@@ -121,7 +131,8 @@ class Workers:
     async def revoke(self, worker_id: str) -> Worker:
         """End a worker for good; raises Problem `not_found`. Its leases run out."""
         now = await self._store.now()
-        return await self._change(worker_id, lambda body: body.update(revoked_at=body["revoked_at"] or now))
+        ends = {ON_PURPOSE: True}
+        return await self._change(worker_id, lambda body: body.update(ends, revoked_at=body["revoked_at"] or now))
 
     async def drain(self, worker_id: str, *, drain: bool = True) -> Worker:
         """Let a worker finish what it has and take no more, or take that back; raises Problem `not_found`."""
@@ -139,8 +150,9 @@ class Workers:
         """Known workers, enrolled or not, by id; those of whom nothing was heard for a week are forgotten."""
         now, found = await self._store.now(), dict[str, Worker]()
         for document in await self._store.documents(WORKER):
-            worker = worker_from(json.loads(document.body))
-            if (worker.token_expires_at or 0) + FORGOTTEN_MS > now:
+            body = json.loads(document.body)
+            worker = worker_from(body)
+            if _forgotten_at(body) > now:
                 found[worker.worker_id] = worker
             else:
                 await self._store.delete_document(WORKER, document.id)
@@ -194,7 +206,7 @@ class Workers:
             log.warning("a worker's sign of life was not noted: %s", error)
 
     async def _redeem(self, text: str) -> Enrolment:
-        """Take one use of an enrolment; of many at once, no more than it has succeed."""
+        """Take one use of an enrolment; of many at once, no more than it has succeed. Raises Problem."""
         if is_well_formed(text, ENROLMENT_HEAD):
             for _ in range(RACES):
                 documents = await self._store.documents(ENROLMENT, found_by(text, ENROLMENT_HEAD))
@@ -204,6 +216,7 @@ class Workers:
                 if body["expires_at"] <= await self._store.now() or body["uses_left"] < 1:
                     await self._store.delete_document(ENROLMENT, documents[0].id)
                     break
+                await self._check_wanted(body["enrolment_id"])
                 body["uses_left"] -= 1
                 try:
                     await self._store.put_document(documents[0]._replace(body=json.dumps(body)))
@@ -211,6 +224,13 @@ class Workers:
                     continue
                 return Enrolment(**fields_of(Enrolment._fields, body))
         raise Problem("unauthorized", "this enrolment token is unknown, used up or too old; ask an admin for a new one")
+
+    async def _check_wanted(self, enrolment_id: str) -> None:
+        """Raise Problem `worker_revoked` when a worker of this enrolment was revoked on purpose, whatever its name."""
+        for document in await self._store.documents(WORKER):
+            body = json.loads(document.body)
+            if body.get(ON_PURPOSE) and body.get("enrolment_id") == enrolment_id:
+                raise _revoked(body)
 
     async def _look_up(self, text: str, digest: str) -> Principal:
         documents = (
@@ -224,7 +244,7 @@ class Workers:
         if place is None:
             raise _unknown()
         if body["revoked_at"] is not None:
-            raise _revoked()
+            raise _revoked(body)
         if (used_at := _used_after(body["tokens"], place)) is not None:
             raise await self._reused(body, used_at, now)
         if body["tokens"][place]["expires_at"] <= now:
@@ -263,7 +283,7 @@ class Workers:
         detail = "a token was used after it had been rotated: somebody has a copy of it; the worker must enrol anew"
         log.warning("worker %s is revoked: %s", worker.worker_id, detail)
         await self._tell(WorkerEvent(REUSED, worker.worker_id, worker.tenants, now, detail))
-        return _revoked()
+        return _revoked({**body, "token_reused_at": now})
 
     async def _tell(self, event: WorkerEvent) -> None:
         """Tell all who listen; one that cannot hear now changes nothing of what has happened."""
@@ -298,6 +318,14 @@ def _unknown() -> Problem:
     return Problem("unauthorized", "this worker token is not known, or not any more; enrol again")
 
 
-def _revoked() -> Problem:
+def _revoked(body: dict[str, Any]) -> Problem:
+    """What is said to a worker that was revoked; `may_enrol` where nobody has done that on purpose."""
     told = "this worker was revoked; end your work and upload nothing"
-    return Problem("worker_revoked", told, revoked=True, drain=True)
+    may_enrol = body.get("token_reused_at") is not None and not body.get(ON_PURPOSE)
+    return Problem("worker_revoked", told, revoked=True, drain=True, may_enrol=may_enrol)
+
+
+def _forgotten_at(body: dict[str, Any]) -> int:
+    """When a worker's document goes; of one that was revoked on purpose not while its enrolment may be good."""
+    kept_until = int(body.get("token_expires_at") or 0) + FORGOTTEN_MS
+    return max(kept_until, body["revoked_at"] + REMEMBERED_MS) if body.get(ON_PURPOSE) else kept_until

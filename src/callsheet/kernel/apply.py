@@ -59,12 +59,19 @@ def applied(job: Job, s: Settlement, now: int) -> Job:
     if s.event is not None:
         job = job._replace(event_seq=job.event_seq + 1, event_ms=at)
     if s.status is Status.RUNNING:
-        return job
+        return job._replace(lease_expires_at=lease_after(job, s.silence_ms))
     job = job._replace(lease_expires_at=None, heartbeat_at=None, attempt_started_at=None, held=None)
     if s.status.terminal:
         return job._replace(ended_at=at)
     job = job._replace(worker_id=None, run_at=now + s.delay_ms, held=held_after(job, s.delay_ms))
     return revived(job, s.fresh_attempts) if was_terminal else job
+
+
+def lease_after(job: Job, silence_ms: int | None) -> int | None:
+    """When a running job's lease ends after a move: a given silence may shorten it, and never extends it."""
+    if silence_ms is None or job.lease_expires_at is None or job.heartbeat_at is None:
+        return job.lease_expires_at
+    return min(job.lease_expires_at, job.heartbeat_at + silence_ms)
 
 
 def held_after(job: Job, delay_ms: int) -> Held | None:

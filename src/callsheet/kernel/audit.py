@@ -23,6 +23,7 @@ ACTIONS = {
     "session.refused": "A sign-in failed.",
     "session.signed_out": "Somebody signed out.",
     "enrolment.created": "An invitation for workers was made.",
+    "enrolment.withdrawn": "An invitation for workers was taken back.",
     "worker.enrolled": "A worker used an invitation.",
     "worker.refused": "Somebody tried to enrol with an invitation that is not good.",
     "worker.drained": "A worker was told to take no more jobs.",

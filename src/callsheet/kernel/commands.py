@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from .apply import begin
 from .callbacks import with_callback
 from .contracts import lifecycle_of
-from .errors import InvalidInput
+from .events import MOVES
 from .identity import name_of
 from .intake import check_batch
 from .job import Json, NewEvent, NewJob, Outcome, Status
 from .lifecycle import MAX_NAME, illegal
 from .progress import raised
-from .retry import JobError, RetryPolicy, Verdict, read_policy
+from .retry import OUTAGE_BACKOFF, JobError, RetryPolicy, Verdict, read_policy
 from .settlement import Settlement
+from .waiting import details_of
 from .wire import clean, encode
 
 if TYPE_CHECKING:
@@ -27,14 +28,7 @@ if TYPE_CHECKING:
 
 _RESULT = Settlement._fields.index("result")
 LOST_EARLY = "worker_lost_early"
-TERMINAL_EVENTS = frozenset({"done", "error", "canceled"})
-MOVES = TERMINAL_EVENTS | {
-    "queued", "running", "stage", "progress", "checkpoint", "refreshed", "retrying", "released", "lease_lost",
-    "cancel_requested", "requeued",
-}  # fmt: skip
-"""Types of events that a move writes, and nothing else may."""
-OWN_EVENTS = MOVES | {"log", "hello", "reset"}
-"""Types that a task or a worker may not give to an event of its own."""
+LONGEST_REST_MS = 3_600_000
 
 
 def policy_of(job: Job) -> RetryPolicy:
@@ -77,12 +71,6 @@ def note(job: Job, event: NewEvent) -> Settlement:
     if event.type in MOVES:
         raise illegal(job, "note", f"an event {event.type!r} without the move that it tells of")
     return _move(job, Status.RUNNING, event)
-
-
-def check_own(event_type: str) -> None:
-    """Raise InvalidInput for a type of event that a task or a worker may not use: others would take it for a fact."""
-    if event_type in OWN_EVENTS:
-        raise InvalidInput(f"type: {event_type!r} is an event of the system's own; choose another name for yours")
 
 
 def refresh(job: Job) -> Settlement:
@@ -134,7 +122,9 @@ def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent
     _require(job, "fail", Status.RUNNING)
     decision = policy_of(job).decide(error, attempt=job.attempt_count, refreshes=job.refresh_count, rand=rand)
     if decision.verdict is Verdict.FAIL:
-        return _fail_for_good(job, "fail", Status.FAILED, error, outbox=outbox)
+        spent = job.attempt_count >= job.max_attempts and lifecycle_of(job.contract).requeue_needs_budget
+        ends_as = Status.DEAD_LETTER if spent else Status.FAILED
+        return _fail_for_good(job, "fail", ends_as, error, outbox=outbox)
     return retry(job, error, delay_ms=decision.delay_ms, outbox=outbox)
 
 
@@ -184,15 +174,42 @@ def release(job: Job, *, delay_ms: int = 0) -> Settlement:
     )
 
 
+def wait(job: Job, error: JobError, *, waits_for: str, rand: float, after_ms: int = 0) -> Settlement:
+    """Put the job back until what it needs can be reached again: the attempt that met the outage is not counted.
+
+    It rests for `after_ms` at least, which the other side asked for, but no longer than for an hour.
+    Once the job has waited for the `outage_ms` of its policy, the outage is a failure of the attempt as any other.
+    """
+    _require(job, "wait", Status.RUNNING)
+    before = details_of(job)
+    waits, waited_ms = before.get("waits", 0), before.get("waited_ms", 0)
+    if waited_ms >= policy_of(job).outage_ms:
+        return fail(job, error._replace(retryable=True), rand=rand)
+    delay_ms = max(OUTAGE_BACKOFF.delay_ms(waits + 1, rand), min(LONGEST_REST_MS, after_ms))
+    back = release(job, delay_ms=delay_ms)
+    if back.status is not Status.QUEUED:
+        return back
+    service = clean(waits_for, MAX_NAME)
+    message = f"waiting for {service}: {clean(error.message)}"
+    details = {**before, "waits": waits + 1, "waited_ms": waited_ms + delay_ms}
+    if after_ms > 0:
+        details["after_ms"] = after_ms
+    event = NewEvent("waiting", job.stage, encode({"for": service, "message": message, "delay_ms": delay_ms}))
+    return back._replace(
+        event=event, error=JobError(error.code, message, details=encode(details)).json_of_wait(service)
+    )
+
+
 def lose_lease(job: Job, *, rand: float, begun: bool = True) -> Settlement:
     """Take a job from a worker that went silent. It counts as an attempt; the last one is a dead letter.
 
-    A job that only waited inside that worker has not begun: it goes straight back into line, at no cost.
+    A job that only waited inside that worker, or never came there, has not begun: it goes straight back into line, at
+    no cost.
     """
     _require(job, "lose_lease", Status.RUNNING, started=None)
     worker = name_of(job.worker_id or "")
     if not begun:
-        lost = JobError(LOST_EARLY, f"worker {worker} went silent while this job waited there for its turn")
+        lost = JobError(LOST_EARLY, f"worker {worker} went silent before this job had begun there")
         back = release(job)._replace(expired_only=True)
         return back._replace(error=lost.json()) if back.status is Status.QUEUED else back
     begins = begin(job, job.created_at)
@@ -239,13 +256,16 @@ def cancel(job: Job, reason: str = "", *, outbox: tuple[NewOutboxEvent, ...] = (
 
 
 def request_cancel(job: Job, reason: str = "", *, now: int = 0, silent_after_ms: int | None = None) -> Settlement:
-    """Ask for the end of a job: at once if it waits or its worker is silent, else a flag that its claim can see."""
+    """Ask for the end of a job: at once if it waits or its worker is silent, else a flag that its claim can see.
+
+    From then on `silent_after_ms` without a heartbeat end the worker's lease, and with it the job.
+    """
     silent = silent_after_ms is not None and (job.heartbeat_at or 0) + silent_after_ms < now
     if job.status is not Status.RUNNING or silent:
         return cancel(job, reason)
     lifecycle_of(job.contract).check(job, "request_cancel", Status.CANCELED)
     event = NewEvent("cancel_requested", job.stage, _reason(reason))
-    return _move(job, Status.RUNNING, event, cancel_reason=clean(reason))
+    return _move(job, Status.RUNNING, event, cancel_reason=clean(reason), silence_ms=silent_after_ms)
 
 
 def requeue(job: Job) -> Settlement:

@@ -23,9 +23,11 @@ CallsheetError
 ├── JobFailed               what waiting for a result raises
 │   └── JobCanceled
 ├── ResultTimeout
-└── StoreError              the store itself
-    ├── SchemaMismatch
-    └── StoreUnavailable
+├── StoreError              the store itself
+│   ├── SchemaMismatch
+│   └── StoreUnavailable    also an Outage
+└── Outage                  something that a job needs cannot be reached now: the job waits, at no cost
+    └── DiskFull
 """
 
 from __future__ import annotations
@@ -35,13 +37,23 @@ ADVICE = {  # what a tenant can do once a quota is used up
     "bytes": "delete what is not needed any more, or ask the operator for more",
     "streams": "close some; one stream can watch many jobs: /v1/events?jobs=…",
     "rate": "send fewer requests in a second",
+    "uploads": "complete or drop some of them: POST /v1/uploads/…/complete, DELETE /v1/uploads/…",
 }
 
 
 class CallsheetError(Exception):
-    """Root of all errors; `code` is stable and safe to match on."""
+    """Root of all errors; `code` is stable and safe to match on.
+
+    Its text is for operators where `public` is set: it may name a path of this machine, or hold a driver's words.
+    """
 
     code = "error"
+    public: str | None = None
+
+    @property
+    def for_clients(self) -> str:
+        """What a client may read of it: in answers over HTTP and in what is written about a job."""
+        return str(self) if self.public is None else self.public
 
 
 class InvalidInput(CallsheetError):
@@ -102,6 +114,7 @@ class UnknownStore(InvalidInput):
     """A store URL with a scheme that no store serves."""
 
     code = "unknown_store"
+    public = "a store that this server needs is not set up; its operator finds out more in the log"
 
 
 class Refused(CallsheetError):
@@ -196,6 +209,7 @@ class StoreError(CallsheetError):
     """The store cannot serve."""
 
     code = "store_error"
+    public = "the store cannot be reached now; try again"
 
 
 class SchemaMismatch(StoreError):
@@ -204,7 +218,43 @@ class SchemaMismatch(StoreError):
     code = "schema_mismatch"
 
 
-class StoreUnavailable(StoreError):
+class Outage(CallsheetError):
+    """Something that a job needs cannot be reached now. A task that raises it waits and spends no attempt.
+
+    `waits_for` names that thing in the job's events: "storage", "model server", or a service of yours. `after_s` is how
+    long that service asked to be left alone; the job rests for that long at least.
+    """
+
+    code = "outage"
+    waits_for = "a service"
+    after_s: float | None = None
+
+    def __init__(self, message: str, *, waits_for: str | None = None, after_s: float | None = None) -> None:
+        super().__init__(message)
+        if waits_for is not None:
+            self.waits_for = waits_for
+        if after_s is not None:
+            self.after_s = after_s
+
+
+class DiskFull(Outage):
+    """A disk of this machine has no room left."""
+
+    code = "disk_full"
+    waits_for = "room on the disk"
+
+
+class StoreUnavailable(StoreError, Outage):
     """The store cannot be reached now; trying again later is right."""
 
     code = "store_unavailable"
+    waits_for = "the store"
+
+
+class StoreRefused(StoreUnavailable):
+    """The store is there and does not let this program in: a wrong password, a folder that does not exist.
+
+    For a worker that runs it is an outage as any other. A program that starts does not wait for its end.
+    """
+
+    code = "store_refused"

@@ -104,6 +104,9 @@ RESERVED = "~"
 RESUMED_FROM = f"{RESERVED}resumed_from"
 """The checkpoint that holds the id of the job that a new one resumes; it is written with the job."""
 
+RUN_AT = f"{RESERVED}run_at"
+"""The checkpoint that holds the moment for which a job was asked for; a delay is counted from now, and has none."""
+
 
 class NewJob(NamedTuple):
     """What a caller asks for; the store adds times and counters.
@@ -241,17 +244,25 @@ class Delivery(StrEnum):
 
 
 class NewOutboxEvent(NamedTuple):
-    """A callback to be made, written in the same transaction as the move that it tells of."""
+    """A callback to be made, written in the same transaction as the move that it tells of.
+
+    `stamp` is the member that the store adds to the body: the time of the move by its own clock; '' for none.
+    """
 
     event_id: str
     endpoint: str
     body: str
+    stamp: str = ""
 
     @property
     def destination(self) -> str:
         """Who shares a fate with it: the endpoint itself, or scheme, host and port where it is a URL."""
         scheme, mark, rest = self.endpoint.partition("://")
         return f"{scheme}{mark}{re.split('[/?#]', rest, maxsplit=1)[0]}".lower() if mark else self.endpoint
+
+    def body_at(self, at: int) -> str:
+        """Return the body with the time of the move, where that is asked for."""
+        return f'{self.body[:-1]},"{self.stamp}":{at}}}' if self.stamp else self.body
 
 
 class OutboxEvent(NamedTuple):

@@ -30,6 +30,7 @@ class Lifecycle:
     `stages`: None lets a task name any stage; a tuple lists the only ones, and each is a word of its own.
     `moves` are pairs of words. `passes` are words that a single command may go through on its way.
     `running_once_started`: the word follows the first start, so a retry in between is not seen as a move.
+    `requeue_needs_budget`: a failed job comes back only while attempts are left; with none left it is a dead letter.
     `callback`: the member of a payload that names a URL which is told of every move; '' where there is none.
     """
 

@@ -12,6 +12,8 @@ from .errors import InvalidJob
 from .job import Json
 from .wire import clean, encode
 
+WAITS_FOR = "waits_for"  # in an error's details: the kernel wrote them
+
 
 class JobError(NamedTuple):
     """Why an attempt failed. `code` is what policies match: an HTTP status, a storage code or an error class."""
@@ -28,7 +30,14 @@ class JobError(NamedTuple):
             body["retryable"] = self.retryable
         if self.details != "{}":
             body["details"] = json.loads(self.details)
+            if isinstance(body["details"], dict):
+                body["details"].pop(WAITS_FOR, None)
         return encode(body)
+
+    def json_of_wait(self, service: str) -> Json:
+        """The error of a job that waits for a service; how long it has, is for the kernel alone to tell."""
+        body = json.loads(self.json())
+        return encode({**body, "details": {**body["details"], WAITS_FOR: service}})
 
 
 class Verdict(StrEnum):
@@ -66,12 +75,17 @@ class Backoff:
         return round(nominal * (self.low + (self.high - self.low) * rand))
 
 
+OUTAGE_BACKOFF = Backoff(base_ms=1_000, cap_ms=60_000)
+"""The pauses of a job that waits for the end of an outage."""
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How errors of a job are judged. Counters of executions, refreshes and deliveries are apart, so are their limits.
 
     `retryable`: None retries every code that is not fatal; a set retries only those. `max_lease_losses`: so many lost
-    workers make a dead letter; None leaves that to `max_attempts`.
+    workers make a dead letter; None leaves that to `max_attempts`. `outage_ms`: an attempt waits so long, in all, for
+    storage and other services that are away, before their absence counts as its failure.
     """
 
     max_attempts: int = 3
@@ -84,6 +98,7 @@ class RetryPolicy:
     refresh: frozenset[str] = frozenset()
     max_refreshes: int = 3
     max_lease_losses: int | None = None
+    outage_ms: int = 3_600_000
 
     def decide(self, error: JobError, *, attempt: int, refreshes: int, rand: float) -> Decision:
         """Judge an error by its class alone; whether attempts are left is for the command to say."""

@@ -11,7 +11,8 @@ class Settlement(NamedTuple):
     """One move of one job: applied whole, in one transaction, or not at all.
 
     The fence is `(job_id, claim_version, from_status)`: if the row differs, nothing is written.
-    Delays are relative: the store adds them to its own clock.
+    Delays are relative: the store adds them to its own clock. `silence_ms` lets a lease end so long after the last
+    heartbeat, if it would not end sooner.
     """
 
     job_id: str
@@ -35,6 +36,7 @@ class Settlement(NamedTuple):
     expired_only: bool = False
     outbox: tuple[NewOutboxEvent, ...] = ()
     follow_ups: tuple[NewJob, ...] = ()
+    silence_ms: int | None = None
 
 
 class OutboxSettlement(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .errors import AnswerTooLong, CutOff, Garbled, LlmError, RequestRefused, Unavailable
-from .post import chunks_of, clipped, posted
+from .errors import AnswerTooLong, Away, CutOff, Garbled, LlmError, RequestRefused, Unavailable
+from .post import AWAY, chunks_of, clipped, posted
 from .settings import Endpoint
 from .sse import data_of
 
@@ -115,9 +115,11 @@ def _text(event: dict[str, Any], answer: Answer) -> str:
 
 
 def _told(endpoint: Endpoint, error: Any) -> LlmError:
-    """An error in the middle of a stream: 4xx is for good, all else may pass."""
+    """An error in the middle of a stream: 429 and 502 to 504 are waited for, 4xx is for good, all else may pass."""
     details = error if isinstance(error, dict) else {"message": str(error)}
     said = f"the model gave up: {clipped(endpoint, str(details.get('message') or details))}"
     code = details.get("code")
-    refused = isinstance(code, int) and 400 <= code < 500 and code != 429  # noqa: PLR2004 - HTTP's own numbers
+    if isinstance(code, int) and code in AWAY:
+        return Away(said)
+    refused = isinstance(code, int) and 400 <= code < 500  # noqa: PLR2004 - HTTP's own numbers
     return RequestRefused(said) if refused else Unavailable(said)

@@ -2,7 +2,9 @@
 
 LlmError
 ├── NotConfigured      a setting is missing or wrong
-├── Unavailable        the server is busy, broken or out of reach; may say how long to wait
+├── Unavailable        the server broke over this request, which may pass
+│   └── Away           the server says that it cannot serve now: an Outage, which jobs wait for
+│       └── Unreachable    nobody answers there
 ├── CutOff             an answer broke off in the middle
 ├── RequestRefused     the server said no, with a reason
 ├── Garbled            what came is not what such a server sends
@@ -18,7 +20,7 @@ LlmError
 
 from __future__ import annotations
 
-from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.errors import CallsheetError, Outage
 
 
 class LlmError(CallsheetError):
@@ -43,6 +45,16 @@ class Unavailable(LlmError):
 
     code = "llm_unavailable"
     retryable = True
+
+
+class Away(Unavailable, Outage):
+    """The server, or what stands before it, says that it cannot serve anybody now."""
+
+    waits_for = "the model server"
+
+
+class Unreachable(Away):
+    """The server cannot be reached."""
 
 
 class CutOff(LlmError):

@@ -50,14 +50,14 @@ def local_model(environ: Mapping[str, str] | None = None) -> LocalModel | None:
     folder = Path(named).absolute()
     if not folder.is_dir():
         advice = "name the folder of a model2vec model, or set CALLSHEET_EMBED_URL to a server that has it"
-        raise NotConfigured(f"{MODEL_VARIABLE}={named} is no folder, and nothing is fetched; {advice}")
+        raise NotConfigured(f"what {MODEL_VARIABLE} names is no folder, and nothing is fetched; {advice}")
     pinned, digest = environ.get(DIGEST_VARIABLE, "").strip().lower(), _digest_at(folder, _newest(folder))
     if not pinned:
         advice = f"compare it with where you got it from, then set {DIGEST_VARIABLE}={digest}"
-        raise NotConfigured(f"the model in {named} is not pinned; {advice}")
+        raise NotConfigured(f"the model of {MODEL_VARIABLE} is not pinned; {advice}")
     if pinned != digest:
         advice = f"it is not the model that was pinned: get that one again, or change {DIGEST_VARIABLE}"
-        raise NotConfigured(f"the files in {named} have the digest {digest}; {advice}")
+        raise NotConfigured(f"the files of {MODEL_VARIABLE} have the digest {digest}; {advice}")
     return LocalModel(folder, digest)
 
 
@@ -98,4 +98,6 @@ def _loaded(model: LocalModel) -> Any:
     try:
         return StaticModel.from_pretrained(model.folder, force_download=False)
     except Exception as error:  # its libraries raise whatever they like
-        raise NotConfigured(f"{model.folder} holds no model2vec model ({type(error).__name__}: {error})") from error
+        raise NotConfigured(
+            f"the folder of {MODEL_VARIABLE} holds no model2vec model ({type(error).__name__})"
+        ) from error

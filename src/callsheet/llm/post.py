@@ -15,7 +15,9 @@ from typing import Any
 
 import httpx2
 
-from .errors import CutOff, LlmError, NotConfigured, RequestRefused, Unavailable
+from callsheet.kernel.origin import is_from_driver
+
+from .errors import Away, CutOff, LlmError, NotConfigured, RequestRefused, Unavailable, Unreachable
 from .settings import Endpoint
 
 CONNECT_S = 10.0
@@ -24,7 +26,8 @@ CHUNK_S = 60.0
 LONGEST_WAIT_S = 3600.0
 ERROR_BYTES = 16 * 1024
 MESSAGE_CHARS = 500
-BUSY = frozenset({408, 409, 425, 429})
+BUSY = frozenset({408, 409, 425})  # of this request
+AWAY = frozenset({429, 502, 503, 504})  # of the server, whatever it is asked
 
 
 _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = weakref.WeakKeyDictionary()
@@ -49,19 +52,34 @@ def _client() -> httpx2.AsyncClient:
 @contextlib.asynccontextmanager
 async def posted(endpoint: Endpoint, path: str, body: dict[str, Any]) -> AsyncIterator[httpx2.Response]:
     """An answer whose body is still to be read; leaving the block closes the connection. Redirects are errors."""
-    limits = httpx2.Timeout(CHUNK_S, connect=CONNECT_S, read=FIRST_S)
-    begun = False
+    response = await _sent(endpoint, path, body)
     try:
-        url, headers = endpoint.address(path), endpoint.headers()
-        async with _client().stream("POST", url, json=body, headers=headers, timeout=limits) as response:
-            if not response.is_success:
-                raise await _refusal(endpoint, response)
-            begun = True
-            yield response
+        if not response.is_success:
+            raise await _refusal(endpoint, response)
+        yield response
     except httpx2.TransportError as error:
-        raise _transport(endpoint, error, begun=begun) from None
+        raise _cut_off(endpoint, error) from None
+    finally:
+        await response.aclose()
+
+
+async def _sent(endpoint: Endpoint, path: str, body: dict[str, Any]) -> httpx2.Response:
+    """Return the head of the answer; raises Unreachable when there is none."""
+    limits = httpx2.Timeout(CHUNK_S, connect=CONNECT_S, read=FIRST_S)
+    url, headers = endpoint.address(path), endpoint.headers()
+    try:
+        request = _client().build_request("POST", url, json=body, headers=headers, timeout=limits)
     except httpx2.InvalidURL:
         raise NotConfigured("the model's address cannot be read; check CALLSHEET_LLM_URL") from None
+    try:
+        return await _client().send(request, stream=True)
+    except httpx2.UnsupportedProtocol as error:
+        raise NotConfigured(f"the model's address cannot be used: {_words(endpoint, error)}") from None
+    except Exception as error:
+        if not is_from_driver(error, "httpx2"):
+            raise
+        words = _words(endpoint, error)
+        raise Unreachable(f"the model's server at {_place(endpoint)} cannot be reached ({words})") from None
 
 
 async def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
@@ -75,6 +93,12 @@ async def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
             return
         except TimeoutError:
             raise CutOff(f"the model said nothing for {CHUNK_S:g} s in the middle of its answer") from None
+        except httpx2.TransportError:
+            raise
+        except Exception as error:
+            if not is_from_driver(error, "httpx2"):
+                raise
+            raise CutOff(f"the model's answer broke off ({type(error).__name__})") from None
         yield chunk
 
 
@@ -88,13 +112,13 @@ async def body_of(response: httpx2.Response, limit_bytes: int) -> bytes:
     return bytes(body[:limit_bytes])
 
 
-def _transport(endpoint: Endpoint, error: httpx2.TransportError, *, begun: bool) -> LlmError:
-    said = endpoint.hide(str(error)) or type(error).__name__
-    if isinstance(error, httpx2.UnsupportedProtocol):
-        return NotConfigured(f"the model's address cannot be used: {said}")
-    if begun:
-        return CutOff(f"the model's answer broke off ({said})")
-    return Unavailable(f"the model's server at {_place(endpoint)} cannot be reached ({said})")
+def _cut_off(endpoint: Endpoint, error: httpx2.TransportError) -> CutOff:
+    return CutOff(f"the model's answer broke off ({_words(endpoint, error)})")
+
+
+def _words(endpoint: Endpoint, error: Exception) -> str:
+    """Return what a driver's error says, without the endpoint's secrets."""
+    return endpoint.hide(str(error)) or type(error).__name__
 
 
 async def _refusal(endpoint: Endpoint, response: httpx2.Response) -> LlmError:
@@ -103,9 +127,10 @@ async def _refusal(endpoint: Endpoint, response: httpx2.Response) -> LlmError:
         advice = "redirects are not followed; set the server's final address"
         return RequestRefused(f"the server at {_place(endpoint)} answered {status}, a redirect; {advice}")
     said = clipped(endpoint, _message(await body_of(response, ERROR_BYTES)))
-    if status in BUSY or status >= 500:  # noqa: PLR2004 - HTTP's own numbers
+    if status in AWAY or status in BUSY or status >= 500:  # noqa: PLR2004 - HTTP's own numbers
         after_s = _retry_after(response.headers.get("Retry-After", ""))
-        return Unavailable(f"the model's server answered {status}: {said}", after_s=after_s)
+        kind = Away if status in AWAY else Unavailable
+        return kind(f"the model's server answered {status}: {said}", after_s=after_s)
     return RequestRefused(f"the model's server refused the request, {status}: {said}")
 
 

@@ -14,7 +14,7 @@ MediaError
 ├── LimitReached         CPU time or memory
 ├── TookTooLong
 ├── Stalled
-├── DiskFull
+├── DiskFull             also an Outage: jobs wait until there is room
 ├── MediaStopped         our side stopped the work
 ├── FfmpegFailed         any other end that is not success
 ├── FfmpegCrashed        it died of a signal
@@ -24,6 +24,7 @@ MediaError
 
 from __future__ import annotations
 
+from callsheet.kernel import errors
 from callsheet.kernel.errors import CallsheetError
 
 
@@ -118,7 +119,7 @@ class Stalled(MediaError):
     retryable = True
 
 
-class DiskFull(MediaError):
+class DiskFull(MediaError, errors.DiskFull):
     """There is too little room on the disk."""
 
     code = "disk_full"
@@ -153,6 +154,10 @@ class FfmpegMissing(MediaError):
     """No ffmpeg is installed, or it does not run."""
 
     code = "ffmpeg_missing"
+    public = (
+        "this worker has no ffmpeg that it can use; its operator may set CALLSHEET_FFMPEG to one, and finds out more "
+        "with `callsheet doctor`"
+    )
 
 
 class FfmpegUnfit(FfmpegMissing):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from mimetypes import MimeTypes
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from .binaries import Binary
@@ -43,6 +45,20 @@ FORMATS = {
     "webm": Format("webm", "video/webm", ("libopus",), WEB, 96, OPUS_RATES),
     "hls": Format("hls", "application/vnd.apple.mpegurl", ("aac",), H264, 128),
 }
+
+
+ENDINGS = {
+    "mp3": (".mp3",),
+    "aac": (".m4a", ".aac", ".mp4"),
+    "opus": (".opus", ".ogg", ".oga"),
+    "flac": (".flac",),
+    "wav": (".wav", ".wave"),
+    "mp4": (".mp4", ".m4v"),
+    "webm": (".webm",),
+    "hls": (),
+}
+ALL_ENDINGS = frozenset(ending for endings in ENDINGS.values() for ending in endings)
+TYPES = MimeTypes()  # those that Python knows by itself; a machine's own lists differ
 
 
 class OutputSpec(NamedTuple):
@@ -94,6 +110,7 @@ def check_spec(spec: OutputSpec) -> None:
         raise InvalidOutput(
             f"video_codec: {spec.format} holds {', '.join(form.video) or 'no video'}, not {spec.video_codec!r}"
         )
+    _check_picture(spec)
     _within("video_kbps", spec.video_kbps, 50, 200_000)
     _within("audio_kbps", spec.audio_kbps, 8, 510)
     _within("channels", spec.channels, 1, 2)
@@ -105,6 +122,7 @@ def check_spec(spec: OutputSpec) -> None:
     if spec.loudness_lufs is not None and not QUIETEST_LUFS <= spec.loudness_lufs <= LOUDEST_LUFS:
         raise InvalidOutput(f"loudness_lufs: between {QUIETEST_LUFS:g} and {LOUDEST_LUFS:g}, such as -16")
     _check_times(spec)
+    _check_name(spec)
 
 
 def check_for(spec: OutputSpec, media: Media, binary: Binary) -> None:
@@ -150,6 +168,23 @@ def _check_times(spec: OutputSpec) -> None:
         raise InvalidOutput("start_s, end_s: seconds from 0 on")
     if spec.end_s is not None and spec.end_s <= spec.start_s:
         raise InvalidOutput("end_s: has to be after start_s")
+
+
+def _check_name(spec: OutputSpec) -> None:
+    """Raise InvalidOutput for a file name whose ending says another format; one without an ending says none."""
+    ending = PurePosixPath(spec.key).suffix.lower()
+    own = ENDINGS[spec.format]
+    if own and ending not in own and (ending in ALL_ENDINGS or TYPES.guess_type(f"a{ending}")[0] is not None):
+        raise InvalidOutput(f"key: the name of {spec.format} ends in {' or '.join(own)}, not in {ending}")
+
+
+def _check_picture(spec: OutputSpec) -> None:
+    """Raise InvalidOutput for settings of a picture where the format holds sound alone."""
+    if spec.form.video:
+        return
+    for field in ("video_kbps", "width", "height", "fps", "upscale"):
+        if getattr(spec, field):
+            raise InvalidOutput(f"{field}: {spec.format} holds no picture; leave it out")
 
 
 def _within(field: str, value: float, least: float, most: float) -> None:

@@ -17,12 +17,13 @@ ObjectsError
 │   ├── ObjectNotOwned    the key belongs to another requester than the job's
 │   ├── CredentialsExpired
 │   └── ClockSkewed       its clock is another: no signature of ours counts
-└── ObjectsUnavailable    the storage cannot be reached now
+└── ObjectsUnavailable    the storage cannot be reached now: an Outage, which jobs wait for
+    └── ObjectsFailing    it answered, and said that it cannot serve
 """
 
 from __future__ import annotations
 
-from callsheet.kernel.errors import CallsheetError, InvalidInput
+from callsheet.kernel.errors import CallsheetError, InvalidInput, Outage
 
 
 class ObjectsError(CallsheetError):
@@ -52,6 +53,7 @@ class UnknownObjects(ObjectsError, InvalidInput):
     """An objects URL that nothing serves."""
 
     code = "unknown_objects"
+    public = "a storage that this server needs is not set up; its operator finds out more in the log"
 
 
 class ObjectNotFound(ObjectsError):
@@ -135,8 +137,13 @@ class ClockSkewed(ObjectsForbidden):
     retryable = True
 
 
-class ObjectsUnavailable(ObjectsError):
+class ObjectsUnavailable(ObjectsError, Outage):
     """The storage cannot be reached now; trying again later is right."""
 
     code = "objects_unavailable"
+    waits_for = "storage"
     retryable = True
+
+
+class ObjectsFailing(ObjectsUnavailable):
+    """The storage answered that it cannot serve now."""

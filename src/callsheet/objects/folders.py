@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from callsheet.engine import stored
 from callsheet.kernel.intake import IS_UUID
 
 UPLOADS, OUTPUTS, JOBS, SHARED, INCOMING = "uploads", "outputs", "jobs", "shared", "incoming"
@@ -64,6 +66,23 @@ def named_by(key: str) -> Named:
         if tuple(names[:place]) == folders and len(names) > place and IS_UUID(names[place]):
             return Named("video", names[place])
     return Named("", "")
+
+
+def part_of(key: str) -> str:
+    """As which part of a tenant's stored bytes a key is counted."""
+    if key.startswith(f"{UPLOADS}/"):
+        return stored.UPLOADS
+    if key.startswith("videos/original/"):
+        return stored.VIDEOS
+    return stored.ARTIFACTS if key.startswith(f"{JOBS}/") else stored.OUTPUTS
+
+
+def parts_of(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The bytes of keys, added up by part."""
+    found: dict[str, int] = {}
+    for key, size in sizes.items():
+        found[part_of(key)] = found.get(part_of(key), 0) + size
+    return found
 
 
 def is_below(key: str, folder: str) -> bool:

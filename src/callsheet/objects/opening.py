@@ -20,6 +20,7 @@ from .memory import MemoryObjects
 from .s3 import S3Objects
 from .s3_wire import Bucket
 from .signing import Signer, signer_of
+from .storage_breaker import breaker_of
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
@@ -57,7 +58,7 @@ def objects_from_url(
             return FolderObjects(_folder(parts.netloc, unquote(parts.path)), signer)
         case "s3":
             bucket = _bucket(parts.netloc, unquote(parts.path), environ)
-            return S3Objects(bucket, _held(credentials, environ))
+            return S3Objects(bucket, _held(credentials, environ), breaker=breaker_of(bucket.base))
     raise UnknownObjects(f"an objects URL is {KNOWN}")
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
+from .counted import Bill, Counter, length_of
 from .errors import ObjectNotOwned, ObjectsError
 from .face import Data, Objects, Progress
 from .folders import JOBS, SHARED, folder_of, is_below, named_by, outputs_of, uploads_of
 from .keys import checked
 from .records import Fetched, ObjectInfo, Part, Signed, Upload
+from .threads import in_thread
 
 LOOKUP_S = 60.0
 T = TypeVar("T")
@@ -39,23 +42,29 @@ class Holder(NamedTuple):
     """For whom objects are bound: a requester, and the job that runs for it, '' outside of one.
 
     `folders` may be read and written beside these, `readable` only be read: a contract has looked at whose they are.
+    `payer` is for whom the bytes of these folders are counted, where that is somebody else.
     """
 
     requester_id: str
     job_id: str = ""
     folders: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
+    payer: str | None = None
 
 
 Opens = Callable[[], Awaitable[Objects]]
 
 
 class Source(NamedTuple):
-    """Where bound objects come from. `opens` finds the storage for the loop that asks; blocking verbs use `loop`."""
+    """Where bound objects come from. `opens` finds the storage for the loop that asks; blocking verbs use `loop`.
+
+    `counter` counts what is written; None where nothing is.
+    """
 
     opens: Opens
     owners: Owners
     loop: asyncio.AbstractEventLoop
+    counter: Counter | None = None
 
 
 class OwnedObjects(Objects):
@@ -112,6 +121,12 @@ class OwnedObjects(Objects):
                 raise self._refusal("write", key)
         return await self._source.opens()
 
+    def _bill(self, key: str) -> Bill:
+        """For whom a key that is written is counted."""
+        holder = self._holder
+        others = any(is_below(key, folder) for folder in holder.folders)
+        return Bill(self._source.counter, holder.payer if others and holder.payer else holder.requester_id)
+
     def _refusal(self, doing: str, key: str) -> ObjectNotOwned:
         own = self._own_folders
         folders = (uploads_of(self._holder.requester_id), *own, SHARED) if doing == "read" else own
@@ -141,7 +156,11 @@ class OwnedObjects(Objects):
     ) -> ObjectInfo:
         """Write an object of the holder's."""
         raw = await self._writable(key)
-        return await raw.put(key, data, content_type=content_type, only_if_absent=only_if_absent, if_match=if_match)
+        async with self._bill(key).writing(raw, key, length_of(data)) as writing:
+            body = writing.checked(data)
+            info = await raw.put(key, body, content_type=content_type, only_if_absent=only_if_absent, if_match=if_match)
+        await writing.settle(info.size_bytes)
+        return info
 
     async def put_file(
         self,
@@ -154,9 +173,12 @@ class OwnedObjects(Objects):
     ) -> Fetched:
         """Write a file of this machine as an object of the holder's."""
         raw = await self._writable(key)
-        return await raw.put_file(
-            key, path, content_type=content_type, only_if_absent=only_if_absent, progress=progress
-        )
+        async with self._bill(key).writing(raw, key, (await in_thread(Path(path).stat)).st_size) as writing:
+            fetched = await raw.put_file(
+                key, path, content_type=content_type, only_if_absent=only_if_absent, progress=progress
+            )
+        await writing.settle(fetched.info.size_bytes)
+        return fetched
 
     async def get_file(
         self, key: str, path: Path | str, *, max_bytes: int | None = None, progress: Progress | None = None
@@ -190,11 +212,17 @@ class OwnedObjects(Objects):
     async def copy(self, source: str, target: str, *, only_if_absent: bool = False) -> ObjectInfo:
         """Copy what the holder may read to where it may write."""
         await self._readable(source)
-        return await (await self._writable(target)).copy(source, target, only_if_absent=only_if_absent)
+        raw = await self._writable(target)
+        async with self._bill(target).writing(raw, target, (await raw.head(source)).size_bytes) as writing:
+            info = await raw.copy(source, target, only_if_absent=only_if_absent)
+        await writing.settle(info.size_bytes)
+        return info
 
     async def delete(self, *keys: str) -> None:
         """Remove objects of the holder's."""
-        await (await self._writable(*keys)).delete(*keys)
+        raw = await self._writable(*keys)
+        for bill, some in itertools.groupby(keys, self._bill):
+            await bill.delete(raw, list(some))
 
     def open_reader(self, key: str) -> BinaryIO:
         """A seekable file of an object that the holder may have. It blocks: use it in a thread."""
@@ -241,15 +269,26 @@ class OwnedObjects(Objects):
     ) -> ObjectInfo:
         """Make an object of the holder's of its parts."""
         raw = await self._writable(upload.key)
-        return await raw.complete_multipart(upload, parts, only_if_absent=only_if_absent)
+        size = sum(part.size_bytes for part in parts or await raw.list_parts(upload))
+        async with self._bill(upload.key).writing(raw, upload.key, size) as writing:
+            info = await raw.complete_multipart(upload, parts, only_if_absent=only_if_absent)
+        await writing.settle(info.size_bytes)
+        return info
 
     async def abort_multipart(self, upload: Upload) -> None:
         """Drop an upload of the holder's."""
         await (await self._writable(upload.key)).abort_multipart(upload)
 
 
-def with_folders(objects: OwnedObjects, folders: Sequence[str] = (), *, readable: Sequence[str] = ()) -> OwnedObjects:
-    """The same objects with more folders. For contracts alone, once they have looked at whose these are."""
+def with_folders(
+    objects: OwnedObjects, folders: Sequence[str] = (), *, readable: Sequence[str] = (), payer: str | None = None
+) -> OwnedObjects:
+    """The same objects with more folders. For contracts alone, once they have looked at whose these are.
+
+    What is written to the folders is counted for `payer`, else for the job's requester.
+    """
     holder = objects._holder  # noqa: SLF001 - of this module
-    more = holder._replace(folders=(*holder.folders, *folders), readable=(*holder.readable, *readable))
+    more = holder._replace(
+        folders=(*holder.folders, *folders), readable=(*holder.readable, *readable), payer=payer or holder.payer
+    )
     return OwnedObjects(objects._source, more)  # noqa: SLF001

@@ -28,6 +28,7 @@ from .s3_uploads import S3Uploads, conditions, part_query
 from .s3_wire import Bucket, Call, Wire
 from .signing import disposition
 from .sigv4 import quoted_path
+from .storage_breaker import StorageBreaker
 from .threads import pieces, regrouped
 
 if TYPE_CHECKING:
@@ -47,13 +48,21 @@ ABORT_S = 10.0
 class S3Objects(S3Uploads):
     """Objects in one bucket, below its prefix."""
 
-    def __init__(self, bucket: Bucket, credentials: HeldCredentials, *, proxy_url: str | None = None) -> None:
-        """`proxy_url`: all connections go through there."""
+    def __init__(
+        self,
+        bucket: Bucket,
+        credentials: HeldCredentials,
+        *,
+        proxy_url: str | None = None,
+        breaker: StorageBreaker | None = None,
+    ) -> None:
+        """`proxy_url`: all connections go through there. `breaker`: one that others share; none makes a new one."""
         self.place = f"s3://{bucket.name}/{bucket.prefix}" + (f" at {bucket.endpoint}" if bucket.endpoint else "")
         self.origin = bucket.origin
         self._bucket = bucket
         self._credentials = credentials
-        self._wire = Wire(bucket, credentials, proxy_url)
+        self._breaker = breaker or StorageBreaker()
+        self._wire = Wire(bucket, credentials, self._breaker, proxy_url)
         proxy: ClientConfig = {"proxy_url": proxy_url} if proxy_url is not None else {}
         self._store = S3Store(
             bucket.name,
@@ -277,16 +286,21 @@ class S3Objects(S3Uploads):
         renewed = False
         while True:
             used = await self._credentials.fresh()
+            self._breaker.check(doing)
             try:
-                return await work()
+                answer = await work()
             except Exception as error:  # noqa: BLE001 - all that a driver raises becomes one of ours
                 if is_range_beyond_the_end(error):
                     raise _BeyondTheEnd(doing) from None
                 known = of_driver(error, doing)
+                self._breaker.note(known)
                 blind = unseen and not known.provider_code
                 if renewed or blind or not await self._credentials.cure(known, used):
                     raise known from None
                 renewed = True
+            else:
+                self._breaker.note(None)
+                return answer
 
 
 class _BeyondTheEnd(ObjectsError):

@@ -14,6 +14,7 @@ from .errors import (
     ObjectExists,
     ObjectNotFound,
     ObjectsError,
+    ObjectsFailing,
     ObjectsForbidden,
     ObjectsUnavailable,
     ObjectTooLarge,
@@ -23,6 +24,7 @@ from .errors import (
 
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"})
 SKEWED = "RequestTimeTooSkewed"
+SLOW_DOWN = "SlowDown"
 MISSING_BUCKET = "NoSuchBucket"
 FORBIDDEN = frozenset({400, 401, 403})
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
@@ -59,7 +61,9 @@ def of_answer(status: int, body: str, doing: str) -> ObjectsError:
         return ObjectChanged(f"{doing}: it is another version", provider_code=code)
     if status in FORBIDDEN:
         return ObjectsForbidden(f"{doing}: the storage refuses ({_told(code, status)})", provider_code=code)
-    return ObjectsUnavailable(f"{doing}: the storage cannot serve now ({_told(code, status)})", provider_code=code)
+    if status == httpx2.codes.TOO_MANY_REQUESTS and not code:  # an answer to HEAD has no body, others have odd ones
+        code = SLOW_DOWN
+    return ObjectsFailing(f"{doing}: the storage cannot serve now ({_told(code, status)})", provider_code=code)
 
 
 def of_driver(error: Exception, doing: str) -> ObjectsError:

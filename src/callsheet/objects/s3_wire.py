@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 import httpx2
 
+from callsheet.kernel.origin import is_from_driver
+
 from .credentials import HeldCredentials
 from .errors import ObjectsError, ObjectsForbidden, ObjectsUnavailable
 from .records import Part
 from .s3_errors import of_answer
 from .sigv4 import Request, Scope, presign, quoted_path
+from .storage_breaker import StorageBreaker
 
 OWN_EXPIRY_S = 300
 TRIES = 4
@@ -74,12 +77,15 @@ class Call(NamedTuple):
 class Wire:
     """Requests signed with the credentials that hold now; once more with new ones when these had expired."""
 
-    def __init__(self, bucket: Bucket, credentials: HeldCredentials, proxy_url: str | None = None) -> None:
+    def __init__(
+        self, bucket: Bucket, credentials: HeldCredentials, breaker: StorageBreaker, proxy_url: str | None = None
+    ) -> None:
         self.bucket = bucket
         self._proxy_url = proxy_url
         self.scope = Scope(bucket.region)
         self._credentials = credentials
         self._client: httpx2.AsyncClient | None = None
+        self._breaker = breaker
 
     async def close(self) -> None:
         """Let the connections go."""
@@ -113,13 +119,25 @@ class Wire:
 
     async def _once(self, call: Call, doing: str) -> httpx2.Response:
         url = await self.signed_url(call, OWN_EXPIRY_S)
+        self._breaker.check(doing)
+        try:
+            answer = await self._send(call, url, doing)
+        except ObjectsError as error:
+            self._breaker.note(error)
+            raise
+        self._breaker.note(None)
+        return answer
+
+    async def _send(self, call: Call, url: str, doing: str) -> httpx2.Response:
         if self._client is None:
             encrypted = self.bucket.base.startswith("https:")  # reading all certificates takes 30 ms
             self._client = httpx2.AsyncClient(timeout=PATIENCE, verify=encrypted, proxy=self._proxy_url)
         try:
             headers = {"content-length": str(len(call.content)), **call.headers}
             answer = await self._client.request(call.method, url, headers=headers, content=_slices(call.content))
-        except httpx2.HTTPError as error:
+        except Exception as error:
+            if not is_from_driver(error, "httpx2"):
+                raise
             # Its text and its request carry the signed URL.
             raise ObjectsUnavailable(f"{doing}: the storage cannot be reached ({type(error).__name__})") from None
         if not answer.is_success or "<Error>" in answer.text[:1000]:  # a completion may fail after its 200

@@ -175,7 +175,18 @@ class Tree:
 
 def names_in(folder: int) -> list[str]:
     """The names in a folder that is held open."""
-    return os.listdir(folder)  # a path could lead elsewhere by now
+    with _to_list(folder) as own:
+        return os.listdir(own)  # noqa: PTH208 - a path could lead elsewhere by now
+
+
+@contextlib.contextmanager
+def _to_list(folder: int) -> Iterator[int]:
+    """Open a folder once more: all who list it by one descriptor share a position, and miss what others have read."""
+    own = os.open(".", FOLDER, dir_fd=folder)
+    try:
+        yield own
+    finally:
+        os.close(own)
 
 
 def _enter(folder: int, name: str, *, make: bool) -> int:
@@ -192,7 +203,7 @@ def _enter(folder: int, name: str, *, make: bool) -> int:
 
 def _children(folder: int, names: list[str]) -> Iterator[tuple[str, os.stat_result | None]]:
     """Files with their status, folders with a slash, so that they sort as their keys do; names that are no keys not."""
-    with os.scandir(folder) as entries:
+    with _to_list(folder) as own, os.scandir(own) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError, InvalidKey):
                 checked("/".join([*names, entry.name]))

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from callsheet.kernel.job import Json
+from callsheet.store.clock import TOLERANCE_MS
 
 IN_A_ROW = 10
 SEEN, RATE = 20, 0.5
@@ -69,8 +70,12 @@ class Breaker(NamedTuple):
         return self._replace(state=State.HALF_OPEN, probe_at=now + patience_ms)
 
     def may_probe(self, now: int) -> bool:
-        """Whether the time has come; a probe that never reported is made again."""
-        return self.state is not State.CLOSED and now >= self.probe_at
+        """Whether the time has come; a probe that never reported is made again.
+
+        One that is later than any may be was noted by a clock that was ahead: its time has come as well.
+        """
+        longest_ms = self.open_ms if self.state is State.OPEN else MOST_OPEN_MS
+        return self.state is not State.CLOSED and not now < self.probe_at <= now + longest_ms + TOLERANCE_MS
 
     @property
     def worth_noting(self) -> bool:

@@ -14,21 +14,22 @@ import random
 from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, Self
 
+from callsheet.engine.clock import ClockWatch
 from callsheet.engine.ids import new_id
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.identity import worker_identity
 from callsheet.kernel.job import Claim, Delivery
 from callsheet.kernel.settlement import OutboxSettlement
-from callsheet.store.outbox import Sharing
 from callsheet.store.protocol import Settled
 from callsheet.store.tasks import end, wait
 
 from .attempt import Attempted, Attempts
+from .borrowed import Borrowed
 from .gauges import OutboxGauges, count
 from .health import Destination, Health
 from .options import DeliveryOptions
 from .post import Outlet
-from .shares import SLOW_MS, Shares
+from .shares import SLOW_MS, Shares, whose_more
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -56,7 +57,7 @@ class Deliveries:
         outlet: Outlet | None = None,
     ) -> None:
         self.options = options or DeliveryOptions()
-        self._store = engine.store
+        self._store, self._clock = engine.store, ClockWatch(engine.store)
         self._endpoints = endpoints
         self._own_outlet = Outlet(endpoints.rules, self.options.limits) if outlet is None else None
         self._attempts = Attempts(endpoints, outlet or self._own_outlet)  # type: ignore[arg-type] # one of both is there
@@ -66,7 +67,8 @@ class Deliveries:
         self._name = worker_identity(os.environ, new_id())
         self._waiting: OrderedDict[Destination, deque[OutboxEvent]] = OrderedDict()
         self._held: dict[str, Claim] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], None] = {}  # in the order in which they began
+        self._borrowed = Borrowed()
         self._settling: list[OutboxSettlement] = []
         self._wake, self._written, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._more: set[Destination] = set()  # whose last share was taken whole: there may be more
@@ -131,15 +133,17 @@ class Deliveries:
         return self.options.held - self._shares.held >= max(1, self.options.held // 3)
 
     async def _claim(self) -> None:
-        now = await self._store.now()
+        now = await self._clock.glance()  # a step may have let the leases of living deliverers seem to be over
         await self._health.refresh(now)
         probes = self._health.due(now)
         room = self._shares.claim_limit(self.options.held)
         sharing = self._shares.sharing(self._health.shut(), probes, self.options.held)
         events = await self._store.outbox_claim(self._name, limit=room, lease_ms=self.options.lease_ms, sharing=sharing)
         self._gauges.claimed(events, now)
+        taken: Counter[Destination] = Counter()
         for event in events:
             where = Destination(event.requester_id, event.destination)
+            taken[where] += 1
             self._held[event.event_id] = Claim(event.event_id, event.claim_version)
             if where in probes and not await self._health.begin_probe(where, now):
                 self._hand_back(event)
@@ -148,51 +152,64 @@ class Deliveries:
             self._shares.wait(where)
         self._start()
         self._hand_back_held_up()
-        self._note_more(events, sharing, full=len(events) >= room)
-
-    def _note_more(self, events: list[OutboxEvent], sharing: Sharing, *, full: bool) -> None:
-        """Remember of whom there may be more, so that the next free slot asks at once and not at the next poll."""
-        taken = Counter(Destination(event.requester_id, event.destination) for event in events)
-        rooms = {Destination(room.requester_id, room.destination): room.room for room in sharing.rooms}
-        self._more |= {where for where, count in taken.items() if count >= rooms.get(where, sharing.each)}
-        if not full:
-            self._more -= {where for where in self._more if taken[where] < rooms.get(where, sharing.each)}
-        self._full = full
+        self._full = len(events) >= room
+        self._more = whose_more(self._more, taken, sharing, full=self._full)
+        if events and self._more and self._shares.running < self._shares.slots and self._has_room:
+            self._wake.set()  # there are free slots, and more for them
 
     def _start(self) -> None:
-        """Give the free slots to those that wait, one to each destination in turn."""
+        """Give the free slots to those that wait, one to each destination in turn; what is left over is lent."""
         for _ in range(len(self._waiting)):
-            where, line = next(iter(self._waiting.items()))
+            where = next(iter(self._waiting))
             self._waiting.move_to_end(where)
             if self._shares.may_start(where):
-                event = line.popleft()
-                self._shares.start(where)
-                task = asyncio.create_task(self._deliver(where, event))
-                self._running.add(task)
-                task.add_done_callback(self._running.discard)
-            if not line:
-                del self._waiting[where]
+                self._begin(where, borrowed=False)
+        for where in list(self._waiting):
+            while where in self._waiting and self._shares.may_borrow(where):
+                self._begin(where, borrowed=True)
+        self._borrowed.break_off(self._waiting)
+
+    def _begin(self, where: Destination, *, borrowed: bool) -> None:
+        event = self._waiting[where].popleft()
+        if not self._waiting[where]:
+            del self._waiting[where]
+        self._shares.start(where, borrowed=borrowed)
+        task = asyncio.create_task(self._deliver(where, event))
+        if borrowed:
+            self._borrowed.add(event.event_id, where, task)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
 
     async def _deliver(self, where: Destination, event: OutboxEvent) -> None:
         attempted: Attempted | None = None
-        slow = asyncio.get_running_loop().call_later(SLOW_MS / 1000, self._takes_long, where)
+        slow = asyncio.get_running_loop().call_later(SLOW_MS / 1000, self._takes_long, where, event.event_id)
+        took_ms: int | None = 0
         try:
             attempted = await self._attempts.make(event)
             self._settle(attempted.settlement)
             count(attempted)
+        except asyncio.CancelledError:
+            if not self._borrowed.is_broken_off(event.event_id):
+                raise
+            took_ms = None
+            self._hand_back(event)
+            return
         finally:
             slow.cancel()
             outcome = attempted.outcome if attempted is not None else None
-            self._shares.end(where, ok=outcome is None or outcome.ok, took_ms=outcome.took_ms if outcome else 0)
+            took_ms, borrowed = outcome.took_ms if outcome else took_ms, self._borrowed.end(event.event_id)
+            self._shares.end(where, ok=outcome is None or outcome.ok, took_ms=took_ms, borrowed=borrowed)
             self._start()
             if (self._full or self._more) and self._has_room:
                 self._wake.set()
         if attempted.outcome is not None:
             await self._judge(where, attempted)
 
-    def _takes_long(self, where: Destination) -> None:
+    def _takes_long(self, where: Destination, event_id: str) -> None:
         self._shares.mark_slow(where)
+        self._borrowed.mark_slow(event_id)
         self._hand_back_held_up()
+        self._borrowed.break_off(self._waiting)
 
     async def _judge(self, where: Destination, attempted: Attempted) -> None:
         """What an attempt says of its destination; trouble with the store leaves that for the next one."""
@@ -201,7 +218,7 @@ class Deliveries:
         try:
             now = await self._store.now() if not outcome.ok or self._health.breaker(where).failures else 0
             breaker = await self._health.record(where, ok=outcome.ok, now=now)
-            hopeless = breaker.is_hopeless(now)
+            hopeless = breaker.is_hopeless(now - self._clock.ahead_ms)  # a step is no day of failures
             if endpoint is not None and (attempted.gone or hopeless):
                 reason = "gone" if attempted.gone else "failing"
                 await self._endpoints.disable(endpoint.endpoint_id, endpoint.requester_id, reason)
@@ -215,11 +232,14 @@ class Deliveries:
         self._settle(OutboxSettlement(event.event_id, event.claim_version, Delivery.PENDING, delay_ms, counts=False))
 
     def _hand_back_held_up(self) -> None:
-        """What waits here for slow ones to end would keep room from those that are quick."""
-        for where in [where for where in self._waiting if self._shares.is_held_up(where)]:
-            for event in self._waiting.pop(where):
+        """What waits here for slow ones to end, or came while nobody else was here, would keep room from others."""
+        for where, line in list(self._waiting.items()):
+            number = len(line) if self._shares.is_held_up(where) else min(len(line), self._shares.surplus(where))
+            for _ in range(number):
+                self._hand_back(line.pop())
                 self._shares.drop(where)
-                self._hand_back(event)
+            if not line:
+                del self._waiting[where]
 
     def _settle(self, settlement: OutboxSettlement) -> None:
         self._settling.append(settlement)
@@ -282,5 +302,5 @@ class Deliveries:
         await end(*self._running)
         settled = {settlement.event_id for settlement in self._settling}
         cut_off = [claim for claim in self._held.values() if claim.job_id not in settled]
-        for event_id, version in {*cut_off, *(Claim(e.event_id, e.claim_version) for e in waiting)}:
+        for event_id, version in dict.fromkeys([*cut_off, *(Claim(e.event_id, e.claim_version) for e in waiting)]):
             self._settle(OutboxSettlement(event_id, version, Delivery.PENDING, counts=False))

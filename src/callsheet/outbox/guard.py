@@ -66,6 +66,12 @@ class Rules(NamedTuple):
         return self.any_port or port in (self.ports or (HTTPS_PORTS if tls else HTTP_PORTS))
 
 
+class StorageRules(NamedTuple):
+    """What an operator allows for storages and sources that requests name; they have settings of their own."""
+
+    rules: Rules
+
+
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
     """Networks as they are written, `10.0.0.0/8`; raises InvalidInput."""
     try:
@@ -75,28 +81,28 @@ def networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 
 @lru_cache(maxsize=1024)
-def target_of(url: str, rules: Rules) -> Target:
+def target_of(url: str, rules: Rules, what: str = "callback") -> Target:
     """Take a URL apart; raises InvalidTarget, which says what is wrong with it."""
     if len(url) > MAX_URL or not IS_VISIBLE(url) or "\\" in url:
-        raise InvalidTarget(f"a callback's URL has at most {MAX_URL} visible ASCII characters and no backslash")
+        raise InvalidTarget(f"a {what}'s URL has at most {MAX_URL} visible ASCII characters and no backslash")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise InvalidTarget("a callback's URL cannot be read; write https://host/path") from None
+        raise InvalidTarget(f"a {what}'s URL cannot be read; write https://host/path") from None
     tls, host = parts.scheme == "https", parts.hostname or ""
     if not tls and not (rules.http and parts.scheme == "http"):
-        raise InvalidTarget("a callback's URL begins with https://" + (" or http://" if rules.http else ""))
+        raise InvalidTarget(f"a {what}'s URL begins with https://" + (" or http://" if rules.http else ""))
     if "@" in parts.netloc:
-        raise InvalidTarget("a callback's URL carries no user and no password")
+        raise InvalidTarget(f"a {what}'s URL carries no user and no password")
     literal = _literal(host)
     if literal is None and ("[" in parts.netloc or not IS_HOST(host)):
-        raise InvalidTarget("a callback's URL names a host, without a zone; an IPv6 address stands in brackets")
+        raise InvalidTarget(f"a {what}'s URL names a host, without a zone; an IPv6 address stands in brackets")
     if literal is not None and not may_reach(literal, rules.networks):
-        raise InvalidTarget("callbacks go to public addresses only")
+        raise InvalidTarget(f"{what}s go to public addresses only")
     port = port or (443 if tls else 80)
     if not rules.allows_port(port, tls=tls):
-        raise InvalidTarget(f"callbacks do not go to port {port}; use {443 if tls else 80}")
+        raise InvalidTarget(f"{what}s do not go to port {port}; use {443 if tls else 80}")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(url, tls, host, port, path, parts.netloc)
 

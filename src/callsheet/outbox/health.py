@@ -53,7 +53,7 @@ class Health:
 
     async def refresh(self, now: int) -> None:
         """Read what other processes have noted, at most every two seconds."""
-        if now - self._read_at < REFRESH_MS:
+        if 0 <= now - self._read_at < REFRESH_MS:
             return
         self._read_at = now
         found = {_where(document): document for document in await self._store.documents(KIND)}

@@ -12,7 +12,8 @@ MAX_BATCH = 25
 class DeliveryOptions(NamedTuple):
     """`batch` events are held at once, `concurrency` of them under way.
 
-    `per_requester` None: one less than there are slots. `drain_s`: a stop waits so long for what is under way.
+    `per_requester` None: one less than there are slots while others wait, else all of them. `drain_s`: a stop waits so
+    long for what is under way.
     """
 
     batch: int = 10

@@ -96,7 +96,7 @@ class Outlet:
             if exchange is None:
                 raise Unreachable("no connection") from None
             raise NoAnswer(f"no whole answer within {self.limits.deadline_s:g} s") from None
-        except (OSError, NoHttp):
+        except (OSError, NoHttp, RuntimeError):  # uvloop: RuntimeError for a transport that was closed meanwhile
             raise BadAnswer("the answer is no HTTP, was cut off, or its head is too long") from None
         finally:
             if exchange is not None:

@@ -1,7 +1,8 @@
 """The store protocol: batch-first verbs with numbered guarantees. A store is dumb: it applies, and owns time.
 
 Every verb takes `now` (milliseconds) for tests; None means the store's own clock. Guarantees are numbered S1…;
-`tests/conformance` has a test for each on every store, and `docs/guarantees.md` names them. `outbox.py` has the rest.
+`tests/conformance` has a test for each on every store, and `docs/guarantees.md` names them. The rest is in `outbox.py`,
+`audit.py` and `clock.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 from callsheet.kernel.job import Json, Status
 
 from .audit import AuditVerbs
+from .clock import ClockVerbs
 from .outbox import OutboxVerbs
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ class Enqueued(NamedTuple):
 class ClaimRequest(NamedTuple):
     """What a worker asks for: up to `limit` jobs, queues in order of preference.
 
-    `tenants` are the requesters whose jobs it may have, None for all; `""` is a job that belongs to nobody.
+    `tenants` are the requesters whose jobs it may have, None for all; `""` is a job that belongs to nobody. A
+    `thorough` one sees every job that is due; another may see one up to a tenth of a second later.
     """
 
     worker_id: str
@@ -42,6 +45,7 @@ class ClaimRequest(NamedTuple):
     lease_ms: int = 30_000
     start: bool = True
     tenants: frozenset[str] | None = None
+    thorough: bool = False
 
 
 class Beat(NamedTuple):
@@ -76,6 +80,8 @@ class JobQuery(NamedTuple):
     look: int | None = None
     """About so many jobs are looked at for a page, which may then hold fewer than `limit` and still have a cursor. What
     a store finds by an index may be more."""
+    begun: bool | None = None
+    """Of jobs that have not ended, those alone of which an attempt has ever begun, or (False) has not."""
 
     @property
     def needle(self) -> str | None:
@@ -190,7 +196,7 @@ class Door(Protocol):
         ...
 
 
-class Store(OutboxVerbs, AuditVerbs, Protocol):
+class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
     """Three stores serve it: SQLite, PostgreSQL and Redis. No optional verbs."""
 
     durability: str
@@ -232,7 +238,8 @@ class Store(OutboxVerbs, AuditVerbs, Protocol):
         S4: at most one queued or running job per unique key; a second enqueue answers with the first's id.
         S5: a job with `depends_on` is not claimable until each of them succeeded (or ended, by its policy);
             an unknown one raises DependencyNotFound. A taken id raises DuplicateJob.
-        S42: `resumed_from` is written with its job or neither is; it reads as the checkpoint `~resumed_from`.
+        S42: `resumed_from` is written with its job or neither is; it reads as the checkpoint `~resumed_from`. So is a
+            `run_at` that was asked for, as `~run_at`: a step of the clock does not move it.
         S26: with `depth_limit`, a batch that would leave a queue with more queued jobs than this raises QueueFull;
             jobs that a key finds again take no place. Batches at the same moment may pass it together on PostgreSQL.
         S37: with `quotas`, a batch that would leave a requester with more queued jobs than its number in them raises
@@ -253,8 +260,14 @@ class Store(OutboxVerbs, AuditVerbs, Protocol):
         """
         ...
 
-    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
-        """Extend many leases in one write. S10: a stale claim extends nothing, and sees that it is stale."""
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
+    ) -> list[Beat]:
+        """Extend many leases in one write. S10: a stale claim extends nothing, and sees that it is stale.
+
+        S45: the lease of a job that is to be cancelled ends after `silence_ms`: two beats, two thirds of a lease unless
+            given. A cancellation shortens it to as much after the last heartbeat.
+        """
         ...
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:

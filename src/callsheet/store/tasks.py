@@ -9,12 +9,13 @@ PATIENCE_S = 1.0
 
 
 async def end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks and wait for them; again for one whose library swallowed the cancellation, as some do."""
-    waiting = set(tasks)
+    """Cancel tasks, in their order, and wait; again for one whose library swallowed the cancellation, as some do."""
+    waiting = list(tasks)
     while waiting:
         for task in waiting:
             task.cancel()
-        _, waiting = await asyncio.wait(waiting, timeout=PATIENCE_S)
+        done, _ = await asyncio.wait(waiting, timeout=PATIENCE_S)
+        waiting = [task for task in waiting if task not in done]
 
 
 async def wait(event: asyncio.Event, patience_s: float) -> None:

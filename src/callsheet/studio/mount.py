@@ -40,6 +40,7 @@ HEADERS = {
 }
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 INDEX = "index.html"
+MOVED = {"live.html": "/studio/compose"}  # old addresses, which may be bookmarks
 pages = APIRouter(include_in_schema=False)
 
 
@@ -61,6 +62,8 @@ async def root() -> Response:
 @pages.get("/studio/{path:path}")
 async def page(request: Request, path: str = "") -> Response:
     """A file, or the app's one page for a path of its own."""
+    if path in MOVED:
+        return RedirectResponse(MOVED[path], 308)
     found = _files().get(path)
     if found is None and "." in path.rpartition("/")[2]:
         raise Problem("not_found", "the studio has no such file")

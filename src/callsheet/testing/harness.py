@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 from callsheet.app import Callsheet, Task
 from callsheet.engine import Engine
+from callsheet.engine.clock import ClockWatch
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.engine.schedules import schedules
 from callsheet.kernel.durations import Duration, milliseconds
@@ -65,6 +66,7 @@ class Harness:
         self._app = app
         self._engine = engine
         self._store = cast("VirtualStore", engine.store)
+        self._watch = ClockWatch(engine.store, steady=lambda: clock.ms, boot="virtual")
         self._mortal = MortalStore(self._store)
         self._source = _Source(app.definitions, Engine(cast("Store", self._mortal)), app.objects_of)
         self._options = options
@@ -142,7 +144,7 @@ class Harness:
         seen = -1
         while seen != self._store.moves:
             seen = self._store.moves
-            await Housekeeping(self._engine).sweep()
+            await Housekeeping(self._engine, clock=self._watch).sweep()
             await self._work()
             if self._mortal.attempts_left <= 0:
                 raise RuntimeError(
@@ -155,6 +157,7 @@ class Harness:
         queues = {d.queue for d in self._app.definitions.values()} | (await self._engine.store.counts()).keys()
         served: WorkerOptions = {
             "queues": tuple(sorted(queues)) or ("default",),
+            "task_patience": 0,  # there are no other workers
             **self._options,
             "housekeeping": False,
         }

@@ -17,7 +17,7 @@ CallsheetError
 
 from __future__ import annotations
 
-from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreUnavailable
+from callsheet.kernel.errors import CallsheetError, InvalidInput, Outage, StoreUnavailable
 
 
 class VaultError(CallsheetError):
@@ -30,12 +30,16 @@ class NoKeyring(VaultError, InvalidInput):
     """Nothing says where the keys are."""
 
     code = "no_keyring"
+    public = (
+        "this server has no keys for secrets; its operator sets CALLSHEET_KEYS_FILE, CALLSHEET_KEYS or CALLSHEET_KMS"
+    )
 
 
 class InvalidKeyring(VaultError, InvalidInput):
     """The keyring cannot be read."""
 
     code = "invalid_keyring"
+    public = "this server's keys for secrets cannot be used; its operator finds out more with `callsheet doctor`"
 
 
 class UnknownKek(VaultError):
@@ -80,7 +84,15 @@ class RefreshFailed(VaultError):
     code = "refresh_failed"
 
 
+class RefreshUnreachable(RefreshFailed, Outage):
+    """The requester's refresh_url does not answer."""
+
+    waits_for = "the requester's refresh_url"
+
+
 class KeyServiceUnavailable(VaultError, StoreUnavailable):
     """The key service cannot be reached now; trying again later is right."""
 
     code = "key_service_unavailable"
+    public = "the key service cannot be reached now; try again"
+    waits_for = "the key service"

@@ -16,7 +16,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Job, Status
 
-from .errors import CredentialRejected, RefreshFailed
+from .errors import CredentialRejected, RefreshFailed, RefreshUnreachable
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
@@ -160,7 +160,7 @@ class Refresher:
             if status not in BUSY:
                 raise CredentialRejected(f"the requester refused to refresh the credentials, with status {status}")
             why = f"status {status}"
-        raise RefreshFailed(f"the requester's refresh_url could not be reached ({why})") from None
+        raise RefreshUnreachable(f"the requester's refresh_url could not be reached ({why})") from None
 
     async def _arrival(self, request: RefreshRequest, deadline: float) -> None:
         """Wait until the credentials' version is above the one that was refused."""

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import httpx2
 
+from callsheet.kernel.origin import is_from_driver
+
 from .errors import KeyServiceUnavailable
 
 TIMEOUT_S = 10.0
@@ -37,7 +39,9 @@ class Service:
                 await asyncio.sleep(self._pause_s * 2**tried)
             try:
                 response = await self._client.request(method, url, content=body, headers=headers)
-            except httpx2.HTTPError as error:
+            except Exception as error:
+                if not is_from_driver(error, "httpx2"):
+                    raise
                 why = type(error).__name__
                 continue
             if response.status_code not in BUSY:

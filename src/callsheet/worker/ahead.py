@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from callsheet.engine.begun import is_ahead, needs_listing
+from callsheet.engine.begun import is_ahead
 from callsheet.kernel.errors import StoreError
 
 if TYPE_CHECKING:
@@ -25,7 +25,10 @@ Entry = tuple[float, "Run"]
 
 
 class Ahead:
-    """The claims ahead of one worker. `is_live` says whether a run's claim is still held."""
+    """The claims ahead of one worker. `is_live` says whether a run's claim is still held.
+
+    `suspects` are the jobs that were lost early once: the store must list each as begun before it begins.
+    """
 
     def __init__(self, begun: BegunJobs, slots: Slots, is_live: Callable[[Run], bool]) -> None:
         self.suspects: deque[Entry] = deque()
@@ -43,22 +46,15 @@ class Ahead:
         """Whether the store may have to be told of something soon."""
         return bool(self.suspects) or bool(self._unlisted())
 
-    def admit(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Those that may begin at once; suspects are held back."""
-        admitted: list[Entry] = []
-        for entry in entries:
-            if needs_listing(entry[1].job):
-                self.suspects.append(entry)
-            else:
-                admitted.append(entry)
-        return admitted
-
     async def look(self, free: int) -> list[Entry]:
-        """List what has run since the last look, and as many suspects as slots are free: these may begin now."""
+        """List what has run since the last look, and suspects for the free slots; return these, which may begin now.
+
+        One at least: in a busy queue no slot is ever free, and nobody else may take these.
+        """
         unlisted = self._unlisted()
         long = [run for run in unlisted if run in self._ran_before]
         self._ran_before = set(unlisted)
-        suspects = [self.suspects[place] for place in range(min(free, len(self.suspects)))]
+        suspects = [self.suspects[place] for place in range(min(max(1, free), len(self.suspects)))]
         if not long and not suspects:
             return []
         listed = {job_id: run for job_id, run in self._listed.items() if self._is_live(run)}

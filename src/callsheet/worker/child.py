@@ -35,8 +35,9 @@ from callsheet.kernel.wire import encode
 from . import signals
 from .children import Children
 from .context import Context
-from .current import RUN
+from .current import RUN, count_worker, tasks_run_here
 from .definition import Definition
+from .outages import outage_of
 from .plane import Plane
 from .run import Run, Sends, Written
 from .signals import Fatal
@@ -51,7 +52,7 @@ STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
 PR_SET_PDEATHSIG = 1
 TRACE_LIMIT = 8_000
 OURS = (errors.__name__, signals.__name__)
-FIELDS = ("after_ms", "delay_ms", "code")
+FIELDS = ("after_ms", "after_s", "delay_ms", "code", "waits_for")
 
 
 class Order(NamedTuple):
@@ -86,10 +87,14 @@ def packed(message: tuple[Any, ...]) -> bytes:
 
 def tell(error: BaseException) -> Told:
     """An exception in words, with the traceback from the user's function on."""
+    if (outage := outage_of(error)) is not None:
+        error = outage.with_traceback(error.__traceback__)
     kind, trace = type(error), error.__traceback__
     base = next((known for known in kind.__mro__ if known.__module__ in OURS), ChildError)
     text = "".join(traceback.format_exception(kind, error, trace and (trace.tb_next or trace)))[-TRACE_LIMIT:]
     fields = {name: value for name, value in vars(error).items() if name in FIELDS}
+    if isinstance(error, errors.Outage):
+        fields |= {"code": error.code, "waits_for": error.waits_for}
     return Told(kind.__name__, kind.__module__, base, str(error), text, fields)
 
 
@@ -265,6 +270,8 @@ def main(connected: socket.socket) -> None:
 
 
 def _outcome(order: Order, line: Line) -> tuple[Any, ...]:
+    if not tasks_run_here():
+        count_worker(1)  # for good: a thread of an earlier job may still be there
     run = _ChildRun(order.job, line)
     context = ChildContext(run, cast("Plane", None))  # whatever needs the engine asks the parent
     token = RUN.set(run)

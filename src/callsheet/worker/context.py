@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import InvalidInput, StaleClaim
+from callsheet.kernel.events import check_own
 from callsheet.kernel.job import Job, NewEvent, NewJob
 from callsheet.kernel.wire import clean, decode, encode
 
 from .children import Children
 from .run import Run, Written
 from .steps import STEP_LIMIT_BYTES, Step, checked_name
+from .telling import extra
 from .workspace import Workspace
 
 if TYPE_CHECKING:
@@ -86,7 +88,8 @@ class Context:
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> Written:
         """Keep a line with the job's events, and write it to the log."""
-        log.log(logging.getLevelNamesMapping().get(level.upper(), logging.INFO), "%s %s", self.job_id, message)
+        number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+        log.log(number, "%s %s", self.job_id, message, extra=extra(self.job))
         data = encode({"level": level, "message": clean(message), **fields})
         return self._run.report(lambda job: commands.note(job, NewEvent("log", job.stage, data)))
 
@@ -94,7 +97,7 @@ class Context:
         """Tell those who watch the job of anything: `ctx.emit("token", text="…")`. Not of a move."""
         if not EVENT_NAME(type):
             raise InvalidInput(f"{type!r} is no event's name; use up to 40 lower-case letters, digits and _")
-        commands.check_own(type)
+        check_own(type)
         note = encode(data)
         return self._run.report(lambda job: commands.note(job, NewEvent(type, job.stage, note)))
 

@@ -10,19 +10,22 @@ import logging
 import random
 import traceback
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import lifecycle_of
-from callsheet.kernel.errors import CallsheetError, InvalidPayload
+from callsheet.kernel.errors import CallsheetError, InvalidPayload, QuotaExceeded
+from callsheet.kernel.handing_on import hand_on
 from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import decode, encode
 
-from .current import RUN
+from .outages import outage_of
 from .run import Run, Stop
 from .signals import Fatal, Retry, Snooze
+from .words import words_of
 
 if TYPE_CHECKING:
     from callsheet.kernel.job import Job
@@ -37,14 +40,18 @@ ID_LIMIT = 100
 Call = Callable[["Definition", "Context | None", dict[str, Any]], Awaitable[Any]]
 
 
-async def attempt(run: Run, context: Context | None, elsewhere: Call) -> Settlement | None:
-    """Run the function once; what became of it, None when the claim is lost and nothing may be written."""
+async def attempt(run: Run, context: Context | None, elsewhere: Call, patience_s: float) -> Settlement | None:
+    """Run the function once; what became of it, None when the claim is lost and nothing may be written.
+
+    A job whose task is not here is handed on to others for `patience_s`.
+    """
     definition = run.definition
     if definition is None:
-        return unknown_task(run.job)
+        tell_lacking(run.job.kind)
+        rand = random.random()  # noqa: S311 - jitter
+        return hand_on(run.job, patience_ms=round(patience_s * 1000), rand=rand)
     if definition.contract and definition.contract != run.job.contract:
         return reserved_task(run.job, definition.contract)
-    token = RUN.set(run)
     try:
         arguments = definition.arguments(run.job.payload)
         if definition.executor != "async":
@@ -62,14 +69,12 @@ async def attempt(run: Run, context: Context | None, elsewhere: Call) -> Settlem
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome, sys.exit() and panics too
         return after_stop(run) if run.stop is not None else after_error(run.job, error)
-    finally:
-        RUN.reset(token)
 
 
-def unknown_task(job: Job) -> Settlement:
-    """Nobody here can run this; another attempt would only find the same."""
-    message = f"no task {job.kind!r} is declared in this worker; deploy it, then requeue the job"
-    return commands.bury(job, JobError("unknown_task", message))
+@lru_cache(maxsize=1000)
+def tell_lacking(kind: str) -> None:
+    """Log, once for each name, that jobs of a task that is not here have come."""
+    log.warning("no task %r is declared here; its jobs are handed on to other workers", kind[:MESSAGE_LIMIT])
 
 
 def reserved_task(job: Job, contract: str) -> Settlement:
@@ -81,6 +86,9 @@ def reserved_task(job: Job, contract: str) -> Settlement:
 def after_error(job: Job, error: BaseException) -> Settlement:
     """What an exception of the function means."""
     rand = random.random()  # noqa: S311 - jitter
+    if (outage := outage_of(error)) is not None:
+        after_ms, error_of_it = round((outage.after_s or 0) * 1000), JobError(outage.code, words_of(outage))
+        return commands.wait(job, error_of_it, waits_for=outage.waits_for, rand=rand, after_ms=after_ms)
     match error:
         case Snooze():
             return commands.release(job, delay_ms=error.delay_ms)
@@ -93,6 +101,8 @@ def after_error(job: Job, error: BaseException) -> Settlement:
         case InvalidPayload():
             tell_refused(job, str(error))
             return commands.fail(job, JobError("invalid_payload", str(error), retryable=False), rand=rand)
+        case QuotaExceeded():
+            return commands.fail(job, JobError(error.code, str(error), retryable=False), rand=rand)
         case CallsheetError() if error.code in ("not_json", "payload_too_large"):
             return commands.fail(job, JobError("invalid_result", str(error), retryable=False), rand=rand)
     trace = "".join(traceback.format_exception(error))[-TRACE_LIMIT:]
@@ -109,6 +119,7 @@ def tell_refused(job: Job, why: str) -> None:
     fields = {
         **{name: value[:ID_LIMIT] for name, value in list(ids.items())[:5]},
         "job_id": job.job_id,
+        "correlation_id": job.correlation_id,
         "job_type": job.kind.rpartition(".")[2],
         "status": lifecycle_of(job.contract).word(Status.FAILED, started=True) or "failed",
         "error": {"type": "InvalidPayload", "message": why[:MESSAGE_LIMIT]},

@@ -16,12 +16,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from callsheet.kernel import commands
-from callsheet.kernel.errors import CallsheetError, StoreUnavailable
-from callsheet.kernel.retry import JobError
+from callsheet.kernel.errors import CallsheetError, Outage, StoreError, StoreUnavailable
 from callsheet.store.protocol import Settled
 
 from .plane import PartlyRefused
 from .run import Run, Written, ends
+from .telling import extra
+from .words import refusal_of
 
 if TYPE_CHECKING:
     from callsheet.kernel.settlement import Settlement
@@ -134,15 +135,22 @@ class Flusher:
             try:
                 self._answer(entry, answer)
             except Exception:
-                log.exception("job %s: an answer of the store was not understood", entry[0].job_id)
+                what = "job %s: an answer of the store was not understood"
+                log.exception(what, entry[0].job_id, extra=extra(entry[0].job))
 
     async def _settle(self, settlements: list[Settlement], until: float) -> list[Settled]:
-        """Settle, again and again while the store is away and the leases last."""
+        """Settle, again and again while the leases last, unless an error is about the settlements themselves.
+
+        A batch is tried again as a whole only while the store is away; after other errors each one is written alone.
+        """
         tried = 0
         while True:
             try:
                 return await self._engine.settle(settlements)
-            except StoreUnavailable as error:
+            except Exception as error:
+                together = len(settlements) > 1 and not isinstance(error, StoreUnavailable)
+                if together or is_about_settlement(error):
+                    raise
                 if time.monotonic() > until:
                     log.warning(
                         "the store was away until the leases ran out, work is lost and will run again: %s", error
@@ -152,28 +160,30 @@ class Flusher:
                 await asyncio.sleep(min(1.0, 0.02 * 2 ** min(tried, 10)) * random.uniform(0.5, 1))  # noqa: S311 - jitter
 
     async def _heard(self, entry: Entry, answer: Settled | Exception) -> None:
-        if isinstance(answer, Exception):
+        if not isinstance(answer, Exception):
+            self._answer(entry, answer)
+        elif is_about_settlement(answer):
             await self._write_apart([entry], answer)
         else:
-            self._answer(entry, answer)
+            await self._write([entry])
 
     async def _write_apart(self, batch: list[Entry], error: Exception) -> None:
-        """A batch was refused as a whole: each alone, and the one that is to blame ends as a failure."""
+        """Write each of a refused batch alone; one that is refused for what it is ends its job as a failure."""
         if len(batch) > 1:
-            for entry in batch:
-                await self._write([entry])
+            await asyncio.gather(*(self._write([entry]) for entry in batch))
             return
         run, settlement, written = batch[0]
-        log.error("job %s: the store refused its %s: %s", run.job_id, settlement.status, error)
+        what = "job %s: the store refused its %s: %s"
+        log.error(what, run.job_id, settlement.status, error, extra=extra(run.job))
         if written is not None:
             self._answer(batch[0], error)
             return
-        code = error.code if isinstance(error, CallsheetError) else type(error).__name__
         try:
-            settlement = commands.fail(run.job, JobError(code, str(error), retryable=False), rand=0.0)
+            settlement = commands.fail(run.job, refusal_of(error), rand=0.0)
             (answer,) = await self._settle([settlement], run.expires_at)
         except Exception:
-            log.exception("job %s: its failure could not be written either; its lease will run out", run.job_id)
+            what = "job %s: its failure could not be written either; its lease will run out"
+            log.exception(what, run.job_id, extra=extra(run.job))
             answer = Settled.STALE
         self._answer((run, settlement, None), answer)
 
@@ -207,6 +217,16 @@ class Flusher:
     def _give_up(self, run: Run) -> None:
         self._forget(run)
         self._lost(run)
+
+
+def is_about_settlement(error: Exception) -> bool:
+    """Return whether an error is about what was to be written, so that the same write would fail again.
+
+    All others are the store's, the network's or a mistake of ours: they end no job.
+    """
+    if isinstance(error, CallsheetError):
+        return not isinstance(error, StoreError | Outage)
+    return isinstance(error, ValueError | TypeError | OverflowError)  # a value that a driver cannot write
 
 
 def _overtakes(later: Settlement, earlier: Settlement) -> bool:

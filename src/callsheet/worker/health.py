@@ -139,6 +139,8 @@ def _why_not_ready(worker: Worker) -> str:
     age_s = claim_age_s(worker)
     if age_s is None:
         return "the worker has not begun, or has ended"
+    if worker.full_disk is not None:
+        return f"the disk of {worker.full_disk} is full; make room, and the worker goes on"
     poll_s = worker.poll_s
     if age_s > poll_s:
         return f"the claim loop last had an answer from the store {age_s:.1f} s ago; it asks every {poll_s:g} s"

@@ -16,12 +16,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from callsheet.kernel.beats import BEATS_PER_LEASE
 from callsheet.kernel.errors import StoreError, StoreUnavailable
 from callsheet.store import store_from_url
 from callsheet.store.tasks import wait
 
 from .children import kill_groups
 from .run import Run, Stop
+from .telling import extra
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Beat, Store
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from .plane import Beats
 
 log = logging.getLogger("callsheet.worker")
-BEATS_PER_LEASE = 3
 PROMPT_S = 0.5
 RETRY_S = 0.25
 CLOSE_S = 2.0
@@ -120,6 +121,7 @@ class Heartbeat:
                 await self._beat_for_ever(store)
             except StoreError as error:
                 log.warning("heartbeats begin anew: %s", error)
+                self._stop_expired()
 
     async def _beat_for_ever(self, store: Beats) -> None:
         wake = asyncio.Event()
@@ -176,16 +178,16 @@ class Heartbeat:
             if beat.cancel_requested:
                 self._tell(run, Stop.CANCEL)
         elif self._runs.get(run.job_id) is run and not run.settled:
-            log.warning("job %s: claim %d is lost; its work is stopped", run.job_id, run.job.claim_version)
+            what = "job %s: claim %d is lost; its work is stopped"
+            log.warning(what, run.job_id, run.job.claim_version, extra=extra(run.job))
             self._tell(run, Stop.LOST)
 
     def _stop_expired(self) -> None:
         now = time.monotonic()
         for run in list(self._runs.values()):
             if run.expires_at < now and run.stop is not Stop.LOST:
-                log.warning(
-                    "job %s: its lease ran out before the store could be reached; its work is stopped", run.job_id
-                )
+                what = "job %s: its lease ran out before the store could be reached; its work is stopped"
+                log.warning(what, run.job_id, extra=extra(run.job))
                 self._tell(run, Stop.LOST)
 
     def _tell(self, run: Run, why: Stop) -> None:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.engine.begun import BegunJobs
 from callsheet.engine.housekeeping import Housekeeping
+from callsheet.engine.unheard import UnheardClaims
 from callsheet.kernel.errors import StoreError
-from callsheet.kernel.job import Status
 from callsheet.store.hints import NoDoor
 from callsheet.store.protocol import Hint
 
 from .ahead import Ahead
 from .heartbeat import Heartbeat
 from .shift import STALE_AFTER_S, Shift
-from .workspace import Workspace
+from .sweep import sweep_until_ended
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -48,6 +48,7 @@ class LocalShift(Shift):
         self._door: Door = NoDoor()
         super().__init__(engine, definitions, queues, options)
         begun = BegunJobs(engine.store, options.worker_id)
+        self._unheard = UnheardClaims(engine.store, options.worker_id)
         self.claims_ahead = Ahead(begun, self.slots, lambda run: self.runs.get(run.job_id) is run)
 
     async def __aenter__(self) -> Self:
@@ -59,6 +60,16 @@ class LocalShift(Shift):
         """As every shift; what came in at the door in the last moment is put back."""
         async with await self._local.store.door(self._options.worker_id, self._queues) as self._door:
             await super().claim_until_stopped(burst=burst)
+
+    async def _claim(self, limit: int, *, thorough: bool) -> int:
+        """As every shift; the store is told of claims before this one whose answers were lost."""
+        await self._unheard.write()
+        asked_at = time.monotonic()
+        try:
+            return await super()._claim(limit, thorough=thorough)
+        except Exception:
+            self._unheard.add(asked_at)
+            raise
 
     async def _room_or_handed(self) -> int:
         """A job that came in at the door while the last slots were filled is claimed all the same, and waits."""
@@ -85,7 +96,7 @@ class LocalShift(Shift):
         return asked
 
     def _beside(self) -> Sequence[Coroutine[None, None, None]]:
-        return self._listen(), self._clear_away()
+        return self._listen(), sweep_until_ended(self._options.workspaces, self._local.store.get)
 
     async def _listen(self) -> None:
         """Wake up for our queues, and look after jobs of ours that others have touched."""
@@ -106,14 +117,3 @@ class LocalShift(Shift):
         """Jobs whose lease was last extended a while ago; those of a moment will have ended before a beat."""
         limit = time.monotonic() + self.lease_s - STALE_AFTER_S
         return {job_id for job_id, run in self.runs.items() if run.expires_at < limit}
-
-    async def _clear_away(self) -> None:
-        """Remove the workspaces of attempts that are over: their worker was killed."""
-        found = await asyncio.to_thread(Workspace.found_in, self._options.workspaces)
-        try:
-            jobs = await self._local.store.get([folder.claim.job_id for folder in found]) if found else []
-        except StoreError:
-            return  # another worker, another time
-        for folder, job in zip(found, jobs, strict=True):
-            if job is not None and (job.status is not Status.RUNNING or job.claim != folder.claim):
-                await asyncio.to_thread(folder.remove)

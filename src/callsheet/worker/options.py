@@ -32,6 +32,7 @@ class WorkerOptions(TypedDict, total=False):
     drain: Duration
     grace: Duration
     poll: Duration
+    task_patience: Duration
     worker_id: str
     workspaces: Path | None
     housekeeping: bool
@@ -59,6 +60,7 @@ class Options:
     `queues`: in order of preference; none means those of the app's tasks. `prefetch`: at most so many jobs wait in the
     worker for a free slot, and never more than it starts within a moment. `drain`: how long SIGTERM waits for running
     jobs. `grace`: how long a job that was told to stop may take to do so. `poll`: how long to sleep without a wake-up.
+    `task_patience`: how long a job whose task is not here is handed on to other workers before it is a dead letter.
     `objects`: what makes the objects of a job; the app's own, not a keyword of `Worker`.
     """
 
@@ -69,6 +71,7 @@ class Options:
     drain: Duration = 30.0
     grace: Duration = 10.0
     poll: Duration = 1.0
+    task_patience: Duration = 600.0
     worker_id: str = field(default_factory=_identity)
     workspaces: Path | None = None
     housekeeping: bool = True
@@ -83,4 +86,4 @@ class Options:
             raise InvalidInput(f"a lease must last at least {MIN_LEASE_S:g} s, else every pause is a crash")
         if isinstance(self.queues, str):
             raise InvalidInput("queues is a tuple of names: queues=('media', 'default')")
-        seconds(self.drain), seconds(self.grace), seconds(self.poll)
+        seconds(self.drain), seconds(self.grace), seconds(self.poll), seconds(self.task_patience)

@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import InvalidInput
 
+from .current import worker_here
 from .local import LocalShift
 from .options import Options, WorkerOptions
 
@@ -66,17 +68,21 @@ class Worker:
         """Work until stopped, or with `burst` until nothing can be claimed and all is settled."""
         shift = await self._begin()
         async with shift:
-            self._shift = shift
-            if self._stopping:
-                shift.stop()
-            try:
-                await shift.claim_until_stopped(burst=burst)
-            except asyncio.CancelledError:
-                shift.stop(hard=True)
-                raise
-            finally:
-                await shift.drain()
+            with worker_here():
+                await self._work(shift, burst=burst)
         self._shift = None
+
+    async def _work(self, shift: Shift, *, burst: bool) -> None:
+        self._shift = shift
+        if self._stopping:
+            shift.stop()
+        try:
+            await shift.claim_until_stopped(burst=burst)
+        except asyncio.CancelledError:
+            shift.stop(hard=True)
+            raise
+        finally:
+            await shift.drain()
 
     async def _begin(self) -> Shift:
         self.engine = await self._app.engine()
@@ -90,12 +96,20 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """True while this worker can claim: its loop has asked the store of late, and its leases are kept."""
+        """True while this worker can claim: it asked the store of late, keeps its leases, has room on its disk."""
         shift, now = self._shift, time.monotonic()
         if shift is None or self._stopping:
             return False
+        if shift.disk.is_full():
+            return False
         polled = now - shift.polled_at < READY_POLLS * max(MIN_POLL_S, shift.poll_s)
         return polled and now - shift.heartbeat.last_beat < max(2.0, shift.lease_s)
+
+    @property
+    def full_disk(self) -> Path | None:
+        """The folder for workspaces, when its disk is full and nothing is claimed for that."""
+        shift = self._shift
+        return shift.disk.folder if shift is not None and shift.disk.is_full() else None
 
     @property
     def polled_at(self) -> float | None:

@@ -17,16 +17,19 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from callsheet.engine.begun import is_ahead
+from callsheet.engine.begun import is_ahead, needs_listing
 from callsheet.kernel import commands
 from callsheet.kernel.durations import seconds
-from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.kernel.errors import CallsheetError
 from callsheet.store.protocol import ClaimRequest
 from callsheet.store.tasks import end, wait
 
+from .disk import DiskRoom
 from .flush import Flusher
 from .run import Run, Stop
 from .slots import Slots
+from .telling import extra
+from .workspace import default_root
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -67,6 +70,7 @@ class Shift:
         self.polled_at = self._learned_at = time.monotonic()
         self._engine, self._definitions, self._queues, self._options = engine, definitions, queues, options
         self.heartbeat = self._make_heartbeat()
+        self.disk = DiskRoom(options.workspaces or default_root())
         self.claims_ahead: Ahead | None = None  # None: what is claimed ahead counts as begun
         self._ahead = self._done = 0
         self._dry = False  # the last claim found nothing
@@ -125,10 +129,11 @@ class Shift:
             room = await self._room_or_handed()
             idle = not self.runs and not self.flusher.unsettled  # before we ask: an end may release others meanwhile
             try:
-                claimed = await self._claim(room) if room else 0
-            except StoreError as error:
+                claimed = await self._claim(room, thorough=burst and idle) if room else 0
+            except Exception as error:  # a worker that ends would take its running jobs with it
                 trouble += 1
-                log.warning("no jobs can be claimed now, trying again: %s", error)
+                is_known = isinstance(error, CallsheetError)
+                log.warning("no jobs can be claimed now, trying again: %s", error, exc_info=not is_known)
                 await wait(self._stopping, self._pause_s(trouble, error))
                 continue
             trouble, self.polled_at = 0, time.monotonic()
@@ -149,7 +154,7 @@ class Shift:
     def _go_idle(self, room: int, *, burst: bool) -> None:
         """There was nothing to claim, or no `room` for it."""
 
-    def _pause_s(self, trouble: int, error: StoreError) -> float:  # noqa: ARG002 - a server may say how long
+    def _pause_s(self, trouble: int, error: Exception) -> float:  # noqa: ARG002 - a server may say how long
         """How long to leave alone what could not be reached, so many times now."""
         pause_s: float = 0.1 * 2 ** min(trouble, 10)
         return min(2.0, pause_s) * random.uniform(0.5, 1)  # noqa: S311 - jitter
@@ -158,12 +163,13 @@ class Shift:
         """How long to sleep when there was nothing to claim, or no `room` for it, unless woken."""
         return BURST_POLL_S if burst else self.poll_s
 
-    async def _claim(self, limit: int) -> int:
+    async def _claim(self, limit: int, *, thorough: bool) -> int:
+        """Return how many jobs it claimed; after a `thorough` claim that found none, a burst may end."""
         asked_at, queues = time.monotonic(), await self._asked_for()
         owner = self._options.worker_id
         if self.claims_ahead is not None and limit > self._free():  # else all of it begins at once
             owner = self.claims_ahead.owner
-        request = ClaimRequest(owner, queues, limit, round(self.lease_s * 1000))
+        request = ClaimRequest(owner, queues, limit, round(self.lease_s * 1000), thorough=thorough)
         jobs = await self._engine.claim(request)
         self._look_ahead(asked_at)
         return self._line_up(jobs, asked_at, asked_at + self.lease_s)
@@ -171,19 +177,21 @@ class Shift:
     def _line_up(self, jobs: list[Job], claimed_at: float, expires_at: float) -> int:
         """Put what was claimed in line for the slots; how many they are."""
         definitions, flusher, runs, stopper = self._definitions, self.flusher, self.runs, self.slots.stop
-        entries = []
+        ahead = self.claims_ahead if jobs and is_ahead(jobs[0]) else None
+        line_up = self.line.append
         for job in jobs:
             if job.job_id in runs:  # we lost it and did not know yet
                 runs[job.job_id].request_stop(Stop.LOST)
             run = runs[job.job_id] = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
-            entries.append((claimed_at, run))
-        if self.claims_ahead is not None and jobs and is_ahead(jobs[0]):
-            entries = self.claims_ahead.admit(entries)
-        self._admit(entries)
+            if (job.lease_losses or job.error) and ahead is not None and needs_listing(job):
+                ahead.suspects.append((claimed_at, run))
+            else:
+                line_up((claimed_at, run))
+        self._begin_jobs()
         return len(jobs)
 
-    def _admit(self, entries: list[tuple[float, Run]]) -> None:
-        self.line.extend(entries)
+    def _begin_jobs(self) -> None:
+        """Let free slots begin what is in line."""
         if not self._stopping.is_set():
             self.slots.fill()
         self._lined_up.set()
@@ -197,7 +205,9 @@ class Shift:
         return (self.line,) if self.claims_ahead is None else (self.line, self.claims_ahead.suspects)
 
     def _room(self) -> int:
-        """How many jobs to ask for: all free slots, and ahead what will begin within a moment."""
+        """How many jobs to ask for: all free slots, and ahead what will begin within a moment; none on a full disk."""
+        if self.disk.is_full():
+            return 0
         waiting = sum(map(len, self._lines()))
         free = self._options.concurrency - self.slots.running
         room = min(self._most, free + self._ahead - waiting)
@@ -247,7 +257,8 @@ class Shift:
                 self._ahead = 0
                 self._hand_back()
             if self.claims_ahead is not None and soon:
-                self._admit(await self.claims_ahead.look(self._free()))
+                self.line.extendleft(reversed(await self.claims_ahead.look(self._free())))  # before all others
+                self._begin_jobs()
 
     def _is_stuck(self, passed_s: float) -> bool:
         """Whether what is in line waits for functions that take longer than those before them did."""
@@ -269,7 +280,8 @@ class Shift:
                 try:
                     run.finish(commands.release(run.job))
                 except CallsheetError as error:
-                    log.warning("job %s cannot be handed back, its lease will run out: %s", run.job_id, error)
+                    what = "job %s cannot be handed back, its lease will run out: %s"
+                    log.warning(what, run.job_id, error, extra=extra(run.job))
                 if not run.settled:
                     self._claim_ended(run)
 

@@ -19,9 +19,11 @@ from callsheet.kernel.job import Status
 
 from .children import kill_groups
 from .context import Context
+from .current import RUN
 from .execute import after_stop, attempt
 from .processes import Processes
 from .run import Run, Stop
+from .telling import extra
 from .threads import Threads
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.job")
 SLICE_S = 0.002
+UNWRITTEN = "job %s: its end cannot be written, its lease will run out"
 
 
 class Slots:
@@ -57,7 +60,7 @@ class Slots:
         self._options = options
         self._freed = freed
         self._given_up = given_up
-        self._grace_s = seconds(options.grace)
+        self._grace_s, self._patience_s = seconds(options.grace), seconds(options.task_patience)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._current: dict[asyncio.Task[None], Run] = {}
@@ -94,13 +97,15 @@ class Slots:
         """Take jobs until none waits. A job that left context variables behind ends the slot with them."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - we are in one
-        clean, yielded_at = contextvars.copy_context(), time.monotonic()
+        yielded_at = time.monotonic()
         told, traced = log.isEnabledFor(logging.INFO) or measuring(), tracing()
         if len(self._line) > 1:
             self.fill()
         while self._line:
             run = self._current[task] = self._line.popleft()[1]
             run.task = task
+            RUN.set(run)  # and never reset: the slot's context is its own, and the next job sets its run there
+            begun = contextvars.copy_context()
             try:
                 if traced:
                     with attempt_span(run.job) as span:
@@ -108,13 +113,13 @@ class Slots:
                         span.ended(run.outcome)
                 elif told or run.stopped or (run.definition is not None and not run.definition.simple):
                     await self._attempt(run, told=told)
-                elif (settlement := await attempt(run, None, self._elsewhere)) is not None:
+                elif (settlement := await attempt(run, None, self._elsewhere, self._patience_s)) is not None:
                     if run.stopped:
                         await self._finish(run, settlement)
                     else:
                         run.finish(settlement)
             except (Exception, asyncio.CancelledError):
-                log.exception("job %s: its end cannot be written, its lease will run out", run.job_id)
+                log.exception(UNWRITTEN, run.job_id, extra=extra(run.job))
             finally:
                 run.task = None
                 self.done += 1
@@ -124,7 +129,7 @@ class Slots:
                     self._given_up(run)
             if task.cancelling():
                 await _forget_cancellation(task)
-            if contextvars.copy_context() != clean:
+            if contextvars.copy_context() != begun:
                 return
             if (now := time.monotonic()) - yielded_at > SLICE_S:
                 self._freed()
@@ -147,7 +152,10 @@ class Slots:
         if told:
             _tell_begin(run)
         try:
-            settlement = await attempt(run, context, self._elsewhere) if run.stop is None else after_stop(run)
+            if run.stop is None:
+                settlement = await attempt(run, context, self._elsewhere, self._patience_s)
+            else:
+                settlement = after_stop(run)
             if settlement is not None:
                 await self._finish(run, settlement)
         finally:
@@ -180,7 +188,8 @@ class Slots:
         """Settle for a function that does not stop. It keeps its slot until it does."""
         if run.settled:
             return
-        log.error("job %s: %s does not stop; its outcome is written without it", run.job_id, run.job.kind)
+        what = "job %s: %s does not stop; its outcome is written without it"
+        log.error(what, run.job_id, run.job.kind, extra=extra(run.job))
         settlement = after_stop(run)
         if settlement is not None:
             run.finish(settlement)
@@ -205,14 +214,14 @@ async def _forget_cancellation(task: asyncio.Task[None]) -> None:
 def _tell_begin(run: Run) -> None:
     job = run.job
     waited_ms = max(0, (job.attempt_started_at or job.updated_at) - max(job.created_at, job.run_at))
-    fields = {"job_id": job.job_id, "task": job.kind, "queue": job.queue, "attempt": job.attempt_count}
     log.info(
-        "%s %s started, attempt %d, waited %d ms",
+        "%s %s started, attempt %d, waited %d ms, correlation id %s",
         job.job_id,
         job.kind,
         job.attempt_count,
         waited_ms,
-        extra={"fields": {"event": "started", **fields, "waited_ms": waited_ms}},
+        job.correlation_id or "none",
+        extra=extra(job, event="started", waited_ms=waited_ms),
     )
 
 
@@ -220,13 +229,13 @@ def _tell_end(run: Run, took_s: float) -> None:
     job, end = run.job, run.outcome
     how = "lost" if end is None else (end.outcome or end.status).value
     attempted(job.kind if run.definition is not None else "unknown", how, took_s)  # others may send any name as a kind
-    fields = {"job_id": job.job_id, "task": job.kind, "queue": job.queue, "attempt": job.attempt_count}
     log.info(
-        "%s %s %s, attempt %d, took %.3f s",
+        "%s %s %s, attempt %d, took %.3f s, correlation id %s",
         job.job_id,
         job.kind,
         how,
         job.attempt_count,
         took_s,
-        extra={"fields": {"event": how, **fields, "took_ms": round(took_s * 1000, 1)}},
+        job.correlation_id or "none",
+        extra=extra(job, event=how, took_ms=round(took_s * 1000, 1)),
     )

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import threading
+import uuid
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,17 @@ def test_what_cannot_be_removed_is_told_of_and_harms_nothing(
         assert not folders.remove(JOB)
     assert "not today" in caplog.text
     assert not proxy.exists()  # the other one went
+
+
+def test_a_fresh_file_in_an_old_folder_is_no_orphan(tmp_path: Path) -> None:
+    folders = Folders(tmp_path / "root")
+    job_id = str(uuid.uuid4())
+    deep = folders.make("temp", job_id) / "deep"
+    deep.mkdir()
+    (deep / "fresh").write_bytes(b"x")
+    for folder in (deep, deep.parent):
+        os.utime(folder, (0, 0))
+    now_s = (deep / "fresh").stat().st_mtime
+    assert folders.remove_old(now_s) == 0
+    assert (deep / "fresh").exists()
+    assert folders.remove_old(now_s + 25 * 3600) == 1

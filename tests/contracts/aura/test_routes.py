@@ -17,6 +17,8 @@ from callsheet.store.protocol import ClaimRequest
 from tests.beside import until
 from tests.http.live import Live, serving
 
+from .conftest import running
+
 Answer = dict[str, Any]
 
 
@@ -86,6 +88,13 @@ async def test_a_failed_job_says_what_and_where(live: Live) -> None:
     assert failed["errors"] == [{"code": "oom", "message": "no memory", "step": "Rendering", "retryable": None}]
     assert failed["failureDetails"]["code"] == "oom"
     assert at(failed["endedUtc"]) >= at(failed["startedUtc"])
+
+
+async def test_between_attempts_a_job_is_running_and_not_at_the_stage_queued(live: Live) -> None:
+    job = await running(live)
+    await live.engine.settle([commands.retry(job, JobError("busy", "later"), delay_ms=10**7)])
+    body = (await live.client.get(f"/api/jobs/{job.job_id}")).json()
+    assert (body["status"], body["stage"], body["phase"]) == ("Running", "Initialization", "plan")
 
 
 async def test_a_retry_is_not_seen_as_a_step_back(live: Live) -> None:

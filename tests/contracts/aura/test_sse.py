@@ -65,11 +65,9 @@ async def test_a_whole_life_in_the_contracts_eight_words(live: Live) -> None:
         ("Compose", "compose"),
         ("Rendering", "render"),
     ]
-    assert [f.data["step"] for f in got if f.event == "step-status" and f.data["status"] == "completed"] == [
-        "Script",
-        "Voice",
-        "Visuals",
-    ]
+    steps = [(f.data["step"], f.data["status"]) for f in got if f.event == "step-status"]
+    stages = ("Script", "Voice", "Visuals", "Compose", "Rendering")
+    assert steps == [(stage, status) for stage in stages for status in ("started", "completed")]
     assert [f.data["message"] for f in got if f.event == "warning"] == ["no voice"]
     end = got[-1]
     assert end.event == "job-completed"
@@ -255,4 +253,6 @@ def test_an_id_says_where_to_go_on(place: int) -> None:
     job = a_job(contract="aura")
     event = Event(job.job_id, place, job.event_ms, "stage", "Voice", 1.0, "{}")
     ids = [t.id for t in told(event, job)]
-    assert [place_of(i) for i in ids] == [(place, 1), (place, 2)]
+    assert [place_of(i) for i in ids] == [(place, 2), (place, 3)]
+    (behind,) = [t.standing_behind(event) for t in told(event._replace(type="progress"), job)]
+    assert place_of(behind.id) == (place, PLACES)

@@ -20,6 +20,7 @@ from callsheet.http import workers as known
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.problems import Problem
 from callsheet.http.site import site_of
+from callsheet.store.audit import AuditQuery
 from tests import stores
 from tests.http.conftest import postgres_url
 from tests.http.live import Live, problem, serving
@@ -288,3 +289,31 @@ def test_an_identity_names_its_worker_and_its_queues() -> None:
         assert told.value.status == 403
     anybody = WorkerIdentity()
     assert (anybody.named("x"), anybody.allowed(["c"])) == (Holder("x"), ("c",))
+
+
+async def test_an_invitation_that_was_taken_back_is_good_for_nobody(live: Live) -> None:
+    made = (await live.client.post("/v1/workers/enrolments", json={"uses": 5})).json()
+    token, path = made["enrolment_token"], f"/v1/workers/enrolments/{made['enrolment_id']}"
+    before = (await enroll(live, token)).json()
+    async with await live.key("acme") as tenant:
+        problem(await tenant.delete(path), 403, "forbidden")
+    assert (await live.client.delete(path)).status_code == 204
+    problem(await enroll(live, token), 401, "unauthorized")
+    problem(await live.client.delete(path), 404, "not_found")
+    async with live.bare() as worker:
+        answer = await worker.post("/probe", headers=bearer(before["worker_token"]))
+    assert answer.status_code == 200, "who has enrolled before stays"
+    page = await live.engine.store.audit_find(AuditQuery(action="enrolment.withdrawn"))
+    assert [entry.target for entry in page.entries] == [made["enrolment_id"]], "it is written once"
+
+
+async def test_an_invitation_is_taken_back_while_many_use_it(live: Live) -> None:
+    made = (await live.client.post("/v1/workers/enrolments", json={"uses": 100})).json()
+    path = f"/v1/workers/enrolments/{made['enrolment_id']}"
+    *answers, gone = await asyncio.gather(
+        *(enroll(live, made["enrolment_token"]) for _ in range(6)), live.client.delete(path)
+    )
+    assert gone.status_code == 204
+    assert {answer.status_code for answer in answers} <= {201, 401}
+    assert await live.engine.store.documents(known.ENROLMENT, made["enrolment_id"]) == [], "no use brings it back"
+    problem(await enroll(live, made["enrolment_token"]), 401, "unauthorized")

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from callsheet.contracts.control_plane import claims, files, logs, refusals, routes
+from callsheet.contracts.control_plane import files, logs, refusals, routes
 from callsheet.contracts.control_plane import waiting as waiting_module
 from callsheet.contracts.control_plane.waiting import Waiting, Wish
+from callsheet.engine import Housekeeping
 from callsheet.engine.lanes import lane_name
 from callsheet.kernel.job import Job, Outcome, Status
 from callsheet.kernel.wire import decode
@@ -179,16 +180,45 @@ async def test_many_leases_are_extended_in_one_request(live: Live, worker: Remot
     ]
 
 
-async def test_a_silent_worker_does_not_hold_up_a_cancellation(
-    live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claims, "PROVISIONAL_S", 0.03)
+async def test_a_silent_worker_does_not_hold_up_a_cancellation(live: Live, worker: Remote) -> None:
     await add(live)
     got = await worker.claim()
-    await asyncio.sleep(0.03)  # two beats of silence
-    assert (await live.engine.cancel(got["job_id"], "now")).status is Status.CANCELED
+    assert (await worker.say("heartbeat", got)).json()["lease_expires_in_ms"] == 30_000
+    now = await live.engine.store.now()
+    silent_ms = 2 * got["heartbeat_every_ms"] + 1
+    assert (await live.engine.cancel(got["job_id"], "now", now=now + silent_ms)).status is Status.CANCELED
     late = await worker.say("complete", got, result=1)
     assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+
+
+async def test_a_worker_that_falls_silent_after_a_cancellation_has_two_beats(live: Live, worker: Remote) -> None:
+    await add(live)
+    got = await worker.claim()
+    await worker.say("heartbeat", got)
+    await live.engine.cancel(got["job_id"], "now")
+    heard = (await worker.say("heartbeat", got)).json()
+    assert (heard["cancel"], heard["lease_expires_in_ms"]) == (True, 2 * got["heartbeat_every_ms"])
+    job = await live.engine.get(got["job_id"])
+    ends_at = (job.heartbeat_at or 0) + 2 * got["heartbeat_every_ms"]
+    assert job.lease_expires_at == ends_at
+    await Housekeeping(live.engine).sweep(now=ends_at)
+    assert (await live.engine.get(got["job_id"])).status is Status.RUNNING
+    await Housekeeping(live.engine).sweep(now=ends_at + 1)
+    assert (await live.engine.get(got["job_id"])).status is Status.CANCELED
+    late = await worker.say("complete", got, result=1)
+    assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+
+
+async def test_a_claim_whose_answer_was_lost_leaves_no_attempt(live: Live, worker: Remote) -> None:
+    await add(live, max_attempts=1)
+    lost = await worker.claim(claim_request_id=fresh(), first=True)  # nobody hears it
+    job = await live.engine.get(lost["job_id"])
+    assert await Housekeeping(live.engine).reap(now=(job.lease_expires_at or 0) + 1) == 1
+    back = await live.engine.get(lost["job_id"])
+    assert (back.status, back.held, back.attempt_count, back.lease_losses) == (Status.QUEUED, None, 0, 0)
+    again = await Remote(live, "w2").claim()
+    assert (again["job_id"], again["attempt"]) == (lost["job_id"], 1)
+    assert (await Remote(live, "w2").say("complete", again, result=1)).json()["ack"]
 
 
 async def test_a_log_arrives_whole_however_its_pieces_travel(live: Live, worker: Remote) -> None:

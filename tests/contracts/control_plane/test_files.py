@@ -13,12 +13,12 @@ import pytest
 
 from callsheet.contracts.control_plane import files, routes
 from callsheet.contracts.control_plane.artifacts import key_of
-from callsheet.http import objects, uploads
+from callsheet.http import objects, quota_routes, uploads
 from tests.http.live import Live, serving
 
 from .remote import Answer, Remote, add
 
-ROUTERS = [routes.router, files.worker_router, files.router, objects.router, uploads.router]
+ROUTERS = [routes.router, files.worker_router, files.router, objects.router, uploads.router, quota_routes.router]
 
 
 @pytest.fixture
@@ -136,3 +136,13 @@ async def test_inputs_are_signed_for_the_tenants_own_objects_only(live: Live, wo
 
 def _path(url: str) -> str:
     return url if url.startswith("/") else "/" + url.split("/", 3)[3]
+
+
+async def test_an_upload_of_unsaid_length_needs_room_for_the_longest(live: Live, worker: Remote) -> None:
+    await live.client.put("/v1/quotas/acme", json={"bytes": 1_000})
+    await add(live, requester_id="acme")
+    got = await worker.claim()
+    refused = await worker.say("uploads", got, name="a.bin")
+    assert refused.status_code == 429, refused.text
+    assert "quota_exceeded" in refused.text
+    assert (await worker.say("uploads", got, name="a.bin", bytes=300)).status_code == 200

@@ -13,17 +13,22 @@ import pytest
 from callsheet.catalog.records import Clip, Video, VideoFacts, VideoStatus, Writer
 from callsheet.contracts.cortana import paths
 from callsheet.contracts.cortana.jobs import clip_job
+from callsheet.kernel import commands
 from callsheet.kernel.job import Status
+from callsheet.kernel.retry import JobError
+from callsheet.store.protocol import ClaimRequest
 from tests import stores
-from tests.contracts.cortana.kit import TENANT, Stack, running
+from tests.contracts.cortana.kit import OTHER, TEAM, TENANT, Stack, running
 
 DAY_MS = 24 * 3600 * 1000
 
 
-async def watched(stack: Stack) -> str:
+async def watched(stack: Stack, team_id: str | None = None) -> str:
     """A video of a minute, as far as the catalogue knows."""
     video_id = str(uuid.uuid4())
-    await stack.catalog.add_video(Video(video_id, TENANT, None, "x", VideoStatus.UPLOADING, paths.original(video_id)))
+    await stack.catalog.add_video(
+        Video(video_id, TENANT, team_id, "x", VideoStatus.UPLOADING, paths.original(video_id))
+    )
     writer = Writer(str(uuid.uuid4()), 1)
     await stack.catalog.begin(video_id, writer, "transcode")
     await stack.catalog.note(video_id, writer, VideoFacts(duration_ms=60_000))
@@ -55,6 +60,22 @@ async def test_a_video_may_have_several_clip_jobs_and_a_clip_has_one(tmp_path: P
         assert len({one["job_id"] for one in made}) == 3
         again = (await stack.client.post("/clips", json={**asked[0], "clip_id": made[0]["clip_id"]})).json()
         assert again == made[0]
+
+
+async def test_a_clip_that_failed_comes_back_within_the_quota_of_whom_it_is_cut_for(tmp_path: Path) -> None:
+    """One of a team asks for it: the job is theirs, so their quota holds, and not that of the video's owner."""
+    async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
+        engine, video_id = stack.live.engine, await watched(stack, team_id=TEAM)
+        async with await stack.live.key(OTHER, teams=[TEAM]) as mate:
+            asked = {"video_id": video_id, "t_start": 0, "t_end": 500, "clip_id": "one"}
+            made = (await mate.post("/clips", json=asked)).json()
+            (job,) = await engine.claim(ClaimRequest("w", ((await engine.get(made["job_id"])).queue,)))
+            await engine.settle([commands.bury(job, JobError("broke", "it broke"))])
+            await stack.live.site.quotas.set(OTHER, {"queued": 1})
+            await mate.post("/clips", json={**asked, "clip_id": "two"})
+            refused = await mate.post("/clips", json=asked)
+        assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded"), refused.text
+        assert await engine.store.queued_of([OTHER, TENANT], most=9) == [1, 0]
 
 
 async def test_a_clip_that_is_there_is_not_cut_again_and_is_kept_for_thirty_days(tmp_path: Path) -> None:

@@ -129,10 +129,10 @@ def keys_of(credentials: Credentials) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def running(
-    url: str, folder: Path, *, worker: bool = True, max_source_bytes: int = 10**9
+    url: str, folder: Path, *, worker: bool = True, max_source_bytes: int = 10**9, objects_url: str = ""
 ) -> AsyncIterator[Stack]:
     """A whole stack on a store. The environment has the vault's keys (CALLSHEET_KEYS)."""
-    objects_url = f"file://{folder / 'objects'}"
+    objects_url = objects_url or f"file://{folder / 'objects'}"
     app = Callsheet(url)
     app.objects_url = objects_url
     add_transcoding(app, RULES, max_source_bytes=max_source_bytes)

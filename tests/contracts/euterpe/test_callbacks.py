@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from callsheet.engine import Engine
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.kernel import commands
-from callsheet.kernel.callbacks import claim_told, normalised
-from callsheet.kernel.job import Job, NewEvent, OutboxEvent, Status
+from callsheet.kernel.callbacks import claim_callback, normalised
+from callsheet.kernel.job import Delivery, Job, NewEvent, OutboxEvent, Status
 from callsheet.kernel.retry import JobError
-from callsheet.kernel.settlement import Settlement
+from callsheet.kernel.settlement import OutboxSettlement, Settlement
 from callsheet.store.outbox import OutboxFilter
 from callsheet.store.protocol import ClaimRequest, Settled
+from callsheet.store.sqlite import SqliteStore
 from tests.kit import new_job
 
 HOOK = "https://hooks.example.org/transcode"
@@ -76,16 +77,22 @@ async def test_each_move_is_told_once_with_its_status(engine: Engine) -> None:
 
 async def test_sequences_rise_through_attempts_failures_and_requeues(memory: Engine) -> None:
     job = await advanced(memory, await claimed(memory), "fetching", "processing", "uploading")
-    moves: list[Settlement | None] = [commands.advance(job._replace(stage=""), "fetching")]
+    moves: list[Settlement] = [commands.advance(job._replace(stage=""), "fetching")]
     moves += [commands.advance(job._replace(stage=a), b) for a, b in pairwise(("fetching", "processing", "uploading"))]
     failed = commands.fail(job, JobError("x", retryable=False), rand=0.5)
     ended = job._replace(status=Status.FAILED, attempt_started_at=None)
     moves += [failed, commands.requeue(ended)]
     following = job._replace(claim_version=2, stage="")
-    moves += [claim_told(following), commands.advance(following, "fetching")]
+    claim = claim_callback(following)
+    assert claim is not None
+    moves += [Settlement(job.job_id, 2, Status.RUNNING, Status.RUNNING, outbox=(claim,))]
+    moves += [commands.advance(following, "fetching")]
     moves += [commands.retry(following._replace(stage="fetching"), BUSY, delay_ms=0)]
-    bodies = [json.loads(move.outbox[0].body) for move in moves if move is not None]
-    words = ["fetching", "processing", "uploading", "failed", "queued", "claimed", "fetching", "queued"]
+    last = job._replace(claim_version=3, stage="fetching", attempt_count=job.max_attempts)
+    moves += [commands.retry(last, BUSY, delay_ms=0)]
+    bodies = [json.loads(event.body) for move in moves for event in move.outbox]
+    words = ["fetching", "processing", "uploading", "failed", "queued", "claimed", "fetching", "failed", "queued"]
+    words += ["failed", "dead_letter"]
     assert [body["status"] for body in bodies] == words
     assert all(one["sequence"] < other["sequence"] for one, other in pairwise(bodies))
     assert len({body["event_id"] for body in bodies}) == len(bodies)
@@ -121,10 +128,40 @@ async def test_a_retry_and_a_dead_letter_are_told_with_the_normalised_error(
     job = await advanced(memory, await again(memory), *stages)
     await memory.settle([commands.retry(job, BUSY, delay_ms=0)])
     bodies = await told(memory, job)
-    assert [body["status"] for body in bodies] == ["claimed", *stages, "queued", "claimed", *stages, "dead_letter"]
-    ends = [body for body in bodies if body["status"] in {"queued", "dead_letter"}]
-    assert [body["error"] for body in ends] == [{"code": "503", "message": "busy"}] * 2
-    assert [body["attempt_count"] for body in ends] == [1, 2]
+    assert [body["status"] for body in bodies] == [
+        *("claimed", *stages, "failed", "queued"),
+        *("claimed", *stages, "failed", "dead_letter"),
+    ]
+    ends = [body for body in bodies if body["status"] in {"failed", "queued", "dead_letter"}]
+    before = (stages or ("claimed",))[-1]
+    assert [body["previous_status"] for body in ends] == [before, "failed"] * 2
+    assert [body["error"] for body in ends] == [{"code": "503", "message": "busy"}] * 4
+    assert [body["attempt_count"] for body in ends] == [1, 1, 2, 2]
+
+
+async def test_the_failed_state_is_told_before_a_retry_and_before_a_dead_letter(engine: Engine) -> None:
+    job = await advanced(engine, await claimed(engine, max_attempts=2), "fetching")
+    await engine.settle([commands.retry(job, BUSY, delay_ms=0)])
+    job = await again(engine)
+    await engine.settle([commands.retry(job, BUSY, delay_ms=0)])
+    words = [(body["previous_status"], body["status"]) for body in await told(engine, job)]
+    assert words == [
+        *(("queued", "claimed"), ("claimed", "fetching"), ("fetching", "failed"), ("failed", "queued")),
+        *(("queued", "claimed"), ("claimed", "failed"), ("failed", "dead_letter")),
+    ]
+
+
+async def test_a_fatal_error_on_the_last_attempt_is_a_dead_letter(engine: Engine) -> None:
+    job = await advanced(engine, await claimed(engine, max_attempts=1), "fetching")
+    await engine.settle([commands.fail(job, JobError("not_media", "no", retryable=False), rand=0.5)])
+    assert (await engine.get(job.job_id)).status is Status.DEAD_LETTER
+    assert [body["status"] for body in await told(engine, job)] == ["claimed", "fetching", "failed", "dead_letter"]
+
+
+async def test_a_lease_that_is_lost_for_the_last_time_is_told_as_failed_and_as_dead_letter(engine: Engine) -> None:
+    job = await advanced(engine, await claimed(engine, max_attempts=1), "fetching")
+    assert await Housekeeping(engine).reap(now=await engine.store.now() + LEASE_MS + 1) == 1
+    assert [body["status"] for body in await told(engine, job)] == ["claimed", "fetching", "failed", "dead_letter"]
 
 
 async def test_a_failure_for_good_is_told(memory: Engine) -> None:
@@ -170,12 +207,61 @@ async def test_a_claim_is_told_before_its_job_is_handed_out(engine: Engine) -> N
     assert (body["attempt_count"], body["event_id"]) == (1, f"evt_{job.job_id.replace('-', '')}_1_claimed")
 
 
-@pytest.mark.parametrize("ends", ["lost", "retried", "released", "failed"])
-async def test_a_claim_whose_process_died_before_it_told_is_told_by_the_next_move(engine: Engine, ends: str) -> None:
-    new = new_job("transcode", payload=ASKED, queue="transcode", contract="euterpe")
+async def test_a_claim_of_the_store_alone_is_told_with_the_time_of_the_claim(engine: Engine) -> None:
+    """Nothing but the store's own verb: whoever dies after it can leave no claim untold."""
+    new = new_job("transcode", payload=ASKED, queue="transcode", contract="euterpe", requester_id="acme")
+    plain = new_job("transcode", payload="{}", queue="transcode", contract="euterpe")
+    other = new_job("other", payload=ASKED, queue="transcode")
+    await engine.enqueue([new, plain, other])
+    jobs = await engine.store.claim(ClaimRequest("w", ("transcode",), 10, LEASE_MS))
+    by_id = {job.job_id: job for job in jobs}
+    assert set(by_id) == {new.job_id, plain.job_id, other.job_id}
+    (event,) = await engine.store.outbox_find()
+    assert (event.job_id, event.requester_id, event.endpoint) == (new.job_id, "acme", HOOK)
+    assert event.destination == "https://hooks.example.org"
+    job = await engine.get(new.job_id)
+    assert json.loads(event.body) == {
+        "event_id": f"evt_{new.job_id.replace('-', '')}_1_claimed",
+        "type": "transcode.claimed",
+        "job_id": new.job_id,
+        "sequence": 6,
+        "status": "claimed",
+        "previous_status": "queued",
+        "attempt_count": 1,
+        "max_attempts": job.max_attempts,
+        "progress": 0,
+        "metadata": {"talk": "1"},
+        "occurred_at": job.started_at,
+    }
+
+
+@pytest.mark.parametrize("start", [True, False])
+async def test_every_claim_is_told_alike_whoever_is_asked_for(engine: Engine, *, start: bool) -> None:
+    metadata = {"a": 'quote " and \\ and ü', "b": "", "c": "[]"}
+    payload = json.dumps({"status_webhook_url": f"{HOOK}?x=1", "metadata": metadata})
+    new = new_job("transcode", payload=payload, queue="q-1", contract="euterpe", requester_id="acme", max_attempts=3)
     await engine.enqueue([new])
-    (job,) = await engine.store.claim(ClaimRequest("w", ("transcode",), 1, LEASE_MS))
+    request = ClaimRequest("w", ("q-0", "q-1"), 5, LEASE_MS, start=start, tenants=frozenset({"acme"}))
+    (job,) = await engine.store.claim(request)
+    (event,) = await engine.store.outbox_find(job_id=job.job_id)
+    body = json.loads(event.body)
+    assert (body["attempt_count"], body["max_attempts"], body["metadata"]) == (int(start), 3, metadata)
+    assert body["occurred_at"] == job.updated_at
+    expected = claim_callback(job)
+    assert expected is not None
+    assert body == json.loads(expected.body)
+
+
+@pytest.mark.parametrize("ends", ["lost", "retried", "released", "failed"])
+async def test_a_claim_that_an_older_version_did_not_tell_is_told_by_the_next_move(memory: Engine, ends: str) -> None:
+    engine = memory
+    job = await claimed(engine, "{}")
+    job = job._replace(payload=ASKED)
     assert await told(engine, job) == []
+    store = cast("SqliteStore", engine.store)
+    await store._writer.run(  # as the older version has left it
+        lambda connection: connection.execute("UPDATE inbox_jobs SET payload = ?1", (ASKED,)).fetchall()
+    )
     match ends:
         case "lost":
             assert await Housekeeping(engine).reap(now=await engine.store.now() + LEASE_MS + 1) == 1
@@ -185,17 +271,16 @@ async def test_a_claim_whose_process_died_before_it_told_is_told_by_the_next_mov
             await engine.settle([commands.release(job)])
         case _:
             await engine.settle([commands.fail(job, JobError("x", retryable=False), rand=0.5)])
-    last = "failed" if ends == "failed" else "queued"
-    assert [body["status"] for body in await told(engine, job)] == ["claimed", last]
+    words = {"failed": ["failed"], "retried": ["failed", "queued"]}.get(ends, ["queued"])
+    assert [body["status"] for body in await told(engine, job)] == ["claimed", *words]
 
 
 async def test_a_claim_that_was_told_is_not_told_again_by_the_next_move(engine: Engine) -> None:
     job = await claimed(engine)
     before = await told(engine, job)
-    await engine.tell_claims([job])
     assert await engine.settle([commands.retry(job, BUSY, delay_ms=0)]) == [Settled.APPLIED]
     bodies = await told(engine, job)
-    assert [body["status"] for body in bodies] == ["claimed", "queued"]
+    assert [body["status"] for body in bodies] == ["claimed", "failed", "queued"]
     assert bodies[:1] == before
 
 
@@ -236,3 +321,27 @@ async def test_a_callback_is_found_by_its_id_and_waits_for_delivery(memory: Engi
 def test_an_error_is_shown_without_what_is_inside() -> None:
     assert normalised(BUSY.json()) == {"code": "503", "message": "busy"}
     assert normalised('"a foreign worker wrote this"') == {"code": "error", "message": "a foreign worker wrote this"}
+
+
+async def test_a_callback_tells_when_its_move_was_and_not_when_it_is_sent(engine: Engine) -> None:
+    """By the store's clock: the times of the job's own events, also where the clock has stepped back."""
+    await engine.enqueue([new_job("transcode", payload=ASKED, queue="transcode", contract="euterpe")])
+    begin = await engine.store.now()
+    request = ClaimRequest("w", ("transcode",), 1, LEASE_MS)
+    (job,) = await engine.store.claim(request, now=begin + 1_000)
+    for stage, at in (("fetching", 2_000), ("processing", 1_500), ("uploading", 4_000)):
+        job = await engine.settle_one(job, commands.advance(job, stage), now=begin + at)
+    await engine.settle([commands.retry(job, BUSY, delay_ms=0)], now=begin + 5_000)
+    bodies = await told(engine, job)
+    words = ["claimed", "fetching", "processing", "uploading", "failed", "queued"]
+    assert [body["status"] for body in bodies] == words
+    times = [body["occurred_at"] - begin for body in bodies]
+    assert times == [1_000, 2_000, 2_000, 4_000, 5_000, 5_000]
+    events = await engine.store.events({job.job_id: 0}, 100)
+    assert sorted({body["occurred_at"] for body in bodies}) == sorted({event.ms for event in events[1:]})
+    frozen = [event.body for event in await engine.store.outbox_find(job_id=job.job_id)]
+    due = await engine.store.outbox_claim("d", limit=10, lease_ms=1_000, now=begin + 6_000)
+    again = [OutboxSettlement(e.event_id, e.claim_version, Delivery.PENDING, 1_000) for e in due]
+    assert await engine.store.outbox_settle(again, now=begin + 7_000) == [Settled.APPLIED] * 6
+    retried = await engine.store.outbox_claim("d", limit=10, lease_ms=1_000, now=begin + 9_000)
+    assert sorted(event.body for event in retried) == sorted(frozen)

@@ -196,7 +196,7 @@ async def test_a_secret_is_nowhere_but_in_memory_in_the_whole_of_the_contract(
                     body = flow.body(front.url, credentials={"source": false, "output": false}, **source)
                     del body["refresh_url"]
                     refused = await flow.ended({**body, "max_attempts": 1})
-                    assert (refused["status"], refused["error"]["code"]) == ("failed", "credential_rejected")
+                    assert (refused["status"], refused["error"]["code"]) == ("dead_letter", "credential_rejected")
                     await stack.told("succeeded", PATIENCE_S)
             after = await dump(stack.live.engine.store)
             got = [repr((got.path, got.headers, got.body)) for got in stack.sink.got]

@@ -6,8 +6,10 @@ import errno
 
 import pytest
 
+from callsheet.contracts.euterpe.access import StorageFailing
 from callsheet.contracts.euterpe.download import CutOff, Refused
 from callsheet.contracts.euterpe.tasks import outcome_of
+from callsheet.kernel import errors
 from callsheet.kernel.errors import StoreError
 from callsheet.media.errors import DiskFull, FfmpegMissing, NotMedia
 from callsheet.objects.errors import ObjectsForbidden, ObjectsUnavailable, ObjectTooLarge, UnknownObjects
@@ -30,13 +32,14 @@ CASES = [
     (StoreError("no folder"), Retry, "store_error"),
     (RefreshFailed("late"), Retry, "refresh_failed"),
     (CutOff("away"), Retry, "source_unavailable"),
-    (DiskFull("full"), Retry, "disk_full"),
-    (ObjectsUnavailable("away"), Retry, "objects_unavailable"),
-    (ObjectsUnavailable("slow", provider_code="SlowDown"), Retry, "429"),
+    (DiskFull("full"), DiskFull, "disk_full"),
+    (ObjectsUnavailable("away"), ObjectsUnavailable, "objects_unavailable"),
+    (StorageFailing("slow", provider_code="SlowDown"), Retry, "429"),
+    (StorageFailing("503"), Retry, "objects_unavailable"),
     (Refused(429), Retry, "429"),
     (Refused(503), Retry, "503"),
     (Refused(423), Retry, "423"),
-    (OSError(errno.ENOSPC, "full"), Retry, "disk_full"),
+    (OSError(errno.ENOSPC, "full"), errors.DiskFull, "disk_full"),
     (RuntimeError("https://example.org/?signature=secret"), Retry, "internal"),
     (Refused(404), Fatal, "source_refused"),
     (CredentialRejected("no"), Fatal, "credential_rejected"),

@@ -18,6 +18,7 @@ from callsheet.contracts.euterpe.gate import Gate
 from callsheet.contracts.euterpe.models import Storage
 from callsheet.contracts.euterpe.places import Place
 from callsheet.contracts.euterpe.tasks import outcome_of
+from callsheet.kernel.errors import Outage
 from callsheet.objects import HeldCredentials
 from callsheet.objects.errors import ClockSkewed, ObjectsUnavailable
 from callsheet.outbox.guard import BlockedTarget, Rules, target_of
@@ -152,4 +153,4 @@ async def test_the_certificate_is_still_checked_by_the_name(tmp_path: Path) -> N
 def test_a_wrong_clock_is_tried_again_and_is_nobodys_refusal() -> None:
     outcome = outcome_of(ClockSkewed("x", provider_code="RequestTimeTooSkewed"), 1)
     assert (type(outcome), outcome.code) == (Retry, "clock_skewed")
-    assert isinstance(outcome_of(ObjectsUnavailable("x"), 1), Retry)
+    assert isinstance(outcome_of(ObjectsUnavailable("x"), 1), Outage)

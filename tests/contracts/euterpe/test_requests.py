@@ -7,19 +7,23 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from callsheet.contracts.euterpe import routes
 from callsheet.contracts.euterpe.ids import ids_of
+from callsheet.contracts.euterpe.places import source_of
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.retry import JobError
+from callsheet.outbox.guard import StorageRules
 from callsheet.store.protocol import ClaimRequest
 from callsheet.vault import Vault
 from tests import stores
 from tests.contracts.euterpe.kit import MP3, TENANT, Stack, running
 from tests.http.live import serving
 from tests.kit import new_job
+from tests.outbox.sink import RULES
 
 OWN: dict[str, Any] = {"source": f"object:uploads/{TENANT}/0/a.wav", "outputs": [MP3]}
 KEYS = {"access_key_id": "AK", "secret_access_key": "a-secret-of-the-tests"}
@@ -63,6 +67,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (output(width=1, format="mp4"), "width"),
     (output(fps=1_000, format="mp4"), "fps"),
     (output(video_codec="h264"), "video_codec"),
+    (output(video_kbps=800), "outputs.0.video_kbps: mp3 holds no picture"),
+    (output(width=640), "outputs.0.width: mp3 holds no picture"),
+    (output(key="a.txt"), "outputs.0.key: the name of mp3 ends in .mp3"),
+    (output(key="a.flac"), "outputs.0.key: the name of mp3 ends in .mp3"),
     (output(video_codec="vp9", format="mp4"), "video_codec"),
     (output(loudness_lufs=3), "loudness_lufs"),
     (output(start_s=-1), "start_s"),
@@ -99,6 +107,8 @@ async def test_a_request_that_cannot_be_right_is_refused_with_the_place(stack: S
         answered = await stack.client.post("/transcode", json=body)
         assert (answered.status_code, answered.json()["code"]) == (422, "validation_failed"), (body, answered.text)
         assert where in answered.text, (body, answered.text)
+        assert "Value error" not in answered.text
+        assert all(fault["where"] not in ("", "body") for fault in answered.json()["errors"]), answered.text
         assert KEYS["secret_access_key"] not in answered.text
     counts = await stack.live.engine.store.counts()
     assert counts.get("transcode", {}) == {}
@@ -121,6 +131,34 @@ async def test_a_url_that_leads_inside_is_refused_before_the_job_is_taken(stack:
         for body in bodies:
             answered = await stack.client.post("/transcode", json=body)
             assert (answered.status_code, answered.json()["code"]) == (422, "invalid_target"), answered.text
+            (field,) = body.keys() - (FROM_S3 if "refresh_url" in body or "source_storage" in body else OWN).keys() or {
+                "source"
+            }
+            place = f"{field}.endpoint" if field == "source_storage" else field
+            assert answered.json()["errors"][0]["where"] == place, answered.text
+            assert ("callback" in answered.text) is field.endswith("_url"), answered.text
+
+
+async def test_a_key_knows_a_source_by_all_that_names_it_and_not_by_its_signature(stack: Stack) -> None:
+    body = {**OWN, "outputs": [MP3]}
+
+    async def post(key: str, query: str) -> httpx2.Response:
+        source = f"https://files.example.org/download?{query}"
+        return await stack.client.post("/transcode", json={**body, "source": source}, headers={"Idempotency-Key": key})
+
+    first = await post("url-1", "file=1&X-Amz-Signature=aaaa&X-Amz-Date=1")
+    assert first.status_code == 202, first.text
+    same = await post("url-1", "file=1&X-Amz-Signature=bbbb&X-Amz-Date=2")
+    assert same.json() == first.json()
+    other = await post("url-1", "file=2&X-Amz-Signature=aaaa&X-Amz-Date=1")
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+    azure = await post("url-2", "file=1&sig=aaaa&se=2026&sp=r")
+    assert (await post("url-2", "file=1&sig=bbbb&se=2027&sp=r")).json() == azure.json()
+    plain = await post("url-3", "se=1")
+    assert plain.status_code == 202
+    assert (await post("url-3", "se=2")).status_code == 409, (
+        "without a signature of Azure's it is a name like any other"
+    )
 
 
 async def test_a_tenant_cannot_name_another_tenants_object(stack: Stack) -> None:
@@ -275,6 +313,56 @@ async def test_a_new_source_url_cannot_lead_to_another_host(stack: Stack) -> Non
     refused = await stack.client.put(where, json={"source_url": "https://elsewhere.example/a"})
     assert (refused.status_code, refused.json()["code"]) == (422, "validation_failed")
     assert (await stack.client.put(where, json={"source_url": "http://127.0.0.1:9/a?token=2"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("http://[::1]:9000/a", "http://[::1]"),
+        ("https://[2001:DB8:0::1]/a.mp4?x=1", "https://[2001:db8::1]"),
+        ("https://Files.Example.org:8443/a", "https://files.example.org"),
+        ("https://192.0.2.1/a", "https://192.0.2.1"),
+    ],
+)
+def test_what_a_job_holds_of_a_url_is_read_as_it_was_written(url: str, place: str) -> None:
+    assert str(source_of(url)) == place
+    assert source_of(place) == source_of(url), "an attempt reads the place again"
+
+
+@pytest.mark.parametrize("url", ["http://[::1/a", "http://::1/a", "http://[]/a", "http://[v1.x]/a", "http://a:b:c/"])
+def test_a_host_that_is_none_is_refused_at_the_door(url: str) -> None:
+    with pytest.raises(ValueError, match="host"):
+        source_of(url)
+
+
+async def test_newer_credentials_lead_only_where_sources_may_be(stack: Stack) -> None:
+    stack.live.site.parts[StorageRules] = StorageRules(RULES._replace(any_port=False, ports=frozenset({9})))
+    try:
+        job_id = await stack.post({**OWN, "source": "http://127.0.0.1:9/a?token=1"})
+        where = f"/transcode/{job_id}/credentials"
+        refused = await stack.client.put(where, json={"source_url": "http://127.0.0.1:10/a?token=2"})
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_target"), refused.text
+        assert refused.json()["errors"][0]["where"] == "source_url"
+        assert (await stack.client.put(where, json={"source_url": "http://127.0.0.1:9/a?token=2"})).status_code == 200
+    finally:
+        del stack.live.site.parts[StorageRules]
+
+
+async def test_every_refusal_of_a_field_names_it(stack: Stack) -> None:
+    url, s3 = {**OWN, "source": "http://127.0.0.1:9/a?token=1"}, await stack.post(FROM_S3)
+    where = f"/transcode/{await stack.post(url)}/credentials"
+    refusals = {
+        "source": await stack.client.post("/transcode", json={**OWN, "source": "object:uploads/another/0/a.wav"}),
+        "source_url": await stack.client.put(where, json={"source_url": "https://elsewhere.example/a"}),
+        "output": await stack.client.put(where, json={"source_url": "http://127.0.0.1:9/a", "output": KEYS}),
+    }
+    for field, answered in refusals.items():
+        assert (answered.status_code, answered.json()["code"]) == (422, "validation_failed"), answered.text
+        assert [fault["where"] for fault in answered.json()["errors"]] == [field], answered.text
+        assert answered.json()["detail"].startswith(f"{field}: ")
+        assert "Value error" not in answered.text
+    missing = await stack.client.put(f"/transcode/{s3}/credentials", json={})
+    assert [fault["where"] for fault in missing.json()["errors"]] == ["source"], missing.text
 
 
 async def test_a_job_without_credentials_takes_none(stack: Stack) -> None:

@@ -68,7 +68,7 @@ async def app(url: str) -> AsyncIterator[Callsheet]:
     async def tool(_raw: str = "") -> str:
         return _raw
 
-    async with app, our_worker(app):
+    async with app, our_worker(app, task_patience=0):
         yield app
 
 
@@ -130,6 +130,23 @@ async def test_our_events_go_on_after_the_producers(app: Callsheet, client: Any)
     assert all({"type", "ts", "step", "data"} <= event.keys() for event in await events_of(client, job_id))
     times = [int(event["ts"]) for event in await events_of(client, job_id)]
     assert times == sorted(times)
+
+
+async def test_a_task_that_our_worker_lacks_goes_on_to_a_foreign_one(url: str, client: Any) -> None:
+    job_id = await foreign_job(client, task="plan")
+    async with Callsheet(url) as app:
+        app.task(name="chat")(nothing)
+        await app.worker().run(burst=True)
+        assert (await types_of(client, job_id))[:3] == ["queued", "running", "waiting"]
+        store = (await app.engine()).store
+        await store.promote(now=await store.now() + 60_000)  # its rest is over
+    assert await status_of(client, job_id) == "queued"
+    _, message = await take(client)
+    assert message["job_id"] == job_id, "a foreign worker reads it as any other"
+
+
+async def nothing() -> None:
+    """Do nothing."""
 
 
 async def test_our_worker_takes_the_ttl_from_the_hash(app: Callsheet, client: Any) -> None:
@@ -212,7 +229,7 @@ async def test_nonsense_in_a_lost_delivery_stops_neither_the_job_nor_the_reaper(
         async def chat(prompt: str) -> str:
             return prompt
 
-        async with our_worker(app):
+        async with our_worker(app, task_patience=0):
             assert (await ended(client, even))["status"] == "done"
             assert (await ended(client, odd))["status"] in ("done", "error")
 

@@ -241,4 +241,4 @@ SELECT clip_id, video_id, owner_id, team_id, job_id, t_start, t_end, padding_ms,
 FROM clips WHERE expires_at <= to_timestamp($1::bigint / 1000.0) ORDER BY clips.expires_at, clip_id LIMIT $2;
 
 -- name: delete_clips
-DELETE FROM clips WHERE clip_id = ANY ($1::text[]);
+DELETE FROM clips WHERE clip_id = ANY ($1::text[]) RETURNING clip_id;

@@ -180,9 +180,10 @@ class PostgresCatalog:
         """See the protocol."""
         return [Clip._make(row) for row in await self._db.fetch(Q.expired_clips, now_ms, limit)]
 
-    async def delete_clips(self, clip_ids: Sequence[str]) -> None:
+    async def delete_clips(self, clip_ids: Sequence[str]) -> list[str]:
         """See the protocol."""
-        await self._db.fetch(Q.delete_clips, [intake.plain(clip_id) for clip_id in clip_ids])
+        rows = await self._db.fetch(Q.delete_clips, [intake.plain(clip_id) for clip_id in clip_ids])
+        return [str(row[0]) for row in rows]
 
     async def search(self, query: Query, reader: Reader) -> Found:
         """See the protocol."""

@@ -219,4 +219,4 @@ SELECT clip_id, video_id, owner_id, team_id, job_id, t_start, t_end, padding_ms,
 FROM clips WHERE expires_at <= ?1 ORDER BY expires_at, clip_id LIMIT ?2;
 
 -- name: delete_clips
-DELETE FROM clips WHERE clip_id IN (SELECT value FROM json_each(?1));
+DELETE FROM clips WHERE clip_id IN (SELECT value FROM json_each(?1)) RETURNING clip_id;

@@ -184,10 +184,11 @@ class SqliteCatalog:
         """See the protocol."""
         return [Clip._make(row) for row in await self._rows(Q.expired_clips, now_ms, limit)]
 
-    async def delete_clips(self, clip_ids: Sequence[str]) -> None:
+    async def delete_clips(self, clip_ids: Sequence[str]) -> list[str]:
         """See the protocol."""
         parameters = (json.dumps([intake.plain(clip_id) for clip_id in clip_ids]),)
-        await self._writer.run(lambda db: db.execute(Q.delete_clips, parameters).fetchall())
+        rows = await self._writer.run(lambda db: db.execute(Q.delete_clips, parameters).fetchall())
+        return [str(row[0]) for row in rows]
 
     async def search(self, query: Query, reader: Reader) -> Found:
         """See the protocol."""

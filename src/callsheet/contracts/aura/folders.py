@@ -102,7 +102,7 @@ class Folders:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if IS_UUID(entry.name):
-                        yield Found(kind, entry.name, now_s - entry.stat(follow_symlinks=False).st_mtime)
+                        yield Found(kind, entry.name, now_s - _changed_at(entry))
 
     def exists(self, job_id: str) -> bool:
         """Whether a job has a folder left."""
@@ -112,6 +112,18 @@ class Folders:
         if kind not in KINDS or not IS_UUID(job_id):
             raise InvalidInput(f"{job_id[:100]!r} is no job id, so no folder is named by it")
         return self.root / kind / job_id
+
+
+def _changed_at(entry: os.DirEntry[str]) -> float:
+    """When something in a folder changed last, at any depth: writing to a file does not touch the folder around it."""
+    latest = entry.stat(follow_symlinks=False).st_mtime
+    if not entry.is_dir(follow_symlinks=False):
+        return latest
+    for _, _, files, descriptor in os.fwalk(entry.path, follow_symlinks=False):
+        for name in (".", *files):
+            with contextlib.suppress(OSError):
+                latest = max(latest, os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mtime)
+    return latest
 
 
 def _is_ours(found: os.stat_result) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -17,7 +17,16 @@ from callsheet.kernel.progress import phase_of
 Word = Literal["Queued", "Running", "Done", "Failed", "Canceled"]
 COMPOSE = "compose"
 STEPS = ("Script", "Voice", "Visuals")  # of compose, in order; after each of them a job can be resumed
-FIRST_STAGE = {Status.QUEUED: "Queued", Status.RUNNING: "Initialization", Status.SUCCEEDED: "Complete"}
+FIRST_STAGE = {"Queued": "Queued", "Done": "Complete"}
+OPEN = (Status.QUEUED, Status.RUNNING)
+STATUSES = {
+    "Queued": OPEN,
+    "Running": OPEN,
+    "Done": (Status.SUCCEEDED,),
+    "Succeeded": (Status.SUCCEEDED,),
+    "Failed": (Status.FAILED, Status.DEAD_LETTER),
+    "Canceled": (Status.CANCELED,),
+}
 ENDED_BADLY = (Status.FAILED, Status.DEAD_LETTER)
 
 
@@ -126,10 +135,19 @@ def word_of(job: Job) -> str:
     return AURA.word(job.status, job.stage, started=job.started_at is not None) or "Failed"
 
 
+def states_of(words: Collection[str]) -> tuple[tuple[Status, ...], bool | None]:
+    """Return the statuses of the jobs that have one of these words, and whether those that are open must have begun.
+
+    It turns `word_of` round: from its first start to its end a job is Running, between attempts too.
+    """
+    begun = None if {"Queued", "Running"} <= set(words) else "Running" in words
+    return tuple(dict.fromkeys(status for word in words for status in STATUSES[word])), begun if words else None
+
+
 def stage_of(job: Job) -> str:
-    """Where a job is; before its first stage, and after a good end, by its status."""
+    """Where a job is; before its first stage, and after a good end, by its word."""
     if job.status is Status.SUCCEEDED or not job.stage:
-        return FIRST_STAGE.get(job.status, "Initialization")
+        return FIRST_STAGE.get(word_of(job), "Initialization")
     return job.stage
 
 

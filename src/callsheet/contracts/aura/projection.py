@@ -1,7 +1,9 @@
 """One source of events, two projections: the engine's events as this contract tells them.
 
-An event of the engine becomes none, one or two of the contract's. Their ids are `{ms}-{counter}`, the counter made of
-the event's own number and the place within it, so that every id is unique, rises, and says where to go on.
+An event of the engine becomes up to three of the contract's. Their ids are `{ms}-{counter}`, the counter made of the
+event's own number and the place within it, so that every id is unique, rises, and says where to go on. The places are
+fixed: what an event completes is at the first, what it tells itself is behind, a report of progress that was held back
+until then is at the last.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 
 from callsheet.http.json_text import parsed
 from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.job import Event, Job
 from callsheet.kernel.progress import phase_of
 from callsheet.kernel.wire import event_id, parse_event_id
@@ -18,7 +21,8 @@ from callsheet.kernel.wire import event_id, parse_event_id
 from .models import errors_of, stage_of, utc, whole
 
 PLACES = 4  # of the contract's events within one of the engine's
-END_PLACES = 2  # of those within an end: the status, and what came of it
+OWN = 1  # the first place of what an event tells itself, where it may complete a stage, too
+END_PLACES = 3  # of those within an end: the stage that is completed, the status, and what came of it
 LOGS = ("log", "warning", "retrying", "lease_lost", "error")
 MOST_LOGS = 50
 TYPES = (
@@ -34,15 +38,26 @@ TYPES = (
 
 
 class Told(NamedTuple):
-    """An event in the contract's words."""
+    """An event in the contract's words, and where it stands: when, at which event of the engine, at which place."""
 
-    id: str
+    ms: int
+    seq: int
+    place: int
     type: str
     data: dict[str, Any]
 
+    @property
+    def id(self) -> str:
+        """The id that a client goes on from."""
+        return event_id(self.ms, self.seq * PLACES + self.place)
+
+    def standing_behind(self, event: Event) -> Told:
+        """Return the same, to be told after all that an event tells."""
+        return self._replace(ms=event.ms, seq=event.seq, place=PLACES - 1)
+
 
 class Place(NamedTuple):
-    """A place in a job's events: all before `seq`, and of `seq` itself the first `told`."""
+    """A place in a job's events: all before `seq` was seen, and of `seq` itself what is at the first `told` places."""
 
     seq: int
     told: int
@@ -82,13 +97,18 @@ def _log_line(event: Event) -> str:
     return f"{utc(event.ms)} {kind} {event.step or 'Initialization'}: {data.get('message', '')}"
 
 
-def told(event: Event, job: Job, left: Left = Left()) -> list[Told]:  # noqa: B008 - a tuple
-    """What the contract says of an event. `job` is as it is now; of an end it has the result or the error."""
+def told(event: Event, job: Job, left: Left = Left(), *, completes: str = "") -> list[Told]:  # noqa: B008 - a tuple
+    """What the contract says of an event. `job` is as it is now; of an end it has the result or the error.
+
+    `completes` is the stage that the event completes.
+    """
     made = _told(event, job, left)
+    first = OWN if event.type == "stage" or event.type in TERMINAL_EVENTS else 0
+    placed = [(first + n, name, data) for n, (name, data) in enumerate(made)]
+    if completes:
+        placed.insert(0, (0, "step-status", _step(completes, "completed")))
     same = {"correlationId": job.correlation_id}
-    return [
-        Told(event_id(event.ms, event.seq * PLACES + n), name, {**data, **same}) for n, (name, data) in enumerate(made)
-    ]
+    return [Told(event.ms, event.seq, place, name, {**data, **same}) for place, name, data in placed]
 
 
 def _told(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]]:
@@ -111,7 +131,7 @@ def _told(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]
         case "progress":
             more = {"progressPct": percent, "message": str(data.get("message", ""))}
             return [("step-progress", {"step": step, "phase": phase_of(step).name, **more})]
-        case "warning":
+        case "warning" | "waiting":
             return [("warning", {"message": str(data.get("message", "")), "step": step})]
         case "log" if data.get("level") in ("warning", "error"):
             return [("warning", {"message": str(data.get("message", "")), "step": step})]

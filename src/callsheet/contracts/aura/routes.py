@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from callsheet.engine import resuming
 from callsheet.engine.ids import new_id
-from callsheet.http import idempotency, problems
+from callsheet.http import idempotency, problems, tickets
 from callsheet.http.auth import check
 from callsheet.http.bodies import documented, read
 from callsheet.http.json_text import JsonAnswer, json_text
@@ -22,7 +22,7 @@ from callsheet.http.site import Site, site_of
 from callsheet.http.sse import frame
 from callsheet.kernel.errors import IllegalMove, InvalidInput
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
-from callsheet.kernel.wire import encode
+from callsheet.kernel.wire import encode, parse_event_id
 from callsheet.store.protocol import JobQuery
 
 from ..redis_gateway.routes import ALWAYS, CURSOR, JobId, Reader, Writer  # noqa: TID252 - the same words
@@ -42,22 +42,24 @@ from .models import (
     job_body,
     last_step,
     stage_of,
+    states_of,
     whole,
     word_of,
 )
-from .projection import END_PLACES, Place, latest_id, place_of
+from .projection import END_PLACES, OWN, PLACES, Place, latest_id, place_of
 from .stream import LiveStream
 
 CONTRACT, QUEUE = "aura", "default"
 LATEST = 200  # events of a job, among which its last completed step is looked for
-STATUSES = {
-    "Queued": (Status.QUEUED,),
-    "Running": (Status.RUNNING,),
-    "Done": (Status.SUCCEEDED,),
-    "Succeeded": (Status.SUCCEEDED,),
-    "Failed": (Status.FAILED, Status.DEAD_LETTER),
-    "Canceled": (Status.CANCELED,),
-}
+Window = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        pattern=r"^[A-Za-z0-9_-]*$",
+        description="A name that one window or program gives itself. A newer stream ends an older one of the same "
+        "window alone. Without it, each ticket is a window, and so is each session, and each key.",
+    ),
+]
 BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "payload_too_large")
 
 
@@ -157,8 +159,9 @@ async def find(  # noqa: PLR0913, PLR0917 - each is a filter
 ) -> Response:
     """Newest first, of this contract."""
     site = site_of(request)
-    statuses = tuple(s for word in status or () for s in STATUSES[word])
-    page = await site.engine.find(JobQuery(who.sees, statuses, task, contract=CONTRACT, limit=limit, cursor=cursor))
+    statuses, begun = states_of(status or ())
+    query = JobQuery(who.sees, statuses, task, contract=CONTRACT, limit=limit, cursor=cursor, begun=begun)
+    page = await site.engine.find(query)
     shown = await asyncio.gather(*(_shown(site, job) for job in page.jobs))
     return JsonAnswer({"jobs": shown, "next": page.cursor})
 
@@ -223,28 +226,35 @@ def _why_not(job: Job, last: str | None) -> str:
     },
 )
 async def events(
-    request: Request, job_id: JobId, ticket: TicketQuery = None, last_event_id: LastEventId = None
+    request: Request,
+    job_id: JobId,
+    ticket: TicketQuery = None,
+    last_event_id: LastEventId = None,
+    window: Window = None,
 ) -> Response:
-    """A stream until the job ends; resume with `lastEventId`. A newer one of the same client ends the older."""
+    """A stream until the job ends; resume with `lastEventId`. A newer one of the same window ends the older."""
     site = site_of(request)
-    who = await who_follows(request, ticket, job_id)
+    who = await who_follows(request, ticket, f"live={job_id}", client=_client_of(site, request))
     job = await site.engine.get(job_id, requester_id=who.sees)
-    seen = request.headers.get("last-event-id", last_event_id)
+    seen = request.headers.get("last-event-id") or last_event_id
     first, after = b"", None
     if seen:
-        after = _known_place(job, seen)
-        if after is None:  # not one of ours: the present state, and then what comes
+        after = await _known_place(site, job, seen)
+        if after is None and job.status.terminal:  # the end tells the present state, and then what came of it
+            after = Place(job.event_seq, OWN)
+        elif after is None:  # not one of ours: the present state, and then what comes
             first = frame("job-status", _present(job), latest_id(job))
-            after = Place(job.event_seq, 99)
-        if job.status.terminal and after.seq >= job.event_seq and after.told >= END_PLACES:
-            return Response(first, media_type="text/event-stream") if first else Response(status_code=204)
+            after = Place(job.event_seq, PLACES)
+        elif job.status.terminal and after.seq >= job.event_seq and after.told >= END_PLACES:
+            return Response(status_code=204)
     watcher = site.engine.follow({job.job_id: after.seq - 1 if after is not None else 0})
     try:
         stream = LiveStream(site, who, first, watcher, job, after)
     except Problem:
         watcher.close()
         raise
-    _replace_older(site, (who.key_id, job_id), stream)
+    own = window or (tickets.window_of(ticket) if ticket else who.session_id)
+    _replace_older(site, (who.key_id, job_id, own), stream)
     return stream
 
 
@@ -253,20 +263,29 @@ def _present(job: Job) -> dict[str, Any]:
     return {**told, "correlationId": job.correlation_id}
 
 
-def _known_place(job: Job, text: str) -> Place | None:
+def _client_of(site: Site, request: Request) -> str:
+    """What is the same when one client connects again: its address, and what it says that it is."""
+    return f"{site.proxies.client_of(request)} {request.headers.get('user-agent', '')}"
+
+
+async def _known_place(site: Site, job: Job, text: str) -> Place | None:
+    """Where an id stands that we gave; None for any other, also when only its time is not that of the event."""
     try:
-        place = place_of(text)
+        place, ms = place_of(text), parse_event_id(text)[0]
     except InvalidInput:
         return None
-    return place if place.seq <= job.event_seq else None
+    if place.seq >= job.event_seq:
+        return place if (place.seq, ms) == (job.event_seq, job.event_ms) else None
+    events = await site.engine.store.events({job.job_id: place.seq - 1}, 1)
+    return place if events and (events[0].seq, events[0].ms) == (place.seq, ms) else None
 
 
-class _Open(dict[tuple[str, str], LiveStream]):
-    """The newest stream of each client and job."""
+class _Open(dict[tuple[str, str, str], LiveStream]):
+    """The newest stream of each key, job and window."""
 
 
-def _replace_older(site: Site, name: tuple[str, str], stream: LiveStream) -> None:
-    """One connection per client and job: the older one ends."""
+def _replace_older(site: Site, name: tuple[str, str, str], stream: LiveStream) -> None:
+    """One connection per key, job and window: the older one ends."""
     streams: _Open = site.parts.setdefault(_Open, _Open())
     older = streams.get(name)
     if older is not None:
@@ -283,7 +302,7 @@ def _replace_older(site: Site, name: tuple[str, str], stream: LiveStream) -> Non
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def ticket(request: Request, job_id: JobId, who: Reader) -> Response:
-    """One use, within a minute, for this stream alone."""
+    """For this stream alone, to be used within a minute; the client that used it may connect again with it."""
     site = site_of(request)
     await site.engine.get(job_id, requester_id=who.sees)
-    return await ticket_of(site, who, job_id, f"/api/jobs/{job_id}/events?")
+    return await ticket_of(site, who, f"live={job_id}", f"/api/jobs/{job_id}/events?")

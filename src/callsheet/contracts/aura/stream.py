@@ -1,8 +1,4 @@
-"""The contract's stream: its events, at most two reports of progress a second, and a comment with the time.
-
-Progress within half a second of the last report is held back; the newest is told when that time is over, or before
-any other event. So the last one is never lost.
-"""
+"""The contract's stream: its events, at most two reports of progress a second, and a comment with the time."""
 
 from __future__ import annotations
 
@@ -11,11 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from callsheet.http.sse import EventStream, frame
-from callsheet.kernel.commands import TERMINAL_EVENTS
 from callsheet.kernel.errors import CallsheetError, JobNotFound
+from callsheet.kernel.events import TERMINAL_EVENTS
 
 from ..control_plane.artifacts import adopted  # noqa: TID252 - the files of a job, whoever made them
-from .projection import Left, Place, Told, log_lines, told
+from .debounce import SPAN_MS, Debounce
+from .projection import PLACES, Left, Place, Told, log_lines, told
+from .stages import Stages, since_its_stage_began
 
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher
@@ -24,22 +22,23 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import Event, Job
 
 KEEPALIVE_S = 10.0
-DEBOUNCE_S = 0.5
+DEBOUNCE_S = SPAN_MS / 1000
+TIMER_S = 0.001  # a timer of the event loop may be early by less than this
 LAST_EVENTS = 200  # of a job that has ended, to find the lines of its log in
 
 
 class LiveStream(EventStream):
-    """One connection of one client to one job. `first` is what it is told before all else."""
+    """One connection of one client to one job. `first` is what it is told before all else, `after` where it goes on."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what one connection is
         self, site: Site, who: Principal, first: bytes, watcher: Watcher, job: Job, after: Place | None
     ) -> None:
         super().__init__(site, who, first, watcher)
         self.ping_s, self.steady = KEEPALIVE_S, True
-        self._job, self._after = job, after
-        self._held: Told | None = None
+        self._job, self._after, self._behind = job, after, after is not None
+        self._stages, self._debounce = Stages(), Debounce(round(DEBOUNCE_S * 1000))
         self._last_at = float("-inf")
-        self._timer: asyncio.TimerHandle | None = None
+        self._due_at: float | None = None  # when the report that is held back will be told, if nothing comes before
 
     def ping(self) -> bytes:
         """The contract's keepalive."""
@@ -48,47 +47,61 @@ class LiveStream(EventStream):
 
     async def frames(self, events: list[Event]) -> bytes:
         """The contract's frames for these events, and what was held back and is due."""
-        written: list[bytes] = []
-        for event in events:
-            for found in await self._told(event):
-                if found.type == "step-progress":
-                    self._held = found
-                    continue
-                self._flush(written)
-                written.append(frame(found.type, found.data, found.id))
-        clock = asyncio.get_running_loop().time
-        if self._held is not None and clock() - self._last_at >= DEBOUNCE_S:
-            self._flush(written)
-            self._last_at = clock()
-        elif self._held is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._last_at + DEBOUNCE_S - clock(), self._wake)
-        return b"".join(written)
+        try:
+            if self._behind and events:
+                await self._catch_up(events[0].seq)
+            written = [found for event in events for found in await self._told(event)]
+        except CallsheetError:
+            self.end()
+            message = "the store cannot be reached now; connect again"
+            return frame("error", {"message": message, "correlationId": self._job.correlation_id})
+        return b"".join(frame(found.type, found.data, found.id) for found in self._paced(written))
 
-    def _flush(self, written: list[bytes]) -> None:
-        if self._held is not None:
-            written.append(frame(self._held.type, self._held.data, self._held.id))
-            self._held = None
+    def _paced(self, written: list[Told]) -> list[Told]:
+        """Return what is told now, with the report that is due; come back in time for one that is not yet."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._debounce.holds and self._due_at is not None and now >= self._due_at:
+            written = [*written, *self._debounce.due()]
+        if any(found.type == "step-progress" for found in written):
+            self._last_at, self._due_at = now, None
+        if not self._debounce.holds:
+            self._due_at = None
+        elif self._due_at is None:
+            self._due_at = max(now + self._debounce.rest_ms / 1000, self._last_at + DEBOUNCE_S)
+            loop.call_at(self._due_at + TIMER_S, self._watcher.poke)
+        return written
 
-    def _wake(self) -> None:
-        self._timer = None
-        self._watcher.poke()
+    async def _catch_up(self, before: int) -> None:
+        """Take in what the client has seen, as far as what follows depends on it."""
+        for event in await since_its_stage_began(self._site.engine.store, self._job.job_id, before):
+            self._debounce.before(event)
+            if event.type == "progress":
+                self._debounce.hold(*told(event, self._job))
+            self._stages.completed_by(event)
+        self._behind = False
 
     async def _told(self, event: Event) -> list[Told]:
-        """An event in the contract's words; of the one that the client stood at, the rest."""
-        left = Left()
-        if event.type in TERMINAL_EVENTS:
-            try:
-                self._job = await self._site.engine.get(self._job.job_id)
-                left = await self._left(event)
-            except JobNotFound:
-                pass  # it was pruned a moment ago
-            except CallsheetError:
-                message = "the store cannot be reached now; connect again"
-                return [Told("", "error", {"message": message, "correlationId": self._job.correlation_id})]
-        found = told(event, self._job, left)
+        """An event in the contract's words, after a report that is due; of one that the client stood at, the rest."""
+        left = await self._at_the_end(event) if event.type in TERMINAL_EVENTS else Left()
+        report = self._debounce.before(event)
+        own = told(event, self._job, left, completes=self._stages.completed_by(event))
         if self._after is not None and event.seq == self._after.seq:
-            return found[self._after.told :]
-        return found
+            if event.type == "progress" or self._after.told >= PLACES:
+                self._debounce.due()  # it has seen that, too
+            return [found for found in own if found.place >= self._after.told]
+        if event.type == "progress":
+            self._debounce.hold(*own)
+            return report
+        return report + own
+
+    async def _at_the_end(self, event: Event) -> Left:
+        """Read the job as it ended, and what it left; nothing of one that was pruned a moment ago."""
+        try:
+            self._job = await self._site.engine.get(self._job.job_id)
+            return await self._left(event)
+        except JobNotFound:
+            return Left()
 
     async def _left(self, event: Event) -> Left:
         engine, job_id = self._site.engine, self._job.job_id

@@ -14,8 +14,10 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
+from callsheet.http.attempt_files import ADOPTED
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import AURA
+from callsheet.kernel.errors import Outage
 from callsheet.kernel.retry import Backoff
 from callsheet.kernel.wire import encode
 from callsheet.llm.chat import Question, ask
@@ -30,8 +32,9 @@ from callsheet.objects.folders import steps_of
 from callsheet.objects.owned import with_folders
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry
+from callsheet.worker.words import words_of
 
-from ..control_plane.artifacts import ADOPTED, REFERENCE, key_of  # noqa: TID252 - the files of a job, whoever made them
+from ..control_plane.artifacts import REFERENCE, key_of  # noqa: TID252 - the files of a job, whoever made them
 from ..redis_gateway.tasks import told as told_of_models  # noqa: TID252 - errors of models as outcomes
 from .cleanup import SWEEP_S, log
 from .folders import Folders
@@ -108,10 +111,12 @@ async def _compose(ctx: Context, request: Request, objects: OwnedObjects | None,
         return await _kept(ctx, made, objects)
     except MediaStopped:
         raise asyncio.CancelledError from None  # our own flag is the truth, whatever the program said
+    except Outage:
+        raise
     except MediaError as error:
         if error.retry_after(ctx.attempt):
-            raise Retry(f"{error.code}: {error}") from error
-        raise Fatal(str(error), code=error.code) from error
+            raise Retry(f"{error.code}: {words_of(error)}") from error
+        raise Fatal(words_of(error), code=error.code) from error
     finally:  # before the end is written
         await asyncio.shield(asyncio.to_thread(folders.remove, ctx.job_id))
 

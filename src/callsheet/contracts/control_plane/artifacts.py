@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from callsheet.engine.quotas import ARTIFACTS
 from callsheet.http import incoming
+from callsheet.http.attempt_files import ADOPTED
 from callsheet.http.owning import owned_by
 from callsheet.http.problems import Problem
-from callsheet.kernel.job import RESERVED, Status
+from callsheet.kernel.job import Status
 from callsheet.kernel.wire import decode, encode
 from callsheet.objects import ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound, ObjectNotOwned
 from callsheet.objects.folders import INCOMING, named_by
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import Job, Json
     from callsheet.objects import Objects, Signed
 
-ADOPTED = f"{RESERVED}artifacts"
 REFERENCE = "object:"
 SIGNED_S = 3600
 MOST_INPUTS = 100
@@ -55,15 +54,13 @@ async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tupl
     """
     objects = objects_of(site)
     waiting = [await _waiting(objects, lease, artifact) for artifact in artifacts]
-    kept, total = [], 0
+    kept = []
     for artifact, source in zip(artifacts, waiting, strict=True):
         info = await _taken(objects, source, key_of(lease.job.job_id, lease.claim_version, artifact.name))
         _check_size(artifact, info)
-        total += info.size_bytes
         described = {"name": artifact.name, "key": info.key, "bytes": info.size_bytes, "sha256": artifact.sha256}
         kept.append({**described, "content_type": info.content_type, "etag": info.etag})
     await objects.delete(*(source for source in waiting if source.startswith(f"{INCOMING}/")))
-    await site.quotas.add(lease.job.requester_id, total, ARTIFACTS)
     return ADOPTED, encode(kept)
 
 

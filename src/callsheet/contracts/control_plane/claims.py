@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.requests import Request
 
+from callsheet.engine.beats import REMOTE_BEAT_S, remote_silence_ms
 from callsheet.engine.lanes import lane_of
 from callsheet.http.site import Site
 from callsheet.kernel import commands
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 ROUNDS = 20  # in which a claim looks behind jobs that cannot be told
 NOTE = 500
 LEASE_S = 30.0
-BEAT_S = 4.0  # the contract asks for no beat at once: two of these fit into the lease of an unconfirmed claim
+BEAT_S = REMOTE_BEAT_S
 PROVISIONAL_S = 10.0  # until the first heartbeat: a worker that never got the answer holds its job no longer
 TOLD = ("queue", "priority", "contract", "stage", "progress", "retry", "created_at", "run_at", "attempt_started_at",
         "requester_id", "correlation_id", "lease_losses", "refresh_count", "event_seq", "event_ms", "updated_at",
@@ -41,6 +42,11 @@ class Terms(NamedTuple):
     def lease_ms(self) -> int:
         """The lease in milliseconds."""
         return round(self.lease_s * 1000)
+
+    @property
+    def silence_ms(self) -> int:
+        """How long the worker of a job that is to be cancelled may be silent, in milliseconds."""
+        return min(self.lease_ms, remote_silence_ms(self.beat_s))
 
     @property
     def provisional_ms(self) -> int:
@@ -113,7 +119,6 @@ class Claimer:
             return []
         held = await self._engine.store.held_by(owner, self._asked.max_jobs)
         found = [job for job in held if self._worker.may_have(job)]
-        await self._engine.tell_claims(found)  # it may have ended between the claim and that
         return await self._usable(found)
 
     async def _alive(self) -> bool:
@@ -133,6 +138,7 @@ class Claimer:
         lanes, asked, tenants = self._engine.lanes, self._asked, self._who.tenants
         queues = await lanes.expand(self._streams, asked.labels, tenants)
         request = ClaimRequest(owner, queues, asked.max_jobs, self._terms.provisional_ms, tenants=tenants)
+        request = request._replace(thorough=not asked.max_wait_ms)  # who does not wait is told of all that is due
         async with self._turn.lock:
             if self._turn.last is not self:
                 return []

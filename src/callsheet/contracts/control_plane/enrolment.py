@@ -64,6 +64,7 @@ class WorkerToken(BaseModel):
         *BODY,
         "bad_request",
         "unauthorized",
+        "worker_revoked",
         "store_unavailable",
         "upgrade_required",
         "request_timeout",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
@@ -10,7 +11,8 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from callsheet.http import incoming, problems
+from callsheet.http import attempt_files, incoming, problems
+from callsheet.http.attempt_files import UNSAID_BYTES, AttemptFiles, File
 from callsheet.http.auth import allowed
 from callsheet.http.bodies import documented, read
 from callsheet.http.direct import Direct
@@ -20,7 +22,8 @@ from callsheet.http.problems import Problem
 from callsheet.http.site import site_of
 from callsheet.http.uploads import SWEEP
 from callsheet.kernel.job import Status
-from callsheet.objects import Upload
+from callsheet.objects import Objects, Upload
+from callsheet.objects.keys import checked
 
 from . import logs
 from .artifacts import SIGNED_S, adopted, check_unchanged, key_of, objects_of, shown
@@ -124,36 +127,85 @@ async def _live(request: Request, who: WorkerIdentity, asked: UploadBody | Uploa
     summary="Ask where to upload a file",
     response_model=UploadAnswer,
     openapi_extra=documented(UploadBody),
-    responses=problems.responses(*PROVEN, "not_found", "quota_exceeded"),
+    responses=problems.responses(*PROVEN, "not_found", "quota_exceeded", "refused", "upload_not_found"),
 )
 async def uploads(request: Request) -> JsonAnswer:
     """A signed URL for a file of this attempt, or signed parts for a large one; ask again when they have expired."""
     who = await worker_of(request)
     asked = await read(request, UploadBody)
+    if asked.bytes is None and asked.upload_id is not None:
+        raise Problem("validation_failed", "bytes: say how long the file is, so that its parts can be signed")
     lease, objects = await _live(request, who, asked), objects_of(site_of(request))
-    key = key_of(asked.job_id, lease.claim_version, asked.name)
+    key = checked(key_of(asked.job_id, lease.claim_version, asked.name))
     binding = incoming.of_attempt(asked.job_id, lease.claim_version, asked.worker_id)
     if random.random() < SWEEP:  # noqa: S311 - not each time: it lists what came in
         await incoming.sweep(site_of(request).engine.store, objects)
-    await site_of(request).quotas.check_bytes(lease.job.requester_id, asked.bytes or 0)
     if asked.upload_id is None and (asked.bytes or 0) <= PART_BYTES:
+        most = UNSAID_BYTES if asked.bytes is None else asked.bytes
+        await _reserve(request, lease, asked.name, lambda file: file.with_whole(most, is_said=asked.bytes is not None))
         waits, kind, size = incoming.key_of(binding, asked.name), asked.content_type, asked.bytes
         signed = await objects.sign_put(waits, SIGNED_S, content_type=kind, size_bytes=size, bound_to=str(binding))
         return JsonAnswer({"ok": True, "key": key, "whole": shown(signed)})
     if asked.bytes is None:
         raise Problem("validation_failed", "bytes: say how long the file is, so that its parts can be signed")
-    part_bytes = max(PART_BYTES, -(-asked.bytes // 10_000))
-    if asked.upload_id is None:
-        upload = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=asked.content_type)
-    else:
-        upload = Upload(key, asked.upload_id, part_bytes, asked.content_type or "")
-    count = -(-asked.bytes // part_bytes)
+    upload = await _begun(request, lease, asked) if asked.upload_id is None else await _open(request, lease, asked)
+    parts = await _parts(objects, upload, asked, str(binding))
+    return JsonAnswer(
+        {"ok": True, "key": key, "upload_id": upload.upload_id, "part_bytes": upload.part_bytes, "parts": parts}
+    )
+
+
+async def _reserve(request: Request, lease: Lease, name: str, how: Callable[[File], File]) -> AttemptFiles:
+    """Change the room of a file; its attempt's record before that. Raises QuotaExceeded."""
+    site = site_of(request)
+    return await attempt_files.change(site.quotas, site.engine.store, _attempt(lease), name, how)
+
+
+def _attempt(lease: Lease) -> AttemptFiles:
+    return attempt_files.of(lease.job, lease.claim_version)
+
+
+async def _begun(request: Request, lease: Lease, asked: UploadBody) -> Upload:
+    """A new upload in parts, with room for all of them. An earlier one of the same name is dropped."""
+    objects, size = objects_of(site_of(request)), asked.bytes or 0
+    part_bytes = max(PART_BYTES, -(-size // 10_000))
+    key = key_of(asked.job_id, lease.claim_version, asked.name)
+    upload = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=asked.content_type)
+    try:
+        before = await _reserve(
+            request,
+            lease,
+            asked.name,
+            lambda file: file._replace(parts=size, upload_id=upload.upload_id, part_bytes=part_bytes),
+        )
+    except BaseException:
+        await objects.abort_multipart(upload)
+        raise
+    if (earlier := before.upload_of(asked.name)) is not None:
+        await objects.abort_multipart(earlier)
+    return upload
+
+
+async def _open(request: Request, lease: Lease, asked: UploadBody | UploadedBody) -> Upload:
+    """An upload that this attempt has begun for a file of this name and length; raises Problem."""
+    record = await attempt_files.read(site_of(request).engine.store, _attempt(lease))
+    upload = record.upload_of(asked.name)
+    if upload is None or upload.upload_id != asked.upload_id:
+        raise Problem("upload_not_found", "this attempt has no such upload of this file; ask without upload_id")
+    if isinstance(asked, UploadBody) and asked.bytes != (begun := record.files[asked.name].parts):
+        raise Problem("validation_failed", f"bytes: this upload was begun for {begun}; ask without upload_id")
+    return upload
+
+
+async def _parts(objects: Objects, upload: Upload, asked: UploadBody, binding: str) -> list[dict[str, Any]]:
+    """Signed URLs for the next parts of an upload."""
+    whole, each = asked.bytes or 0, upload.part_bytes
     parts: list[dict[str, Any]] = []
-    for number in range(asked.first_part, min(count, asked.first_part + MOST_PARTS - 1) + 1):
-        size = min(part_bytes, asked.bytes - (number - 1) * part_bytes)
-        signed = await objects.sign_part(upload, number, SIGNED_S, size_bytes=size, bound_to=str(binding))
+    for number in range(asked.first_part, min(-(-whole // each), asked.first_part + MOST_PARTS - 1) + 1):
+        size = min(each, whole - (number - 1) * each)
+        signed = await objects.sign_part(upload, number, SIGNED_S, size_bytes=size, bound_to=binding)
         parts.append({"number": number, **shown(signed)})
-    return JsonAnswer({"ok": True, "key": key, "upload_id": upload.upload_id, "part_bytes": part_bytes, "parts": parts})
+    return parts
 
 
 @worker_router.post(
@@ -161,7 +213,7 @@ async def uploads(request: Request) -> JsonAnswer:
     summary="Put the parts of a file together",
     response_model=Uploaded,
     openapi_extra=documented(UploadedBody),
-    responses=problems.responses(*PROVEN, "not_found", "object_exists"),
+    responses=problems.responses(*PROVEN, "not_found", "object_exists", "upload_not_found"),
 )
 async def uploaded(request: Request) -> JsonAnswer:
     """After the last part of a large file. It becomes visible when the attempt completes and names it."""
@@ -169,8 +221,16 @@ async def uploaded(request: Request) -> JsonAnswer:
     asked = await read(request, UploadedBody)
     lease, objects = await _live(request, who, asked), objects_of(site_of(request))
     key = key_of(asked.job_id, lease.claim_version, asked.name)
-    info = await objects.complete_multipart(Upload(key, asked.upload_id, PART_BYTES, ""), only_if_absent=True)
+    upload = await _open(request, lease, asked)
+    info = await objects.complete_multipart(upload, only_if_absent=True)
+    await _reserve(request, lease, asked.name, lambda file: _put_together(file, upload.upload_id, info.size_bytes))
     return JsonAnswer({"ok": True, "key": key, "bytes": info.size_bytes})
+
+
+def _put_together(file: File, upload_id: str, size: int) -> File:
+    """Return the room of a file whose parts have become an object; a newer upload of that name keeps its own."""
+    done = file._replace(done=file.done + size)
+    return done._replace(parts=0, upload_id="") if file.upload_id == upload_id else done
 
 
 @router.get("/{job_id}/artifacts", summary="List a job's files", responses=problems.responses(*ALWAYS, "job_not_found"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+from . import tolerant
 
 Name = Annotated[str, Field(min_length=1, max_length=240, pattern=r"^[^~\x00-\x1f]+$")]
 Stream = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f]+$")]
@@ -14,6 +16,7 @@ MAX_DELAY_MS = 10 * 366 * 86_400_000  # ten years: what is longer is a mistake, 
 MAX_ATTEMPTS = 10_000
 MAX_PRIORITY = 1_000_000
 LATEST_MS = 2**53 - 1  # a moment that every client can read
+MAX_REST_MS = 7 * 86_400_000
 MAX_BEAT_WAIT_MS = 25_000
 MAX_STREAMS = 50
 MAX_JOBS = 200
@@ -29,8 +32,12 @@ class ClaimBody(BaseModel):
     streams: Annotated[list[Stream], Field(min_length=1, max_length=MAX_STREAMS)] = Field(
         description="Queues in order of priority."
     )
-    max_wait_ms: int = Field(default=0, ge=0, le=MAX_WAIT_MS, description="How long to wait for a job.")
-    max_jobs: int = Field(default=1, ge=1, le=MAX_JOBS, description="How many jobs to take at once.")
+    max_wait_ms: Annotated[int, tolerant.at_most(MAX_WAIT_MS)] = Field(
+        default=0, ge=0, le=MAX_WAIT_MS, description="How long to wait for a job; more than the limit is the limit."
+    )
+    max_jobs: Annotated[int, tolerant.at_most(MAX_JOBS)] = Field(
+        default=1, ge=1, le=MAX_JOBS, description="How many jobs to take at once; more than the limit is the limit."
+    )
     labels: list[Label] = Field(default=[], max_length=50, description="What this worker can do, such as gpu.")
     claim_request_id: Annotated[str, Field(min_length=16, max_length=100)] | None = Field(
         default=None, description="Random, anew for each claim: a repeat of it answers with the same jobs."
@@ -111,10 +118,10 @@ class HeartbeatBody(Proof):
 
     worker_id: Name
     progress: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
-    message: str = Field(default="", max_length=1000)
+    message: Annotated[str, tolerant.cut_at(tolerant.MAX_REASON)] = ""
     stage: str | None = Field(default=None, min_length=1, max_length=255)
     log: Chunk | None = None
-    wait_ms: int = Field(
+    wait_ms: Annotated[int, tolerant.at_most(MAX_BEAT_WAIT_MS)] = Field(
         default=0, ge=0, le=MAX_BEAT_WAIT_MS, description="Answer only when the job is to be cancelled, or then."
     )
     protocol: int = Field(default=1, ge=1)
@@ -138,7 +145,7 @@ class HeartbeatsBody(BaseModel):
     model_config = STRICT
     worker_id: Name
     leases: Annotated[list[Proof], Field(max_length=MAX_MOVES)]
-    wait_ms: int = Field(default=0, ge=0, le=MAX_BEAT_WAIT_MS)
+    wait_ms: Annotated[int, tolerant.at_most(MAX_BEAT_WAIT_MS)] = Field(default=0, ge=0, le=MAX_BEAT_WAIT_MS)
     protocol: int = Field(default=1, ge=1)
 
 
@@ -166,10 +173,10 @@ class EndBody(BaseModel):
     model_config = STRICT
     worker_id: Name
     job_id: str
-    attempt_id: str
+    attempt_id: tolerant.AttemptId
     lease_token: str
-    stream: str = ""
-    message_id: str = ""
+    stream: tolerant.Ignored = ""
+    message_id: tolerant.Ignored = ""
 
 
 class Artifact(BaseModel):
@@ -214,7 +221,7 @@ class FollowUp(BaseModel):
 class CompleteBody(EndBody):
     """An attempt went well."""
 
-    result: JsonValue = None
+    result: tolerant.Result = None
     artifacts: list[Artifact] = Field(default=[], max_length=1000)
     follow_ups: list[FollowUp] = Field(default=[], max_length=100)
     log: LogEnd | None = None
@@ -232,21 +239,30 @@ class ErrorBody(BaseModel):
     """Why an attempt failed."""
 
     model_config = STRICT
-    code: str = Field(min_length=1, max_length=100)
-    message: str | None = Field(default="", description="The first 4,000 characters are kept.")
-    stack: str | None = Field(default="", description="The first 8,000 characters are kept.")
-    retryable: bool | None = None
-    details: dict[str, Any] | None = None
+    code: tolerant.Code = Field(
+        default=tolerant.UNKNOWN, description="The first 100 characters are kept; `unknown` where there is none."
+    )
+    message: Annotated[str, tolerant.cut_at(tolerant.MAX_MESSAGE)] = Field(
+        default="", description="The first 4,000 characters are kept."
+    )
+    stack: Annotated[str, tolerant.cut_at(tolerant.MAX_STACK)] = Field(
+        default="", description="The first 8,000 characters are kept."
+    )
+    retryable: tolerant.Maybe = None
+    details: tolerant.Details = Field(default=None, description="An object of up to 100 KiB; a larger one is cut.")
+
+
+Error = Annotated[ErrorBody, BeforeValidator(tolerant.error_of)]
 
 
 class FailBody(EndBody):
     """An attempt went wrong."""
 
-    error: ErrorBody
-    retry_in_ms: int | None = Field(
-        default=None, ge=0, le=MAX_DELAY_MS, description="Ask for another attempt after this time."
+    error: Error = ErrorBody()
+    retry_in_ms: Annotated[int | None, tolerant.bounded(0, MAX_DELAY_MS, None)] = Field(
+        default=None, description="Ask for another attempt after this time, of ten years at most."
     )
-    bury: bool = Field(default=False, description="A dead letter at once: nobody can run this.")
+    bury: tolerant.Flag = Field(default=False, description="A dead letter at once: nobody can run this.")
 
 
 class Failed(Completed):
@@ -259,8 +275,8 @@ class Failed(Completed):
 class ReleaseBody(EndBody):
     """A worker hands its job back; that costs no attempt."""
 
-    delay_ms: int = Field(default=0, ge=0, le=7 * 86_400_000)
-    reason: Literal["", "incapable"] = Field(
+    delay_ms: Annotated[int, tolerant.bounded(0, MAX_REST_MS, 0)] = 0
+    reason: Annotated[str, tolerant.cut_at(tolerant.MAX_REASON)] = Field(
         default="", description="incapable: this worker cannot run it and is not offered it again."
     )
 
@@ -271,23 +287,29 @@ class MoveBody(BaseModel):
     model_config = STRICT
     do: Literal["progress", "stage", "event", "checkpoint", "log", "complete", "fail", "release", "cancel"]
     job_id: str
-    attempt_id: str
+    attempt_id: tolerant.AttemptId
     lease_token: str
     percent: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
-    message: str = Field(default="", max_length=1000)
+    message: Annotated[str, tolerant.cut_at(tolerant.MAX_REASON)] = ""
     stage: str | None = Field(default=None, min_length=1, max_length=255)
     type: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_.]{0,39}$")
     name: str | None = Field(default=None, min_length=1, max_length=255)
     data: JsonValue = None
     log: Chunk | LogEnd | None = None
-    result: JsonValue = None
+    result: tolerant.Result = None
     artifacts: list[Artifact] = Field(default=[], max_length=1000)
     follow_ups: list[FollowUp] = Field(default=[], max_length=100)
-    error: ErrorBody | None = None
-    retry_in_ms: int | None = Field(default=None, ge=0, le=MAX_DELAY_MS)
-    bury: bool = False
-    delay_ms: int = Field(default=0, ge=0, le=7 * 86_400_000)
-    reason: str = Field(default="", max_length=1000)
+    error: Error = ErrorBody()
+    retry_in_ms: Annotated[int | None, tolerant.bounded(0, MAX_DELAY_MS, None)] = None
+    bury: tolerant.Flag = False
+    delay_ms: Annotated[int, tolerant.bounded(0, MAX_REST_MS, 0)] = 0
+    reason: Annotated[str, tolerant.cut_at(tolerant.MAX_REASON)] = ""
+    waits_for: Annotated[str | None, tolerant.cut_at(255)] = Field(
+        default=None, description="With release: what is away, such as storage."
+    )
+    patience_ms: Annotated[int | None, tolerant.bounded(0, MAX_DELAY_MS, None)] = Field(
+        default=None, description="With waits_for: what is away is a worker with the task, looked for so long in all."
+    )
 
 
 class MovesBody(BaseModel):
@@ -297,6 +319,14 @@ class MovesBody(BaseModel):
     worker_id: Name
     moves: Annotated[list[MoveBody], Field(max_length=MAX_MOVES)]
     protocol: int = Field(default=1, ge=1)
+
+
+class UncheckedMoves(BaseModel):
+    """The same before each move is checked by itself, so that one that is wrong harms no other."""
+
+    model_config = STRICT
+    worker_id: Name
+    moves: Annotated[list[Any], Field(max_length=MAX_MOVES)]
 
 
 class Moved(BaseModel):

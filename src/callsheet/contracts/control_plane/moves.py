@@ -5,14 +5,18 @@ Many moves of many jobs are one read and one write. A move that is refused harms
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from callsheet.http import attempt_files
 from callsheet.http.problems import Problem, of_error
 from callsheet.kernel import commands
 from callsheet.kernel.apply import applied
 from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
+from callsheet.kernel.events import check_own
+from callsheet.kernel.handing_on import hand_on
 from callsheet.kernel.job import RESERVED, Job, NewEvent, Outcome, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
@@ -24,7 +28,7 @@ from .artifacts import adopt
 from .claims import waiting_of
 from .follow_ups import follow_ups_of
 from .leases import Lease, Proof, prove
-from .models import Chunk, ErrorBody, LogEnd, MoveBody
+from .models import Chunk, LogEnd, MoveBody
 
 if TYPE_CHECKING:
     from callsheet.http.site import Site
@@ -57,8 +61,14 @@ class Decided(NamedTuple):
         return found | {self.queue} if last.status is Status.QUEUED and not last.delay_ms else found
 
 
-async def apply(site: Site, worker: Holder, moves: Sequence[MoveBody]) -> list[Answer | Problem]:
+async def apply(site: Site, worker: Holder, checked: Sequence[MoveBody | Problem]) -> list[Answer | Problem]:
     """Prove, decide and settle; the answer of each move, or why it was refused."""
+    moves = [move for move in checked if not isinstance(move, Problem)]
+    answers = iter(await _apply(site, worker, moves))
+    return [move if isinstance(move, Problem) else next(answers) for move in checked]
+
+
+async def _apply(site: Site, worker: Holder, moves: Sequence[MoveBody]) -> list[Answer | Problem]:
     leases = await prove(site.engine, worker, [Proof(m.job_id, m.lease_token, m.attempt_id) for m in moves])
     known = {(le.job.job_id, le.claim_version): le for le in leases if isinstance(le, Lease)}
     decided: list[Decided | Problem] = []
@@ -70,7 +80,19 @@ async def apply(site: Site, worker: Holder, moves: Sequence[MoveBody]) -> list[A
         decided.append(found)
         if isinstance(found, Decided) and found.settlements:
             known[lease.job.job_id, lease.claim_version] = _after(lease, found.settlements)
-    return await _write(site, decided)
+    answers = await _write(site, decided)
+    await _count_files(site, moves, leases)
+    return answers
+
+
+async def _count_files(site: Site, moves: Sequence[MoveBody], leases: Sequence[Lease | Problem]) -> None:
+    """Count the files of attempts that have completed with some; what fails is done by the sweep of all attempts."""
+    store = site.engine.store
+    for move, lease in zip(moves, leases, strict=True):
+        if move.do == "complete" and move.artifacts and isinstance(lease, Lease) and site.objects is not None:
+            with contextlib.suppress(CallsheetError):
+                attempt = attempt_files.of(lease.job, lease.claim_version)
+                await attempt_files.close_one(site.quotas, store, site.objects, attempt)
 
 
 async def apply_one(site: Site, worker: Holder, move: MoveBody) -> Answer:
@@ -124,7 +146,7 @@ async def _settlements(site: Site, worker: Holder, lease: Lease, move: MoveBody)
         case "cancel":
             return (commands.cancel(job, job.cancel_reason or clean(move.reason)),)
         case "release":
-            return (refusals.release(job, worker.worker_id, move.delay_ms, refused=move.reason == "incapable"),)
+            return (_release(job, worker, move),)
         case "progress":
             return (commands.progress(job, _given(move.percent, "percent"), move.message),)
         case "stage":
@@ -148,7 +170,7 @@ def _event(job: Job, move: MoveBody) -> NewEvent:
     kind: str = _given(move.type, "type")
     data = move.data if move.data is not None else {}
     if kind != "log" or not logs.is_line(data):
-        commands.check_own(kind)
+        check_own(kind)
     return NewEvent(kind, job.stage, encode(data))
 
 
@@ -173,11 +195,21 @@ async def _complete(site: Site, worker: Holder, lease: Lease, move: MoveBody) ->
     return (*notes, success)
 
 
+def _release(job: Job, worker: Holder, move: MoveBody) -> Settlement:
+    """Return the move of a job that is handed back; after an outage the server's policy says how long it waits."""
+    if not move.waits_for:
+        return refusals.release(job, worker.worker_id, move.delay_ms, refused=move.reason == "incapable")
+    rand = random.random()  # noqa: S311 - jitter
+    if move.patience_ms is not None:
+        return hand_on(job, patience_ms=move.patience_ms, rand=rand)
+    outage = JobError(move.error.code, move.error.message)
+    return commands.wait(job, outage, waits_for=move.waits_for, rand=rand, after_ms=move.delay_ms)
+
+
 def _fail(job: Job, move: MoveBody) -> Settlement:
-    error: ErrorBody = _given(move.error, "error")
-    details = {"stack": clean(error.stack, 8_000)} if error.stack else {}
-    text = encode({**(error.details or {}), **details}) if error.details or details else "{}"
-    found = JobError(error.code, clean(error.message or ""), error.retryable, text)
+    error = move.error
+    stack = {"stack": error.stack} if error.stack else {}
+    found = JobError(error.code, error.message, error.retryable, encode({**(error.details or {}), **stack}))
     if job.cancel_requested_at is not None:
         return commands.cancel(job, job.cancel_reason or "")
     if move.bury:

@@ -13,13 +13,15 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from callsheet.http import problems
-from callsheet.http.bodies import documented, read
+from callsheet.http.bodies import documented
 from callsheet.http.direct import Direct
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.kernel import commands
+from callsheet.kernel.job import Claim
 from callsheet.kernel.wire import decode
+from callsheet.store.protocol import Beat
 
 from . import logs, versions
 from .binding import Holder
@@ -43,8 +45,10 @@ from .models import (
     MovedAll,
     MovesBody,
     ReleaseBody,
+    UncheckedMoves,
 )
 from .moves import apply, apply_one, lost
+from .tolerant import read_report, validated
 from .workers import WorkerIdentity, seen, worker_of
 
 __all__ = ["router", "waiting_of"]
@@ -57,7 +61,7 @@ router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Dire
 async def _said(request: Request, model: type[B]) -> tuple[Site, WorkerIdentity, B]:
     """Who speaks, and what is said."""
     who = await worker_of(request)
-    return site_of(request), who, await read(request, model)
+    return site_of(request), who, await read_report(request, model)
 
 
 @router.post(
@@ -93,7 +97,8 @@ async def heartbeat(request: Request) -> JsonAnswer:
     if asked.wait_ms and not beat[0] and not who.draining:
         await _wait(site, [lease], asked.wait_ms)
         beat = await _beat(site, [await prove_one(site.engine, worker, proof)])
-    lease_ms = terms_of(site).lease_ms
+    terms = terms_of(site)
+    lease_ms = terms.silence_ms if beat[0] else terms.lease_ms
     expires_at = await site.engine.store.now() + lease_ms
     answer = {"ok": True, "lease_expires_at": expires_at, "lease_expires_in_ms": lease_ms, "cancel": beat[0]}
     return JsonAnswer({**answer, "drain": who.draining, **kept})
@@ -102,11 +107,15 @@ async def heartbeat(request: Request) -> JsonAnswer:
 async def _beat(site: Site, leases: list[Lease]) -> list[bool]:
     """Extend leases; whether each is to be cancelled. Raises Problem for one that is over."""
     claims = [lease.job.claim for lease in leases if lease.live]
-    lease_ms = terms_of(site).lease_ms
-    beats = await site.engine.heartbeat(claims, lease_ms=lease_ms) if len(claims) == len(leases) else []
+    beats = await _extend(site, claims) if len(claims) == len(leases) else []
     if not beats or not all(beat.held for beat in beats):
         raise next((lease.lost() for lease in leases if not lease.live), leases[0].lost())
     return [beat.cancel_requested for beat in beats]
+
+
+async def _extend(site: Site, claims: list[Claim]) -> list[Beat]:
+    terms = terms_of(site)
+    return await site.engine.heartbeat(claims, lease_ms=terms.lease_ms, silence_ms=terms.silence_ms)
 
 
 async def _report(site: Site, lease: Lease, asked: HeartbeatBody) -> dict[str, Any]:
@@ -161,8 +170,7 @@ async def heartbeats(request: Request) -> JsonAnswer:
 async def _beat_all(site: Site, worker: Holder, proofs: list[Proof]) -> list[dict[str, Any]]:
     leases = await prove(site.engine, worker, proofs)
     live = [lease for lease in leases if isinstance(lease, Lease) and lease.live]
-    lease_ms = terms_of(site).lease_ms
-    beats = await site.engine.heartbeat([lease.job.claim for lease in live], lease_ms=lease_ms) if live else []
+    beats = await _extend(site, [lease.job.claim for lease in live]) if live else []
     held = {lease.job.job_id: beat for lease, beat in zip(live, beats, strict=True) if beat.held}
     told = []
     for proof, lease in zip(proofs, leases, strict=True):
@@ -184,8 +192,11 @@ async def _beat_all(site: Site, worker: Holder, proofs: list[Proof]) -> list[dic
 )
 async def moves(request: Request) -> JsonAnswer:
     """Progress, stages, events, checkpoints, logs and ends, in order, in one write; each has its own answer."""
-    site, who, asked = await _said(request, MovesBody)
-    answers = await apply(site, who.named(asked.worker_id), asked.moves)
+    site, who, asked = await _said(request, UncheckedMoves)
+    checked = [validated(MoveBody, move) for move in asked.moves]
+    if (refused := [move for move in checked if isinstance(move, Problem)]) and len(refused) == len(checked):
+        raise refused[0]
+    answers = await apply(site, who.named(asked.worker_id), checked)
     told = [_refused(a) if isinstance(a, Problem) else a for a in answers]
     return JsonAnswer({"ok": all(a["ok"] for a in told), "answers": told, "drain": who.draining})
 

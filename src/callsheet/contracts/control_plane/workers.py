@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
+from starlette.responses import Response
 
 from callsheet.http import problems
 from callsheet.http.audit import act
@@ -15,6 +16,7 @@ from callsheet.http.auth import allowed, check
 from callsheet.http.bodies import documented, read
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
+from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.http.workers import LIFE_S, Worker
 
@@ -29,6 +31,7 @@ BODY = ("validation_failed", "unsupported_media_type", "body_too_large")
 MONTH_S = 30 * 86_400
 Admin = Annotated[Principal, Depends(allowed("admin"))]
 WorkerId = Annotated[str, Path(description="The worker's id.", examples=["gpu1-7Tq2bXc9Lm"], max_length=100)]
+EnrolmentId = Annotated[str, Path(description="The invitation's id.", examples=["7Tq2bXc9Lm"], max_length=100)]
 Tenant = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
 Moment = Annotated[int, Field(description="Milliseconds since the epoch, by the store's clock.")]
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
@@ -157,6 +160,21 @@ async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - 
     await act(request, "enrolment.created", target=made.enrolment_id, **_bounds(asked), uses=asked.uses)
     told = {name: value for name, value in made._asdict().items() if name in Invited.model_fields}
     return JsonAnswer({"enrolment_token": text, **told}, 201)
+
+
+@router.delete(
+    "/enrolments/{enrolment_id}",
+    status_code=204,
+    summary="Take an invitation back",
+    response_class=Response,
+    responses=problems.responses(*ALWAYS, "not_found"),
+)
+async def withdraw(request: Request, enrolment_id: EnrolmentId, who: Admin) -> Response:  # noqa: ARG001
+    """Nobody enrols with it from now on, whatever uses it had left; workers that have enrolled stay."""
+    if not await site_of(request).workers.withdraw(enrolment_id):
+        raise Problem("not_found", "no such invitation: it is used up and gone, too old, or was taken back")
+    await act(request, "enrolment.withdrawn", target=enrolment_id)
+    return Response(status_code=204)
 
 
 def _bounds(asked: EnrolmentBody) -> dict[str, str]:

@@ -69,7 +69,7 @@ async def create(request: Request) -> JsonAnswer:
     if status is None:  # a new one, or one whose job was never written or is forgotten
         await _start(site, clip, new._replace(job_id=clip.job_id))
     elif status == "failed":
-        await site.quotas.check_queued(clip.owner_id)
+        await site.quotas.check_queued((await site.engine.get(clip.job_id)).requester_id)
         await site.engine.requeue(clip.job_id)
     told = "queued" if status in (None, "failed") else status
     return JsonAnswer({"clip_id": clip_id, "status": told, "job_id": clip.job_id}, 202)
@@ -82,7 +82,7 @@ async def _start(site: Site, clip: Clip, new: NewJob) -> None:
     except DuplicateJob:
         if await _status(site, clip) is None:  # all of one batch were refused, ours among them
             with contextlib.suppress(DuplicateJob):
-                await site.engine.enqueue([new])
+                await site.intake.enqueue(new)
 
 
 async def _asked(request: Request) -> ClipRequest:

@@ -12,12 +12,15 @@ from types import TracebackType
 from typing import Self
 
 from callsheet.catalog.protocol import Catalog
-from callsheet.catalog.records import SERVICE, Video, VideoPage, VideoStatus, Writer
+from callsheet.catalog.records import SERVICE, Clip, Video, VideoPage, VideoStatus, Writer
 from callsheet.engine import Engine
+from callsheet.engine.stored import StoredBytes
 from callsheet.kernel.errors import CallsheetError, StaleClaim
 from callsheet.kernel.job import Job, Status
 from callsheet.kernel.wire import encode
 from callsheet.objects import Objects
+from callsheet.objects.counted import sizes_of
+from callsheet.objects.folders import parts_of
 
 from .outcomes import type_of
 
@@ -53,10 +56,19 @@ class Keeping:
         """First the files, then the rows: a crash in between leaves rows, and the next time removes them."""
         now_ms, count = round(time.time() * 1000) if now_ms is None else now_ms, 0
         while self._objects is not None and (some := await self._catalog.expired_clips(now_ms, AT_ONCE)):
+            sizes = await sizes_of(self._objects, [clip.s3_path for clip in some])
             await self._objects.delete(*[clip.s3_path for clip in some])
-            await self._catalog.delete_clips([clip.clip_id for clip in some])
+            gone = frozenset(await self._catalog.delete_clips([clip.clip_id for clip in some]))
+            await self._give_back([clip for clip in some if clip.clip_id in gone], sizes)
             count += len(some)
         return count
+
+    async def _give_back(self, clips: list[Clip], sizes: dict[str, int]) -> None:
+        """Count the files of clips that this process has removed for their owners no more."""
+        counts = StoredBytes(self._engine.store)
+        for owner_id in {clip.owner_id for clip in clips}:
+            own = {clip.s3_path: -sizes[clip.s3_path] for clip in clips if clip.owner_id == owner_id}
+            await counts.add(owner_id, parts_of(own))
 
     async def fail_lost(self) -> int:
         """A worker that is killed too often writes nothing; its job's end is in the store, and so becomes known."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import re
 
-from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
+from callsheet.kernel.errors import CallsheetError, InvalidInput, Outage, StoreError
 from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.objects import ObjectNotFound, ObjectsError, ObjectTooLarge, UnknownObjects
+from callsheet.worker.outages import outage_of
 from callsheet.worker.signals import Fatal, Retry
+from callsheet.worker.words import words_of
 
 log = logging.getLogger("callsheet.video")
 NOT_FOUND = "s3_object_not_found"
@@ -17,8 +18,10 @@ ORIGINAL = re.compile(r"videos/original/[^/\s]+/[^/\s:]+").search
 AGAIN = (StoreError, FfmpegMissing, UnknownObjects)  # another worker may do better, or the same one later
 
 
-def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
-    """Another attempt, or the end."""
+def outcome_of(error: Exception, attempt: int) -> Fatal | Retry | Outage:
+    """Return what an error of a stage means: a wait for what is away, another attempt, or the end."""
+    if (outage := outage_of(error)) is not None:
+        return outage
     match error:
         case ObjectNotFound():
             return Fatal(_missing(str(error)), code=NOT_FOUND)
@@ -30,13 +33,11 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
             again = error.retry_after(attempt)
             return Retry(str(error), code=error.code) if again else Fatal(str(error), code=error.code)
         case CallsheetError() if isinstance(error, AGAIN):
-            return Retry(str(error), code=error.code)
+            return Retry(words_of(error), code=error.code)
         case InvalidInput():
             return Fatal(str(error), code="invalid_payload")
         case CallsheetError():
-            return Fatal(str(error), code=error.code)
-        case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return Retry("the worker's disk is full", code="disk_full")
+            return Fatal(words_of(error), code=error.code)
     log.error("a stage broke", exc_info=error)
     return Retry(f"something broke on our side: {type(error).__name__}", code="internal")
 

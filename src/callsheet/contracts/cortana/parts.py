@@ -77,7 +77,8 @@ def _writer(ctx: Context) -> Writer:
 def _bench(ctx: Context, parts: Parts, video: Video | None, video_id: str) -> Bench:
     if video is None:
         raise Fatal(f"there is no video {video_id}; it was deleted, or never added", code="video_not_found")
-    return Bench(ctx, parts, video, _writer(ctx), with_folders(ctx.objects, paths.folders(video_id)))
+    objects = with_folders(ctx.objects, paths.folders(video_id), payer=video.owner_id)
+    return Bench(ctx, parts, video, _writer(ctx), objects)
 
 
 async def fetch_original(bench: Bench, key: str, *, share: float) -> Path:

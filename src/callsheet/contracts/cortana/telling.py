@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
+from callsheet.kernel.errors import Outage
 from callsheet.objects.owned import with_folders
 from callsheet.vault.redact import redact
 from callsheet.worker.context import Context
@@ -56,7 +57,7 @@ def status_after(ctx: Context, failure: BaseException | None) -> str:
             return stopped
     if failure is None:
         return "done"
-    if isinstance(failure, Snooze):
+    if isinstance(failure, Snooze | Outage):
         return "queued"
     return "failed" if isinstance(failure, Fatal) or ctx.attempt >= ctx.job.max_attempts else "queued"
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from callsheet.catalog.records import Video, VideoPage, VideoStatus
 from callsheet.engine.ids import new_id
-from callsheet.engine.quotas import VIDEOS
+from callsheet.engine.stored import VIDEOS
 from callsheet.http import problems, uploads
 from callsheet.http.audit import act
 from callsheet.http.auth import check
@@ -25,6 +25,7 @@ from callsheet.http.upload_bodies import NewUpload
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Job
+from callsheet.objects.folders import parts_of
 from callsheet.store.protocol import Document
 
 from . import paths
@@ -207,8 +208,14 @@ async def _delete(site: Site, video_id: str, who: Principal) -> Video:
     for link in await site.engine.store.documents(UPLOAD, video_id):
         await uploads.forget(site, json.loads(link.body))
     await site.engine.store.delete_document(UPLOAD, video_id)
-    for folder in paths.folders(video_id):
-        await objects_of(site).delete_prefix(folder)
-    if video.status is not VideoStatus.UPLOADING:  # else its upload was counted, and is not any more
-        await site.quotas.add(video.owner_id, -(video.size_bytes or 0), VIDEOS)
+    await _remove_files(site, video)
     return video
+
+
+async def _remove_files(site: Site, video: Video) -> None:
+    """Remove all files of a video, which are not counted for its owner any more; of an open upload none is there."""
+    objects = objects_of(site)
+    for folder in paths.folders(video.video_id):
+        sizes = {info.key: -info.size_bytes async for info in objects.list(folder)}
+        await objects.delete_prefix(folder)
+        await site.quotas.bytes.add(video.owner_id, parts_of(sizes))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from callsheet.kernel.wire import encode
 from callsheet.objects import Credentials, HeldCredentials, Objects
-from callsheet.objects.errors import ObjectsError
+from callsheet.objects.errors import ObjectsError, ObjectsFailing
 from callsheet.objects.s3 import S3Objects
 from callsheet.objects.s3_wire import Bucket
 from callsheet.outbox.endpoints import EndpointNotFound
@@ -94,18 +94,39 @@ async def s3_objects(
     bucket = Bucket(place.host, storage.endpoint, storage.region)
     if not storage.endpoint:
         async with S3Objects(bucket, held) as objects:
-            yield objects
+            with answers_by_contract():
+                yield objects
         return
     own = SystemResolver(1) if resolve is None else None
-    gate = Gate(target_of(storage.endpoint, rules), rules, resolve or own)  # type: ignore[arg-type] # one is there
+    gate = Gate(target_of(storage.endpoint, rules, "storage"), rules, resolve or own)  # type: ignore[arg-type] # one is there
     try:
         async with gate, S3Objects(bucket, held, proxy_url=gate.url) as objects:
-            yield objects
+            with answers_by_contract():
+                yield objects
     except ObjectsError as error:
         raise gate.blocked or error from None
     finally:
         if own is not None:
             own.close()
+
+
+class StorageFailing(ObjectsError):
+    """A requester's storage answered that it cannot serve now. The contract's retry policy judges it, by its status."""
+
+    code = "objects_unavailable"
+    retryable = True
+
+
+@contextlib.contextmanager
+def answers_by_contract() -> Iterator[None]:
+    """Turn an answer such as 503 of a requester's storage into an error of the attempt, as the contract has it.
+
+    A storage that does not answer at all stays an outage, which the job waits for.
+    """
+    try:
+        yield
+    except ObjectsFailing as error:
+        raise StorageFailing(str(error), provider_code=error.provider_code) from None
 
 
 def sender(endpoints: Endpoints, outlet: Outlet) -> Send:

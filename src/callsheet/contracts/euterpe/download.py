@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import httpcore2
 
 from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.origin import is_from_driver
 from callsheet.objects.errors import ObjectTooLarge
 from callsheet.outbox.guard import Resolve, Rules, SystemResolver, Target, addresses_of, target_of
 from callsheet.vault.refresh import Meaning, meaning_of
@@ -108,24 +109,27 @@ class Downloads:
         progress: Callable[[int, int], None],
     ) -> Taken:
         """The whole of a URL in a file. Raises Refused, CutOff, ObjectTooLarge, InvalidTarget, BlockedTarget."""
-        target_of(url, self._rules)
+        host = target_of(url, self._rules).authority.encode()  # httpcore2 leaves out the brackets of an IPv6 address
         with path.open("wb", buffering=0) as file:
             part = _Part(file, max_bytes, room, progress)
             backend = Guarded(self._rules, self._resolve)
             async with httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool:
-                await self._follow(pool, url, part)
+                await self._follow(pool, url, host, part)
             return Taken(part.done, part.sha256.hexdigest())
 
-    async def _follow(self, pool: httpcore2.AsyncConnectionPool, url: str, part: _Part) -> None:
+    async def _follow(self, pool: httpcore2.AsyncConnectionPool, url: str, host: bytes, part: _Part) -> None:
         tries = 0
         while tries < TRIES:
             before = part.done
+            headers = [(b"host", host), *part.headers()]
             try:
-                async with pool.stream("GET", url, headers=part.headers(), extensions={"timeout": TIMES}) as answer:
+                async with pool.stream("GET", url, headers=headers, extensions={"timeout": TIMES}) as answer:
                     if await _take(answer, part):
                         return
-            except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
-                if isinstance(error, OSError) and error.errno is not None and part.disk_failed:
+            except CallsheetError:
+                raise
+            except Exception as error:
+                if part.disk_failed or not is_from_driver(error, "httpcore2"):
                     raise
             tries = 1 if part.done > before else tries + 1
             await asyncio.sleep(PAUSE_S * 2**tries)

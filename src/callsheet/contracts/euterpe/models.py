@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, SecretStr, model_validator
@@ -104,6 +105,14 @@ class Credentials(BaseModel):
                 raise ValueError(f"credentials.{name}: the {name} is not in an S3, so it takes no keys")
 
 
+def _placed(field: str, read: Callable[[], Place]) -> Place:
+    """Return a place of a request; a ValueError names its field."""
+    try:
+        return read()
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+
+
 class TranscodeRequest(BaseModel):
     """A new job."""
 
@@ -126,7 +135,8 @@ class TranscodeRequest(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        source, output = self.source_place, self.output_place
+        source = _placed("source", lambda: self.source_place)
+        output = _placed("output", lambda: self.output_place)
         names = [wanted.key for wanted in self.outputs]
         if len(set(names)) < len(names):
             raise ValueError("outputs: two of them have the same key")

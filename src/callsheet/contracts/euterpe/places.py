@@ -7,9 +7,10 @@ https://HOST/…        a signed URL, for a source only; a job holds the host al
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from callsheet.objects.errors import InvalidKey
 from callsheet.objects.keys import checked, checked_prefix
@@ -17,6 +18,37 @@ from callsheet.objects.keys import checked, checked_prefix
 OWN, S3, URL = "object", "s3", "url"
 IS_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch
 MAX_URL = 2_048
+SIGNATURE = re.compile(
+    r"x-(amz|goog|oss|ms|cos)-.*|signature|expires|policy|key-pair-id|awsaccesskeyid|googleaccessid|ossaccesskeyid"
+    r"|security-token|q-(ak|sign|signature|sign-algorithm|sign-time|key-time|header-list|url-param-list)",
+    re.IGNORECASE,
+).fullmatch
+AZURE = frozenset(
+    [
+        "sv",
+        "ss",
+        "srt",
+        "sp",
+        "se",
+        "st",
+        "spr",
+        "sig",
+        "sr",
+        "sip",
+        "si",
+        "skoid",
+        "sktid",
+        "skt",
+        "ske",
+        "sks",
+        "skv",
+        "sdd",
+        "ses",
+        "saoid",
+        "suoid",
+        "scid",
+    ]
+)
 
 
 class Place(NamedTuple):
@@ -85,9 +117,28 @@ def _prefix(text: str) -> str:
 def _host(text: str) -> str:
     try:
         parts = urlsplit(text)
-        host = parts.hostname
+        host = parts.hostname if parts.port != 0 else None  # a port that is no number is no host's
     except ValueError:
         host = None
     if not host or len(text) > MAX_URL:
         raise ValueError(f"a source's URL names a host and has at most {MAX_URL} characters")
-    return f"{parts.scheme}://{host}"
+    return f"{parts.scheme}://{_bracketed(host) if '[' in parts.netloc else host}"
+
+
+def _bracketed(host: str) -> str:
+    """Return an IPv6 address as a URL has it, in its one shortest spelling; raises ValueError."""
+    try:
+        return f"[{ipaddress.IPv6Address(host)}]"
+    except ValueError:
+        raise ValueError("a source's URL names a host; what stands in brackets is an IPv6 address") from None
+
+
+def without_signature(text: str) -> str:
+    """Return a source without what signs its URL: the same source has another signature each time."""
+    if not text.startswith(("https://", "http://")):
+        return text
+    parts = urlsplit(text)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    is_azure = any(name == "sig" for name, _ in query)
+    kept = [(name, value) for name, value in query if not SIGNATURE(name) and not (is_azure and name in AZURE)]
+    return parts._replace(query=urlencode(kept), fragment="").geturl()

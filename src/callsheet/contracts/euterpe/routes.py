@@ -27,15 +27,17 @@ from callsheet.kernel.wire import decode, encode
 from callsheet.objects.folders import outputs_of
 from callsheet.outbox import Endpoints
 from callsheet.outbox.endpoints import EndpointNotFound
+from callsheet.outbox.guard import InvalidTarget, Rules, StorageRules
 from callsheet.outbox.guard import target_of as guarded
 from callsheet.vault import Secret, Vault, keyring_from
 
 from .ids import JobIds, ids_of
 from .models import CredentialsReceipt, CredentialsRequest, TranscodeReceipt, TranscodeRequest, TranscodeStatus
-from .places import OWN, URL, Place, source_of, target_of
+from .places import OWN, URL, Place, source_of, target_of, without_signature
 from .tasks import NAME, QUEUE
 
 SIGNED_S = 3_600
+OPENED_BY = "; an operator opens more by --storage-http, --storage-networks and --storage-ports"
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 BODY = ("unsupported_media_type", "validation_failed", "body_too_large")
 SEALS = ("no_keyring", "key_service_unavailable")
@@ -145,7 +147,15 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
     response_model=CredentialsReceipt,
     openapi_extra=documented(CredentialsRequest),
     responses=problems.responses(
-        *ALWAYS, *BODY, *SEALS, "job_not_found", "job_gone", "credentials_gone", "credentials_conflict"
+        *ALWAYS,
+        *BODY,
+        *SEALS,
+        "job_not_found",
+        "job_gone",
+        "credentials_gone",
+        "credentials_conflict",
+        "invalid_target",
+        "webhooks_off",
     ),
 )
 async def replace_credentials(request: Request, job_id: JobId, who: Writer) -> Response:
@@ -157,7 +167,9 @@ async def replace_credentials(request: Request, job_id: JobId, who: Writer) -> R
     try:
         parts = asked.parts(source_of(payload["source"]), target_of(payload["output"]))
     except ValueError as error:
-        raise Problem("validation_failed", str(error)) from None
+        raise _at_fault(*str(error).removeprefix("credentials.").split(": ", 1)) from None
+    if asked.source_url is not None:
+        _check_place(site, "source_url", asked.source_url.get_secret_value(), "source")
     version = await _vault(site).replace(
         job.job_id, job.requester_id, Secret(json.dumps(parts)), expected_version=asked.expected_version
     )
@@ -206,22 +218,22 @@ async def _check_own(site: Site, asked: TranscodeRequest, who: Principal) -> Non
     """A tenant reads its own objects only; what is not its own is answered as what is not there."""
     place = asked.source_place
     if place.kind == OWN and not await owned_by(site, who.requester_id).may_read(place.path):
-        raise Problem("validation_failed", "source: no such object of yours; use the `key` that an upload answers with")
+        raise _at_fault("source", "no such object of yours; use the `key` that an upload answers with")
 
 
 async def _check_urls(site: Site, asked: TranscodeRequest, requester_id: str) -> None:
     """Raise for a URL that we would never ask, or that could not be signed for, before the job is taken."""
-    callbacks = [url for url in (asked.refresh_url, asked.status_webhook_url) if url]
-    storages = [s.endpoint for s in (asked.source_storage, asked.output_storage) if s is not None and s.endpoint]
-    source = [asked.source.get_secret_value()] if asked.source_place.kind == URL else []
-    if not (callbacks or storages or source):
-        return
-    endpoints: Endpoints | None = site.parts.get(Endpoints)
-    if endpoints is None:
-        raise Problem("webhooks_off", "this server calls nobody; leave out all URLs, or ask its operator for webhooks")
-    for url in (*callbacks, *storages, *source):
-        guarded(url, endpoints.rules)
-    if callbacks:
+    storages = {"source_storage.endpoint": asked.source_storage, "output_storage.endpoint": asked.output_storage}
+    for field, storage in storages.items():
+        if storage is not None and storage.endpoint:
+            _check_place(site, field, storage.endpoint, "storage")
+    if asked.source_place.kind == URL:
+        _check_place(site, "source", asked.source.get_secret_value(), "source")
+    callbacks = {"refresh_url": asked.refresh_url, "status_webhook_url": asked.status_webhook_url}
+    if urls := {field: url for field, url in callbacks.items() if url}:
+        endpoints = _endpoints(site)
+        for field, url in urls.items():
+            _check_url(field, url, endpoints.rules, "callback")
         try:
             await endpoints.own(requester_id)
         except EndpointNotFound:
@@ -229,11 +241,35 @@ async def _check_urls(site: Site, asked: TranscodeRequest, requester_id: str) ->
             raise Problem("webhook_secret_missing", told) from None
 
 
+def _check_place(site: Site, field: str, url: str, what: str) -> None:
+    """Raise for a storage or a source where we would never go; without rules of their own, webhooks' hold."""
+    own: StorageRules | None = site.parts.get(StorageRules)
+    _check_url(field, url, own.rules if own is not None else _endpoints(site).rules, what, OPENED_BY)
+
+
+def _endpoints(site: Site) -> Endpoints:
+    found: Endpoints | None = site.parts.get(Endpoints)
+    if found is None:
+        raise Problem("webhooks_off", "this server calls nobody; leave out all URLs, or ask its operator for webhooks")
+    return found
+
+
+def _check_url(field: str, url: str, rules: Rules, what: str, advice: str = "") -> None:
+    try:
+        guarded(url, rules, what)
+    except InvalidTarget as error:
+        raise _at_fault(field, f"{error}{advice}", error.code) from None
+
+
+def _at_fault(field: str, what: str, code: str = "validation_failed") -> Problem:
+    """Return the problem of one field."""
+    return Problem(code, f"{field}: {what}", errors=[{"where": field, "what": what}])
+
+
 def _same(request: Request, asked: TranscodeRequest) -> str:
-    """What makes two requests the same: all but their credentials, which are newer each time, and a URL's query."""
+    """What makes two requests the same: all but their credentials, which are newer each time, and a URL's signature."""
     body = asked.model_dump(mode="json", exclude={"credentials", "source"})
-    url = asked.source.get_secret_value().partition("?")[0]
-    return idempotency.request_hash(request, {**body, "source": url})
+    return idempotency.request_hash(request, {**body, "source": without_signature(asked.source.get_secret_value())})
 
 
 def _vault(site: Site) -> Vault:

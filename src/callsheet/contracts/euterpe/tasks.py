@@ -5,13 +5,12 @@ Each stage is written with its callback in one settlement; what goes wrong becom
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from callsheet.kernel.contracts import EUTERPE
-from callsheet.kernel.errors import CallsheetError, InvalidPayload, StoreError
+from callsheet.kernel.errors import CallsheetError, InvalidPayload, Outage, StoreError
 from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, probe
@@ -26,7 +25,9 @@ from callsheet.objects.errors import (
 )
 from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek
 from callsheet.worker.context import Context
+from callsheet.worker.outages import outage_of
 from callsheet.worker.signals import Fatal, Retry
+from callsheet.worker.words import words_of
 
 from ..attempts import telling, told  # noqa: TID252 - what contracts share
 from .access import Access
@@ -141,11 +142,13 @@ def _telling(ctx: Context, number: int, count: int) -> Callable[[Progress], None
     return telling(ctx, FETCHED + share * number, FETCHED + share * (number + 1))
 
 
-def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
-    """What an error means: another attempt, or the end."""
+def outcome_of(error: Exception, attempt: int) -> Fatal | Retry | Outage:
+    """Return what an error means: a wait for what is away, another attempt, or the end."""
+    if (outage := outage_of(error)) is not None:
+        return outage
     match error:
         case CallsheetError() if isinstance(error, AGAIN):
-            return Retry(str(error), code=error.code)
+            return Retry(words_of(error), code=error.code)
         case MediaError():
             again = error.retry_after(attempt)
             return Retry(str(error), code=error.code) if again else Fatal(str(error), code=error.code)
@@ -155,9 +158,7 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry:
             code = str(error.status) if error.status in RETRIED else error.code
             return Retry(str(error), code=code) if error.status in RETRIED else Fatal(str(error), code=code)
         case CallsheetError():
-            return Fatal(str(error), code=error.code)
-        case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return Retry("the worker's disk is full", code="disk_full")
+            return Fatal(words_of(error), code=error.code)
     log.error("a transcoding attempt broke", exc_info=error)
     return Retry("something broke on our side; it was logged", code="internal")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from callsheet.http.json_text import parsed
 from callsheet.kernel.contracts import REDIS_GATEWAY
@@ -19,6 +19,9 @@ TASKS = ("chat", "plan", "code", "tool", "rag", "embed")
 TaskName = Literal["chat", "plan", "code", "tool", "rag", "embed"]
 Word = Literal["queued", "running", "done", "error", "canceled"]
 MAX_TTL_S = 366 * 86_400
+MAX_ATTEMPTS = 10_000
+PRINTABLE = r"^[ -~]+$"
+QUEUE_NAME = r"^[ -?A-~]+$"  # printable, and no @: the server itself puts a job into its tenant's lane
 STATUSES: Mapping[str, tuple[Status, ...]] = {
     "queued": (Status.QUEUED,),
     "running": (Status.RUNNING,),
@@ -28,7 +31,34 @@ STATUSES: Mapping[str, tuple[Status, ...]] = {
 }
 
 
-class CreateJobRequest(BaseModel):
+def _as_whole(value: object) -> object:
+    """Return 3 for 3.0, which is an integer to JSON Schema, and all else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+AS_WHOLE = BeforeValidator(_as_whole)
+
+
+class NewJobOptions(BaseModel):
+    """What a new job of either contract may say of itself."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    ttl_s: Annotated[Annotated[int, Field(ge=1, le=MAX_TTL_S)] | None, AS_WHOLE] = Field(
+        default=None, description="Seconds; the server's JOB_TTL_S unless given."
+    )
+    queue: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        pattern=QUEUE_NAME,
+        description="`default` unless given. An @ is for the server: it puts a job into the lane of its tenant.",
+    )
+    max_attempts: Annotated[Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] | None, AS_WHOLE] = Field(
+        default=None, description="Executions until it is a dead letter; the contract's else."
+    )
+
+
+class CreateJobRequest(NewJobOptions):
     """A new job."""
 
     model_config = ConfigDict(
@@ -39,9 +69,14 @@ class CreateJobRequest(BaseModel):
     )
     task: TaskName
     payload: dict[str, JsonValue] = Field(description="At most about 200 KB as JSON.")
-    ttl_s: int | None = Field(
-        default=None, ge=1, le=MAX_TTL_S, description="Seconds; the server's JOB_TTL_S unless given."
-    )
+
+
+class CreateWorkerJobRequest(NewJobOptions):
+    """A new job for workers of contract 003, of any task that is not another contract's."""
+
+    contract: Literal["control_plane"]
+    task: str = Field(min_length=1, max_length=255, pattern=PRINTABLE)
+    payload: JsonValue = Field(default=None, description="Any JSON of at most about 200 KB.")
 
 
 class CancelRequest(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from .models import (
     STATUSES,
     CancelRequest,
     CreateJobRequest,
+    CreateWorkerJobRequest,
     JobBody,
     JobList,
     Receipt,
@@ -57,7 +59,7 @@ direct = APIRouter(tags=["jobs"], route_class=Direct)
     summary="Create a job",
     response_model=Receipt,
     openapi_extra={
-        **documented(CreateJobRequest),
+        **documented(CreateJobRequest, CreateWorkerJobRequest),
         "parameters": [
             {
                 "name": "Idempotency-Key",
@@ -83,21 +85,23 @@ direct = APIRouter(tags=["jobs"], route_class=Direct)
 async def create_job(request: Request) -> Response:
     """Answers when the job is safe. Its events are at `links.events`."""
     site, who = site_of(request), await check(request, "jobs:write")
-    asked = await read(request, CreateJobRequest)
+    asked = await read(request, await _model_of(request))
     ttl_s = asked.ttl_s or site.job_ttl_s
     new = NewJob(
         new_id(),
         asked.task,
         encode(asked.payload),
-        QUEUE,
+        asked.queue or QUEUE,
         requester_id=who.requester_id,
-        contract=CONTRACT,
+        contract=CONTRACT if isinstance(asked, CreateJobRequest) else asked.contract,
+        max_attempts=asked.max_attempts,
         ttl_s=ttl_s,
         correlation_id=request.scope["callsheet.request_id"],
     )
     answer = receipt(new.job_id, asked.task, ttl_s)
     if (key := idempotency.key_of(request)) is not None:
-        same = idempotency.request_hash(request, asked.model_dump())
+        options = {name for name in ("queue", "max_attempts") if getattr(asked, name) is None}
+        same = idempotency.request_hash(request, asked.model_dump(exclude=options))  # as before there were options
         new = new._replace(idempotency=Idempotency(key, same, answer, max(ttl_s, Idempotency("", "").ttl_s)))
     found = await site.intake.enqueue(new)
     headers = {"Location": f"/v1/jobs/{found.job_id}"}
@@ -107,6 +111,23 @@ async def create_job(request: Request) -> Response:
             job = await site.engine.get(found.job_id, requester_id=who.requester_id)
             answer = receipt(job.job_id, job.kind, job.ttl_s or ttl_s)
     return Response(found.response or answer, 202, headers, media_type="application/json")
+
+
+async def _model_of(request: Request) -> type[CreateJobRequest | CreateWorkerJobRequest]:
+    """Return the model of a new job by its `contract`; without one it is the gateway's. Raises Problem for another."""
+    body = await request.body()
+    if b"contract" not in body:
+        return CreateJobRequest
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        return CreateJobRequest
+    if not isinstance(fields, dict) or "contract" not in fields:
+        return CreateJobRequest
+    if fields["contract"] != "control_plane":
+        told = "contract: jobs of control_plane are made here; leave it out for the gateway's own tasks"
+        raise problems.Problem("validation_failed", told)
+    return CreateWorkerJobRequest
 
 
 @router.get(

@@ -168,7 +168,7 @@ async def many_events(
         raise Problem("validation_failed", f"jobs: name 1 to {site.limits.watched_jobs} ids, or *")
     found = [await site.engine.get(job_id, requester_id=who.sees) for job_id in ids]
     cursor = _Cursor(found)
-    seen = request.headers.get("last-event-id", last_event_id)
+    seen = request.headers.get("last-event-id") or last_event_id
     known = cursor.resumed(seen)
     if tail and not seen:
         cursor.to_present()
@@ -262,12 +262,15 @@ def _opened(site: Site, who: Principal, first: bytes, watcher: Watcher, ident: o
         raise
 
 
-async def who_follows(request: Request, ticket: str | None, subject: str) -> Principal:
-    """Who opens a stream, by a key or by a ticket for it; raises Problem."""
+async def who_follows(request: Request, ticket: str | None, subject: str, *, client: str | None = None) -> Principal:
+    """Who opens a stream, by a key or by a ticket for it; raises Problem. A `client` may use its ticket again."""
     if ticket is None:
         return await check(request, "jobs:read")
     site = site_of(request)
-    who = await tickets.redeem(site.engine.store, ticket, subject)
+    if client is None:
+        who = await tickets.redeem(site.engine.store, ticket, subject)
+    else:
+        who = await tickets.redeem_again(site.engine.store, ticket, subject, client)
     if not await site.holds(who):
         raise Problem("unauthorized", "the key or the session of this ticket is not good any more")
     admit(request.scope, who.key_id)

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
 from callsheet.kernel.contracts import REDIS_GATEWAY
-from callsheet.kernel.errors import InvalidPayload, UnknownStore
+from callsheet.kernel.errors import InvalidPayload, Outage, UnknownStore
 from callsheet.kernel.retry import Backoff
 from callsheet.llm import blocks, rag
 from callsheet.llm import plan as plans
@@ -27,6 +27,7 @@ from callsheet.llm.tools import Tools
 from callsheet.llm.vectors import Collection, Passage, open_vectors
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry
+from callsheet.worker.words import words_of
 
 RETRY = Backoff(base_ms=2_000, cap_ms=120_000)
 ATTEMPTS = 4
@@ -83,12 +84,14 @@ def told() -> Iterator[None]:
     """Errors of `llm` as outcomes of an attempt."""
     try:
         yield
+    except Outage:
+        raise
     except LlmError as error:
         if error.retryable:
             raise Retry(f"{error.code}: {error}", after=error.after_s) from error
         raise Fatal(str(error), code=error.code) from error
     except UnknownStore as error:
-        raise Fatal(str(error), code="vectors_not_configured") from error
+        raise Fatal(f"CALLSHEET_VECTORS_URL: {words_of(error)}", code="vectors_not_configured") from error
 
 
 # chat, plan, code
@@ -128,7 +131,7 @@ def _messages(prompt: str | None, messages: list[dict[str, JsonValue]] | None, s
 @contextlib.contextmanager
 def _streaming(ctx: Context) -> Iterator[Tokens]:
     """Where pieces of text go: out as events. Those of an earlier attempt are told to be void first."""
-    if ctx.attempt > 1:
+    if ctx.job.claim_version > 1:  # one that met an outage, or was handed back, is not counted
         _restart(ctx, "another attempt")
     with Tokens(lambda text: ctx.emit("token", text=text)) as tokens:
         yield tokens

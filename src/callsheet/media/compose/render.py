@@ -20,6 +20,7 @@ from callsheet.media.spec import OutputSpec, audio_encoder, video_encoder
 
 from .captions import web_vtt
 from .draw import Drawn
+from .errors import ChildFailed
 from .languages import language_of
 from .running import Means, Order, run_child
 from .script import Script
@@ -36,6 +37,7 @@ QUALITY = ("-preset", "veryfast", "-crf", "20", "-profile:v", "high", "-x264-par
 # as a filter, since ffmpeg 9 takes primaries and transfer from frames alone, whatever -color_trc says
 COLOURS = ("-vf", "setparams=range=tv:color_primaries=bt709:color_trc=bt709:colorspace=bt709")
 KEY_S = 4
+ENCODER_ENDS_S = 60.0  # a net: an encoder that reads no more has ended, and only its exit is still on its way
 
 
 class Plan(NamedTuple):
@@ -108,15 +110,22 @@ async def _both(
     painter = asyncio.create_task(_paint(plan, part, Means(how.start, how.is_stopped, how.limits.nice)))
     encoder = asyncio.create_task(how.run(work, part, on_progress))
     try:
-        done, _ = await asyncio.wait({painter, encoder}, return_when=asyncio.FIRST_EXCEPTION)
-        failed = [task for task in (painter, encoder) if task in done and task.exception() is not None]
-        # a painter whose pipe broke only tells that the encoder failed
-        for task in sorted(failed, key=lambda one: one is painter):
-            task.result()
+        await asyncio.wait({painter, encoder}, return_when=asyncio.FIRST_EXCEPTION)
+        if _is_broken_pipe(painter):  # a painter whose pipe broke only tells that the encoder has ended: why, it says
+            await asyncio.wait({encoder}, timeout=ENCODER_ENDS_S)
+        for task in (encoder, painter):
+            if task.done():
+                task.result()
     finally:
         for task in (painter, encoder):
             task.cancel()
         await asyncio.gather(painter, encoder, return_exceptions=True)
+
+
+def _is_broken_pipe(painter: asyncio.Task[None]) -> bool:
+    """Whether the painter failed because nobody read its frames any more."""
+    error = painter.exception() if painter.done() else None
+    return isinstance(error, ChildFailed) and "BrokenPipeError" in str(error)
 
 
 async def _paint(plan: Plan, part: Path, means: Means) -> None:

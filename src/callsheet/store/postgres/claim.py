@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from asyncpg import InvalidTextRepresentationError
+
+from callsheet.kernel.callbacks import CALLING, claim_callback
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
@@ -24,12 +27,26 @@ if TYPE_CHECKING:
     from .floor import Floor
 
 Q = Queries("callsheet.store.postgres")
-DUE, POSITION, QUEUE, PRIORITY = 1, 2, 7, 8  # places in a row of the claim statement
+DUE, POSITION, CONTRACT_AT, QUEUE, PRIORITY = 1, 2, 5, 7, 8  # places in a row of the claim statement
 POLICIES: dict[str | None, OnDependencyFailure] = {policy.value: policy for policy in OnDependencyFailure}
 POLICIES[None] = OnDependencyFailure.CANCEL  # what is usual is not sent
 IN_LINE = "j.held IS NULL AND j.position >= a.floor"  # stands in the claim statement once
-CLAIM_OF_TENANTS = Q.claim.replace(IN_LINE, f"{IN_LINE} AND j.requester_id = ANY ($9::text[])")
-"""The claim statement, for the jobs of some tenants: one more condition on what is chosen, and nothing else differs."""
+CONTRACT = "    j.contract, j.kind,"  # likewise
+TOLD_OF = "no number, for claims are told of in queue "
+TOLD_APART = (
+    f"CASE WHEN j.contract IN ({', '.join(map(repr, sorted(CALLING)))}) THEN ('{TOLD_OF}' || j.queue)::integer::text"
+)
+"""What undoes an ordinary claim that has met a job whose claims are told of: an error that names the queue."""
+
+
+def _of_tenants(sql: str) -> str:
+    """Return a claim statement for the jobs of some tenants: one more condition on what is chosen."""
+    return sql.replace(IN_LINE, f"{IN_LINE} AND j.requester_id = ANY ($9::text[])")
+
+
+TELLING = Q.claim
+CLAIM = Q.claim.replace(CONTRACT, f"    {TOLD_APART} ELSE j.contract END, j.kind,")
+TELLING_OF_TENANTS, CLAIM_OF_TENANTS = _of_tenants(TELLING), _of_tenants(CLAIM)
 
 
 async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | None) -> list[Job]:
@@ -78,14 +95,13 @@ async def _take(
         if floor.wants_look(queue):
             await _look(db, floor, queue, now)
     floors = [floor.of(queue) for queue in queues]
-    rest = (request.limit, request.worker_id, request.lease_ms, int(request.start), look_for_due)
-    sql, of_tenants = (Q.claim, ()) if request.tenants is None else (CLAIM_OF_TENANTS, (sorted(request.tenants),))
-    rows = await db.fetch(sql, now, queues, floors, *rest, *of_tenants)
+    rows = await _claim(db, floor, request, now, look_for_due=look_for_due)
     due: int | None = None
-    if not rows and look_for_due and (now is not None or len(queues) > 1 or floor.wants_due(queues[0])):
+    always = request.thorough or now is not None or len(queues) > 1
+    if not rows and look_for_due and (always or floor.wants_due(queues[0])):
         ((due, passed_over),) = await db.fetch(Q.due, now, queues, floors)
         if passed_over:
-            rows = await db.fetch(sql, now, queues, floors, *rest, *of_tenants)
+            rows = await _claim(db, floor, request, now, look_for_due=look_for_due)
     if not rows:
         return [], due
     due = rows[0][DUE]
@@ -94,6 +110,46 @@ async def _take(
     if len(queues) > 1:
         rows.sort(key=lambda row: queues.index(row[QUEUE]))
     return rows, due
+
+
+async def _claim(
+    db: Database, floor: Floor, request: ClaimRequest, now: int | None, *, look_for_due: bool
+) -> list[Row]:
+    """The claim statement; for queues whose claims are told of in one transaction with what tells of them.
+
+    No claim pays for that in a queue where there is nothing to tell: what a queue has is learned when it is met.
+    """
+    floors = [floor.of(queue) for queue in request.queues]
+    rest = (request.limit, request.worker_id, request.lease_ms, int(request.start), look_for_due)
+    parameters = (now, request.queues, floors, *rest)
+    of_tenants = () if request.tenants is None else (sorted(request.tenants),)
+    while floor.told_of.isdisjoint(request.queues):
+        try:
+            return await db.fetch(CLAIM_OF_TENANTS if of_tenants else CLAIM, *parameters, *of_tenants)
+        except StoreError as error:
+            if (queue := _queue_told_of(error, request.queues)) is None:
+                raise
+            floor.told_of.add(queue)
+    sql = TELLING_OF_TENANTS if of_tenants else TELLING
+    return await db.transact(lambda session: _claim_and_tell(session, sql, (*parameters, *of_tenants), request))
+
+
+async def _claim_and_tell(session: Any, sql: str, parameters: tuple[object, ...], request: ClaimRequest) -> list[Row]:
+    rows: list[Row] = await session.fetch(sql, *parameters)
+    jobs = [job for row in rows if row[CONTRACT_AT] in CALLING and (job := _claimed(row, request))]
+    told = [(callback, job) for job in jobs if (callback := claim_callback(job)) is not None]
+    if told:
+        columns = [(c.event_id, j.job_id, j.requester_id, c.endpoint, c.body, c.destination) for c, j in told]
+        await session.fetch(Q.tell_claims, rows[0][0], *map(list, zip(*columns, strict=True)))
+    return rows
+
+
+def _queue_told_of(error: StoreError, queues: Sequence[str]) -> str | None:
+    """Return the queue that an ordinary claim was undone for; None when the error is another."""
+    if not isinstance(error.__cause__, InvalidTextRepresentationError):
+        return None
+    said = str(error.__cause__)
+    return max((queue for queue in queues if f"{TOLD_OF}{queue}" in said), key=len, default=None)
 
 
 def _claimed(row: Row, request: ClaimRequest) -> Job:
@@ -124,9 +180,9 @@ async def _look(db: Database, floor: Floor, queue: str, now: int | None) -> None
     floor.looked(queue, Look(*found), time.perf_counter() - started, full=begin == 0)
 
 
-async def heartbeat(db: Database, sql: str, claims: Sequence[Claim], lease_ms: int, now: int | None) -> list[Beat]:
+async def heartbeat(db: Database, sql: str, claims: Sequence[Claim], now: int | None, *lengths_ms: int) -> list[Beat]:
     """Extend the leases that are still held, in one statement; in order of id, against deadlocks."""
     asked = sorted(set(claims))
-    rows = await db.fetch(sql, now, [c[0] for c in asked], [c[1] for c in asked], lease_ms) if asked else []
+    rows = await db.fetch(sql, now, [c[0] for c in asked], [c[1] for c in asked], *lengths_ms) if asked else []
     held = {(row[0], row[1]): row[2] for row in rows}
     return [Beat(held=True, cancel_requested=held[c]) if c in held else Beat(held=False) for c in claims]

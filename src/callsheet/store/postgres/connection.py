@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import asyncpg
 
-from callsheet.kernel.errors import StoreError, StoreUnavailable
+from callsheet.kernel.errors import CallsheetError, StoreError, StoreRefused, StoreUnavailable
+from callsheet.kernel.origin import is_from_driver
 from callsheet.store.queries import Queries
 from callsheet.store.tasks import end
 
@@ -106,6 +107,8 @@ def edge() -> Iterator[None]:
     """Driver errors that mean "not now" leave as StoreUnavailable, others as StoreError; callers see to their own."""
     try:
         yield
+    except asyncpg.InvalidAuthorizationSpecificationError as error:
+        raise StoreRefused(f"PostgreSQL does not let this user in: {error}") from error
     except UNAVAILABLE as error:
         raise StoreUnavailable(f"PostgreSQL cannot be reached now: {str(error) or type(error).__name__}") from error
     except asyncpg.InterfaceError as error:
@@ -116,6 +119,12 @@ def edge() -> Iterator[None]:
         raise
     except asyncpg.PostgresError as error:
         raise StoreError(f"PostgreSQL refused a statement: {error}") from error
+    except CallsheetError:
+        raise
+    except Exception as error:
+        if not is_from_driver(error, "asyncpg"):
+            raise
+        raise StoreUnavailable(f"the connection to PostgreSQL broke ({type(error).__name__}: {error})") from error
 
 
 async def connect(target: Target, dsn: str | None = None, *, statements: int = 0) -> Session:

@@ -9,7 +9,7 @@ import asyncpg
 
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull, QuotaExceeded
 from callsheet.kernel.intake import max_attempts_of
-from callsheet.kernel.job import RESUMED_FROM, NewJob, OnDependencyFailure, Status
+from callsheet.kernel.job import RESUMED_FROM, RUN_AT, NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
@@ -71,7 +71,7 @@ async def enqueue(db: Database, batch: Sequence[NewJob], checks: Checks, now: in
             await db.fetch(PLAIN, now, *_columns(batch))
         return [tuple.__new__(Enqueued, (new[0], True, None)) for new in batch]
     except asyncpg.UniqueViolationError as error:
-        raise DuplicateJob(f"a job with one of these ids exists already ({error}); use new ids") from error
+        raise DuplicateJob("a job with one of these ids exists already; use new ids") from error
 
 
 async def enqueue_within(
@@ -92,6 +92,7 @@ async def enqueue_within(
     await _depend(session, [new for new in fresh if new.depends_on])
     await keep_credentials(session, fresh)
     await _keep_resumed(session, [new for new in fresh if new.resumed_from is not None])
+    await _keep_moments(session, [new for new in fresh if new.run_at is not None])
     keys = {new.concurrency_key: new.concurrency_limit for new in fresh if new.concurrency_key is not None}
     if keys:
         await session.execute(Q.limit_slots, list(keys), list(keys.values()))
@@ -104,6 +105,13 @@ async def _keep_resumed(session: Any, resuming: Sequence[NewJob]) -> None:
     if resuming:
         texts = [f'"{new.resumed_from}"' for new in resuming]
         await session.execute(Q.keep_resumed, [new.job_id for new in resuming], RESUMED_FROM, texts)
+
+
+async def _keep_moments(session: Any, timed: Sequence[NewJob]) -> None:
+    """Write down for which moment each of these was asked for, which a step of the clock does not move."""
+    if timed:
+        texts = [str(new.run_at) for new in timed]
+        await session.execute(Q.keep_resumed, [new.job_id for new in timed], RUN_AT, texts)
 
 
 async def _check_depth(session: Any, queues: set[str], limit: int) -> None:
@@ -133,6 +141,7 @@ def _plain(new: NewJob) -> bool:
         and not new.depends_on
         and new.credentials is None
         and new.resumed_from is None
+        and new.run_at is None
     )
 
 

@@ -41,6 +41,7 @@ class Floor:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.told_of: set[str] = set()  # queues in which a job was met whose claims are told of
         self._clock = clock
         self._floors: dict[str, int] = {}
         self._next_look: dict[str, float] = {}

@@ -294,13 +294,22 @@ UPDATE inbox_jobs j SET
     began_ms = CASE WHEN $7 = 1 THEN greatest((SELECT now FROM clock), j.event_ms) END
 WHERE j.ctid = ANY (ARRAY(SELECT row_id FROM chosen))
 RETURNING -- what the caller cannot know of a job that it has just claimed; NULL for what is usual, which costs least
-    (SELECT now FROM clock), (SELECT ord FROM due), j.position, j.job_id, NULLIF(j.requester_id, ''), j.contract, j.kind,
+    (SELECT now FROM clock), (SELECT ord FROM due), j.position, j.job_id, NULLIF(j.requester_id, ''),
+    j.contract, j.kind,
     j.queue, j.priority, NULLIF(j.stage, ''), NULLIF(j.progress, 0), NULLIF(j.run_at, j.created_at), j.payload, j.result,
     j.error, NULLIF(j.claim_version, 1), NULLIF(j.attempt_count, 1), j.max_attempts, NULLIF(j.lease_losses, 0),
     NULLIF(j.refresh_count, 0), NULLIF(j.retry, ''), j.created_at, j.started_at, j.cancel_requested_at,
     j.cancel_reason, j.unique_key, j.concurrency_key, NULLIF(j.blocked_by, 0), j.broken_by,
     NULLIF(j.on_dependency_failure, 'cancel'), j.ttl_s, NULLIF(j.correlation_id, ''), NULLIF(j.event_seq, 2),
     j.event_ms;
+
+-- name: tell_claims
+-- In the transaction of the claims that are told of.
+INSERT INTO job_outbox_events (event_id, job_id, requester_id, endpoint, body, run_at, created_at, destination)
+SELECT a.event_id, a.job_id, a.requester_id, a.endpoint, a.body, $1::bigint, $1, a.destination
+FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[])
+    WITH ORDINALITY AS a (event_id, job_id, requester_id, endpoint, body, destination, place)
+ORDER BY a.place;
 
 -- name: due
 -- What a claim without rows cannot tell: the first of the queues (from 1) that has due jobs waiting to enter the line, and
@@ -426,7 +435,8 @@ WITH clock AS MATERIALIZED (
     SELECT j.ctid AS row_id FROM held h JOIN inbox_jobs j ON j.job_id = h.job_id
     WHERE j.claim_version = h.claim_version AND j.status = 'running' ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), beat AS (
-    UPDATE inbox_jobs j SET lease_expires_at = clock.now + $4::bigint, heartbeat_at = clock.now
+    UPDATE inbox_jobs j SET heartbeat_at = clock.now,
+        lease_expires_at = clock.now + CASE WHEN j.cancel_requested_at IS NULL THEN $4::bigint ELSE $5::bigint END
     FROM free f CROSS JOIN clock WHERE j.ctid = f.row_id
 )
 SELECT job_id, claim_version, to_cancel FROM held;
@@ -455,13 +465,14 @@ WITH clock AS MATERIALIZED (
            CASE cardinality($15::text[]) WHEN 1 THEN ($15::text[])[1] ELSE a.outcome END AS outcome,
            CASE cardinality($16::text[]) WHEN 1 THEN ($16::text[])[1] ELSE a.event_type END AS event_type,
            CASE cardinality($17::text[]) WHEN 1 THEN ($17::text[])[1] ELSE a.event_step END AS event_step,
-           CASE cardinality($18::text[]) WHEN 1 THEN ($18::text[])[1] ELSE a.event_data END AS event_data
+           CASE cardinality($18::text[]) WHEN 1 THEN ($18::text[])[1] ELSE a.event_data END AS event_data,
+           CASE cardinality($28::bigint[]) WHEN 1 THEN ($28::bigint[])[1] ELSE a.silence_ms END AS silence_ms
     FROM unnest(
         $3::uuid[], $4::integer[], $5::text[], $6::text[], $7::integer[], $8::text[], $9::float8[], $10::text[],
-        $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::text[], $17::text[], $18::text[]
+        $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::text[], $17::text[], $18::text[], $28::bigint[]
     ) WITH ORDINALITY AS a (
         job_id, claim_version, from_status, status, flags, stage, progress, result, error, fresh_attempts,
-        cancel_reason, delay_ms, outcome, event_type, event_step, event_data, ord
+        cancel_reason, delay_ms, outcome, event_type, event_step, event_data, silence_ms, ord
     ) CROSS JOIN clock
 ), cur AS MATERIALIZED (
     SELECT o.ctid AS row_id, o.xmin AS row_version, a.*, o.concurrency_key, greatest(a.now, o.event_ms) AS at,
@@ -501,7 +512,7 @@ WITH clock AS MATERIALIZED (
         cancel_reason = CASE WHEN j.ended_at IS NOT NULL THEN NULL ELSE coalesce(c.cancel_reason, j.cancel_reason) END,
         blocked_by = CASE WHEN j.ended_at IS NOT NULL THEN 0 ELSE j.blocked_by END,
         broken_by = CASE WHEN j.ended_at IS NOT NULL THEN NULL ELSE j.broken_by END,
-        lease_expires_at = CASE WHEN c.status = 'running' THEN j.lease_expires_at END,
+        lease_expires_at = CASE WHEN c.status = 'running' THEN least(j.lease_expires_at, j.heartbeat_at + c.silence_ms) END,
         heartbeat_at = CASE WHEN c.status = 'running' THEN j.heartbeat_at END,
         ended_at = CASE WHEN c.status IN ('queued', 'running') THEN NULL ELSE c.at END,
         worker_id = CASE WHEN c.status = 'queued' THEN NULL ELSE j.worker_id END,
@@ -533,9 +544,11 @@ WITH clock AS MATERIALIZED (
     ON CONFLICT (job_id, name) DO UPDATE SET data = excluded.data
 ), told AS (
     INSERT INTO job_outbox_events (event_id, job_id, requester_id, endpoint, body, run_at, created_at, destination)
-    SELECT a.event_id, m.job_id, m.requester_id, a.endpoint, a.body, m.now, m.now, a.destination
-    FROM unnest($22::bigint[], $23::text[], $24::text[], $25::text[], $26::text[])
-        WITH ORDINALITY AS a (ord, event_id, endpoint, body, destination, place)
+    SELECT a.event_id, m.job_id, m.requester_id, a.endpoint,
+           CASE WHEN a.stamp = '' THEN a.body ELSE left(a.body, -1) || ',"' || a.stamp || '":' || m.at || '}' END,
+           m.now, m.now, a.destination
+    FROM unnest($22::bigint[], $23::text[], $24::text[], $25::text[], $26::text[], $27::text[])
+        WITH ORDINALITY AS a (ord, event_id, endpoint, body, stamp, destination, place)
     JOIN moved m ON m.ord = a.ord ORDER BY a.place
 ), forgot AS (
     DELETE FROM job_credentials t USING moved m WHERE t.job_id = m.job_id AND m.status IN ('succeeded', 'canceled')
@@ -716,6 +729,7 @@ WHERE r.seq < coalesce($1::bigint, 9223372036854775807) AND r.seq >= coalesce($1
   AND ($10::text IS NULL OR strpos(j.job_id::text, $10) > 0 OR strpos(lower(j.kind COLLATE "C"), $10) > 0
        OR strpos(lower(j.correlation_id COLLATE "C"), $10) > 0 OR strpos(lower(j.error COLLATE "C"), $10) > 0
        OR strpos(lower(j.payload COLLATE "C"), $10) > 0)
+  AND ($12::boolean IS NULL OR j.ended_at IS NOT NULL OR (j.started_at IS NOT NULL) = $12)
 ORDER BY r.seq DESC LIMIT $9::bigint;
 
 -- name: find_of_requester
@@ -727,6 +741,7 @@ WHERE r.requester_id = $2 AND r.requester_id <> '' AND r.seq < coalesce($1::bigi
   AND ($10::text IS NULL OR strpos(j.job_id::text, $10) > 0 OR strpos(lower(j.kind COLLATE "C"), $10) > 0
        OR strpos(lower(j.correlation_id COLLATE "C"), $10) > 0 OR strpos(lower(j.error COLLATE "C"), $10) > 0
        OR strpos(lower(j.payload COLLATE "C"), $10) > 0)
+  AND ($12::boolean IS NULL OR j.ended_at IS NOT NULL OR (j.started_at IS NOT NULL) = $12)
 ORDER BY r.requester_id DESC, r.seq DESC LIMIT $9::bigint;
 
 -- name: find_ended_badly
@@ -739,6 +754,7 @@ WHERE j.error IS NOT NULL AND j.ended_at IS NOT NULL
   AND ($10::text IS NULL OR strpos(j.job_id::text, $10) > 0 OR strpos(lower(j.kind COLLATE "C"), $10) > 0
        OR strpos(lower(j.correlation_id COLLATE "C"), $10) > 0 OR strpos(lower(j.error COLLATE "C"), $10) > 0
        OR strpos(lower(j.payload COLLATE "C"), $10) > 0)
+  AND ($12::boolean IS NULL OR j.ended_at IS NOT NULL OR (j.started_at IS NOT NULL) = $12)
 ORDER BY j.seq DESC LIMIT $9::bigint;
 
 -- name: find_floor
@@ -928,6 +944,46 @@ SELECT queue FROM paused_queues;
 
 -- name: create_document
 INSERT INTO documents VALUES ($1, $2, $3, 1) ON CONFLICT DO NOTHING RETURNING version;
+
+-- name: rebase_leases
+-- $1 before, $2 after, $3 the tolerance. Forward: those alive before the step that have not beaten since it. Back: those
+-- whose last beat has yet to come. In the order of job ids, as settle locks them.
+WITH stale AS MATERIALIZED (
+    SELECT job_id FROM inbox_jobs
+    WHERE status = 'running' AND lease_expires_at IS NOT NULL AND CASE WHEN $2::bigint > $1::bigint
+        THEN lease_expires_at >= $1::bigint AND coalesce(heartbeat_at, 0) <= $1::bigint
+        ELSE coalesce(heartbeat_at, lease_expires_at) > $2::bigint + $3::bigint END
+    ORDER BY job_id FOR NO KEY UPDATE
+), moved AS (
+    UPDATE inbox_jobs j SET lease_expires_at = j.lease_expires_at + $2::bigint - $1::bigint FROM stale s
+    WHERE j.job_id = s.job_id AND j.status = 'running' RETURNING 1
+) SELECT count(*) FROM moved;
+
+-- name: rebase_delayed
+-- $3 since. The same for `dependency`: see clock.py.
+WITH late AS MATERIALIZED (
+    SELECT j.job_id FROM inbox_jobs j
+    WHERE j.status = 'queued' AND j.held = 'delay' AND j.run_at > $2::bigint AND j.updated_at >= $3::bigint AND NOT EXISTS (
+        SELECT FROM job_checkpoints c WHERE c.job_id = j.job_id AND c.name = '~run_at' AND c.data = j.run_at::text
+    )
+    ORDER BY j.job_id FOR NO KEY UPDATE OF j
+), moved AS (
+    UPDATE inbox_jobs j SET run_at = j.run_at + $2::bigint - $1::bigint FROM late l
+    WHERE j.job_id = l.job_id AND j.status = 'queued' RETURNING 1
+) SELECT count(*) FROM moved;
+
+-- name: rebase_callbacks
+WITH moved AS (
+    UPDATE job_outbox_events SET run_at = run_at + $2::bigint - $1::bigint WHERE status = 'pending' AND run_at > $2::bigint RETURNING 1
+) SELECT count(*) FROM moved;
+
+-- name: rebase_deliveries
+WITH moved AS (
+    UPDATE job_outbox_events SET lease_expires_at = lease_expires_at + $2::bigint - $1::bigint
+    WHERE status = 'delivering' AND CASE WHEN $2::bigint > $1::bigint THEN lease_expires_at >= $1::bigint AND coalesce(heartbeat_at, 0) <= $1::bigint
+        ELSE coalesce(heartbeat_at, lease_expires_at) > $2::bigint + $3::bigint END
+    RETURNING 1
+) SELECT count(*) FROM moved;
 
 -- name: change_document
 UPDATE documents SET body = $3, version = version + 1 WHERE kind = $1 AND id = $2 AND version = $4 RETURNING version;

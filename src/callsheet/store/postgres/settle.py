@@ -49,7 +49,7 @@ async def settle(db: Database, settlements: Sequence[Settlement], now: int | Non
     except asyncpg.UniqueViolationError as error:
         told = [(out.event_id, s.job_id) for s in settlements for out in s.outbox]
         if len(set(told)) == len(told) and not await _known(db, told):
-            raise DuplicateJob(f"a key or an id of these jobs is in use already ({error})") from error
+            raise DuplicateJob("a key or an id of these jobs is in use already; let that job end first") from error
     return [await _settle_untold(db, s, now, lined_up) for s in settlements]
 
 
@@ -69,7 +69,7 @@ async def _settle_untold(db: Database, s: Settlement, now: int | None, lined_up:
     try:
         return (await _settle(db, [s._replace(outbox=left)], now, lined_up))[0]
     except asyncpg.UniqueViolationError as error:
-        raise DuplicateJob(f"a key or an id of this job is in use already ({error})") from error
+        raise DuplicateJob("a key or an id of this job is in use already; let that job end first") from error
 
 
 async def _settle(
@@ -257,5 +257,6 @@ def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object,
         spread([e[1] for e in events]),
         spread([e[2] for e in events]),
         *([row[column] for row in kept] for column in range(3)),
-        *([row[column] for row in told] for column in range(5)),
+        *([row[column] for row in told] for column in range(6)),
+        spread([s.silence_ms for s in batch]),
     )

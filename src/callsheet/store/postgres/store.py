@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from callsheet.kernel.beats import silence_of
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.job import Claim, Event, Status
 from callsheet.store.hints import NoDoor
@@ -23,6 +24,7 @@ from callsheet.store.rows import (
 from . import audit, line, schema
 from . import credentials as creds
 from .claim import claim, heartbeat
+from .clock import rebase
 from .connection import Database
 from .enqueue import Checks, enqueue
 from .floor import Floor
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import Attempt, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
     from callsheet.store.audit import AuditPage, AuditQuery
+    from callsheet.store.clock import ClockStep, Rebased
     from callsheet.store.outbox import Replay
     from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, LinePage
 
@@ -107,11 +110,14 @@ class PostgresStore:
         """See the protocol."""
         return await claim(self._db, self._floor, request, now)
 
-    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
+    ) -> list[Beat]:
         """See the protocol."""
+        lengths_ms = lease_ms, silence_of(lease_ms) if silence_ms is None else silence_ms
         known = set(known_ids(claim.job_id for claim in claims))
         asked = [claim if claim.job_id in known else NOBODYS for claim in claims]
-        return await heartbeat(self._db, Q.heartbeat, asked, lease_ms, now)
+        return await heartbeat(self._db, Q.heartbeat, asked, now, *lengths_ms)
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
@@ -183,6 +189,7 @@ class PostgresStore:
             query.limit,
             query.needle,
             floor,
+            query.begun,
         )
         return JobPage([job_of(row) for row in rows], next_cursor(rows, query.limit, floor))
 
@@ -259,7 +266,7 @@ class PostgresStore:
 
     async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """See the protocol."""
-        return await heartbeat(self._db, Q.outbox_heartbeat, claims, lease_ms, now)
+        return await heartbeat(self._db, Q.outbox_heartbeat, claims, now, lease_ms)
 
     async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
@@ -336,15 +343,7 @@ class PostgresStore:
 
     async def put_document(self, document: Document) -> Document:
         """See the protocol."""
-        d = document
-        rows = (
-            await self._db.fetch(Q.change_document, d.kind, d.id, d.body, d.version)
-            if d.version
-            else await self._db.fetch(Q.create_document, d.kind, d.id, d.body)
-        )
-        if not rows:
-            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
-        return d._replace(version=rows[0][0])
+        return await _put(self._db, document)
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:
         """See the protocol."""
@@ -353,6 +352,15 @@ class PostgresStore:
     async def delete_document(self, kind: str, id: str) -> bool:
         """See the protocol."""
         return bool(await self._db.fetch(Q.delete_document, kind, id))
+
+    async def rebase(self, step: ClockStep, mark: Document) -> Rebased:
+        """See the protocol."""
+
+        async def work(session: Any) -> Rebased:
+            await _put(session, mark)
+            return await rebase(session, step)
+
+        return await self._db.transact(work)
 
     async def audit_append(self, entries: Sequence[AuditEntry], *, now: int | None = None) -> list[str]:
         """See the protocol."""
@@ -365,3 +373,16 @@ class PostgresStore:
     async def audit_prune(self, *, before: int, limit: int) -> int:
         """See the protocol."""
         return len(await self._db.fetch(Q.audit_prune, before, limit))
+
+
+async def _put(session: Any, document: Document) -> Document:
+    """Write a document whose version is as it was read; raises DocumentConflict."""
+    d = document
+    rows = (
+        await session.fetch(Q.change_document, d.kind, d.id, d.body, d.version)
+        if d.version
+        else await session.fetch(Q.create_document, d.kind, d.id, d.body)
+    )
+    if not rows:
+        raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
+    return d._replace(version=rows[0][0])

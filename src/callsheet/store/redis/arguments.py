@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from callsheet.kernel.callbacks import CALLING, claim_callback_of
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import NewEvent, OnDependencyFailure, Status
 from callsheet.kernel.settlement import Settlement
@@ -47,11 +48,7 @@ def of_jobs(batch: Sequence[NewJob]) -> list[Argument]:
 
 
 def _rare_of_job(new: NewJob) -> str:
-    rare: dict[str, object] = {}
-    if new.run_at is not None:
-        rare["run_at"] = new.run_at
-    elif new.delay_ms:
-        rare["delay_ms"] = new.delay_ms
+    rare = _waits_until(new)
     if new.retry:
         rare["retry"] = new.retry
     if new.depends_on:
@@ -67,7 +64,22 @@ def _rare_of_job(new: NewJob) -> str:
         rare["correlation_id"] = new.correlation_id
     if new.idempotency is not None or new.credentials is not None or new.resumed_from is not None:
         rare |= _kept_beside(new)
+    if new.contract in CALLING:
+        rare |= _told_of_claims(new)
     return json.dumps(rare, ensure_ascii=False) if rare else ""
+
+
+def _told_of_claims(new: NewJob) -> dict[str, object]:
+    """How a claim is told of, where the job asked for that."""
+    callback = claim_callback_of(new)
+    return {} if callback is None else {"on_claim": json.dumps(callback, ensure_ascii=False)}
+
+
+def _waits_until(new: NewJob) -> dict[str, object]:
+    """When the job may run, where that is not at once."""
+    if new.run_at is not None:
+        return {"run_at": new.run_at}
+    return {"delay_ms": new.delay_ms} if new.delay_ms else {}
 
 
 def _kept_beside(new: NewJob) -> dict[str, object]:
@@ -128,10 +140,12 @@ def _rare_of_settlement(s: Settlement, follow_ups_at: int) -> str:
         rare["fresh_attempts"] = s.fresh_attempts
     if s.cancel_reason is not None:
         rare["cancel_reason"] = s.cancel_reason
+    if s.silence_ms is not None:
+        rare["silence_ms"] = s.silence_ms
     if s.checkpoint is not None:
         rare["checkpoint"] = s.checkpoint
     if s.outbox:
-        rare["outbox"] = [(*out, out.destination) for out in s.outbox]
+        rare["outbox"] = [(out.event_id, out.endpoint, out.body, out.destination, out.stamp) for out in s.outbox]
     if s.follow_ups:
         rare["follow_ups"] = (follow_ups_at, len(s.follow_ups))
     return json.dumps(rare, ensure_ascii=False)

@@ -18,7 +18,15 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from callsheet.kernel.durations import seconds
-from callsheet.kernel.errors import InvalidInput, StoreError, StoreUnavailable, UnknownStore
+from callsheet.kernel.errors import (
+    CallsheetError,
+    InvalidInput,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    UnknownStore,
+)
+from callsheet.kernel.origin import is_from_driver
 
 from .keys import Keys
 
@@ -196,10 +204,18 @@ def translated() -> Iterator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
+    except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
+        raise StoreRefused(f"Redis does not let this user in: {error}") from error
     except UNAVAILABLE as error:
         raise StoreUnavailable(f"Redis cannot serve now ({type(error).__name__}: {error}); try again later") from error
     except exceptions.RedisError as error:
         raise StoreError(f"Redis refused a command: {error}") from error
+    except CallsheetError:
+        raise
+    except Exception as error:
+        if not is_from_driver(error, "redis"):
+            raise
+        raise StoreUnavailable(f"the connection to Redis broke ({type(error).__name__}: {error}); try again") from error
 
 
 @cache

@@ -18,6 +18,7 @@ Ours:
     jobs:priorities:{queue}   ZSET    priorities other than 0 that have a stream
     jobs:delayed:{queue}      ZSET    jobs held by their time: `seq:id` by run_at
     jobs:delayed              SET     queues that have such jobs
+    jobs:blocked              ZSET    jobs held by a dependency, by run_at
     jobs:waiting:{key}        ZSET    jobs held for a slot of a concurrency key: `seq:id` by -priority
     jobs:waiting              SET     concurrency keys that have such jobs
     jobs:slots:{key}          SET     jobs that have a slot: in line or running
@@ -43,7 +44,8 @@ Ours:
     job:{id}:attempts         LIST    ended attempts: claim_version, attempt, started_at, ended_at, outcome,
                                       worker_id, error, joined by the byte 31; without the last one when the hash
                                       has `outcome`
-    job:{id}:checkpoints      HASH    results of completed steps; `~resumed_from`: the job that this one resumes
+    job:{id}:checkpoints      HASH    results of completed steps; `~resumed_from`: the job that this one resumes,
+                                      `~run_at`: the moment that it was asked for
     job:{id}:credentials      HASH    encrypted credentials: requester_id, credential_version and the contract's
                                       `storage_creds_…`; the job's hash has `credentials` = 1
     jobs:credentials:{kek}    ZSET    jobs whose credentials this KEK wraps, all of score 0, and so by id
@@ -74,8 +76,9 @@ running job only and are left as they are when it moves on: `lease_expires_at`, 
 `msg`; `held` tells of a queued job only. Beside these: `seq` (15 digits; absent until we first touch a foreign job),
 `msg` (the present message), `outcome` (`succeeded`: that of the last attempt, which the hash alone tells of), `dead`
 (`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for this one), `credentials` (`1`: it
-has some), `again` (a message: when its worker has acknowledged it, the job goes in line again), `rare` (`1`: settle
-must look at the fields that most jobs do not have).
+has some), `on_claim` (how a claim is told of: `ClaimCallback` of the kernel as JSON), `again` (a message: when its
+worker has acknowledged it, the job goes in line again), `rare` (`1`: settle must look at the fields that most jobs do
+not have).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from callsheet.kernel.commands import TERMINAL_EVENTS
+from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
     Attempt,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Self
 
+from callsheet.kernel.beats import silence_of
+from callsheet.kernel.callbacks import CALLING, claim_callback
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, StoreError
 from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Outcome, Status
+from callsheet.kernel.settlement import Settlement
+from callsheet.store.clock import TOLERANCE_MS, Rebased
 from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
 from callsheet.store.protocol import Backlog, Beat, Document, Ending, Enqueued, Hint, JobPage, Load, Remembered, Settled
@@ -38,8 +43,9 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.audit import AuditEntry
     from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Event, Job, Json, NewJob, OutboxEvent
-    from callsheet.kernel.settlement import OutboxSettlement, Settlement
+    from callsheet.kernel.settlement import OutboxSettlement
     from callsheet.store.audit import AuditPage, AuditQuery
+    from callsheet.store.clock import ClockStep
     from callsheet.store.outbox import Replay
     from callsheet.store.protocol import ClaimRequest, JobQuery, LinePage
 
@@ -124,6 +130,27 @@ class RedisStore:
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
         """See the protocol."""
+        jobs = await self._claim(request, now)
+        if calling := [job for job in jobs if job.contract in CALLING]:
+            with contextlib.suppress(StoreError):  # the claims are committed; their next move tells of them
+                await self._tell_older(calling, now)
+        return jobs
+
+    async def _tell_older(self, jobs: Sequence[Job], now: int | None) -> None:
+        """Tell of claims of jobs that an older version has made: their hashes do not say how."""
+        pipe = self._client.redis.pipeline(transaction=False)
+        for job in jobs:
+            pipe.hexists(self._keys.job(job.job_id), "on_claim")
+        with translated():
+            told = await pipe.execute()
+        older = [job for job, is_told in zip(jobs, told, strict=True) if not is_told]
+        callbacks = [(job, callback) for job in older if (callback := claim_callback(job)) is not None]
+        running = Status.RUNNING
+        moves = [Settlement(job.job_id, job.claim_version, running, running, outbox=(out,)) for job, out in callbacks]
+        if moves:
+            await self.settle(moves, now=now)
+
+    async def _claim(self, request: ClaimRequest, now: int | None) -> list[Job]:
         r = request
         if r.tenants is not None:
             return await self._walks.claim(r, now) if r.limit > 0 else []
@@ -139,11 +166,14 @@ class RedisStore:
             raise
         return [claimed_job_of(as_map(flat), r, int(at)) for flat in found]
 
-    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
+    ) -> list[Beat]:
         """See the protocol."""
         if not claims:
             return []
-        beats = await self._client.run("heartbeat", now, lease_ms, *(part for claim in claims for part in claim))
+        lengths_ms = lease_ms, silence_of(lease_ms) if silence_ms is None else silence_ms
+        beats = await self._client.run("heartbeat", now, *lengths_ms, *(part for claim in claims for part in claim))
         return [Beat(beat > 0, beat > 1) for beat in beats]
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
@@ -228,6 +258,7 @@ class RedisStore:
             "" if value is None else f"={value}"
             for value in (q.requester_id, q.kind, q.queue, q.contract, q.created_from, q.created_to, statuses, q.needle)
         ]
+        filters.append("" if q.begun is None else f"={int(q.begun)}")
         jobs: list[Job] = []
         most = LOOK_AT_TEXTS if q.needle else LOOK_AT_JOBS
         cursor, looks = q.cursor or "", q.look
@@ -416,7 +447,7 @@ class RedisStore:
         d = document
         version = await self._client.run("put_document", None, d.kind, d.id, d.body, d.version)
         if not version:
-            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
+            raise _conflict(d)
         return d._replace(version=int(version))
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:
@@ -436,6 +467,14 @@ class RedisStore:
         """See the protocol."""
         with translated():
             return bool(await self._client.redis.hdel(self._keys.document(kind), id))
+
+    async def rebase(self, step: ClockStep, mark: Document) -> Rebased:
+        """See the protocol."""
+        times = (step.before, step.after, step.since or 0, TOLERANCE_MS)
+        moved = await self._client.run("rebase", None, *mark, *times)
+        if not moved:
+            raise _conflict(mark)
+        return Rebased(*map(int, moved))
 
     async def audit_append(self, entries: Sequence[AuditEntry], *, now: int | None = None) -> list[str]:
         """See the protocol."""
@@ -458,6 +497,11 @@ class RedisStore:
             ours = [key for key in found if key.startswith(families)]
             for i in range(0, len(ours), 1_000):
                 await redis.unlink(*ours[i : i + 1_000])
+
+
+def _conflict(document: Document) -> DocumentConflict:
+    d = document
+    return DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
 
 
 def _quoted(text: str) -> str:

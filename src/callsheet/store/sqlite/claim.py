@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from callsheet.kernel.callbacks import CALLING, claim_callback
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries
 
 from .line import line_up_due
+from .outbox import outbox_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,14 +35,24 @@ def claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
         jobs += _take(db, request, queue, now, request.limit - len(jobs))
         if line_up_due(db, queue, now) and len(jobs) < request.limit:
             jobs += _take(db, request, queue, now, request.limit - len(jobs))
+    for job in jobs:
+        if job.contract in CALLING:
+            _tell(db, job, now)
     return jobs
 
 
-def heartbeat(db: Db, sql: str, claims: Sequence[Claim], lease_ms: int, now: int) -> list[Beat]:
-    """Extend many leases, of jobs or of outbox events; the query says which."""
+def _tell(db: Db, job: Job, now: int) -> None:
+    """Write the callback that tells of a claim, where the job asked for it."""
+    if (told := claim_callback(job)) is not None:
+        db.execute(Q.add_outbox, outbox_row(told, job.job_id, job.requester_id, told.body, now))
+
+
+def heartbeat(db: Db, sql: str, claims: Sequence[Claim], now: int, *lengths_ms: int) -> list[Beat]:
+    """Extend many leases, of jobs or of outbox events; the query says which, and how long leases it asks for."""
+    until, *others = (now + length_ms for length_ms in lengths_ms)
     beats = []
     for claim in claims:
-        row = db.execute(sql, (*claim, now + lease_ms, now)).fetchone()
+        row = db.execute(sql, (*claim, until, now, *others)).fetchone()
         beats.append(Beat(held=True, cancel_requested=bool(row[0])) if row else Beat(held=False))
     return beats
 

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from callsheet.kernel.errors import DuplicateJob, StoreUnavailable
+from callsheet.kernel.errors import DuplicateJob, StoreRefused, StoreUnavailable
 
 from .files import GROUPS, keep_private, make_private
 
@@ -30,6 +30,7 @@ GROUP_LIMIT = 64
 log = logging.getLogger("callsheet.sqlite")
 IDLE_CHECKPOINT_S = 1.0
 BUSY_S = 15
+DAMAGED = (sqlite3.DatabaseError, sqlite3.InternalError)  # the file, or the disk under it; not the statement
 
 
 class Target(NamedTuple):
@@ -69,7 +70,8 @@ def connect(target: Target) -> Db:
             db.execute(f"PRAGMA {pragma}").fetchall()
     except (sqlite3.Error, ValueError) as error:
         hint = "use sqlite:////absolute/path.db for an absolute path and make sure that the folder exists"
-        raise StoreUnavailable(f"cannot open {target.path!r} ({error}); {hint}") from error
+        kind = StoreUnavailable if "locked" in str(error) else StoreRefused
+        raise kind(f"cannot open {target.path!r} ({error}); {hint}") from error
     if not target.in_memory:
         keep_private(target.path, target.mode)  # also what SQLite made itself, behind a link
     return db
@@ -240,7 +242,7 @@ def _in_savepoint(db: Db, work: Work) -> Done:
 
 def _translated(error: Exception) -> Exception:
     """A driver's error as ours; what is not the driver's stays as it is. libSQL raises ValueError for all its own."""
-    if isinstance(error, (sqlite3.OperationalError, ValueError)):
+    if isinstance(error, (sqlite3.OperationalError, ValueError)) or type(error) in DAMAGED:
         return StoreUnavailable(f"SQLite cannot serve now: {error}")
     return error
 
@@ -253,7 +255,7 @@ def refusing_duplicates(advice: str) -> Iterator[None]:
     except (sqlite3.IntegrityError, ValueError) as error:
         if "UNIQUE constraint failed" not in str(error):
             raise
-        raise DuplicateJob(f"{error}: {advice}") from error
+        raise DuplicateJob(advice) from error
 
 
 def _answer(group: list[_Item], done: list[Done]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict, QueueFull, QuotaExceeded
 from callsheet.kernel.intake import max_attempts_of
-from callsheet.kernel.job import RESUMED_FROM, Held, NewJob, OnDependencyFailure, Status
+from callsheet.kernel.job import RESUMED_FROM, RUN_AT, Held, NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
@@ -92,6 +92,8 @@ def _insert(db: Db, fresh: list[NewJob], rows: list[tuple[object, ...]], now: in
             keep_credentials(db, new)
         if new.resumed_from is not None:
             db.execute(Q.keep_checkpoint, (new.job_id, RESUMED_FROM, f'"{new.resumed_from}"'))
+        if new.run_at is not None:
+            db.execute(Q.keep_checkpoint, (new.job_id, RUN_AT, str(new.run_at)))
     keys = {new.concurrency_key: new.concurrency_limit for new in fresh if new.concurrency_key is not None}
     for key, limit in keys.items():
         db.execute(Q.limit_slots, (key, limit))

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 from callsheet.store.queries import Queries
 
 if TYPE_CHECKING:
+    from callsheet.kernel.job import NewOutboxEvent
     from callsheet.store.outbox import Sharing
 
     from .connection import Db
 
 Q = Queries("callsheet.store.sqlite")
+
+
+def outbox_row(out: NewOutboxEvent, job_id: str, requester_id: str, body: str, now: int) -> tuple[object, ...]:
+    """Return the parameters of `add_outbox`."""
+    return (out.event_id, job_id, requester_id, out.endpoint, body, now, out.destination)
 
 
 def claimable(db: Db, now: int, limit: int, sharing: Sharing) -> list[int]:

@@ -158,7 +158,7 @@ ORDER BY priority DESC, seq LIMIT ?2;
 SELECT DISTINCT concurrency_key FROM inbox_jobs WHERE held = 'slot';
 
 -- name: heartbeat
-UPDATE inbox_jobs SET lease_expires_at = ?3, heartbeat_at = ?4
+UPDATE inbox_jobs SET lease_expires_at = CASE WHEN cancel_requested_at IS NULL THEN ?3 ELSE ?5 END, heartbeat_at = ?4
 WHERE job_id = ?1 AND claim_version = ?2 AND status = 'running'
 RETURNING cancel_requested_at IS NOT NULL;
 
@@ -189,7 +189,7 @@ UPDATE inbox_jobs SET
     cancel_reason = CASE WHEN ended_at IS NOT NULL THEN NULL ELSE coalesce(?15, cancel_reason) END,
     blocked_by = CASE WHEN ended_at IS NOT NULL THEN 0 ELSE blocked_by END,
     broken_by = CASE WHEN ended_at IS NOT NULL THEN NULL ELSE broken_by END,
-    lease_expires_at = CASE WHEN ?4 = 'running' THEN lease_expires_at END,
+    lease_expires_at = CASE WHEN ?4 = 'running' THEN min(lease_expires_at, coalesce(heartbeat_at + ?20, lease_expires_at)) END,
     heartbeat_at = CASE WHEN ?4 = 'running' THEN heartbeat_at END,
     ended_at = CASE WHEN ?4 IN ('queued', 'running') THEN NULL ELSE max(?5, event_ms) END,
     worker_id = CASE WHEN ?4 = 'queued' THEN NULL ELSE worker_id END,
@@ -327,6 +327,7 @@ WHERE seq < coalesce(?1, 9223372036854775807) AND seq >= coalesce(?11, 0)
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
   AND (?10 IS NULL OR instr(job_id, ?10) > 0 OR instr(lower(kind), ?10) > 0 OR instr(lower(correlation_id), ?10) > 0
        OR instr(lower(error), ?10) > 0 OR instr(lower(payload), ?10) > 0)
+  AND (?12 IS NULL OR ended_at IS NOT NULL OR (started_at IS NOT NULL) = ?12)
 ORDER BY seq DESC LIMIT ?9;
 
 -- name: find_of_requester
@@ -338,6 +339,7 @@ WHERE requester_id = ?2 AND requester_id <> '' AND seq < coalesce(?1, 9223372036
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
   AND (?10 IS NULL OR instr(job_id, ?10) > 0 OR instr(lower(kind), ?10) > 0 OR instr(lower(correlation_id), ?10) > 0
        OR instr(lower(error), ?10) > 0 OR instr(lower(payload), ?10) > 0)
+  AND (?12 IS NULL OR ended_at IS NOT NULL OR (started_at IS NOT NULL) = ?12)
 ORDER BY seq DESC LIMIT ?9;
 
 -- name: find_ended_badly
@@ -350,6 +352,7 @@ WHERE error IS NOT NULL AND ended_at IS NOT NULL
   AND (?8 = '' OR instr(?8, ' ' || status || ' ') > 0)
   AND (?10 IS NULL OR instr(job_id, ?10) > 0 OR instr(lower(kind), ?10) > 0 OR instr(lower(correlation_id), ?10) > 0
        OR instr(lower(error), ?10) > 0 OR instr(lower(payload), ?10) > 0)
+  AND (?12 IS NULL OR ended_at IS NOT NULL OR (started_at IS NOT NULL) = ?12)
 ORDER BY seq DESC LIMIT ?9;
 
 -- name: find_floor
@@ -505,6 +508,28 @@ SELECT kind, id, body, version FROM documents WHERE kind = ?1 AND (?2 IS NULL OR
 
 -- name: delete_document
 DELETE FROM documents WHERE kind = ?1 AND id = ?2 RETURNING 1;
+
+-- name: rebase_leases
+-- ?1 before, ?2 after, ?3 the tolerance. Forward: those alive before the step that have not beaten since it. Back: those
+-- whose last beat has yet to come.
+UPDATE inbox_jobs SET lease_expires_at = lease_expires_at + ?2 - ?1
+WHERE lease_expires_at IS NOT NULL AND CASE WHEN ?2 > ?1 THEN lease_expires_at >= ?1 AND coalesce(heartbeat_at, 0) <= ?1
+    ELSE coalesce(heartbeat_at, lease_expires_at) > ?2 + ?3 END;
+
+-- name: rebase_delayed
+-- ?3 since. The same for `dependency`: see clock.py.
+UPDATE inbox_jobs SET run_at = run_at + ?2 - ?1
+WHERE held = 'delay' AND run_at > ?2 AND updated_at >= ?3 AND NOT EXISTS (
+    SELECT 1 FROM job_checkpoints c WHERE c.job_id = inbox_jobs.job_id AND c.name = '~run_at' AND c.data = CAST(run_at AS TEXT)
+);
+
+-- name: rebase_callbacks
+UPDATE job_outbox_events SET run_at = run_at + ?2 - ?1 WHERE status = 'pending' AND run_at > ?2;
+
+-- name: rebase_deliveries
+UPDATE job_outbox_events SET lease_expires_at = lease_expires_at + ?2 - ?1
+WHERE status = 'delivering' AND CASE WHEN ?2 > ?1 THEN lease_expires_at >= ?1 AND coalesce(heartbeat_at, 0) <= ?1
+    ELSE coalesce(heartbeat_at, lease_expires_at) > ?2 + ?3 END;
 
 -- name: keep_credentials
 INSERT INTO job_credentials VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);

@@ -18,6 +18,7 @@ from .connection import refusing_duplicates
 from .credentials import forget_credentials
 from .enqueue import enqueue
 from .line import admit, next_positions, release_dependents
+from .outbox import outbox_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,7 +133,7 @@ def _apply(db: Db, s: Settlement, now: int) -> Settled:
     if s.checkpoint is not None:
         db.execute(Q.keep_checkpoint, (s.job_id, *s.checkpoint))
     for out in s.outbox:
-        db.execute(Q.add_outbox, (out.event_id, s.job_id, requester_id, out.endpoint, out.body, now, out.destination))
+        db.execute(Q.add_outbox, outbox_row(out, s.job_id, requester_id, out.body_at(max(now, event_ms)), now))
     if s.status is not Status.RUNNING:
         if s.follow_ups:
             enqueue(db, s.follow_ups, now)
@@ -178,6 +179,7 @@ def _parameters(db: Db, s: Settlement, now: int) -> tuple[object, ...]:
         next_positions(db, 1) if s.status is Status.QUEUED else None,
         int(s.event is not None),
         int(s.expired_only),
+        s.silence_ms,
     )
 
 

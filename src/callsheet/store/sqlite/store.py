@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qsl, unquote
 
+from callsheet.kernel.beats import silence_of
 from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownStore
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints, NoDoor
@@ -28,6 +29,7 @@ from callsheet.store.tasks import end
 from . import audit
 from . import credentials as creds
 from .claim import claim, heartbeat
+from .clock import rebase
 from .connection import Db, Target, Thread
 from .enqueue import enqueue, queued_of
 from .files import GROUPS
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement, Settlement
     from callsheet.store.audit import AuditPage, AuditQuery
+    from callsheet.store.clock import ClockStep, Rebased
     from callsheet.store.outbox import Replay
     from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery, LinePage
 
@@ -118,9 +121,12 @@ class SqliteStore:
         """See the protocol."""
         return await self._writer.run(lambda db: claim(db, request, _clock(now)))
 
-    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
+    async def heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
+    ) -> list[Beat]:
         """See the protocol."""
-        return await self._writer.run(lambda db: heartbeat(db, Q.heartbeat, claims, lease_ms, _clock(now)))
+        lengths_ms = lease_ms, silence_of(lease_ms) if silence_ms is None else silence_ms
+        return await self._writer.run(lambda db: heartbeat(db, Q.heartbeat, claims, _clock(now), *lengths_ms))
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
@@ -189,6 +195,7 @@ class SqliteStore:
             query.limit,
             query.needle,
             floor,
+            query.begun,
         )
         rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
         return JobPage([job_of(row) for row in rows], next_cursor(rows, query.limit, floor))
@@ -274,7 +281,7 @@ class SqliteStore:
     async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
         """See the protocol."""
         return await self._writer.run(
-            lambda db: [Beat(beat.held) for beat in heartbeat(db, Q.outbox_heartbeat, claims, lease_ms, _clock(now))]
+            lambda db: [Beat(beat.held) for beat in heartbeat(db, Q.outbox_heartbeat, claims, _clock(now), lease_ms)]
         )
 
     async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
@@ -353,16 +360,7 @@ class SqliteStore:
 
     async def put_document(self, document: Document) -> Document:
         """See the protocol."""
-        d = document
-        sql, parameters = (
-            (Q.change_document, (d.kind, d.id, d.body, d.version))
-            if d.version
-            else (Q.create_document, (d.kind, d.id, d.body))
-        )
-        row = await self._writer.run(lambda db: db.execute(sql, parameters).fetchone())
-        if row is None:
-            raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
-        return d._replace(version=row[0])
+        return await self._writer.run(lambda db: _put(db, document))
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:
         """See the protocol."""
@@ -372,6 +370,15 @@ class SqliteStore:
     async def delete_document(self, kind: str, id: str) -> bool:
         """See the protocol."""
         return bool(await self._writer.run(lambda db: db.execute(Q.delete_document, (kind, id)).fetchone()))
+
+    async def rebase(self, step: ClockStep, mark: Document) -> Rebased:
+        """See the protocol."""
+
+        def work(db: Db) -> Rebased:
+            _put(db, mark)
+            return rebase(db, step)
+
+        return await self._writer.run(work)
 
     async def audit_append(self, entries: Sequence[AuditEntry], *, now: int | None = None) -> list[str]:
         """See the protocol."""
@@ -399,6 +406,20 @@ class SqliteStore:
                     self._hints.send(Hint())
                 seen = version
             await asyncio.sleep(POLL_S)
+
+
+def _put(db: Db, document: Document) -> Document:
+    """Write a document whose version is as it was read; raises DocumentConflict."""
+    d = document
+    sql, parameters = (
+        (Q.change_document, (d.kind, d.id, d.body, d.version))
+        if d.version
+        else (Q.create_document, (d.kind, d.id, d.body))
+    )
+    row = db.execute(sql, parameters).fetchone()
+    if row is None:
+        raise DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
+    return d._replace(version=row[0])
 
 
 def _clock(now: int | None) -> int:

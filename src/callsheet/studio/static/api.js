@@ -6,11 +6,13 @@
  *   await post(`/v1/jobs/${id}/cancel`, { reason })                               put, patch and del likewise; these fail
  *   await poll(load, 3000, signal)        now, and then each 3 s while the page is seen and the server answers
  *   await follow(["id", …], onEvent, signal)     live events of up to 200 jobs over one stream; "*" is all
+ *   await followLiveJob(id, onEvent, { signal, onLost })     one job in the words of contract 004
  *
  * What is refused is thrown as a CallsheetError (`code`, `detail`, `status`, `requestId`; `told` is the whole problem).
  * 401 ends the session: `onSignedOut` is called. `onConnection` tells when the server goes away and comes back.
  */
 import { CallsheetClient, CallsheetError } from "./client.js";
+import { followLive } from "./live.js";
 
 export { CallsheetError };
 
@@ -198,19 +200,18 @@ const client = new CallsheetClient({
 });
 
 /**
- * Live events of jobs (at most 200 ids, or "*") over one connection, until all have ended or the signal. It begins with an
- * event `reset` of each (`data.job` as it is now). While the page is out of sight the connection is given back: a browser
- * has six for all its tabs; it then begins anew.
- * @param {string[] | "*"} jobs @param {(event: JobEvent) => unknown} onEvent @param {AbortSignal} signal
+ * Do something while the page is in sight, and again when it is back, until it is done or the signal comes. What goes on
+ * gets a signal of its own: a browser has six connections for all its tabs, so those of hidden pages are given back.
+ * @param {AbortSignal} signal @param {(signal: AbortSignal) => Promise<unknown>} act
  */
-export async function follow(jobs, onEvent, signal) {
+async function whileSeen(signal, act) {
   while (!signal.aborted) {
     await seen(signal);
     const sight = new AbortController();
     const leave = () => document.hidden && sight.abort();
     document.addEventListener("visibilitychange", leave);
     try {
-      await client.watchMany(jobs, onEvent, { tail: true, signal: AbortSignal.any([signal, sight.signal]) });
+      await act(AbortSignal.any([signal, sight.signal]));
     } finally {
       document.removeEventListener("visibilitychange", leave);
     }
@@ -219,23 +220,39 @@ export async function follow(jobs, onEvent, signal) {
 }
 
 /**
+ * Live events of jobs (at most 200 ids, or "*") over one connection, until all have ended or the signal. It begins with an
+ * event `reset` of each (`data.job` as it is now), and so it does when the page was out of sight.
+ * @param {string[] | "*"} jobs @param {(event: JobEvent) => unknown} onEvent @param {AbortSignal} signal
+ */
+export async function follow(jobs, onEvent, signal) {
+  await whileSeen(signal, (seenSignal) => client.watchMany(jobs, onEvent, { tail: true, signal: seenSignal }));
+}
+
+/**
  * One job's events from a given one on, until its end or the signal.
  * @param {string} jobId @param {(event: JobEvent) => unknown} onEvent @param {{after?: string, signal: AbortSignal}} options
  */
 export async function followOne(jobId, onEvent, { after = "", signal }) {
   let last = after;
-  while (!signal.aborted) {
-    await seen(signal);
-    const sight = new AbortController();
-    const leave = () => document.hidden && sight.abort();
-    document.addEventListener("visibilitychange", leave);
-    try {
-      await client.watch(jobId, (event) => ((last = event.id), onEvent(event)), { after: last, signal: AbortSignal.any([signal, sight.signal]) });
-    } finally {
-      document.removeEventListener("visibilitychange", leave);
+  await whileSeen(signal, (seenSignal) => client.watch(jobId, (event) => ((last = event.id), onEvent(event)), { after: last, signal: seenSignal }));
+}
+
+/**
+ * A live job's events in the words of contract 004, each once, until its end or the signal. `onLost` is told of each
+ * connection that was lost, and in how many ms it is tried again; after five in a row this throws.
+ * @param {string} jobId @param {(event: import("./live.js").LiveEvent) => unknown} onEvent
+ * @param {{signal: AbortSignal, onLost: (ms: number) => void}} options
+ */
+export async function followLiveJob(jobId, onEvent, { signal, onLost }) {
+  let last = "";
+  await whileSeen(signal, async (seenSignal) => {
+    const wait = (/** @type {number} */ ms) => (onLost(ms), pause(ms, seenSignal));
+    const events = followLive(jobId, { lastEventId: last, signal: seenSignal, pause: wait, fetch: (input, init = {}) => reach(String(input), init) });
+    for await (const event of events) {
+      last = event.id || last;
+      onEvent(event);
     }
-    if (!sight.signal.aborted) return;
-  }
+  });
 }
 
 /** Ends after a time, or with the signal. @param {number} ms @param {AbortSignal} [signal] @returns {Promise<void>} */

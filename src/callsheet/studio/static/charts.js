@@ -13,17 +13,23 @@
  * @typedef {{name: string, parts: {name: string, tone: string, value: number}[], note?: string}} Row
  */
 import { fill, h, s } from "./dom.js";
-import { clock, compact } from "./format.js";
+import { clock, compact, number } from "./format.js";
 
 const [LEFT, RIGHT, TOP, BOTTOM, HEIGHT] = [38, 6, 16, 22, 176];
 
-/** A scale with few round steps up to at least `most`. @param {number} most @returns {number[]} */
-export function ticks(most) {
-  if (!(most > 0)) return [0, 1];
-  const rough = most / 4;
+/**
+ * The marks of an axis: few round steps up to at least `most`, each with a text of its own; of counts, whole ones.
+ * @param {number} most @param {boolean} [whole] @returns {{at: number, text: string}[]}
+ */
+export function axis(most, whole = false) {
+  const rough = Math.max(most > 0 ? most / 4 : 1, whole ? 1 : 0);
   const size = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((n) => n * size).find((n) => n >= rough) ?? size * 10;
-  return Array.from({ length: Math.ceil(most / step) + 1 }, (_, n) => Number((n * step).toPrecision(6)));
+  const fits = (/** @type {number} */ n) => n >= rough && (!whole || n % 1 === 0);
+  const step = [1, 2, 2.5, 5, 10].map((n) => n * size).find(fits) ?? size * 10;
+  const digits = [0, 1, 2, 3, 4, 5, 6].find((n) => Number(step.toFixed(n)) === Number(step.toPrecision(6))) ?? 6;
+  const text = (/** @type {number} */ at) => (at < 10_000 ? number(at, at ? digits : 0) : compact(at));
+  const marks = Array.from({ length: Math.max(1, Math.ceil(most / step)) + 1 }, (_, n) => Number((n * step).toPrecision(6)));
+  return marks.map((at) => ({ at, text: text(at) }));
 }
 
 /** Stacked bars over time; drawn anew when its box changes its width. */
@@ -56,12 +62,12 @@ function drawTime({ unit, from, to, spanMs, series, label }, width) {
   /** @type {Map<number, number>} */
   const totals = new Map();
   for (const { points } of series) for (const [ms, value] of points) totals.set(ms, (totals.get(ms) ?? 0) + value);
-  const scale = ticks(Math.max(...totals.values(), 0));
-  const most = scale[scale.length - 1] ?? 1;
+  const scale = axis(Math.max(...totals.values(), 0));
+  const most = scale[scale.length - 1]?.at ?? 1;
   const x = (/** @type {number} */ ms) => LEFT + ((ms - from) / (to - from)) * inner;
   const y = (/** @type {number} */ value) => HEIGHT - BOTTOM - (value / most) * (HEIGHT - TOP - BOTTOM);
   const made = s("svg", { class: "chart", width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": label });
-  for (const tick of scale) made.append(s("line", { class: tick ? "grid" : "axis", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }), s("text", { x: LEFT - 6, y: y(tick) + 3.5, "text-anchor": "end" }, compact(tick)));
+  for (const { at, text } of scale) made.append(s("line", { class: at ? "grid" : "axis", x1: LEFT, x2: width - RIGHT, y1: y(at), y2: y(at) }), s("text", { x: LEFT - 6, y: y(at) + 3.5, "text-anchor": "end" }, text));
   made.append(s("text", { x: 0, y: 8 }, unit));
   for (const ms of minutes(from, to, width < 420 ? 5 : 3)) made.append(s("line", { class: "axis", x1: x(ms), x2: x(ms), y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM + 4 }), s("text", { x: x(ms), y: HEIGHT - 5, "text-anchor": "middle" }, clock(ms).slice(0, 5)));
   const bar = Math.max(1, (spanMs / (to - from)) * inner - (width > 500 ? 1.5 : 0.75));
@@ -109,12 +115,12 @@ function drawRows(unit, rows, label, width) {
   const [rowHeight, foot] = [26, 30];
   const height = rows.length * rowHeight + foot;
   const total = (/** @type {Row} */ row) => row.parts.reduce((sum, part) => sum + part.value, 0);
-  const scale = ticks(Math.max(...rows.map(total), 0));
+  const scale = axis(Math.max(...rows.map(total), 0), true);
   const shown = width < 420 ? scale.filter((_, n) => n % 2 === 0) : scale;
-  const most = scale[scale.length - 1] ?? 1;
+  const most = scale[scale.length - 1]?.at ?? 1;
   const x = (/** @type {number} */ value) => left + (value / most) * (width - left - right);
   const made = s("svg", { class: "chart", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  for (const tick of shown) made.append(s("line", { class: tick ? "grid" : "axis", x1: x(tick), x2: x(tick), y1: 0, y2: height - foot + 4 }), s("text", { x: x(tick), y: height - foot + 17, "text-anchor": "middle" }, compact(tick)));
+  for (const { at, text } of shown) made.append(s("line", { class: at ? "grid" : "axis", x1: x(at), x2: x(at), y1: 0, y2: height - foot + 4 }), s("text", { x: x(at), y: height - foot + 17, "text-anchor": "middle" }, text));
   made.append(s("text", { x: width, y: height - foot + 17, "text-anchor": "end" }, unit));
   rows.forEach((row, n) => {
     const top = n * rowHeight;

@@ -47,9 +47,11 @@
  * @typedef {typeof PATIENCE} Patience
  */
 
+/** A stream without a byte for so long is dead: three of the server's pings, as `Patience.silence_s` in Python. */
+export const SILENCE_MS = 45_000;
 const PATIENCE = {
   answerMs: 30_000,
-  silenceMs: 45_000, // three of the server's pings
+  silenceMs: SILENCE_MS,
   firstPauseMs: 250,
   longestPauseMs: 15_000,
   retryForMs: 30_000,
@@ -373,7 +375,7 @@ function resetOf(job, lastId) {
 }
 
 /** @param {string} text @returns {any} */
-function json(text) {
+export function json(text) {
   try {
     return JSON.parse(text);
   } catch {
@@ -391,7 +393,7 @@ async function reached(promise) {
 }
 
 /** @param {Response} answer */
-async function problemOf(answer) {
+export async function problemOf(answer) {
   const told = await answer.json().catch(() => ({}));
   const after = Number.parseInt(answer.headers.get("Retry-After") ?? "", 10);
   return new CallsheetError(told.code ?? `http_${answer.status}`, told.detail ?? answer.statusText, {
@@ -402,7 +404,7 @@ async function problemOf(answer) {
 }
 
 /** @param {Response} answer */
-function checkStream(answer) {
+export function checkStream(answer) {
   const type = answer.headers.get("Content-Type") ?? "";
   if (!type.startsWith("text/event-stream")) throw new CallsheetError("unexpected_answer", `${type} is no event stream`);
 }
@@ -418,6 +420,6 @@ function seqOf(eventId) {
 }
 
 /** `crypto.randomUUID` is missing on pages without https. */
-function randomKey() {
+export function randomKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

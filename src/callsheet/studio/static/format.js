@@ -4,11 +4,13 @@
 const NUMBER = new Intl.NumberFormat("en");
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
+const FINE = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
+const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium" });
 const WHOLE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 
-/** 12,345 @param {number} value */
-export const number = (value) => NUMBER.format(value);
+/** 12,345, or with so many digits behind the point 0.50 @param {number} value @param {number} [digits] */
+export const number = (value, digits) => (digits === undefined ? NUMBER : new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })).format(value);
 
 /** 12.3K @param {number} value */
 export const compact = (value) => (value < 10_000 ? number(Math.round(value * 10) / 10) : COMPACT.format(value));
@@ -16,8 +18,17 @@ export const compact = (value) => (value < 10_000 ? number(Math.round(value * 10
 /** 14:05:09 @param {number} ms */
 export const clock = (ms) => CLOCK.format(ms);
 
-/** 3 May, 14:05 @param {number} ms */
+/** 3 May, 14:05 UTC @param {number} ms */
 export const day = (ms) => DAY.format(ms);
+
+/** The zone that times are shown in: UTC, CET, GMT+2 */
+export const zone = () => DAY.formatToParts(0).find(({ type }) => type === "timeZoneName")?.value ?? "local time";
+
+/** Both ends of a time, as finely as it takes to tell them apart. @param {number} from @param {number} to @returns {[string, string]} */
+export function clockRange(from, to) {
+  if (DATE.format(from) !== DATE.format(to)) return [`${DATE.format(from)}, ${clock(from)}`, `${DATE.format(to)}, ${clock(to)}`];
+  return clock(from) === clock(to) ? [FINE.format(from), FINE.format(to)] : [clock(from), clock(to)];
+}
 
 /** The whole moment, for titles. @param {number} ms */
 export const moment = (ms) => WHOLE.format(ms);
@@ -40,7 +51,7 @@ function two(value, parts, large, small) {
   return rest ? `${whole} ${large} ${rest} ${small}` : `${whole} ${large}`;
 }
 
-/** 5 s ago, in 3 min, 12 May, 10:00 @param {number} ms @param {number} [now] */
+/** 5 s ago, in 3 min, 12 May, 10:00 UTC @param {number} ms @param {number} [now] */
 export function ago(ms, now = Date.now()) {
   const away = now - ms;
   if (Math.abs(away) < 1500) return "now";
@@ -49,8 +60,8 @@ export function ago(ms, now = Date.now()) {
   return away > 0 ? `${text} ago` : `in ${text}`;
 }
 
-/** @param {number} ms */
-function rough(ms) {
+/** In one unit, for where there is little room: 12 s, 4 min, 3 h @param {number} ms */
+export function rough(ms) {
   const s = ms / 1000;
   if (s < 60) return `${Math.floor(s)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min`;

@@ -3,9 +3,10 @@
  * Live jobs (contract 004) in the browser: follow one over a network that breaks, and hold what is known of it.
  *
  * Reconnects after 1, 2, 4, 8 and 16 s, never more than 30, five times in a row; an event that was of use begins the
- * count anew. 401, 403 and 404 are final.
+ * count anew. The server says something each 10 s, if only a comment: a connection that is silent for `SILENCE_MS` is dead, and is
+ * given up before another one is opened. What no other try can help (401, 403, 404 …) is final.
  */
-import { CallsheetError, EventParser } from "./client.js";
+import { CallsheetError, EventParser, SILENCE_MS, checkStream, json, problemOf, randomKey } from "./client.js";
 
 /**
  * @typedef {{id: string, type: string, data: Record<string, any>}} LiveEvent
@@ -26,12 +27,13 @@ import { CallsheetError, EventParser } from "./client.js";
  * @property {string} [lastEventId]
  * @property {AbortSignal} [signal]
  * @property {typeof globalThis.fetch} [fetch]
- * @property {(ms: number) => Promise<void>} [pause]
+ * @property {(ms: number) => Promise<void>} [pause] What is done before a reconnection.
+ * @property {number} [silenceMs] A connection without a byte for so long is given up; SILENCE_MS unless given.
+ * @typedef {{window: string, last: string, ended: boolean}} Place Where a follower stands, and its name for the server.
  */
 
 /** @type {Record<string, string>} */
 const ENDS = { "job-completed": "Done", "job-failed": "Failed", "job-cancelled": "Canceled" };
-const PERMANENT = new Set([401, 403, 404]);
 const ATTEMPTS = 5;
 
 /** The pause before a reconnection in ms; the first is attempt 1. @param {number} attempt */
@@ -89,56 +91,99 @@ export function merged(state, { type, data }) {
  * @returns {AsyncGenerator<LiveEvent, void, void>}
  */
 export async function* followLive(jobId, options = {}) {
-  const { url = "", apiKey = "", signal, fetch = globalThis.fetch.bind(globalThis), pause = sleep } = options;
-  let last = options.lastEventId ?? "";
+  const { signal, pause = sleep } = options;
+  /** @type {Place} */
+  const place = { window: randomKey(), last: options.lastEventId ?? "", ended: false };
   let attempt = 0;
   while (!signal?.aborted) {
-    /** @type {CallsheetError} */
+    /** @type {unknown} */
     let trouble = new CallsheetError("unreachable", "the server ended the stream");
     try {
-      const query = last ? `?lastEventId=${encodeURIComponent(last)}` : "";
-      const answer = await fetch(`${url}/api/jobs/${encodeURIComponent(jobId)}/events${query}`, {
-        headers: { Accept: "text/event-stream", ...(apiKey ? { Authorization: `Bearer ${apiKey}` } : {}) },
-        cache: "no-store",
-        ...(signal ? { signal } : {}),
-      });
-      if (answer.status === 204) return;
-      if (!answer.ok || answer.body === null) throw await refused(answer);
-      const parser = new EventParser();
-      const reader = answer.body.getReader();
-      try {
-        for (let read = await reader.read(); !read.done; read = await reader.read()) {
-          for (const frame of parser.feed(read.value)) {
-            if (frame.id) {
-              last = frame.id;
-              attempt = 0;
-            }
-            yield { id: frame.id, type: frame.event, data: JSON.parse(frame.data) };
-            if (frame.event in ENDS) return;
-          }
-        }
-      } finally {
-        reader.cancel().catch(() => undefined);
+      for await (const event of connection(jobId, place, options)) {
+        if (event.id) attempt = 0;
+        yield event;
       }
     } catch (error) {
-      if (signal?.aborted) return;
-      if (error instanceof CallsheetError) {
-        if (PERMANENT.has(error.status)) throw error;
-        trouble = error;
-      } else {
-        trouble = new CallsheetError("unreachable", String(error));
-      }
+      trouble = error;
     }
+    if (place.ended || signal?.aborted) return;
     attempt += 1;
-    if (attempt > ATTEMPTS) throw trouble;
+    if (attempt > ATTEMPTS || !(trouble instanceof CallsheetError) || !trouble.again) throw trouble;
     await pause(backoffMs(attempt));
   }
 }
 
-/** @param {Response} answer */
-async function refused(answer) {
-  const body = await answer.json().catch(() => ({}));
-  return new CallsheetError(body.code ?? "unexpected", body.detail ?? answer.statusText, { status: answer.status });
+/**
+ * The events of one connection. It is closed when this ends, however it ends.
+ * @param {string} jobId @param {Place} place @param {FollowOptions} options @returns {AsyncGenerator<LiveEvent, void, void>}
+ */
+async function* connection(jobId, place, { signal, silenceMs = SILENCE_MS, ...server }) {
+  const open = new AbortController();
+  const leave = () => open.abort();
+  const giveUp = () => open.abort(new CallsheetError("unreachable", `nothing was heard for ${silenceMs / 1000} s`));
+  let watchdog = setTimeout(giveUp, silenceMs);
+  signal?.addEventListener("abort", leave);
+  try {
+    for await (const chunk of chunks(jobId, place, server, open.signal)) {
+      clearTimeout(watchdog);
+      for (const event of chunk) {
+        yield event;
+        if (place.ended) return;
+      }
+      watchdog = setTimeout(giveUp, silenceMs);
+    }
+  } finally {
+    clearTimeout(watchdog);
+    signal?.removeEventListener("abort", leave);
+    open.abort();
+  }
+}
+
+/**
+ * What comes over one connection, in the pieces that it comes in: a comment is a piece without events.
+ * @param {string} jobId @param {Place} place @param {FollowOptions} server @param {AbortSignal} signal
+ * @returns {AsyncGenerator<Generator<LiveEvent, void, void>, void, void>}
+ */
+async function* chunks(jobId, place, { url = "", apiKey = "", fetch = globalThis.fetch.bind(globalThis) }, signal) {
+  const query = new URLSearchParams({ window: place.window, ...(place.last && { lastEventId: place.last }) });
+  const answer = await reached(signal, fetch(`${url}/api/jobs/${encodeURIComponent(jobId)}/events?${query}`, {
+    headers: { Accept: "text/event-stream", ...(apiKey ? { Authorization: `Bearer ${apiKey}` } : {}) },
+    cache: "no-store",
+    signal,
+  }));
+  place.ended = answer.status === 204;
+  if (place.ended) return;
+  if (!answer.ok || answer.body === null) throw await problemOf(answer);
+  checkStream(answer);
+  const [parser, reader] = [new EventParser(), answer.body.getReader()];
+  for (;;) {
+    const { done, value } = await reached(signal, reader.read());
+    if (done) return;
+    yield events(parser, value, place);
+  }
+}
+
+/** @param {EventParser} parser @param {Uint8Array} bytes @param {Place} place @returns {Generator<LiveEvent, void, void>} */
+function* events(parser, bytes, place) {
+  for (const { id, event: type, data } of parser.feed(bytes)) {
+    const told = json(data);
+    place.last = id || place.last;
+    place.ended = type in ENDS;
+    yield { id, type, data: told };
+  }
+}
+
+/**
+ * What the network gives. A failure of it is `unreachable`, which may be tried again.
+ * @template T @param {AbortSignal} signal @param {Promise<T>} promise @returns {Promise<T>}
+ */
+async function reached(signal, promise) {
+  try {
+    return await promise;
+  } catch (error) {
+    if (signal.reason instanceof CallsheetError) throw signal.reason;
+    throw error instanceof CallsheetError ? error : new CallsheetError("unreachable", String(error));
+  }
 }
 
 /** @param {number} ms @returns {Promise<void>} */

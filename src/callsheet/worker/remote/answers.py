@@ -29,6 +29,7 @@ class ServerAway(StoreUnavailable):
     """The server gave no answer that could be used; asking again is right, after `retry_after_s` if it said so."""
 
     code = "server_away"
+    waits_for = "the server"
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -36,13 +37,17 @@ class ServerAway(StoreUnavailable):
 
 
 class ServerRefused(CallsheetError):
-    """The server's answer is final. `code` is its own where it has one."""
+    """The server's answer is final. `code` is its own where it has one.
 
-    def __init__(self, status: int, code: str, detail: str) -> None:
+    `may_enrol`: who asked has lost its right to do so, and nobody has taken it away on purpose.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, *, may_enrol: bool = False) -> None:
         super().__init__(f"the server answered {status} ({code}): {detail}")
         self.status = status
         self.code = code
         self.detail = detail
+        self.may_enrol = may_enrol
 
     @property
     def ends_worker(self) -> bool:
@@ -79,7 +84,9 @@ def read(status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]
     except (ValueError, RecursionError):
         problem = None
     told = problem if isinstance(problem, dict) else {}
-    raise ServerRefused(status, str(told.get("code") or f"http_{status}"), str(told.get("detail") or "no reason given"))
+    code = str(told.get("code") or f"http_{status}")
+    may_enrol = code == "unauthorized" or told.get("may_enrol") is True
+    raise ServerRefused(status, code, str(told.get("detail") or "no reason given"), may_enrol=may_enrol)
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx2
 
+from callsheet.kernel.origin import is_from_driver
+
 from .answers import UNAUTHORIZED, ServerAway, ServerRefused, read
 from .credentials import Credentials
 from .options import VERSION
@@ -91,7 +93,9 @@ class Caller:
                 )
         except TimeoutError:
             raise ServerAway(f"no answer from {self._url} within {total_s:g} s") from None
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
+        except Exception as error:
+            if not is_from_driver(error, "httpx2"):
+                raise
             raise ServerAway(f"no answer from {self._url} ({str(error) or type(error).__name__})") from None
         return read(answer.status_code, answer.headers, answer.content)
 

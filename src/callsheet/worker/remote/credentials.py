@@ -2,6 +2,9 @@
 
 An enrolment token is exchanged for a worker's own, which is rotated at three quarters of its life. In a token file the
 present one is kept for the next start, and for other processes of the same worker: one rotates, the others read.
+
+A worker whose own token is lost (its file is gone, it has expired, somebody used a copy of it) enrols again where an
+enrolment token is given beside, now and then at most; one that was revoked on purpose does not.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import logging
 import os
 import re
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,16 +25,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from callsheet.kernel.errors import InvalidInput
 
 from .answers import ServerAway, ServerRefused, WorkerRefused
-from .options import VERSION
+from .options import ENROLMENT, VERSION
 
 if TYPE_CHECKING:
     from .caller import Caller
     from .options import RemoteOptions
 
 log = logging.getLogger("callsheet.worker")
-ENROLMENT, WORKER = "cs_enroll_", "cs_worker_"
+WORKER = "cs_worker_"
 LOOK_S = 15.0  # how often the file is looked at: another process may have rotated
 LOCK_S = 0.05
+ENROL_EACH_S = 300.0  # no more often than this: each time costs a use of the enrolment
 UNSURE = re.compile(r"[^A-Za-z0-9._-]+")
 NAME_LENGTH = 80
 
@@ -51,7 +56,11 @@ class Credentials:
         self._options = options
         self._file = options.token_file
         self._looked_at = 0 if self._file is None else _changed_at(self._file)
-        known = _read(self._file) if self._file is not None else Known(options.token)
+        self._name = worker_id
+        self._enrolment = options.token if options.token.startswith(ENROLMENT) else ""
+        self._given_up = ""  # the token that was not taken any more, and is still in the file
+        self._given_up_at: float | None = None
+        known = self._first()
         self.token = known.token
         if known.worker_id:
             self.worker_id = known.worker_id
@@ -61,15 +70,37 @@ class Credentials:
     def __repr__(self) -> str:
         return f"Credentials({self.worker_id})"
 
+    def _first(self) -> Known:
+        """What it begins with: what is in the file, else an enrolment token. Raises InvalidInput without either."""
+        if self._file is None or (self._enrolment and not self._file.exists()):
+            return Known(self._options.token)
+        return _read(self._file)
+
     async def begin(self, caller: Caller) -> None:
         """Become a worker that can ask for jobs; raises WorkerRefused, or ServerAway when that may be tried again."""
         async with self._alone():
             self._look()
+            if self.token.startswith(WORKER):
+                await self._rotate_or_give_up(caller)
             if self.token.startswith(ENROLMENT):
                 await self._enrol(caller)
-            elif self.token.startswith(WORKER):
-                await self._rotate(caller)
         self.introduced = True
+
+    @property
+    def is_enrolled(self) -> bool:
+        """Whether it has a token of its own; else it has a plain key."""
+        return self.token.startswith(WORKER)
+
+    def give_up(self, refused: ServerRefused) -> bool:
+        """Whether it may enrol again, as it then does when it begins: its token is not taken, and it has another."""
+        now = time.monotonic()
+        too_soon = self._given_up_at is not None and now - self._given_up_at < ENROL_EACH_S
+        if not (self._enrolment and refused.may_enrol and self.token.startswith(WORKER)) or too_soon:
+            return False
+        log.warning("%s; this worker enrols again", refused)
+        self._given_up, self.token, self._given_up_at = self.token, self._enrolment, now
+        self.introduced, self._rotate_after_s = False, None
+        return True
 
     async def keep_fresh(self, caller: Caller) -> None:
         """Rotate in time, for ever; a plain API key stays as it is."""
@@ -102,7 +133,7 @@ class Credentials:
         return self.token != token
 
     async def _enrol(self, caller: Caller) -> None:
-        name = UNSURE.sub("-", self.worker_id).strip("-._")[:NAME_LENGTH] or "worker"
+        name = UNSURE.sub("-", self._name).strip("-._")[:NAME_LENGTH] or "worker"
         token, self.token = self.token, ""
         body = {"enrolment_token": token, "worker_name": name, "labels": list(self._options.labels)}
         try:
@@ -120,6 +151,22 @@ class Credentials:
         except ServerRefused as refused:
             raise WorkerRefused(f"the server does not take this token: {refused.detail} ({refused.code})") from refused
         log.debug("the worker's token was rotated")
+
+    async def _rotate_or_give_up(self, caller: Caller) -> None:
+        try:
+            await self._rotate(caller)
+        except WorkerRefused as refused:
+            if not isinstance(refused.__cause__, ServerRefused) or not self.give_up(refused.__cause__):
+                raise
+
+    async def show(self, caller: Caller) -> None:
+        """Ask for nothing, so that a server that is away or does not take a plain key is known; raises as `begin`."""
+        try:
+            await caller.call("heartbeats", {"leases": []})
+        except ServerRefused as refused:
+            if refused.ends_worker:
+                told = f"the server does not want this worker: {refused.detail} ({refused.code})"
+                raise WorkerRefused(told) from refused
 
     def _take(self, answer: dict[str, Any]) -> None:
         """Keep a new token. It is in the file before it is used: the one before is worth nothing from then on."""
@@ -140,7 +187,7 @@ class Credentials:
             known = _read(self._file)
         except InvalidInput:
             return False  # it is just being replaced, or was removed: what we have is good
-        if known.token == self.token:
+        if known.token in (self.token, self._given_up):
             return False
         self.token, self.worker_id = known.token, known.worker_id or self.worker_id
         self._rotate_after_s = known.rotate_after_s or self._rotate_after_s

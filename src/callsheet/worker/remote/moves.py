@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.handing_on import UNKNOWN_TASK
 from callsheet.kernel.job import NewJob, Outcome, Status
 from callsheet.kernel.settlement import Settlement
 
@@ -30,6 +31,8 @@ def move_of(settlement: Settlement) -> dict[str, Any]:
             return {**_fail(settlement), "bury": True}
         case Outcome.CANCELED:
             return {"do": "cancel", "reason": (settlement.cancel_reason or "")[:MESSAGE]}
+        case Outcome.RELEASED if settlement.error is not None:
+            return _wait(settlement)
         case Outcome.RELEASED:
             return {"do": "release", "delay_ms": min(MAX_DELAY_MS, settlement.delay_ms)}
     if settlement.status is Status.QUEUED:
@@ -68,6 +71,20 @@ def _fail(settlement: Settlement, *, retryable: bool | None = None) -> dict[str,
     if isinstance(told.get("details"), dict):
         error["details"] = told["details"]
     return {"do": "fail", "error": error}
+
+
+def _wait(settlement: Settlement) -> dict[str, Any]:
+    """Return the release of a job that waits for the end of an outage, or for a worker that has its task.
+
+    The server decides for how long; of the latter the worker says how long it is to be tried.
+    """
+    error = _fail(settlement)["error"]
+    details = error.pop("details", {})
+    move = {"do": "release", "waits_for": details.get("waits_for", "a service"), "error": error}
+    if "after_ms" in details:
+        move["delay_ms"] = min(MAX_DELAY_MS, details["after_ms"])
+    patience_ms = details.get("patience_ms") if error["code"] == UNKNOWN_TASK else None
+    return move if patience_ms is None else {**move, "patience_ms": min(MAX_DELAY_MS, patience_ms)}
 
 
 def _follow_up(new: NewJob) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from callsheet.kernel.errors import InvalidInput
 
 LABEL = re.compile(r"[A-Za-z0-9_.-]{1,50}").fullmatch
 MAX_WAIT_S = 60.0
+ENROLMENT = "cs_enroll_"
 VERSION = "unknown"
 with suppress(PackageNotFoundError):  # a program that runs from a folder is no package
     VERSION = version("callsheet")
@@ -26,7 +27,8 @@ class RemoteOptions:
     """Checked options. `token` is a worker's, an enrolment's, or an API key with the scope `worker`.
 
     `token_file` holds the token instead; a worker that enrols or rotates writes its new one there, so that it can be
-    started again. `labels`: what this worker can do, such as gpu. `wait`: how long one request for jobs waits.
+    started again. An enrolment token beside it is for a file that is not there, or whose token is not taken any
+    more. `labels`: what this worker can do, such as gpu. `wait`: how long one request for jobs waits.
     """
 
     url: str
@@ -37,8 +39,12 @@ class RemoteOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", _checked(self.url))
-        if bool(self.token) == (self.token_file is not None):
-            raise InvalidInput("a remote worker needs one token: in CALLSHEET_WORKER_TOKEN or in --token-file")
+        both = bool(self.token) and self.token_file is not None
+        if (both and not self.token.startswith(ENROLMENT)) or not (self.token or self.token_file):
+            raise InvalidInput(
+                "a remote worker needs one token: in CALLSHEET_WORKER_TOKEN or in --token-file; beside a file only an "
+                "enrolment token is given, for when that is lost"
+            )
         if self.token and (not (self.token.isascii() and self.token.isprintable()) or " " in self.token):
             raise InvalidInput("the token has characters that no token has; was it pasted with a space or a line end?")
         if wrong := [label for label in self.labels if not LABEL(label)]:

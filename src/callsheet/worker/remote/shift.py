@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from callsheet.store.protocol import ClaimRequest
 from callsheet.worker.run import Run, Stop
 from callsheet.worker.shift import Shift
+from callsheet.worker.sweep import sweep_until_ended
 
 from .answers import UPGRADE_REQUIRED, ServerAway, ServerRefused
 from .caller import Caller, pause
@@ -20,7 +21,6 @@ from .plane import RemotePlane
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from callsheet.kernel.errors import StoreError
     from callsheet.worker.definition import Definition
     from callsheet.worker.options import Options
 
@@ -68,7 +68,7 @@ class RemoteShift(Shift):
         return RemoteBeats(caller, self._plane.leases, self._beat_refused)
 
     def _beside(self) -> Sequence[Coroutine[None, None, None]]:
-        return (self._credentials.keep_fresh(self._caller),)
+        return self._credentials.keep_fresh(self._caller), sweep_until_ended(self._options.workspaces, None)
 
     async def claim_until_stopped(self, *, burst: bool) -> None:
         """Ask for jobs whenever there is room for some, and wait for them at the server."""
@@ -108,10 +108,12 @@ class RemoteShift(Shift):
             for run in list(self.runs.values()):
                 run.request_stop(Stop.LOST)
 
-    async def _claim(self, limit: int) -> int:
-        asked_at = time.monotonic()
+    async def _claim(self, limit: int, *, thorough: bool) -> int:
+        asked_at, request = time.monotonic(), ClaimRequest(self._options.worker_id, self._queues, limit)
         try:
-            found = await self._plane.take(ClaimRequest(self._options.worker_id, self._queues, limit))
+            found = await self._plane.take(request)
+            if thorough and not found:
+                found = await self._plane.take_at_once(request)  # what became due while it waited there
         finally:
             self._polled_s = time.monotonic() - asked_at
         now = time.monotonic()
@@ -132,7 +134,7 @@ class RemoteShift(Shift):
         super()._claim_ended(run)
         self._plane.forget(run.job.claim)
 
-    def _pause_s(self, trouble: int, error: StoreError) -> float:
+    def _pause_s(self, trouble: int, error: Exception) -> float:
         return pause(trouble - 1, error if isinstance(error, ServerAway) else ServerAway(""))
 
     def _rest_s(self, room: int, *, burst: bool) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Unpack
 
 from callsheet.worker.runner import Source, Worker
@@ -45,28 +47,39 @@ class RemoteWorker(Worker):
     async def run(self, *, burst: bool = False) -> None:
         """Work until stopped, or until the server says so; raises WorkerRefused when it does not want this worker."""
         await super().run(burst=burst)
-        if self._begun is not None and self._begun.refusal is not None:
-            refused = self._begun.refusal
-            raise WorkerRefused(f"{self.remote.url} does not want this worker: {refused.detail} ({refused.code})")
+        while self._begun is not None and (refused := self._begun.refusal) is not None:
+            if self._stopping or not self._credentials.give_up(refused):
+                raise WorkerRefused(f"{self.remote.url} does not want this worker: {refused.detail} ({refused.code})")
+            await super().run(burst=burst)
 
     async def introduce(self) -> None:
-        """Enrol, or rotate a worker's token; waits for a server that is away. Raises WorkerRefused."""
-        caller, tried = Caller(self.remote.url, self._credentials, lambda: None), 0
-        try:
-            while True:
+        """Enrol, rotate a worker's token, or show a key; raises WorkerRefused, and ServerAway."""
+        async with self._caller() as caller:
+            await self._credentials.begin(caller)
+            if not self._credentials.is_enrolled:
+                await self._credentials.show(caller)
+
+    async def _introduce_patiently(self) -> None:
+        """Enrol or rotate, however long the server is away."""
+        async with self._caller() as caller:
+            tried = 0
+            while not self._credentials.introduced and not self._stopping:
                 try:
                     await self._credentials.begin(caller)
                 except ServerAway as away:
                     log.warning("the server cannot be reached, trying again: %s", away)
                     await asyncio.sleep(pause(tried, away))
                     tried += 1
-                else:
-                    return
+
+    @contextlib.asynccontextmanager
+    async def _caller(self) -> AsyncIterator[Caller]:
+        caller = Caller(self.remote.url, self._credentials, lambda: None)
+        try:
+            yield caller
         finally:
             await caller.close()
 
     async def _begin(self) -> Shift:
-        if not self._credentials.introduced:
-            await self.introduce()
+        await self._introduce_patiently()
         self._begun = RemoteShift(self.remote, self._credentials, self._app.definitions, self.queues, self.options)
         return self._begun

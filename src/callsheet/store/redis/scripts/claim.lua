@@ -1,4 +1,4 @@
--- needs: lib adopt again line take
+-- needs: lib adopt again line outbox take
 -- ARGV: worker, limit, lease_ms, start ('1' or ''), queues…, and after an empty one the messages of `jobs:stream` that
 -- were handed to the worker already (its door). Answers {now, hashes…}: the jobs in order, as they were before the claim.
 

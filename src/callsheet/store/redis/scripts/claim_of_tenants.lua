@@ -1,4 +1,4 @@
--- needs: lib adopt again line take behind
+-- needs: lib adopt again line outbox take behind
 -- ARGV: worker, limit, lease_ms, start ('1' or ''), queue, page, how many tenants, these, then pairs of a priority and the
 -- last message of its stream that is known to be of others. Answers {now, {'1' when the queue was walked to its end, then
 -- such pairs as they are now}, hashes…}: the jobs in order, as they were before the claim.

@@ -200,6 +200,7 @@ local function put_rare(new, run_at, held, blocked, broken)
   put_unless(nil, 'unique_key', new.unique_key)
   put_unless(nil, 'concurrency_key', new.concurrency_key)
   put_unless(nil, 'correlation_id', new.correlation_id)
+  put_unless(nil, 'on_claim', new.on_claim)
   put_unless(nil, 'held', held)
   put_unless('0', 'blocked_by', int(blocked))
   put_unless(nil, 'broken_by', broken)
@@ -210,6 +211,7 @@ local function list(new, seq, run_at, held, broken)
   local id = new.id
   if held == 'delay' then delay(id, seq, new.queue, int(run_at)) end
   if held == 'slot' then wait_for_slot(id, seq, new.priority, new.concurrency_key) end
+  if held == 'dependency' then call('ZADD', BLOCKED, int(run_at), id) end
   if broken then call('ZADD', P .. 'jobs:broken', seq, id) end
   if new.unique_key then call('SET', P .. 'unique:' .. new.unique_key, id) end
   if new.ttl_s ~= '0' and new.contract == 'redis_gateway' then renew_later(id, new.ttl_s) end
@@ -241,6 +243,7 @@ local function create(new, seq, together)
   if new.unique_key or new.concurrency_key or broken or new.ttl_s ~= '0' then put('rare', '1') end
   if new.credentials then keep_credentials(new) end
   if new.resumed_from then call('HSET', job_key(id) .. ':checkpoints', '~resumed_from', '"' .. new.resumed_from .. '"') end
+  if new.run_at then call('HSET', job_key(id) .. ':checkpoints', '~run_at', int(new.run_at)) end
   if not held then put('msg', send(id, new)) end
   call('HSET', job_key(id), 'job_id', id, 'task', new.task, 'payload', new.payload, 'status', 'queued', 'created_ts', NOW,
     'updated_ts', NOW, 'ttl_s', new.ttl_s, 'result', '', 'error', '', 'max_attempts', new.max_attempts, 'seq', seq, rest())

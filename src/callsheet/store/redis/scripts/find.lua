@@ -1,10 +1,10 @@
 -- needs: lib
 -- ARGV: sorted set, last seq seen ('' at the start), jobs wanted, rows to look at, then the filters, each '' or '=value':
--- requester, kind, queue, contract, created_from, created_to, statuses (' a b '), text in small letters.
+-- requester, kind, queue, contract, created_from, created_to, statuses (' a b '), text in small letters, whether an open job has ever begun ('=1' or '=0').
 -- Answers {hashes…, last seq looked at or '' at the end}.
 
 local KEY, CURSOR, WANT, LOOK = P .. ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local requester, kind, queue, contract, from, to, statuses, text = unpack(ARGV, 7, 14)
+local requester, kind, queue, contract, from, to, statuses, text, begun = unpack(ARGV, 7, 15)
 local NEEDLE = text ~= '' and string.sub(text, 2)
 local JOB, WORDS = P .. 'job:', {'task', 'correlation_id', 'error', 'payload'}
 local SOME = math.min(LOOK, 250) -- rows that are read at once; few filters need more for their first jobs
@@ -106,8 +106,12 @@ end
 
 -- Its time may be over; and `error` is the word for two statuses.
 local function is_it(id)
-  local job = read(JOB .. id, {'status', 'dead', 'created_ts'})
-  return job.created_ts and (statuses == '' or STATUSES[status_of(job)])
+  local job = read(JOB .. id, {'status', 'dead', 'created_ts', 'started_at', 'attempt_started_at'})
+  if not job.created_ts then return false end
+  local status = status_of(job)
+  if statuses ~= '' and not STATUSES[status] then return false end
+  if begun == '' or (status ~= 'queued' and status ~= 'running') then return true end
+  return (begun == '=1') == ((job.started_at or job.attempt_started_at) and true or false)
 end
 
 local skip, seen, last, reply = CURSOR == '' and 0 or call('ZCOUNT', KEY, CURSOR, '+inf'), 0, -1, {}

@@ -1,5 +1,6 @@
 -- The line of claimable jobs: who enters it, and when. Needs lib.
 
+local BLOCKED = P .. 'jobs:blocked' -- jobs held by a dependency, by run_at
 local LINE_FIELDS = {'task', 'payload', 'queue', 'priority', 'concurrency_key'}
 
 -- Put a message on the job's stream; its id. The caller writes it to the hash as `msg`.
@@ -88,6 +89,8 @@ local function leave(id, job)
     call('ZREM', P .. 'jobs:delayed:' .. queue, job.member)
   elseif job.held == 'slot' then
     call('ZREM', P .. 'jobs:waiting:' .. key, job.member)
+  elseif job.held == 'dependency' then
+    call('ZREM', BLOCKED, id)
   end
 end
 
@@ -100,6 +103,7 @@ local function unblock(child, job)
     return
   end
   call('HDEL', key, 'blocked_by')
+  call('ZREM', BLOCKED, child)
   local run_at = job.run_at or job.created_ts
   if tonumber(run_at) > now then
     call('HSET', key, 'held', 'delay')

@@ -6,7 +6,7 @@
 local TERMINAL = {succeeded = true, failed = true, dead_letter = true, canceled = true}
 local FENCE_FIELDS = {'status', 'dead', 'claim_version', 'lease_expires_at', 'unique_key'}
 -- Fields that a plain job on its plain way does not need; `rare` in the hash says that one of them matters.
-local REST = {'dead', 'held', 'lease_expires_at', 'started_at', 'ttl_s', 'error', 'lease_losses', 'refresh_count',
+local REST = {'dead', 'held', 'lease_expires_at', 'heartbeat_at', 'started_at', 'ttl_s', 'error', 'lease_losses', 'refresh_count',
   'requester_id', 'unique_key', 'concurrency_key', 'cancel_requested_at', 'broken_by', 'blocked_by', 'dependents', 'contract', 'credentials'}
 
 -- A job as far as most settlements need it, as a list. HMGET of all 29 fields took 13 µs, of these 14 it takes 6.
@@ -86,6 +86,16 @@ local function cancellation_after(s, job, at)
   end
 end
 
+-- A silence may shorten the lease of a running job; it never extends it.
+local function lease_after(s, job)
+  local beat = s.more.silence_ms and (job.heartbeat_at or job.attempt_started_at)
+  if not beat or s.to ~= 'running' or not job.worker_id or not job.lease_expires_at then return end
+  local ends_at = math.min(tonumber(job.lease_expires_at), tonumber(beat) + s.more.silence_ms)
+  put('lease_expires_at', int(ends_at))
+  leased[#leased + 1] = int(ends_at)
+  leased[#leased + 1] = member(job.seq, s.id)
+end
+
 local function body_after(s, job, at)
   if s.progress ~= '' and tonumber(s.progress) > tonumber(job.progress or 0) then
     put('progress', s.progress)
@@ -103,6 +113,7 @@ local function body_after(s, job, at)
   if s.more.refreshed then put('refresh_count', NEXT[job.refresh_count or '0']) end
   if s.more.lease_lost then put('lease_losses', NEXT[job.lease_losses or '0']) end
   cancellation_after(s, job, at)
+  lease_after(s, job)
 end
 
 -- Where a job that goes back to the queue will wait.

@@ -57,8 +57,6 @@ local function repeated(s)
   return STALE
 end
 
-local function is_told(out) return call('EXISTS', P .. 'outbox:' .. out[1]) == 1 end
-
 -- Whether a move that ends no attempt has told of itself already: it was applied before.
 local function all_told(s)
   local told = s.more.outbox or NOTHING
@@ -68,23 +66,10 @@ local function all_told(s)
   return told[1] ~= nil and s.outcome == ''
 end
 
-local function add_outbox(s, job)
-  for _, out in ipairs(s.more.outbox or NOTHING) do
-    if not is_told(out) then
-      local seq = padded(call('INCR', P .. 'jobs:outbox:seq'))
-      call('HSET', P .. 'outbox:' .. out[1], 'seq', seq, 'event_id', out[1], 'job_id', s.id, 'requester_id', job.requester_id or '',
-        'endpoint', out[2], 'body', out[3], 'status', 'pending', 'run_at', NOW, 'created_at', NOW, 'destination', out[4])
-      put_due(job.requester_id or '', out[4], NOW, member(seq, out[1]))
-      call('ZADD', P .. 'jobs:outbox:all', seq, out[1])
-      call('ZADD', job_key(s.id) .. ':outbox', seq, out[1])
-    end
-  end
-end
-
 -- What follows from a move: callbacks, follow-up jobs, dependents, the freed slot.
-local function consequences(s, job, plan)
+local function consequences(s, job, plan, at)
   if s.more.checkpoint then call('HSET', job_key(s.id) .. ':checkpoints', s.more.checkpoint[1], s.more.checkpoint[2]) end
-  add_outbox(s, job)
+  for _, out in ipairs(s.more.outbox or NOTHING) do add_outbox(s.id, job.requester_id or '', out, at) end
   if s.to == 'running' then return end
   if job.broken_by then
     if s.to == 'queued' then call('ZADD', P .. 'jobs:broken', job.seq, s.id) else call('ZREM', P .. 'jobs:broken', s.id) end
@@ -122,7 +107,7 @@ local function settle(s, plan)
   call('HSET', key, 'status', WORD[s.to], 'updated_ts', at, rest())
   touch(s.id, job.ttl_s, job.contract, TERMINAL[s.to])
   hinted_jobs[#hinted_jobs + 1] = s.id
-  consequences(s, job, plan)
+  consequences(s, job, plan, at)
   return APPLIED
 end
 

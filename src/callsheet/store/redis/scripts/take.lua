@@ -12,7 +12,7 @@ local function load(flat)
   job.seq, job.msg, job.held, job.status, job.event_ms, job.event_seq, job.claim_version = nil, nil, nil, nil, nil, nil, nil
   job.attempt_count, job.attempt_started_at, job.started_at, job.progress, job.stage, job.broken_by = nil, nil, nil, nil, nil, nil
   job.heartbeat_at, job.contract, job.worker_id, job.ttl_s, job.queue, job.priority = nil, nil, nil, nil, nil, nil
-  job.requester_id = nil
+  job.requester_id, job.on_claim = nil, nil
   for i = 1, #flat, 2 do
     if flat[i + 1] ~= '' then job[flat[i]] = flat[i + 1] end
   end
@@ -61,6 +61,20 @@ local function hold(at)
   put('heartbeat_at', NOW)
 end
 
+-- The callback that tells of this claim: `on_claim` is what no claim changes of it (`ClaimCallback` in the kernel).
+local function tell(id, at)
+  local is_read, parts = pcall(cjson.decode, job.on_claim)
+  if not is_read or type(parts) ~= 'table' or #parts ~= 5 then return end -- a foreign program wrote it
+  local endpoint, destination, word, stride, rest_of_body = unpack(parts)
+  local version = NEXT[job.claim_version or '0']
+  local attempts = job.attempt_count or job.claim_version or '0'
+  local event_id = 'evt_' .. string.gsub(id, '-', '') .. '_' .. version .. '_' .. word
+  local body = '{"event_id":"' .. event_id .. '","sequence":' .. int(version * stride) .. ',"attempt_count":' ..
+    (START and NEXT[attempts] or attempts) .. ',"max_attempts":' .. job.max_attempts .. ',"progress":' ..
+    (job.progress or '0.0') .. ',"occurred_at":' .. at .. ',' .. rest_of_body
+  add_outbox(id, job.requester_id or '', {event_id, endpoint, body, destination}, at)
+end
+
 -- The caller knows what a claim changes (`claimed` in the kernel), so the hash goes back as it was before.
 local function take_one(id, flat, msg)
   local at = at_least(job.event_ms or job.updated_ts)
@@ -70,6 +84,7 @@ local function take_one(id, flat, msg)
     NEXT[job.claim_version or '0'], 'lease_expires_at', LEASE, rest())
   touch(id, job.ttl_s, job.contract)
   note_queued(job.requester_id, id, false)
+  if job.on_claim then tell(id, at) end
   if job.broken_by then call('ZREM', P .. 'jobs:broken', id) end
   n_claimed = n_claimed + 1
   leased[2 * n_claimed - 1], leased[2 * n_claimed] = LEASE, member(job.seq, id)

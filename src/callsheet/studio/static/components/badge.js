@@ -3,6 +3,7 @@
  * Statuses as badges, and progress as a bar. The word is always there: colour alone says nothing.
  *
  *   badge("running")      <span class="badge" data-tone="run">Running</span>
+ *   labelOf("error")      Failed
  *   toneOf("dead_letter") wait, run, good, bad, warn, off or dead
  *   bar(42, "run")        a progress bar with its label for screen readers
  */
@@ -22,9 +23,12 @@ const WORDS = {
 /** @param {string} word */
 export const toneOf = (word) => WORDS[word]?.[0] ?? "wait";
 
+/** What is shown for a status. @param {string} word */
+export const labelOf = (word) => WORDS[word]?.[1] ?? word;
+
 /** @param {string} word A status. @param {string} [text] Shown instead of its usual word. */
 export function badge(word, text) {
-  return h("span", { class: "badge", data: { tone: toneOf(word), status: word } }, text ?? WORDS[word]?.[1] ?? word);
+  return h("span", { class: "badge", data: { tone: toneOf(word), status: word } }, text ?? labelOf(word));
 }
 
 /** @param {number} percent @param {string} [tone] @param {string} [label] */

@@ -121,7 +121,7 @@ export default async function deadLetters(view) {
 /** @param {boolean} writer @param {(letter: DeadLetter) => unknown} open @returns {import("../components/table.js").Column<DeadLetter>[]} */
 function columns(writer, open) {
   return [
-    { name: "Status", cell: (letter) => badge(letter.status) },
+    { name: "Status", cell: (letter) => badge(letter.status), class: "extra" },
     { name: "Job", cell: (letter) => h("div", { class: "jobcell" }, link(`/studio/jobs/${letter.job_id}`, { class: "open clip" }, letter.task), h("span", { class: "mono small quiet clip", title: letter.job_id }, shortId(letter.job_id))) },
     { name: "Why", cell: (letter) => h("div", { class: "jobcell" }, h("strong", { class: "clip" }, letter.error?.code ?? letter.error_class), h("span", { class: "small quiet clip why", title: letter.error?.message ?? "" }, letter.error?.message ?? "")) },
     { name: "Ended", cell: (letter) => moment(letter.ended_at), class: "nowrap extra" },
@@ -147,9 +147,10 @@ async function look(letter, writer, changed) {
   const box = openDialog(letter.task, [
     note("warn", whole.error_class.replace("_", " "), whole.advice),
     facts([["Error", whole.error?.code], ["Message", whole.error?.message], ["Attempts", String(whole.attempts ?? "")], ["Queue", whole.queue], ["Ended", moment(whole.ended_at)]]),
+    whole.can_replay ? "" : h("p", { class: "quiet" }, "It cannot be replayed: credentials are sealed for this job alone, and so is the place in its line. Send it again."),
     codeBlock(whole.payload, "Payload"),
     h("div", { class: "actions" }, link(`/studio/jobs/${letter.job_id}`, { class: "button plain", onclick: () => box.close() }, "Open the job"),
       writer ? button("Delete", { tone: "danger", onclick: () => act(() => del(`/v1/dead-letters/${letter.job_id}`), "Deleted") }) : null,
-      writer ? button("Replay", { icon: "retry", tone: "first", onclick: () => act(() => post(`/v1/dead-letters/${letter.job_id}/replay`), "It is queued again") }) : null),
+      writer && whole.can_replay ? button("Replay", { icon: "retry", tone: "first", onclick: () => act(() => post(`/v1/dead-letters/${letter.job_id}/replay`), "It is queued again") }) : null),
   ], { class: "wide" });
 }

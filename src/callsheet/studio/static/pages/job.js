@@ -1,12 +1,12 @@
 // @ts-check
 /** One job: how it stands, what happened, and what can be done with it. Its events are followed live to its end. */
 import { followOne, get, post } from "../api.js";
-import { badge, bar, toneOf } from "../components/badge.js";
+import { badge, bar, labelOf, toneOf } from "../components/badge.js";
 import { codeBlock, copyButton } from "../components/code.js";
 import { confirm } from "../components/dialog.js";
 import { card, facts } from "../components/layout.js";
 import { moment } from "../components/moment.js";
-import { stageTrack } from "../components/stage_track.js";
+import { PHASES, stageTrack } from "../components/stage_track.js";
 import { note, skeleton, trouble } from "../components/states.js";
 import { tabs } from "../components/tabs.js";
 import { toast, toastError } from "../components/toast.js";
@@ -18,7 +18,7 @@ import { attemptTimeline } from "./job/attempts.js";
 import { eventView } from "./job/events.js";
 import { filesView, logView } from "./job/outputs.js";
 
-const MOVING = new Set(["queued", "running", "retrying", "requeued", "released", "lease_lost", "done", "error", "canceled", "cancel_requested", "reset"]);
+const MOVING = new Set(["queued", "running", "retrying", "requeued", "released", "waiting", "lease_lost", "done", "error", "canceled", "cancel_requested", "reset"]);
 const READ_MS = 300;
 
 /** @param {import("../router.js").View} view */
@@ -93,7 +93,7 @@ class JobPage {
     const { job, state } = this;
     this.view.title(`${job.task} ${shortId(this.id)}`);
     fill(this.head,
-      h("div", { class: "titles" }, h("div", { class: "row" }, h("h1", { class: "wrap" }, job.task), badge(state.status), state.word && state.word !== state.status && state.word !== job.status ? h("span", { class: "chip", title: `In the words of ${state.contract}` }, state.word) : null), h("p", { class: "mono small wrap" }, this.id)),
+      h("div", { class: "titles" }, h("div", { class: "row" }, h("h1", { class: "wrap" }, job.task), badge(state.status), this.#ownWord()), h("p", { class: "mono small wrap" }, this.id)),
       h("div", { class: "actions" }, this.#actions()));
     this.#showProgress();
     fill(this.error, this.#errorNote());
@@ -107,14 +107,27 @@ class JobPage {
     this.view.main.dataset.status = state.status;
   }
 
+  /** The contract's own word for the state, where it says more than ours. */
+  #ownWord() {
+    const { job, state } = this;
+    const ours = [state.status, job.status].flatMap((word) => [word, labelOf(word).toLowerCase()]).concat(this.#stages()[0]);
+    return !state.word || ours.includes(state.word.toLowerCase()) ? null : h("span", { class: "chip", title: `In the words of ${state.contract}` }, state.word);
+  }
+
   #showProgress() {
     const { job, state } = this;
-    const stages = state.stages ?? this.#seen;
-    const at = state.stages && state.phase ? state.phase : job.step;
+    const [stages, at] = this.#stages();
     fill(this.progress,
       h("div", { class: "progresshead" }, h("span", { class: "figure-small" }, percent(job.progress)), h("span", { class: "quiet clip" }, this.#message || this.#standing())),
       bar(job.progress, toneOf(state.status), "Progress of this job"),
       stages.length ? stageTrack(stages, at, state.status) : null);
+  }
+
+  /** The stages that are shown, and the one it is in. @returns {[string[], string]} */
+  #stages() {
+    const { job, state } = this;
+    if (state.contract === "aura") return [Object.values(PHASES), PHASES[state.phase] ?? ""];
+    return [state.stages ?? this.#seen, job.step];
   }
 
   /** One sentence for how it stands. */
@@ -136,9 +149,9 @@ class JobPage {
     const gateway = state.contract === "redis_gateway";
     return [
       writer && state.can_cancel ? button("Cancel", { icon: "stop", tone: "danger", data: { act: "cancel" }, onclick: () => this.#cancel() }) : null,
-      writer && state.can_retry ? button("Retry", { icon: "retry", tone: "first", data: { act: "retry" }, onclick: () => this.#retry() }) : null,
       writer && this.#resumable ? button("Resume", { icon: "play", tone: "first", data: { act: "resume" }, onclick: () => this.#resume() }) : null,
-      copyButton(gateway ? "Copy as curl" : "Copy as curl", gateway ? again : curl),
+      writer && state.can_retry ? button("Retry", { icon: "retry", tone: this.#resumable ? "" : "first", data: { act: "retry" }, onclick: () => this.#retry() }) : null,
+      copyButton("Copy as curl", gateway ? again : curl),
     ];
   }
 
@@ -213,6 +226,7 @@ class JobPage {
       this.job.step = event.step || this.job.step;
       if (event.data?.message) this.#message = String(event.data.message);
       this.#soon(() => this.#showProgress());
+      if (event.type === "stage" && this.state.phase !== null) this.#later(); // its phase is told by the job alone
     } else if (MOVING.has(event.type)) {
       this.#message = "";
       this.#later();

@@ -40,6 +40,13 @@ export default async function jobs(view) {
   await new JobList(view).begin();
 }
 
+/** How far a job is, where there is something to tell. @param {ListedJob} job @param {string} [more] */
+function progressOf(job, more = "") {
+  if (job.status !== "running" && !(job.progress > 0)) return null;
+  const words = job.status === "running" && job.step ? `${percent(job.progress)} · ${job.step}` : percent(job.progress);
+  return h("div", { class: `progresscell ${more}` }, bar(job.progress, toneOf(job.state), `Progress of ${shortId(job.job_id)}`), h("span", { class: "small quiet clip" }, words));
+}
+
 class JobList {
   /** @type {Map<string, ListedJob>} */
   #known = new Map();
@@ -92,8 +99,8 @@ class JobList {
     /** @type {import("../components/table.js").Column<ListedJob>[]} */
     const columns = [
       { name: "Status", cell: (job) => badge(job.state) },
-      { name: "Job", cell: (job) => h("div", { class: "jobcell" }, link(`/studio/jobs/${job.job_id}`, { class: "open clip" }, job.task), h("span", { class: "mono small quiet clip", title: job.job_id }, shortId(job.job_id))) },
-      { name: "Progress", cell: (job) => (job.status === "running" || job.progress > 0 ? h("div", { class: "progresscell" }, bar(job.progress, toneOf(job.state), `Progress of ${shortId(job.job_id)}`), h("span", { class: "small quiet clip" }, job.status === "running" ? `${percent(job.progress)}${job.step ? ` · ${job.step}` : ""}` : percent(job.progress))) : h("span", { class: "quiet" }, "–")), class: "extra" },
+      { name: "Job", cell: (job) => h("div", { class: "jobcell" }, link(`/studio/jobs/${job.job_id}`, { class: "open clip" }, job.task), h("span", { class: "mono small quiet clip", title: job.job_id }, shortId(job.job_id)), job.status === "done" ? null : progressOf(job, "phone")) },
+      { name: "Progress", cell: (job) => progressOf(job) ?? h("span", { class: "quiet" }, "–"), class: "extra" },
       { name: "Queue", cell: (job) => job.queue, class: "extra clip" },
       { name: "Attempts", cell: (job) => `${job.attempts} of ${job.max_attempts}`, class: "extra num nowrap" },
       { name: "Created", cell: (job) => moment(job.created_ts), class: "nowrap" },
@@ -113,7 +120,7 @@ class JobList {
     /** @param {string} name @param {[string, string][]} options */
     const choice = (name, options) => select(options, this.#filter[name] ?? "", { name, onchange: (/** @type {Event} */ event) => this.#set(name, /** @type {HTMLSelectElement} */ (event.target).value) });
     const form = h("form", { class: "filters", role: "search", "aria-label": "Filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
-      field("Text", text("text", "Words in a job", { data: { search: "" } })), field("Status", choice("status", STATUSES)), field("Kind", text("task", "chat")),
+      field("Text", text("text", "Any words", { data: { search: "" } })), field("Status", choice("status", STATUSES)), field("Kind", text("task", "chat")),
       field("Queue", text("queue", "default")), this.view.session.teams ? null : field("Requester", text("requester", "A team")), field("Created", choice("time", TIMES)),
       button("Clear", { tone: "plain", onclick: () => (form.reset(), this.#clear(form)) }));
     return form;

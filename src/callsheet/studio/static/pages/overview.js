@@ -8,7 +8,7 @@ import { moment } from "../components/moment.js";
 import { empty, skeleton } from "../components/states.js";
 import { makeTable } from "../components/table.js";
 import { fill, h, link } from "../dom.js";
-import { compact, duration, number, plural } from "../format.js";
+import { compact, duration, number, plural, rough, zone } from "../format.js";
 
 /** @type {[string, string, string][]} Name in the API, word, tone. */
 const ENDS = [["succeeded", "Done", "c2"], ["canceled", "Canceled", "c6"], ["failed", "Failed", "c3"], ["dead_letter", "Dead letters", "c5"]];
@@ -29,7 +29,7 @@ export default async function overview(view) {
     const told = await get("/v1/overview", { signal: view.signal });
     if (!body.contains(figures)) {
       fill(body, figures,
-        card("Throughput", { aside: "jobs that ended, in spans of 10 s" }, flow.element, legend(ENDS.map(([, word, tone]) => [word, tone]))),
+        card("Throughput", { aside: `jobs that ended, in spans of 10 s; times in ${zone()}` }, flow.element, legend(ENDS.map(([, word, tone]) => [word, tone]))),
         h("div", { class: "halves" },
           card("Queues", { aside: "now" }, queues),
           card("Failures and dead letters by kind", { aside: "last 15 min, and kept" }, kinds)),
@@ -59,9 +59,9 @@ function figureCards(told) {
     figure("Throughput", number(ended), "jobs in the last minute"),
     figure("Running", number(running ?? 0), busy ? `on ${plural(busy, "worker")}` : "nobody is busy"),
     figure("Waiting", `${number(ready ?? 0)}${told.partial ? "+" : ""}`, held ? `and ${number(held)} held back` : "ready to run"),
-    figure("Oldest", oldest < 0 ? "–" : duration(oldest), "the longest wait now"),
+    figure("Oldest", oldest < 0 ? "–" : rough(oldest), "the longest wait now"),
     figure("Failed", number(failed), "in 15 minutes", failed ? "bad" : ""),
-    figure("Dead letters", number(dead), dead ? h("a", { href: "/studio/jobs?status=error" }, "look at them") : "none to look at", dead ? "bad" : ""),
+    figure("Dead letters", number(dead), dead ? link("/studio/dead-letters", {}, "look at them") : "none to look at", dead ? "bad" : ""),
   ];
 }
 

@@ -15,7 +15,7 @@ import { may } from "../session.js";
 
 const LOOK_MS = 5000;
 /** @type {[string, string][]} */
-const KINDS = [["queued", "Queued jobs"], ["running", "Running jobs"], ["bytes", "Stored bytes"], ["streams", "Open streams"], ["rate", "Requests a second"]];
+const KINDS = [["queued", "Queued jobs"], ["running", "Running jobs"], ["bytes", "Stored bytes"], ["streams", "Open streams"], ["rate", "Requests a second"], ["uploads", "Open uploads"]];
 
 /** @param {import("../router.js").View} view */
 export default async function quotas(view) {
@@ -36,8 +36,8 @@ export default async function quotas(view) {
   await poll(load, LOOK_MS, view.signal);
 }
 
-/** @param {string} kind @param {number | null} value */
-const shown = (kind, value) => (value === null ? "any" : kind === "bytes" ? bytes(value) : number(value));
+/** @param {string} kind @param {number} value */
+const shown = (kind, value) => (kind === "bytes" ? bytes(value) : number(value));
 
 /** @param {boolean} admin @param {() => unknown} changed @returns {import("../components/table.js").Column<Quota>[]} */
 function columns(admin, changed) {
@@ -57,7 +57,8 @@ function columns(admin, changed) {
 function use(kind, quota) {
   const [used, limit] = [quota.used[kind] ?? null, quota.limits[kind] ?? null];
   const full = used !== null && limit !== null && used >= limit;
-  const text = used === null ? shown(kind, limit) : `${shown(kind, used)} of ${shown(kind, limit)}`;
+  const most = limit === null ? "no limit" : shown(kind, limit);
+  const text = used === null ? most : limit === null ? `${shown(kind, used)}, ${most}` : `${shown(kind, used)} of ${most}`;
   return h("span", { class: full ? "used-up" : "", title: kind in quota.own ? "Set for this tenant" : "The default" }, text, kind in quota.own ? " *" : "");
 }
 

@@ -61,10 +61,22 @@ function invite() {
       const made = await post("/v1/workers/enrolments", { ...(names.length && { queues: names }), uses: Number(uses.value) });
       const line = `CALLSHEET_TOKEN=${made.enrolment_token} callsheet worker --url ${location.origin}`;
       box.close();
-      openDialog("Start the worker", [h("p", null, "Run this on its machine within the hour. It runs the tasks that come along; for your own, name your app: callsheet worker MODULE:APP. The token is shown this once."), codeBlock(line, "Command"), h("div", { class: "actions" }, copyButton("Copy", () => line))], { class: "wide" });
+      const told = openDialog("Start the worker", [h("p", null, "Run this on its machine within the hour. It runs the tasks that come along; for your own, name your app: callsheet worker MODULE:APP. The token is shown this once."), codeBlock(line, "Command"), h("div", { class: "actions" }, button("Take it back", { tone: "danger", onclick: () => withdraw(made.enrolment_id).then((gone) => gone && told.close()) }), copyButton("Copy", () => line))], { class: "wide" });
     } catch (error) {
       toastError(error, "No invitation was made");
     }
   } }, field("Queues it may work for", queues), field("How many workers may use it", uses), h("div", { class: "actions" }, button("Back", { onclick: () => box.close() }), button("Invite", { tone: "first", type: "submit" })));
   const box = openDialog("Invite a worker", form);
+}
+
+/** @param {string} id @returns {Promise<boolean>} whether nobody can use the invitation any more */
+async function withdraw(id) {
+  try {
+    await del(`/v1/workers/enrolments/${encodeURIComponent(id)}`);
+    toast("Nobody can use it any more", "good");
+    return true;
+  } catch (error) {
+    toastError(error, "It was not taken back");
+    return false;
+  }
 }

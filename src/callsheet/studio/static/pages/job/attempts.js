@@ -3,7 +3,7 @@
 import { badge } from "../../components/badge.js";
 import { moment } from "../../components/moment.js";
 import { h } from "../../dom.js";
-import { clock, duration } from "../../format.js";
+import { clockRange, duration, zone } from "../../format.js";
 
 /** @param {{attempts: any[], lease: any}} told @param {any} state */
 export function attemptTimeline(told, state) {
@@ -11,10 +11,11 @@ export function attemptTimeline(told, state) {
   const from = Math.min(state.created_at, ...told.attempts.map((attempt) => attempt.started_at));
   const to = Math.max(from + 1, ...told.attempts.map((attempt) => attempt.ended_at ?? Date.now()));
   const shown = told.attempts.slice(-100);
+  const [first, last] = clockRange(from, to);
   return h("div", { class: "stack" },
     told.attempts.length > shown.length ? h("p", { class: "small quiet" }, `The last ${shown.length} of ${told.attempts.length}.`) : null,
     h("ol", { class: "attempts" }, shown.map((attempt) => one(attempt, from, to, told.lease))),
-    h("div", { class: "scale small quiet" }, h("span", null, clock(from)), h("span", null, duration(to - from)), h("span", null, clock(to))));
+    h("div", { class: "scale small quiet" }, h("span", null, first), h("span", null, duration(to - from)), h("span", null, `${last} ${zone()}`)));
 }
 
 /** @param {any} attempt @param {number} from @param {number} to @param {any} lease */

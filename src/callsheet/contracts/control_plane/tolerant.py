@@ -1,0 +1,143 @@
+"""Fields of a worker's report that are cut or replaced, never refused.
+
+A refusal of the report of an end would let the lease run out, and a job that has ended for good would run again. What
+proves the lease (`worker_id`, `job_id`, `lease_token`) is not read like this, nor is what creates something
+(`artifacts`, `follow_ups`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import pydantic
+from pydantic import BeforeValidator
+
+from callsheet.http.bodies import read
+from callsheet.http.problems import Problem, of_faults
+from callsheet.kernel.wire import clean
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+MAX_CODE = 100
+MAX_MESSAGE = 4_000
+MAX_STACK = 8_000
+MAX_REASON = 1_000
+DETAILS_BYTES = 100 * 1024
+UNKNOWN = "unknown"
+WORDS_OF_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+M = TypeVar("M", bound=pydantic.BaseModel)
+
+
+def text_of(value: Any, limit: int) -> str:
+    """Return any JSON value as text of at most `limit` characters that every store can keep."""
+    if value is None:
+        return ""
+    return clean(value if isinstance(value, str) else json.dumps(value, default=str), limit)
+
+
+def code_of(value: Any) -> str:
+    """Return an error's code: a number as its digits, `unknown` where there is none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return clean(str(value), MAX_CODE) if value and (is_number or isinstance(value, str)) else UNKNOWN
+
+
+def boolean_of(value: Any) -> bool | None:
+    """Return true or false for what can only mean that, else None."""
+    return value if isinstance(value, bool) else WORDS_OF_BOOLEANS.get(str(value).lower())
+
+
+def error_of(value: Any) -> dict[str, Any]:
+    """Return an error as an object: another value becomes its message."""
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump()
+    return value if isinstance(value, dict) else {"message": value}
+
+
+def details_of(value: Any) -> dict[str, Any] | None:
+    """Return details as an object that every store can keep; of too many the first characters of their text."""
+    if value is None or value == {}:
+        return None
+    kept = storable(value)
+    text = json.dumps(kept, ensure_ascii=False)
+    if len(text.encode()) > DETAILS_BYTES:
+        return {"cut": text[:MAX_STACK]}
+    return kept if isinstance(kept, dict) else {"value": kept}
+
+
+def storable(value: Any) -> Any:
+    """Return a JSON value without lone surrogates, NaN and infinities: these become U+FFFD and null."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {storable(str(name)): storable(part) for name, part in value.items()}
+    return [storable(part) for part in value] if isinstance(value, list) else value
+
+
+def bounded(low: int, high: int, otherwise: int | None) -> BeforeValidator:
+    """Return a validator that moves a number between its limits, and replaces what is no number."""
+
+    def whole(value: Any) -> int | None:
+        is_number = type(value) is int or (type(value) is float and not math.isnan(value))  # an int may be too long
+        return int(min(max(value, low), high)) if is_number else otherwise
+
+    return BeforeValidator(whole)
+
+
+def at_most(limit: int) -> BeforeValidator:
+    """Return a validator that lowers a whole number to `limit`; what is wrong otherwise stays so."""
+    return BeforeValidator(lambda value: limit if isinstance(value, int) and value > limit else value)
+
+
+def cut_at(limit: int) -> BeforeValidator:
+    """Return a validator that makes text of anything and cuts it."""
+    return BeforeValidator(lambda value: text_of(value, limit))
+
+
+Code = Annotated[str, BeforeValidator(code_of)]
+Details = Annotated[dict[str, Any] | None, BeforeValidator(details_of)]
+Maybe = Annotated[bool | None, BeforeValidator(boolean_of)]
+Flag = Annotated[bool, BeforeValidator(lambda value: boolean_of(value) or False)]
+AttemptId = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+Ignored = Annotated[str, cut_at(255)]
+Result = Annotated[Any, BeforeValidator(storable)]
+
+
+async def read_report(request: Request, model: type[M]) -> M:
+    """Read a worker's report; raises Problem.
+
+    The validator refuses whole bodies for a lone surrogate, a byte that is not UTF-8 or deep nesting; these are read
+    by Python's own parser.
+    """
+    try:
+        return await read(request, model)
+    except Problem as problem:
+        if problem.code not in {"validation_failed", "bad_request"}:
+            raise
+        body = loosely_parsed(await request.body())
+        if body is None:
+            raise
+    found = validated(model, body)
+    if isinstance(found, Problem):
+        raise found
+    return found
+
+
+def validated(model: type[M], body: Any) -> M | Problem:
+    """Return a body that was parsed as its model, or what is wrong with it."""
+    try:
+        return model.model_validate(body)
+    except pydantic.ValidationError as error:
+        return of_faults(error.errors(include_url=False, include_input=False, include_context=False))
+
+
+def loosely_parsed(body: bytes) -> Any:
+    """Return a body's JSON in storable form, None for what is not JSON at all."""
+    try:
+        return storable(json.loads(body.decode("utf-8", "replace")))
+    except (ValueError, RecursionError):
+        return None

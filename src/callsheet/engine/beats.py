@@ -1,0 +1,33 @@
+"""How long the worker of a running job may be silent once its job is to be cancelled: two beats.
+
+A worker of the control plane beats as often as its claims say, however long its lease is; any other beats three times
+in a lease.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callsheet.kernel.beats import BEATS_OF_SILENCE, silence_of
+
+from .begun import is_remote
+
+if TYPE_CHECKING:
+    from callsheet.kernel.job import Job
+
+REMOTE_BEAT_S = 4.0  # the contract asks for no beat at once: two of these fit into the lease of an unconfirmed claim
+
+
+def silence_ms_of(job: Job) -> int | None:
+    """Return two beats of the worker that has the job, None where there is none of ours, or it was told before."""
+    if job.worker_id is None or job.lease_expires_at is None or job.heartbeat_at is None:
+        return None
+    lease_ms = job.lease_expires_at - job.heartbeat_at
+    if job.cancel_requested_at is not None:
+        return lease_ms
+    return min(lease_ms, remote_silence_ms(REMOTE_BEAT_S)) if is_remote(job) else silence_of(lease_ms)
+
+
+def remote_silence_ms(beat_s: float) -> int:
+    """Return two beats of a worker that was told how often to beat."""
+    return round(beat_s * BEATS_OF_SILENCE * 1000)

@@ -1,0 +1,191 @@
+"""The recount: a walk over all objects, some thousands at a time, that finds what the counts of tenants have missed.
+
+A count drifts when a process dies between a write and its count, or when an operator removes files by hand. One walk
+is shared by all processes: its state is a document, and a step counts for whoever writes the next state. Whatever
+happens meanwhile may leave too much counted, never too little: what may be younger than the walk is in doubt, and so
+is what was removed since it began. The next walk begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from callsheet.engine.quotas import BEGINNING_MS
+from callsheet.engine.stored import JOB_FILES, RESERVED
+from callsheet.kernel.errors import DocumentConflict
+from callsheet.objects.folders import JOBS, Named, folder_of, named_by, part_of
+from callsheet.store.protocol import Document
+
+from . import attempt_files, incoming
+
+if TYPE_CHECKING:
+    from callsheet.engine.quotas import Quotas
+    from callsheet.objects import ObjectInfo, Objects
+    from callsheet.objects.owned import Owners
+    from callsheet.store.protocol import Store
+
+log = logging.getLogger("callsheet.quotas")
+KIND, ID = "storage_walk", "objects"
+EVERY_MS = 6 * 3_600_000
+KEYS = 5_000  # listed in one step: five requests to an S3
+JOBS_AT_ONCE = 500
+SKEW_MS = 300_000  # so far the clocks of the store and of the storage may be apart
+Counts = dict[str, dict[str, int]]  # bytes by tenant and part
+
+
+class Walk(NamedTuple):
+    """A walk as it is kept. `counted` was there when it began, `doubtful` may have come since; `base` was counted then.
+
+    `attempts` are the folders of attempts that ran: they are in `counted` as what was reserved for them.
+    """
+
+    begun_at: int
+    cursor: str
+    counted: Counts
+    doubtful: Counts
+    base: Counts
+    removed: Counts
+    busy: list[str]
+    attempts: list[str]
+    ended_at: int = 0
+
+
+class Recount:
+    """The walk of a store's storage. Any number of processes may do steps of it at once."""
+
+    def __init__(self, quotas: Quotas, store: Store, objects: Objects, owners: Owners) -> None:
+        self._quotas, self._store, self._objects, self._owners = quotas, store, objects, owners
+
+    async def step(self, now: int | None = None) -> bool:
+        """Do the next step, if it is time for one; whether that was the last of its walk."""
+        now = await self._store.now() if now is None else now
+        walk, version = await self._read()
+        if walk is None or walk.ended_at:
+            if walk is None or walk.ended_at + EVERY_MS <= now:
+                await self._keep(await self._begun(now), version)
+            return False
+        found = [info async for info in _some(self._objects.list(after=walk.cursor))]
+        await self._count(walk, found)
+        if len(found) == KEYS:
+            await self._keep(walk._replace(cursor=found[-1].key), version)
+            return False
+        if not await self._keep(walk._replace(ended_at=now), version):
+            return False
+        await self._apply(walk)
+        return True
+
+    async def _begun(self, now: int) -> Walk:
+        """A new walk: what is counted now, and what is reserved for files that are not there yet."""
+        stored, walk = await self._quotas.bytes.of_all(), Walk(now, "", {}, {}, {}, {}, [], [])
+        for tenant, before in stored.items():
+            walk.base[tenant], walk.removed[tenant] = before.parts, before.removed
+            if before.charged_at + BEGINNING_MS > now:
+                walk.busy.append(tenant)  # what it was charged for may not be written down yet
+        for document in await self._store.documents(incoming.UPLOAD):
+            kept = json.loads(document.body)
+            if kept["status"] == "open":
+                _add(walk.counted, kept["requester_id"], part_of(kept["key"]), kept["size"])
+        for attempt in await attempt_files.reserved(self._store):
+            _add(walk.counted, attempt.requester_id, RESERVED, attempt.room)
+            walk.attempts.append(attempt.folder)
+        return walk
+
+    async def _count(self, walk: Walk, found: list[ObjectInfo]) -> None:
+        """Add objects to the walk, for those to whom they belong; files of jobs that are forgotten are removed."""
+        owners, running = await self._owners_of(walk, found), frozenset(walk.attempts)
+        for info in found:
+            owner = owners.get(named_by(info.key))
+            if owner is None or "/".join(info.key.split("/")[:3]) in running:
+                continue
+            if info.modified_ms < walk.begun_at - SKEW_MS:
+                _add(walk.counted, owner, part_of(info.key), info.size_bytes)
+            elif info.modified_ms < walk.begun_at + SKEW_MS:
+                _add(walk.doubtful, owner, part_of(info.key), info.size_bytes)
+
+    async def _owners_of(self, walk: Walk, found: list[ObjectInfo]) -> dict[Named, str]:
+        """To whom what keys name belongs; what belongs to nobody is left out."""
+        names = {folder_of(tenant): tenant for tenant in walk.base}
+        named = {named_by(info.key) for info in found}
+        owners = await self._owners_of_jobs([one.id for one in named if one.kind == "job"])
+        for one in named:
+            if one.kind == "tenant" and (one.id in names or not one.id.startswith("~")):
+                owners[one] = names.get(one.id, one.id)
+            elif one.kind == "video" and (owner := await self._owners.of_video(one.id)) is not None:
+                owners[one] = owner
+        return owners
+
+    async def _owners_of_jobs(self, job_ids: list[str]) -> dict[Named, str]:
+        owners: dict[Named, str] = {}
+        for start in range(0, len(job_ids), JOBS_AT_ONCE):
+            some = job_ids[start : start + JOBS_AT_ONCE]
+            for job_id, job in zip(some, await self._store.get(some), strict=True):
+                owner = await self._forgotten(job_id) if job is None else job.requester_id
+                if owner is not None:
+                    owners[Named("job", job_id)] = owner
+        return owners
+
+    async def _forgotten(self, job_id: str) -> str | None:
+        """Remove the files of a job that retention has deleted; whose it was. Files that nobody noted stay."""
+        for document in await self._store.documents(JOB_FILES, job_id):
+            owner = str(json.loads(document.body)["requester_id"])
+            folder = f"{JOBS}/{job_id}"
+            sizes = [info.size_bytes async for info in self._objects.list(folder)]
+            await self._objects.delete_prefix(folder)
+            if await self._store.delete_document(JOB_FILES, job_id):
+                await self._quotas.bytes.add(owner, {part_of(f"{folder}/"): -sum(sizes)})
+            return owner
+        return None
+
+    async def _apply(self, walk: Walk) -> None:
+        """Change the counts by what they were off when the walk began."""
+        now = await self._quotas.bytes.of_all()
+        for tenant in {*walk.base, *walk.counted, *walk.doubtful}:
+            since = now[tenant].removed if tenant in now else {}
+            off = {part: more for part in _parts(walk, tenant) if (more := drift(walk, tenant, part, since))}
+            if off:
+                log.info("the stored bytes of a tenant were counted anew", extra={"fields": {"changes": off}})
+                await self._quotas.bytes.add(tenant, off)
+
+    async def _read(self) -> tuple[Walk | None, int]:
+        for document in await self._store.documents(KIND, ID):
+            return Walk(**json.loads(document.body)), document.version
+        return None, 0
+
+    async def _keep(self, walk: Walk, version: int) -> bool:
+        try:
+            await self._store.put_document(Document(KIND, ID, json.dumps(walk._asdict()), version))
+        except DocumentConflict:
+            return False  # another process did this step
+        return True
+
+
+def drift(walk: Walk, tenant: str, part: str, removed: Mapping[str, int]) -> int:
+    """By how much a count was off when the walk began, as far as that is certain."""
+    base = walk.base.get(tenant, {}).get(part, 0)
+    least = walk.counted.get(tenant, {}).get(part, 0)
+    if least > base:
+        return least - base
+    most = least + walk.doubtful.get(tenant, {}).get(part, 0)
+    gone = removed.get(part, 0) - walk.removed.get(tenant, {}).get(part, 0)
+    return 0 if tenant in walk.busy else min(0, most + gone - base)
+
+
+def _parts(walk: Walk, tenant: str) -> set[str]:
+    return {part for counts in (walk.base, walk.counted, walk.doubtful) for part in counts.get(tenant, {})}
+
+
+def _add(counts: Counts, tenant: str, part: str, size: int) -> None:
+    own = counts.setdefault(tenant, {})
+    own[part] = own.get(part, 0) + size
+
+
+async def _some(found: AsyncIterator[ObjectInfo]) -> AsyncIterator[ObjectInfo]:
+    count = 0
+    async for info in found:
+        yield info
+        count += 1
+        if count == KEYS:
+            return

@@ -1,0 +1,47 @@
+"""A job whose task its worker does not have goes on to other workers, at no cost, for as long as patience lasts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .commands import bury, release
+from .job import NewEvent, Status
+from .lifecycle import MAX_NAME
+from .retry import Backoff, JobError
+from .waiting import details_of
+from .wire import clean, encode
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .settlement import Settlement
+
+UNKNOWN_TASK = "unknown_task"
+BACKOFF = Backoff(base_ms=1_000, cap_ms=15_000)
+"""The pauses between two offers: the worker that lacks the task does not take the job again at once."""
+
+
+def hand_on(job: Job, *, patience_ms: int, rand: float) -> Settlement:
+    """Put a job back that this worker has no task for: the attempt is not counted, and others are offered the job.
+
+    Once it was handed on for `patience_ms` in all since its last failure, it is a dead letter.
+    """
+    before = details_of(job)
+    times, passed_ms = before.get("handed_on", 0), before.get("handed_on_ms", 0)
+    if passed_ms >= patience_ms:
+        return bury(job, JobError(UNKNOWN_TASK, _what_to_do(job, passed_ms)))
+    delay_ms = BACKOFF.delay_ms(times + 1, rand)
+    back = release(job, delay_ms=delay_ms)
+    if back.status is not Status.QUEUED:
+        return back
+    worker = clean(f"a worker with the task {job.kind!r}", MAX_NAME)
+    message = f"waiting for {worker}: the one that took the job has none"
+    counts = {"handed_on": times + 1, "handed_on_ms": passed_ms + delay_ms, "patience_ms": patience_ms}
+    event = NewEvent("waiting", job.stage, encode({"for": worker, "message": message, "delay_ms": delay_ms}))
+    error = JobError(UNKNOWN_TASK, message, details=encode({**before, **counts}))
+    return back._replace(event=event, error=error.json_of_wait(worker))
+
+
+def _what_to_do(job: Job, passed_ms: int) -> str:
+    offered = f", and no other took it within {passed_ms // 1000} s" if passed_ms else ""
+    advice = f"start a worker of the queue {job.queue!r} that has it, then retry the job"
+    return f"no task {job.kind!r} is declared in this worker{offered}; {advice}"

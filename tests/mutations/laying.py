@@ -1,0 +1,59 @@
+"""Lays a copy of the program without some of its guards, for whatever is to be run on it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.mutations.guard import Guard
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("src", "tests", "tools")
+
+
+def lay(guards: Sequence[Guard], target: Path, whole: Path = ROOT) -> None:
+    """Lay the program and its tests as links, so that nothing is compiled anew, but for the files that are changed.
+
+    `whole` is where they stand with all guards.
+    """
+    changed = {("callsheet", *guard.file.split("/")) for guard in guards}
+    _lay(whole / "src", target / "src", changed)
+    for folder in FOLDERS[1:]:
+        (target / folder).symlink_to(whole / folder)
+    shutil.copy(whole / "pyproject.toml", target)
+    for guard in guards:
+        _remove(guard, target / "src" / "callsheet" / guard.file)
+
+
+def variables(target: Path) -> dict[str, str]:
+    """Return what the environment of a process must say, for it to run what was laid."""
+    return {"PYTHONPATH": f"{target / 'src'}:{target}", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _remove(guard: Guard, source: Path) -> None:
+    text = source.read_text("utf-8")
+    assert text.count(guard.before) == guard.times, f"{guard.file} has not {guard.times} × {guard.before!r} any more"
+    source.write_text(text.replace(guard.before, guard.after), "utf-8")
+
+
+def _lay(source: Path, target: Path, changed: set[tuple[str, ...]]) -> None:
+    target.mkdir()
+    for entry in source.iterdir():
+        inside = {path[1:] for path in changed if path[0] == entry.name}
+        if entry.name == "__pycache__":
+            _lay_compiled(entry, target / entry.name, {path[0].removesuffix(".py") for path in changed})
+        elif not inside:
+            (target / entry.name).symlink_to(entry)
+        elif entry.is_dir():
+            _lay(entry, target / entry.name, inside)
+        else:
+            shutil.copy(entry, target / entry.name)
+
+
+def _lay_compiled(source: Path, target: Path, changed: set[str]) -> None:
+    """Lay a folder of its own, where what becomes of the changed files reaches nobody else."""
+    target.mkdir()
+    for entry in source.iterdir():
+        if entry.name.partition(".")[0] not in changed:
+            (target / entry.name).symlink_to(entry)

@@ -1,0 +1,40 @@
+"""A worker may hold two claims of one job: one that it has lost and not yet heard of, and the one that came after."""
+
+from __future__ import annotations
+
+import pytest
+
+from callsheet import Callsheet
+from callsheet.kernel import commands
+from callsheet.kernel.errors import StaleClaim
+from callsheet.store.protocol import ClaimRequest
+from callsheet.worker.remote import RemoteOptions
+from callsheet.worker.remote.caller import Caller
+from callsheet.worker.remote.credentials import Credentials
+from callsheet.worker.remote.plane import RemotePlane
+from tests.http.live import Live
+
+from .conftest import add
+
+
+async def test_steps_are_asked_for_by_the_claim_that_asks(live: Live, app: Callsheet, token: str) -> None:
+    """A storm found it: the proof of the lost claim was sent, and the answer cost the job an attempt."""
+
+    @app.task
+    async def film() -> None:
+        """It is never run here."""
+
+    job_id = await add(live, app, "film")
+    caller = Caller(live.url, Credentials(RemoteOptions(live.url, token), "w1"), lambda: None)
+    plane = RemotePlane(caller, (), lambda _: None)
+    try:
+        (lost,) = await plane.claim(ClaimRequest("w1", ("default",), 1, lease_ms=60_000))
+        await live.engine.settle([commands.release(lost)])
+        (held,) = await plane.claim(ClaimRequest("w1", ("default",), 1, lease_ms=60_000))
+        assert (lost.job_id, held.job_id) == (job_id, job_id)
+        assert held.claim_version > lost.claim_version
+        assert (await plane.steps(held)).jobs == (job_id,)
+        with pytest.raises(StaleClaim):
+            await plane.steps(lost)
+    finally:
+        await caller.close()

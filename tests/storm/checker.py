@@ -1,0 +1,40 @@
+"""The checker: every rule over a history. A rule is a function that gives the violations it finds.
+
+The rules are in `rules_jobs` (what became of each job), `rules_order` (keys, schedules, dependencies) and
+`rules_outside` (what callbacks and watchers saw, and what was left behind).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tests.storm.history import History
+
+
+class Violation(NamedTuple):
+    """A promise that was not kept: which rule, and what happened."""
+
+    rule: str
+    what: str
+
+
+Rule = Callable[[History], Iterator[str]]
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str) -> Callable[[Rule], Rule]:
+    """Enter a function into the rules under the name of what is promised."""
+
+    def enter(function: Rule) -> Rule:
+        RULES[name] = function
+        return function
+
+    return enter
+
+
+def check(history: History) -> list[Violation]:
+    """Return all violations of all rules, in the order of the rules."""
+    from tests.storm import rules_jobs, rules_order, rules_outside  # noqa: F401, PLC0415 - they enter their rules here
+
+    return [Violation(name, what) for name, found in RULES.items() for what in found(history)]

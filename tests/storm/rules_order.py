@@ -1,0 +1,110 @@
+"""Rules about jobs beside one another: limits, unique keys, schedules and dependencies.
+
+What overlaps is judged by the machine's monotonic clock, at moments when a job surely held its key: the store's own
+times would not do while its clock steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from tests.storm.checker import rule
+from tests.storm.history import Fact, History, grouped
+
+Span = tuple[int, int, str]
+
+
+@rule("S9 concurrency limits hold")
+def limits(history: History) -> Iterator[str]:
+    """Of attempts that kept their claim to the end no more overlap than the limit of their key allows.
+
+    One whose lease was lost may go on for a while as a zombie; it is not counted.
+    """
+    limited = {job_id: asked for job_id, asked in history.made.items() if asked.get("concurrency_key")}
+    by_key = grouped([{"job": job_id, **asked} for job_id, asked in limited.items()], "concurrency_key")
+    for key, jobs in by_key.items():
+        spans = [span for job in jobs for span in _held(history, job["job"])]
+        most, at = _most_at_once(spans)
+        if most > jobs[0]["concurrency_limit"]:
+            names = [name for begin, end, name in spans if begin <= at < end]
+            yield f"{most} jobs with {key!r} ran at once: {names}"
+
+
+def _held(history: History, job_id: str) -> Iterator[Span]:
+    """Give the spans in which a job ran and surely held its claim."""
+    for one in history.attempts.get(job_id, []):
+        run = history.executions.get((job_id, one["claim_version"]), {})
+        if one["outcome"] == "succeeded" and "began" in run and "returned" in run:
+            yield run["began"], run["returned"], job_id
+
+
+def _most_at_once(spans: list[Span]) -> tuple[int, int]:
+    """Return how many spans overlap at most, and where."""
+    moments = sorted([(end, -1) for _, end, _ in spans] + [(begin, 1) for begin, _, _ in spans])
+    depths = list(itertools.accumulate(step for _, step in moments))
+    most = max(depths, default=0)
+    return most, moments[depths.index(most)][0] if depths else 0
+
+
+@rule("S4 one active job per unique key")
+def unique(history: History) -> Iterator[str]:
+    """Of two jobs with one unique key, one was over before the other was acknowledged or ran."""
+    created = {fact["job"]: fact["at"] for fact in history.of("acknowledged") if fact["created"]}
+    keyed = [{"job": job_id, **asked} for job_id, asked in history.made.items() if asked.get("unique_key")]
+    for key, jobs in grouped(keyed, "unique_key").items():
+        spans = [_active(history, job["job"], created.get(job["job"])) for job in jobs]
+        ordered = sorted(span for span in spans if span is not None)
+        for one, other in itertools.pairwise(ordered):
+            if other[0] < one[1]:
+                yield f"jobs {one[2]} and {other[2]} were active at once with {key!r}"
+
+
+def _active(history: History, job_id: str, acknowledged_at: int | None) -> Span | None:
+    """Return the span in which a job was surely active: from its answer or first run to the end of its work."""
+    end = history.work_ended_at(job_id)
+    began = [run["began"] for (job, _), run in history.executions.items() if job == job_id and "began" in run]
+    begins = [*began, *([acknowledged_at] if acknowledged_at is not None else [])]
+    return (min(begins), end, job_id) if begins and end is not None and min(begins) < end else None
+
+
+@rule("a slot of a schedule fires at most once")
+def slots(history: History) -> Iterator[str]:
+    """Each slot has one job, each schedule has fired its first slot, and slots are on the hour as the line says."""
+    fired: dict[tuple[str, int], list[str]] = {}
+    for job_id, job in history.jobs.items():
+        if found := re.fullmatch(r"schedule:(.+):(\d+)", job["correlation_id"]):
+            fired.setdefault((found[1], int(found[2])), []).append(job_id)
+    for (name, slot), jobs in fired.items():
+        if len(jobs) > 1:
+            yield f"the slot {slot} of {name!r} has the jobs {jobs}"
+        if slot % 3_600_000:
+            yield f"{name!r} fired at {slot}, which is no full hour"
+    names = {name for name, _ in fired}
+    for fact in history.of("scheduled"):
+        if fact["key"] not in names:
+            yield f"the schedule {fact['key']!r} never fired"
+
+
+@rule("S5 dependencies block until they are met")
+def dependencies(history: History) -> Iterator[str]:
+    """A job that waits for others begins after their work, and never when it was to be canceled."""
+    firsts: dict[str, int] = {}
+    for (job_id, _), run in history.executions.items():
+        if "began" in run:
+            firsts[job_id] = min(run["began"], firsts.get(job_id, run["began"]))
+    for job_id, asked in history.made.items():
+        if job_id in firsts and asked.get("depends_on"):
+            yield from _too_early(history, job_id, asked, firsts[job_id])
+
+
+def _too_early(history: History, job_id: str, asked: Fact, began_at: int) -> Iterator[str]:
+    if asked["expects"] == ["canceled"]:
+        yield f"job {job_id} began, though a job that it depends on did not succeed"
+    for parent in asked["depends_on"]:
+        ended_at = history.work_ended_at(parent)
+        raised = [fact["at"] for fact in history.of("raised") if fact["job"] == parent]
+        moments = [ended_at] if ended_at is not None else raised
+        if not moments or began_at < min(moments):
+            yield f"job {job_id} began before job {parent}, which it depends on, had ended"

@@ -1,0 +1,116 @@
+"""A claim whose answer was lost on its way from the store to a worker costs its jobs nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from callsheet import Callsheet, Context
+from callsheet.engine import Engine
+from callsheet.engine.housekeeping import Housekeeping
+from callsheet.engine.unheard import KIND, MOST, UnheardClaims, windows_of
+from callsheet.kernel.errors import StoreUnavailable
+from callsheet.kernel.job import Job, Status
+from callsheet.store.protocol import ClaimRequest, JobQuery
+from tests.beside import working
+from tests.kit import new_job
+
+
+async def test_a_claim_whose_answer_was_lost_costs_no_attempt(app: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[int] = []
+
+    @app.task(max_attempts=1)
+    async def once(ctx: Context) -> str:
+        attempts.append(ctx.attempt)
+        return "done"
+
+    job = await once.enqueue()
+    store = (await app.engine()).store
+    claim, lost = store.claim, list[Job]()
+
+    async def unheard(request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        jobs = await claim(request, now=now)
+        if jobs and not lost:
+            lost.extend(jobs)
+            raise StoreUnavailable("the connection was cut before the answer came")
+        return jobs
+
+    monkeypatch.setattr(store, "claim", unheard)
+    async with working(app, lease=1.0):
+        assert await job.result(timeout=60) == "done"
+    ended = await job.get()
+    assert len(lost) == 1
+    assert (attempts, ended.attempt_count, ended.lease_losses) == ([1], 1, 0)
+
+
+async def test_an_odd_error_of_a_claim_ends_no_worker(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    @small.task
+    async def greets() -> str:
+        return "hello"
+
+    store = (await small.engine()).store
+    claim, errors = store.claim, [RuntimeError("a driver was closed"), AttributeError("no transport")]
+
+    async def odd(request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        if errors:
+            raise errors.pop()
+        return await claim(request, now=now)
+
+    monkeypatch.setattr(store, "claim", odd)
+    async with working(small):
+        assert await (await greets.enqueue()).result(timeout=60) == "hello"
+    assert errors == []
+
+
+@pytest.fixture
+async def engine(small: Callsheet) -> Engine:
+    return await small.engine()
+
+
+async def lose(engine: Engine, worker: str, *, after_ms: int = 0, beats: bool = False) -> Job:
+    """Claim a job so long after now, in silence or with a heartbeat, and let its lease run out."""
+    at = await engine.store.now() + after_ms
+    await engine.enqueue([new_job(max_attempts=3)], now=at)
+    (job,) = await engine.claim(ClaimRequest(worker, lease_ms=10_000), now=at)
+    if beats:
+        await engine.heartbeat([job.claim], lease_ms=10_000, now=at + 1)
+    assert await Housekeeping(engine).reap(now=at + 10_002) == 1
+    lost = await engine.get(job.job_id)
+    await engine.cancel(job.job_id)
+    return lost
+
+
+async def test_only_claims_of_that_worker_and_that_time_went_unheard(engine: Engine) -> None:
+    unheard = UnheardClaims(engine.store, "w")
+    unheard.add(time.monotonic() - 60.0)
+    await unheard.write()
+    (window,) = await windows_of(engine.store, "w")
+    inside = (window.begin + window.end) // 2 - await engine.store.now()
+    counted = [
+        (await lose(engine, "w", after_ms=inside)).attempt_count,
+        (await lose(engine, "w", after_ms=inside, beats=True)).attempt_count,
+        (await lose(engine, "w", after_ms=inside - 3_600_000)).attempt_count,
+        (await lose(engine, "w", after_ms=3_600_000)).attempt_count,
+        (await lose(engine, "v", after_ms=inside)).attempt_count,
+    ]
+    assert counted == [0, 1, 1, 1, 1]
+    assert {job.status for job in (await engine.find(JobQuery())).jobs} == {Status.CANCELED}
+
+
+async def test_two_processes_of_one_name_write_beside_each_other(engine: Engine) -> None:
+    for _ in range(2):
+        unheard = UnheardClaims(engine.store, "w")
+        unheard.add(time.monotonic())
+        await unheard.write()
+        await unheard.write()  # nothing is noted any more
+    assert len(await windows_of(engine.store, "w")) == 2
+
+
+async def test_the_list_does_not_grow_for_ever(engine: Engine) -> None:
+    unheard = UnheardClaims(engine.store, "w")
+    for _ in range(MOST + 5):
+        unheard.add(time.monotonic())
+        await unheard.write()
+    assert len(await windows_of(engine.store, "w")) == MOST
+    assert len(await engine.store.documents(KIND)) == 1
