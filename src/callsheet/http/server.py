@@ -18,7 +18,7 @@ from callsheet.engine.operations import Operations
 from callsheet.kernel.errors import StoreError
 from callsheet.objects import Objects, open_objects
 
-from . import auth, health, problems
+from . import auth, health, problems, routing
 from .door import Door
 from .front import Front, Walls
 from .keeping import FileKeeping
@@ -116,8 +116,7 @@ def create_app(
         redirect_slashes=False,  # a redirect would be made of the Host that the client sent
     )
     problems.install(app)
-    for router in (health.router, *routers):
-        app.include_router(router)
+    routing.install(app, (health.router, *routers))
     _document_security(app)
     app.state.door = Door(walls.strangers, walls.proxies)
     _put_in_front(app, chosen, walls)
