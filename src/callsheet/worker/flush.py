@@ -65,13 +65,14 @@ class Flusher:
         self.unsettled = 0
 
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
-        """Write a settlement after all earlier ones of this run."""
+        """Write a report of a run, unless the run has ended: then the report is too late."""
         if run.settled and written is not None:  # a report of another thread, after the end
             written.end(run.stale())
             return
-        self._put(run, settlement, written)
+        self.put(run, settlement, written)
 
-    def _put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+    def put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+        """Write a settlement after all earlier ones of this run, whether or not the run has ended meanwhile."""
         if not self.unsettled:
             self._calm.clear()
         self.unsettled += 1
@@ -87,7 +88,8 @@ class Flusher:
             return
         run.sending = True
         self._pending.append((run, settlement, written))
-        self._consider()
+        if len(self._flights) < FLIGHTS:
+            self._consider()
 
     async def drain(self) -> None:
         """Wait until everything is written."""
@@ -204,7 +206,7 @@ class Flusher:
             self._ended(run)
         elif run.outbound:
             self.unsettled -= 1
-            self._put(run, *run.outbound.popleft())
+            self.put(run, *run.outbound.popleft())
 
     def _forget(self, run: Run) -> None:
         """What a run still had to say comes too late."""

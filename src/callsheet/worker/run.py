@@ -37,6 +37,10 @@ class Sends(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+        """Write a report of a run that has not ended. On the event loop's thread only."""
+        ...
+
+    def put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
         """Write a settlement after all earlier ones of this run. On the event loop's thread only."""
         ...
 
@@ -160,7 +164,7 @@ class Run:
             return
         self.settled = True
         self.outcome = settlement
-        self.flusher.send(self, settlement, None)
+        self.flusher.put(self, settlement, None)
 
     def request_stop(self, why: Stop) -> None:
         """Tell the function to stop; the first reason stands, except that a lost claim overrules all."""
