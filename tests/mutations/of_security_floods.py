@@ -1,4 +1,4 @@
-"""Guards against many cheap requests that leave something behind: jobs, operations, names, endpoints, waiting claims."""
+"""Guards against many cheap requests that leave something behind: jobs, operations, names, endpoints, claims."""
 
 from __future__ import annotations
 
