@@ -8,6 +8,7 @@ PLANE = "contracts/control_plane"
 FLOODS = "tests/security/test_floods.py"
 WITHIN = f"{FLOODS}::test_follow_ups_of_a_tenants_worker_stay_within_its_quota"
 OPERATIONS = f"{FLOODS}::test_a_tenant_has_so_many_open_operations"
+DOWNLOAD = "tests/contracts/euterpe/test_download.py"
 WAITING = f"{FLOODS}::test_so_many_claims_and_heartbeats_of_a_tenants_workers_wait"
 
 SECURITY_FLOODS = [
@@ -98,6 +99,38 @@ SECURITY_FLOODS = [
         "if _is_full(self._beating, tenants):",
         "if False:",
         WAITING,
+    ),
+    Guard(
+        "kernel",
+        "a source that comes too slowly holds no slot",
+        "contracts/euterpe/pace.py",
+        "limit = asyncio.timeout_at(until)",
+        "limit = asyncio.timeout_at(None)",
+        f"{DOWNLOAD}::test_a_storage_that_takes_outputs_has_time_by_their_size --timeout 20",
+    ),
+    Guard(
+        "kernel",
+        "bytes that come give a source more time",
+        "contracts/euterpe/download.py",
+        "        part.count(len(piece))\n",
+        "",
+        f"{DOWNLOAD}::test_bytes_that_come_give_more_time",
+    ),
+    Guard(
+        "postgres",
+        "an id with a NUL is that of nothing",
+        "store/postgres/store.py",
+        "        if id is not None and NUL in id:\n            return []\n",
+        "",
+        "tests/security/test_ids.py::test_no_id_and_no_parameter_with_a_nul_breaks_anything",
+    ),
+    Guard(
+        "postgres",
+        "no filter of the audit log holds a NUL",
+        "http/audit_routes.py",
+        "actor: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)]",
+        "actor: Annotated[str | None, Query(max_length=255)]",
+        "tests/security/test_ids.py::test_no_id_and_no_parameter_with_a_nul_breaks_anything",
     ),
     Guard(
         "sqlite",
