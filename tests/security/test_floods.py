@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -188,9 +189,13 @@ async def test_so_many_claims_and_heartbeats_of_a_tenants_workers_wait(
         place = live.site.parts[waiting.Waiting]
         for count in (1, 2):
             waits.append(asyncio.create_task(mine[0].send("heartbeats", leases=lease, wait_ms=25_000)))
-            await until(lambda count=count: len(place._beats) == count)
+            await until(functools.partial(_has_beats, place, count))
         assert (await mine[0].send("heartbeats", leases=lease, wait_ms=25_000)).json()["leases"][0]["ok"]
         assert not any(task.done() for task in waits)
+
+
+def _has_beats(place: waiting.Waiting, count: int) -> bool:
+    return len(place._beats) == count
 
 
 def test_a_name_makes_room_when_it_was_not_used_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ async def test_no_id_and_no_parameter_with_a_nul_breaks_anything(here: Town) -> 
         bent = [path.replace(mine, f"{mine[:4]}%00"), path.replace(mine, "%00")] if mine else []
         told = paths.get(route.template.replace(":path", ""), {}).get(route.method.lower(), {})
         names = [one["name"] for one in told.get("parameters", ()) if one["in"] == "query"]
-        bent += [f"{path.partition('?')[0]}?{one}=%00" for one in names]
+        bent += [f"{path.partition('?')[0]}?{one}=%00" for one in names if not route.stream]  # a stream would stay open
         for key in (own, admin):
             for one in bent:
                 status, text = await send(here, route, one, key)
