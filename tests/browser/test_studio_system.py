@@ -217,6 +217,7 @@ async def test_a_worker_is_invited_drained_and_revoked(live: Live, browser: Brow
         assert (await live.bare().post("/internal/worker/enroll", json=late)).status_code == 401
         body = {"enrolment_token": token, "worker_name": "gpu-1", "labels": ["gpu"]}
         enrolled = (await live.bare().post("/internal/worker/enroll", json=body)).json()
+        await check_open_invitations(page, live)
         row = page.locator(f"[data-row='{enrolled['worker_id']}']")
         await expect(row).to_contain_text("media, gpu")
         await check_in_all_looks(page, "workers")
@@ -228,6 +229,19 @@ async def test_a_worker_is_invited_drained_and_revoked(live: Live, browser: Brow
         await press_in_dialog(page, "Revoke it")
         await expect(row.locator(".badge")).to_have_text("Revoked")
         await expect(row.get_by_role("button")).to_have_count(0)
+
+
+async def check_open_invitations(page: Page, live: Live) -> None:
+    """Those that a worker can still use stand below the workers, and can be taken back there."""
+    card = page.get_by_role("region", name="Invitations")
+    await expect(card).to_be_hidden()
+    body = {"queues": ["media"], "tenants": ["acme"], "uses": 3}
+    made = (await live.client.post("/v1/workers/enrolments", json=body)).json()
+    row = card.locator(f"[data-row='{made['enrolment_id']}']")
+    await expect(row).to_contain_text("acme")
+    await check_in_all_looks(page, "invitations")
+    await row.get_by_role("button", name="Take it back").click()
+    await expect(card).to_be_hidden()
 
 
 async def test_a_key_is_shown_once_and_revoked(live: Live, browser: Browser) -> None:

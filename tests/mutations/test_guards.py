@@ -30,6 +30,7 @@ from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
 from tests.mutations.of_security_bytes import SECURITY_BYTES
 from tests.mutations.of_security_clients import SECURITY_CLIENTS
+from tests.mutations.of_security_floods import SECURITY_FLOODS
 from tests.mutations.of_security_front import FRONT
 from tests.mutations.of_security_media import SECURITY_MEDIA
 from tests.mutations.of_security_objects import OBJECTS
@@ -66,6 +67,7 @@ ALL = [
     *SECURITY_MEDIA,
     *SECURITY_QUOTAS,
     *SECURITY_BYTES,
+    *SECURITY_FLOODS,
     *SECURITY_WORKERS,
     *SECURITY_CLIENTS,
     *LETTER_CORTANA,

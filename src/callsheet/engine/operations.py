@@ -43,6 +43,7 @@ LEASE_MS = 3_000
 IDLE_S = 2.0
 FULL_MS = 1_000  # until a replay looks again whether its tenant has room
 KEPT_MS = 7 * 86_400_000
+MOST_OPEN, MOST_OF_TENANT = 20, 1_000  # operations of a tenant that have not ended, and all that are kept
 RUNNING, DONE, STOPPED = "running", "done", "stopped"
 
 
@@ -89,6 +90,18 @@ async def begin(store: Store, operation: Operation) -> Operation:
             raise IdempotencyConflict("this key was used before with another request; use a new one") from None
         return first
     return made
+
+
+async def make_room(store: Store, requester_id: str) -> bool:
+    """Forget a tenant's oldest ended operations to keep another; False while MOST_OPEN of them have not ended."""
+    known = [_read(document) for document in await store.documents(KIND)]
+    mine = [one for one in known if one.wanted.requester_id == requester_id]
+    ended = sorted((one.ended_at, one.operation_id) for one in mine if one.ended_at is not None)
+    if len(mine) - len(ended) >= MOST_OPEN:
+        return False
+    for _, operation_id in ended[: max(0, len(mine) + 1 - MOST_OF_TENANT)]:
+        await store.delete_document(KIND, operation_id)
+    return True
 
 
 async def get(store: Store, operation_id: str) -> Operation | None:

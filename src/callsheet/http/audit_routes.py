@@ -14,6 +14,7 @@ from callsheet.store.audit import AuditQuery
 
 from . import problems
 from .auth import allowed
+from .dead_letter_bodies import NO_NUL
 from .json_text import JsonAnswer
 from .keys import Principal
 from .problems import Problem
@@ -58,12 +59,14 @@ async def list_acts(  # noqa: PLR0913, PLR0917 - each is a filter
     request: Request,
     who: Reader,
     action: Annotated[str | None, Query(max_length=64, description="One action, or a family such as `key.`")] = None,
-    actor: Annotated[str | None, Query(max_length=255)] = None,
-    tenant: Annotated[str | None, Query(max_length=255, description="Only this tenant's; for operators.")] = None,
+    actor: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)] = None,
+    tenant: Annotated[
+        str | None, Query(max_length=255, pattern=NO_NUL, description="Only this tenant's; for operators.")
+    ] = None,
     since: Moment = None,
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    cursor: Annotated[str | None, Query(pattern=r"^\d{1,15}-\d{1,18}$", description="`next` of a page.")] = None,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}-[0-9]{1,18}$", description="`next` of a page.")] = None,
 ) -> JsonAnswer:
     """Needs the scope jobs:write. A key without a tenant that is no operator's sees nothing."""
     if action is not None and action not in ACTIONS and not any(known.startswith(action) for known in FAMILIES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import uuid
@@ -37,7 +38,7 @@ from .json_text import JsonAnswer, parsed
 from .keys import Principal
 from .operations import OperationBody, operation_body
 from .problems import Problem
-from .site import site_of
+from .site import Site, site_of
 
 log = logging.getLogger("callsheet.audit")
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
@@ -45,6 +46,7 @@ BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "bad_re
 Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
 _KEYED = uuid.UUID("3f6c1d07-54f4-4d6b-9d5a-6f4f6e9c2f11")
 F = TypeVar("F", bound=Filter)
+WAIT_S = 5
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 
 
@@ -178,13 +180,29 @@ async def _begin(request: Request, who: Principal, operation: Operation, asked: 
     same = hashlib.sha256(f"{operation.action} {asked.model_dump_json()}".encode()).hexdigest()
     operation_id = new_id() if key is None else str(uuid.uuid5(_KEYED, f"{who.requester_id}\0{key}"))
     named = operation._replace(operation_id=operation_id, request_hash=same, actor=who.key_id)
-    begun = await operations.begin(site.engine.store, named)
+    async with site.parts.setdefault(_Line, _Line()):  # each is counted before the next one begins
+        await _check_open(site, who, operation_id)
+        begun = await operations.begin(site.engine.store, named)
     if (part := site.parts.get(Operations)) is not None:
         part.wake()
     _audit(operation.action, who, operation_id=begun.operation_id)
     await act(request, operations.ACT_OF[operation.action], target=begun.operation_id, many=True)
     headers = {"Location": f"/v1/operations/{begun.operation_id}"}
     return JsonAnswer(operation_body(begun), 202, headers)
+
+
+class _Line(asyncio.Lock):
+    """The requests of a process that begin operations, one after the other."""
+
+
+async def _check_open(site: Site, who: Principal, operation_id: str) -> None:
+    """Raise Problem `too_many_requests` for one operation too many of a tenant; one that has begun is told again."""
+    store = site.engine.store
+    if who.sees is None or await operations.get(store, operation_id) is not None:
+        return
+    if not await operations.make_room(store, who.sees):
+        told = f"{operations.MOST_OPEN} operations of yours have not ended; wait for one, or stop one"
+        raise Problem("too_many_requests", told, headers={"Retry-After": str(WAIT_S)})
 
 
 def _audit(action: str, who: Principal, **subject: str) -> None:

@@ -16,6 +16,7 @@ from . import problems
 from .audit import act
 from .auth import allowed, check
 from .bodies import documented, read
+from .dead_letter_bodies import NO_NUL
 from .json_text import JsonAnswer
 from .keys import Principal
 from .problems import Problem
@@ -81,11 +82,18 @@ class QuotaList(BaseModel):
     next: str | None = Field(description="The cursor of the next page.")
 
 
-@router.get("", summary="Read quotas and their use", response_model=QuotaList, responses=problems.responses(*ALWAYS))
+@router.get(
+    "",
+    summary="Read quotas and their use",
+    response_model=QuotaList,
+    responses=problems.responses(*ALWAYS, "validation_failed"),
+)
 async def list_quotas(
     request: Request,
     who: Reader,
-    tenant: Annotated[str | None, Query(description="Only this tenant; for operators.", max_length=255)] = None,
+    tenant: Annotated[
+        str | None, Query(description="Only this tenant; for operators.", max_length=255, pattern=NO_NUL)
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=LONGEST)] = PAGE,
     cursor: Annotated[str | None, Query(max_length=255)] = None,
 ) -> JsonAnswer:

@@ -94,6 +94,17 @@ class Workers:
         """
         return await self._store.delete_document(ENROLMENT, enrolment_id)
 
+    async def enrolments(self) -> list[Enrolment]:
+        """The enrolments that a worker can still use, in the order of their making; the others are forgotten."""
+        now, good = await self._store.now(), list[Enrolment]()
+        for document in await self._store.documents(ENROLMENT):
+            right = Enrolment(**fields_of(Enrolment._fields, json.loads(document.body)))
+            if right.expires_at > now and right.uses_left > 0:
+                good.append(right)
+            else:
+                await self._store.delete_document(ENROLMENT, document.id)
+        return sorted(good, key=lambda right: (right.created_at, right.enrolment_id))
+
     async def enroll(self, text: str, name: str, labels: Sequence[str], version: str, protocol: int) -> Token:
         """Use an enrolment up, and be a worker; raises Problem `unauthorized`."""
         right = await self._redeem(text)

@@ -5,6 +5,7 @@ A requester has one more set of secrets, of its own, for URLs that its jobs carr
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import secrets
@@ -86,13 +87,15 @@ class Endpoints:
         self._store = store
         self._sealer = sealer
         self.rules = rules or Rules()
+        self._line = asyncio.Lock()  # of those who create endpoints: each is counted before the next one
 
     async def create(self, requester_id: str, url: str, description: str = "") -> tuple[Endpoint, str]:
         """A new endpoint and its secret, which is told once; raises InvalidTarget, TooManyEndpoints."""
         target_of(url, self.rules)
-        if len(await self.list(requester_id)) >= MOST_ENDPOINTS:
-            raise TooManyEndpoints(f"there are {MOST_ENDPOINTS} endpoints already; delete one")
-        return await self._make(HEAD + secrets.token_hex(10), requester_id, url, description)
+        async with self._line:
+            if len(await self.list(requester_id)) >= MOST_ENDPOINTS:
+                raise TooManyEndpoints(f"there are {MOST_ENDPOINTS} endpoints already; delete one")
+            return await self._make(HEAD + secrets.token_hex(10), requester_id, url, description)
 
     async def list(self, requester_id: str | None) -> list[Endpoint]:
         """All endpoints of a requester, the oldest first."""

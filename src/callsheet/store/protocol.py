@@ -439,7 +439,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         ...
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:
-        """Documents of a kind, in order of id."""
+        """Documents of a kind, in order of id; an id that holds a NUL is that of none."""
         ...
 
     async def delete_document(self, kind: str, id: str) -> bool:

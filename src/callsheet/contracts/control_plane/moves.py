@@ -26,6 +26,7 @@ from callsheet.store.protocol import Settled
 from . import logs, refusals
 from .artifacts import adopt
 from .claims import waiting_of
+from .fan_outs import Places, places_of
 from .follow_ups import follow_ups_of
 from .leases import Lease, Proof, prove
 from .models import Chunk, LogEnd, MoveBody
@@ -72,15 +73,17 @@ async def _apply(site: Site, worker: Holder, moves: Sequence[MoveBody]) -> list[
     leases = await prove(site.engine, worker, [Proof(m.job_id, m.lease_token, m.attempt_id) for m in moves])
     known = {(le.job.job_id, le.claim_version): le for le in leases if isinstance(le, Lease)}
     decided: list[Decided | Problem] = []
-    for move, lease in zip(moves, leases, strict=True):
-        if isinstance(lease, Problem):
-            decided.append(lease)
-            continue
-        found = await _decide(site, worker, known[lease.job.job_id, lease.claim_version], move)
-        decided.append(found)
-        if isinstance(found, Decided) and found.settlements:
-            known[lease.job.job_id, lease.claim_version] = _after(lease, found.settlements)
-    answers = await _write(site, decided)
+    proven = [(move, lease) for move, lease in zip(moves, leases, strict=True) if isinstance(lease, Lease)]
+    async with places_of(site, worker, {lease.job.requester_id for move, lease in proven if move.follow_ups}) as places:
+        for move, lease in zip(moves, leases, strict=True):
+            if isinstance(lease, Problem):
+                decided.append(lease)
+                continue
+            found = await _decide(site, worker, places, known[lease.job.job_id, lease.claim_version], move)
+            decided.append(found)
+            if isinstance(found, Decided) and found.settlements:
+                known[lease.job.job_id, lease.claim_version] = _after(lease, found.settlements)
+        answers = await _write(site, decided)
     await _count_files(site, moves, leases)
     return answers
 
@@ -111,7 +114,7 @@ def _after(lease: Lease, settlements: Sequence[Settlement]) -> Lease:
     return Lease(job, lease.claim_version, settlements[-1].outcome)
 
 
-async def _decide(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> Decided | Problem:
+async def _decide(site: Site, worker: Holder, places: Places, lease: Lease, move: MoveBody) -> Decided | Problem:
     if not lease.live:
         if lease.outcome in ENDS_OF.get(move.do, ()):
             return Decided((), {**_ended(lease.outcome), "repeated": True})
@@ -121,6 +124,7 @@ async def _decide(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> D
             settlement, kept = await logs.append(site.engine, lease, move.log)
             return Decided((settlement,) if settlement else (), {"ok": True, **kept})
         settlements = await _settlements(site, worker, lease, move)
+        await places.take(lease.job.requester_id, len(settlements[-1].follow_ups))
     except StoreError:
         raise
     except CallsheetError as error:

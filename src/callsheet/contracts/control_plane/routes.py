@@ -95,7 +95,7 @@ async def heartbeat(request: Request) -> JsonAnswer:
     beat = await _beat(site, [lease])
     kept = await _report(site, lease, asked)
     if asked.wait_ms and not beat[0] and not who.draining:
-        await _wait(site, [lease], asked.wait_ms)
+        await _wait(site, [lease], asked.wait_ms, who.tenants)
         beat = await _beat(site, [await prove_one(site.engine, worker, proof)])
     terms = terms_of(site)
     lease_ms = terms.silence_ms if beat[0] else terms.lease_ms
@@ -134,12 +134,13 @@ async def _report(site: Site, lease: Lease, asked: HeartbeatBody) -> dict[str, A
     return kept
 
 
-async def _wait(site: Site, leases: list[Lease], wait_ms: int) -> None:
+async def _wait(site: Site, leases: list[Lease], wait_ms: int, tenants: frozenset[str] | None) -> None:
     """Until one of the jobs is to be cancelled or is lost, or the time is over; other news are waited out."""
     clock = asyncio.get_running_loop().time
     until, ids = clock() + wait_ms / 1000, [lease.job.job_id for lease in leases]
     while (left_s := until - clock()) > 0 and not site.stopping.is_set():
-        await waiting_of(site).news(frozenset(ids), left_s)
+        if not await waiting_of(site).news(frozenset(ids), left_s, tenants):
+            return
         jobs = await site.engine.store.get(ids)
         for job, lease in zip(jobs, leases, strict=True):
             if job is None or job.cancel_requested_at is not None or job.claim != lease.job.claim:
@@ -161,7 +162,7 @@ async def heartbeats(request: Request) -> JsonAnswer:
     told = await _beat_all(site, worker, proofs)
     if asked.wait_ms and not who.draining and all(answer["ok"] and not answer["cancel"] for answer in told):
         leases = [found for found in await prove(site.engine, worker, proofs) if isinstance(found, Lease)]
-        await _wait(site, leases, asked.wait_ms)
+        await _wait(site, leases, asked.wait_ms, who.tenants)
         told = await _beat_all(site, worker, proofs)
     lease_ms = terms_of(site).lease_ms
     return JsonAnswer({"ok": True, "leases": told, "lease_expires_in_ms": lease_ms, "drain": who.draining})
@@ -218,7 +219,7 @@ async def _end(request: Request, model: type[EndBody], do: str) -> tuple[dict[st
     summary="End an attempt well",
     response_model=Completed,
     openapi_extra=documented(CompleteBody),
-    responses=problems.responses(*PROVEN, "payload_too_large", "log_incomplete", "artifact_missing"),
+    responses=problems.responses(*PROVEN, "payload_too_large", "log_incomplete", "artifact_missing", "quota_exceeded"),
 )
 async def complete(request: Request) -> JsonAnswer:
     """Result, status, attempt and event in one commit; then `ack`. Saying it twice is harmless."""

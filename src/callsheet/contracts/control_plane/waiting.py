@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from callsheet.http.problems import Problem
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.lane import lane_of
 from callsheet.store.protocol import Hint
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.http")
 POLL_S = (2.0, 4.0)  # hints may be lost, and delayed jobs become due without one
+MOST_BOUND = 1_000  # claims of workers with one binding to tenants, and as many heartbeats: each holds a connection
+RETRY_S = 5
 
 
 class News(NamedTuple):
@@ -62,6 +65,7 @@ class Waiting:
         self._engine = engine
         self._claims: dict[asyncio.Future[_Flight], Wish] = {}  # in the order of their coming
         self._beats: dict[asyncio.Future[None], frozenset[str]] = {}
+        self._beating: Counter[frozenset[str] | None] = Counter()  # how many of these, by the tenants of their workers
         self._flights: set[_Flight] = set()
         self._bindings: Counter[frozenset[str] | None] = Counter()  # how many ask or wait, by their tenants
         self._tasks: list[asyncio.Task[None]] = []
@@ -78,15 +82,19 @@ class Waiting:
         alive: Callable[[], Awaitable[bool]],
         take: Callable[[], Awaitable[list[Job]]],
     ) -> list[Job]:
-        """What `take` finds, at once or as soon as there is something. For somebody who has gone it is not asked."""
+        """What `take` finds, at once or as soon as there is something. For somebody who has gone it is not asked.
+
+        Raises Problem `too_many_requests` for one too many that waits for jobs of the same tenants.
+        """
+        if wait_s and _is_full(self._bindings, wish.tenants):
+            told = f"{MOST_BOUND} claims of workers like this one wait at this server already; come back in {RETRY_S} s"
+            raise Problem("too_many_requests", told, headers={"Retry-After": str(RETRY_S)}, ok=False)
         self._begin()
         self._bindings[wish.tenants] += 1
         try:
             return await self._claim(wish, wait_s, alive, take)
         finally:
-            self._bindings[wish.tenants] -= 1
-            if not self._bindings[wish.tenants]:
-                del self._bindings[wish.tenants]
+            _leave(self._bindings, wish.tenants)
 
     async def _claim(
         self,
@@ -112,16 +120,21 @@ class Waiting:
             if flight is None:
                 return jobs
 
-    async def news(self, job_ids: frozenset[str], wait_s: float) -> None:
-        """Return when one of these jobs may have changed, or after the time."""
+    async def news(self, job_ids: frozenset[str], wait_s: float, tenants: frozenset[str] | None = None) -> bool:
+        """Return when one of these jobs may have changed, or after the time; False at once where too many wait."""
+        if _is_full(self._beating, tenants):
+            return False
         self._begin()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._beats[future] = job_ids
+        self._beating[tenants] += 1
         try:
             await asyncio.wait([future], timeout=wait_s)
         finally:
             self._beats.pop(future, None)
+            _leave(self._beating, tenants)
             future.cancel()
+        return True
 
     def wake(self, queues: Iterable[str]) -> None:
         """There are jobs in these queues: a hint tells, or what was handed back, or what follows a success."""
@@ -218,3 +231,14 @@ class Waiting:
         while True:
             await asyncio.sleep(random.uniform(*POLL_S))  # noqa: S311 - jitter
             self._wake(News())
+
+
+def _is_full(counts: Counter[frozenset[str] | None], tenants: frozenset[str] | None) -> bool:
+    """Whether so many workers with one binding wait that there are no more; those of operators have no limit."""
+    return tenants is not None and counts[tenants] >= MOST_BOUND
+
+
+def _leave(counts: Counter[frozenset[str] | None], tenants: frozenset[str] | None) -> None:
+    counts[tenants] -= 1
+    if not counts[tenants]:
+        del counts[tenants]

@@ -18,6 +18,7 @@ from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
+from callsheet.http.worker_names import WorkerNames
 from callsheet.http.workers import LIFE_S, Worker
 
 from .binding import Holder, WorkerIdentity
@@ -45,9 +46,16 @@ async def worker_of(request: Request) -> WorkerIdentity:
 async def seen(site: Site, worker: Holder, labels: Sequence[str] = (), version: str = "", running: int = 0) -> None:
     """Note that a worker was heard of; one write in ten seconds for each, however often this is called.
 
-    Whoever has an API key may call itself what it likes, but leaves no sign of life for a worker that is enrolled.
+    Whoever has an API key may call itself what it likes, but leaves no sign of life for a worker that is enrolled, and
+    with a tenant's key none under ever new names.
     """
-    if worker.enrolled or not await site.workers.is_enrolled(worker.worker_id):
+    if worker.enrolled:
+        await site.workers.seen(worker.worker_id, labels, version, running)
+        return
+    names: WorkerNames = site.parts.setdefault(WorkerNames, WorkerNames())
+    if not all(names.has_room(tenant, worker.worker_id) for tenant in worker.tenants or ()):
+        return
+    if not await site.workers.is_enrolled(worker.worker_id):
         await site.workers.seen(worker.worker_id, labels, version, running)
 
 
@@ -75,6 +83,24 @@ class Invited(BaseModel):
     tenants: list[str] | None
     uses_left: int
     expires_at: Moment
+
+
+class EnrolmentShown(BaseModel):
+    """A right to enrol, without its token. `queues` and `tenants` null are all."""
+
+    enrolment_id: str
+    queues: list[str] | None
+    tenants: list[str] | None
+    uses_left: int
+    token_life_s: int
+    created_at: Moment
+    expires_at: Moment
+
+
+class EnrolmentList(BaseModel):
+    """The invitations that a worker can still use, the oldest first."""
+
+    enrolments: list[EnrolmentShown]
 
 
 class WorkerBody(BaseModel):
@@ -160,6 +186,18 @@ async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - 
     await act(request, "enrolment.created", target=made.enrolment_id, **_bounds(asked), uses=asked.uses)
     told = {name: value for name, value in made._asdict().items() if name in Invited.model_fields}
     return JsonAnswer({"enrolment_token": text, **told}, 201)
+
+
+@router.get(
+    "/enrolments",
+    summary="List invitations",
+    response_model=EnrolmentList,
+    responses=problems.responses(*ALWAYS),
+)
+async def list_enrolments(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
+    """Those that a worker can still use: whom they let in, how often, and until when. Their tokens are kept nowhere."""
+    found = await site_of(request).workers.enrolments()
+    return JsonAnswer({"enrolments": [right._asdict() for right in found]})
 
 
 @router.delete(

@@ -23,6 +23,8 @@ from callsheet.objects.errors import ObjectTooLarge
 from callsheet.outbox.guard import Resolve, Rules, SystemResolver, Target, addresses_of, target_of
 from callsheet.vault.refresh import Meaning, meaning_of
 
+from .pace import paced
+
 OK, PARTIAL = 200, 206
 TRIES = 5  # in a row without a single byte
 PAUSE_S = 0.2
@@ -45,7 +47,7 @@ class Refused(CallsheetError):
 
 
 class CutOff(CallsheetError):
-    """The source's server cannot be reached, or breaks off again and again."""
+    """The source's server cannot be reached, breaks off again and again, or is too slow."""
 
     code = "source_unavailable"
 
@@ -113,7 +115,11 @@ class Downloads:
         with path.open("wb", buffering=0) as file:
             part = _Part(file, max_bytes, room, progress)
             backend = Guarded(self._rules, self._resolve)
-            async with httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool:
+            slow = CutOff("the source's server sends too slowly")
+            async with (
+                httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,
+                paced(slow) as part.count,
+            ):
                 await self._follow(pool, url, host, part)
             return Taken(part.done, part.sha256.hexdigest())
 
@@ -148,6 +154,7 @@ class _Part:
         self.total: int | None = None
         self.version = b""
         self.disk_failed = False
+        self.count: Callable[[int], None] = lambda _: None  # told of all bytes that come, also of those begun anew
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Ask for the rest, if it is still of the same version."""
@@ -202,6 +209,7 @@ async def _take(answer: httpcore2.Response, part: _Part) -> bool:
     part.begin(total, version if not version.startswith(b"W/") else b"", at)
     async for piece in answer.aiter_stream():
         await asyncio.to_thread(part.add, piece)
+        part.count(len(piece))
     return part.total is None or part.done >= part.total
 
 

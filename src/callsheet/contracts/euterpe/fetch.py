@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.media.errors import DiskFull
 from callsheet.objects import Objects
-from callsheet.objects.errors import ObjectTooLarge
+from callsheet.objects.errors import ObjectsUnavailable, ObjectTooLarge
 
 from .access import s3_objects
 from .download import free_bytes
+from .pace import paced
 from .places import OWN, URL, Place
 
 if TYPE_CHECKING:
@@ -45,8 +46,12 @@ async def fetched(ctx: Context, parts: Parts, access: Access, place: Place, stor
         return Source(path, taken.size_bytes, taken.sha256)
     if place.kind == OWN:
         return await _from_objects(ctx.objects, place.path, path, parts.max_source_bytes, telling)
-    async with s3_objects(place, storage, await access.held("source"), parts.rules) as objects:
-        return await _from_objects(objects, place.path, path, parts.max_source_bytes, telling)
+    slow = ObjectsUnavailable("the source's storage sends too slowly")
+    async with (
+        s3_objects(place, storage, await access.held("source"), parts.rules) as objects,
+        paced(slow) as count,
+    ):
+        return await _from_objects(objects, place.path, path, parts.max_source_bytes, _counting(count, telling))
 
 
 async def _from_objects(
@@ -65,6 +70,19 @@ def check_room(path: Path, size_bytes: int) -> None:
     free = free_bytes(path.parent)
     if free < size_bytes + SPARE_BYTES:
         raise DiskFull(f"the source needs {size_bytes} bytes and the disk has {free}; make room for it")
+
+
+def _counting(count: Callable[[int], None], telling: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Tell of progress, and of the bytes that came since the last time. What was there already is not counted."""
+    before: int | None = None
+
+    def tell(done: int, total: int) -> None:
+        nonlocal before
+        count(max(0, done - before) if before is not None else 0)
+        before = done
+        telling(done, total)
+
+    return tell
 
 
 def _telling(ctx: Context) -> Callable[[int, int], None]:

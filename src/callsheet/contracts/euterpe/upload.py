@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.media.hls import INDEX, MIME
-from callsheet.objects.errors import ObjectsError
+from callsheet.objects.errors import ObjectsError, ObjectsUnavailable
 
 from .access import s3_objects
+from .pace import paced, time_for
 from .places import OWN, Place
 
 if TYPE_CHECKING:
@@ -48,7 +49,12 @@ async def uploaded(  # noqa: PLR0913, PLR0917 - a stage of the task, split off f
     if place.kind == OWN:
         await _send(ctx, ctx.objects, place, files)
     else:
-        async with s3_objects(place, storage, await access.held("output"), parts.rules) as objects:
+        time_s = time_for(sum(file.path.stat().st_size for file in files), len(files))
+        slow = ObjectsUnavailable("the storage of the outputs takes them too slowly")
+        async with (
+            s3_objects(place, storage, await access.held("output"), parts.rules) as objects,
+            paced(slow, time_s),
+        ):
             await _send(ctx, objects, place, files)
     return [_named(output, place) for output in made]
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, LinePage
 
 Q = Queries("callsheet.store.postgres")
+NUL = "\0"  # no text of PostgreSQL has one
 NOBODYS = Claim("00000000-0000-0000-0000-000000000000", 0)
 
 
@@ -347,11 +348,13 @@ class PostgresStore:
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:
         """See the protocol."""
+        if id is not None and NUL in id:
+            return []
         return [Document(*row) for row in await self._db.fetch(Q.documents, kind, id)]
 
     async def delete_document(self, kind: str, id: str) -> bool:
         """See the protocol."""
-        return bool(await self._db.fetch(Q.delete_document, kind, id))
+        return NUL not in id and bool(await self._db.fetch(Q.delete_document, kind, id))
 
     async def rebase(self, step: ClockStep, mark: Document) -> Rebased:
         """See the protocol."""
