@@ -13,6 +13,7 @@ from callsheet import Callsheet
 from callsheet.kernel.job import Job
 from callsheet.store.postgres import connection
 from callsheet.store.protocol import ClaimRequest
+from callsheet.worker.options import WorkerOptions
 from tests import stores
 
 LONG_S = 3600.0  # no limit of a driver's ends a test
@@ -78,7 +79,7 @@ async def test_a_worker_stops_though_its_store_does_not_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(connection, "COMMAND_S", LONG_S)
-    patience = {"grace": 0.0, "drain": LONG_S} if hard else {"drain": 0.0}
+    patience: WorkerOptions = {"grace": 0.0, "drain": LONG_S} if hard else {"drain": 0.0}
     async with silence_before(stores.fresh_url(kind)) as (url, silence):
         app = Callsheet(url if kind == "postgres" else f"{url}?socket_timeout={LONG_S:g}")
         app.task(name="one")(lambda: None)
