@@ -12,7 +12,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError, StoreError
 from callsheet.store.clock import TOLERANCE_MS
 from callsheet.store.protocol import Settled
-from callsheet.store.tasks import wait
+from callsheet.store.tasks import end, wait
 
 from .begun import lost_early
 from .clock import ClockWatch, Sight
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.housekeeping")
 DAY_MS = 86_400_000
 AUDIT_EACH = 60  # sweeps
+LAST_SWEEP_S = 2.0  # a sweep that takes longer is broken off: any process does what is left of it
 
 
 class Chores(NamedTuple):
@@ -74,7 +75,8 @@ class Housekeeping:
     ) -> None:
         self.stop()
         if self._task is not None:
-            await self._task
+            await asyncio.wait({self._task}, timeout=LAST_SWEEP_S)
+            await end(self._task)
 
     async def run(self) -> None:
         """Sweep until stopped, at jittered times so that many processes do not march in step."""

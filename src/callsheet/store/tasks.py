@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 PATIENCE_S = 1.0
 
 
-async def end(*tasks: asyncio.Task[None]) -> None:
+async def end(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks, in their order, and wait; again for one whose library swallowed the cancellation, as some do."""
     waiting = list(tasks)
     while waiting:

@@ -56,10 +56,10 @@ class LocalShift(Shift):
             await self._stack.enter_async_context(self._housekeeping)
         return await super().__aenter__()
 
-    async def claim_until_stopped(self, *, burst: bool) -> None:
+    async def _claim_on(self, *, burst: bool) -> None:
         """As every shift; what came in at the door in the last moment is put back."""
         async with await self._local.store.door(self._options.worker_id, self._queues) as self._door:
-            await super().claim_until_stopped(burst=burst)
+            await super()._claim_on(burst=burst)
 
     async def _claim(self, limit: int, *, thorough: bool) -> int:
         """As every shift; the store is told of claims before this one whose answers were lost."""

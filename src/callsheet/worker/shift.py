@@ -77,6 +77,7 @@ class Shift:
         self._most = engine.store.batch
         self._stopping = asyncio.Event()
         self._hard = asyncio.Event()
+        self._drain_until: float | None = None  # None until it is told to stop
         self._wake = asyncio.Event()
         self._seen_done, self._quiet_s, self._pause_seen_s = 0, 0.0, 0.0
         self._lined_up = asyncio.Event()  # a claim has put jobs in line since the last look at it
@@ -111,6 +112,8 @@ class Shift:
 
     def stop(self, *, hard: bool = False) -> None:
         """Claim no more; `hard` tells what runs to stop, too."""
+        if self._drain_until is None:
+            self._drain_until = time.monotonic() + seconds(self._options.drain)
         self._stopping.set()
         self._wake.set()
         self._hand_back()
@@ -120,6 +123,30 @@ class Shift:
                 run.request_stop(Stop.SHUTDOWN)
 
     async def claim_until_stopped(self, *, burst: bool) -> None:
+        """Claim until `stop`, or in a burst until nothing is left to do.
+
+        The answer to the last claim is waited for as long as a drain lasts, after a hard stop as long as tasks may take
+        to stop. What a claim without an answer was given runs again when its lease is over.
+        """
+        claiming = asyncio.create_task(self._claim_on(burst=burst))
+        stopping, hard = (asyncio.create_task(event.wait()) for event in (self._stopping, self._hard))
+        try:
+            await asyncio.wait({claiming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({claiming, hard}, timeout=self._drain_left_s(), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({claiming}, timeout=min(self._drain_left_s(), seconds(self._options.grace)))
+            if not claiming.done():
+                log.warning("the last claim was not answered; what it was given runs again when its lease is over")
+        finally:
+            await end(stopping, hard, claiming)
+        if not claiming.cancelled():
+            claiming.result()
+
+    def _drain_left_s(self) -> float:
+        """Return how much is left of the time that a stop allows: all of it until `stop` is called."""
+        until = self._drain_until
+        return seconds(self._options.drain) if until is None else max(0.0, until - time.monotonic())
+
+    async def _claim_on(self, *, burst: bool) -> None:
         """Fill free slots whenever there are any. Trouble with the store is waited out."""
         trouble = 0
         while not self._stopping.is_set():
@@ -288,10 +315,9 @@ class Shift:
     async def drain(self) -> None:
         """Hand back what waits at once, wait for what runs, and hand it back too when it takes too long."""
         self._hand_back()
-        patience_s = seconds(self._options.drain)
         if self.slots.running:
             log.info("draining: %d jobs are running", self.slots.running)
-        await _wait_for_one(self.slots.idle, self._hard, patience_s)
+        await _wait_for_one(self.slots.idle, self._hard, self._drain_left_s())
         if not self.slots.idle.is_set():
             log.warning("%d jobs are handed back", self.slots.running)
             self.stop(hard=True)

@@ -44,16 +44,16 @@ class StreamDoor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.shut()
-        messages = self.take()
         try:
-            if messages:  # a claim of none puts them back in line
+            await self.shut()
+            if messages := self.take():  # a claim of none puts them back in line
                 await self._client.run("claim", None, self._worker_id, 0, 0, "", QUEUE, "", *messages)
             with translated():
                 await self._client.redis.srem(self._client.keys.jobs("doors"), self._worker_id)
         except StoreError as trouble:  # the worker stops all the same; what it was handed is found at its door
             log.debug("the door of worker %s: %s", self._worker_id, trouble)
-        await self._connection.close()
+        finally:
+            await self._connection.close()
 
     @property
     def waiting(self) -> int:

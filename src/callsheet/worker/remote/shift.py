@@ -70,11 +70,11 @@ class RemoteShift(Shift):
     def _beside(self) -> Sequence[Coroutine[None, None, None]]:
         return self._credentials.keep_fresh(self._caller), sweep_until_ended(self._options.workspaces, None)
 
-    async def claim_until_stopped(self, *, burst: bool) -> None:
+    async def _claim_on(self, *, burst: bool) -> None:
         """Ask for jobs whenever there is room for some, and wait for them at the server."""
         if burst:
             self._plane.wait_s = BURST_WAIT_S
-        await super().claim_until_stopped(burst=burst)
+        await super()._claim_on(burst=burst)
 
     def stop(self, *, hard: bool = False) -> None:
         """Claim no more; a request that waits for jobs is broken off."""
