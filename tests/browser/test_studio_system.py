@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from callsheet.kernel.job import Envelope, Status
+from callsheet.kernel.job import Status
 from callsheet.objects import Credentials, HeldCredentials
 from callsheet.objects.s3 import S3Objects
 from callsheet.objects.s3_wire import Bucket
@@ -186,10 +186,10 @@ async def test_a_destination_that_is_left_alone_is_told(live: Live, browser: Bro
 
 
 async def test_no_replay_is_offered_where_none_is_possible(live: Live, browser: Browser) -> None:
-    sealed = await dead(live, "500", contract="euterpe", credentials=Envelope(1, "YQ==", "YQ==", "kek", 1))
+    keyed = await dead(live, "500", contract="euterpe", concurrency_key="k", concurrency_limit=5)
     other = await dead(live, "500", contract="euterpe")
     async with signed_in(browser, live.url, "/studio/dead-letters") as page:
-        for job_id, count in ((sealed, 0), (other, 1)):
+        for job_id, count in ((keyed, 0), (other, 1)):
             await page.locator(f"[data-row='{job_id}']").get_by_role("button", name="Inspect").click()
             await expect(page.locator("dialog pre")).to_be_visible()
             await expect(page.locator("dialog").get_by_role("button", name="Replay")).to_have_count(count)

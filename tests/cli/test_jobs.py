@@ -124,18 +124,21 @@ def test_retry_brings_a_job_back(shop: Shop) -> None:
     assert shop.cli("jobs", "retry", job_id).exit_code == 1
 
 
-def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it_and_refuses_a_sealed_one(shop: Shop) -> None:
+def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it(shop: Shop) -> None:
     sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
-    own, theirs = shop.dead(contract="euterpe"), shop.dead(contract="euterpe", credentials=sealed)
-    told = shop.cli("jobs", "retry", own, theirs)
+    own = shop.dead(contract="euterpe", credentials=sealed)
+    keyed = shop.dead(contract="euterpe", concurrency_key="k", concurrency_limit=5)
+    told = shop.cli("jobs", "retry", own, keyed)
     (line,) = told.stdout.splitlines()
     copy_id = line.removeprefix(f"{own} runs again as ").removesuffix(", queued")
     assert (shop.job(copy_id).contract, shop.job(own).status) == ("euterpe", Status.DEAD_LETTER)
     kept = shop.ask(lambda engine: engine.store.checkpoints(copy_id))
     assert json.loads(kept[RESUMED_FROM]) == own
     assert told.exit_code == 1
-    assert theirs in told.stderr
-    assert "send it again" in told.stderr
+    assert keyed in told.stderr
+    assert "concurrency key" in told.stderr
+    (kept,) = shop.ask(lambda engine: engine.store.credentials([copy_id]))
+    assert kept.envelope == sealed
     again = shop.cli("jobs", "dead", "--retry-all", "--yes")
     assert f"{own} runs again as {copy_id}, queued" in again.stdout
     assert len(shop.ask(lambda engine: engine.find(JobQuery())).jobs) == 3, "one copy, however often it is asked for"

@@ -8,6 +8,8 @@ WORKSPACES = "tests/worker/test_workspaces.py"
 CALLBACKS = "tests/contracts/euterpe/test_callbacks.py"
 TOLD = "tests/contracts/euterpe/test_claims_told.py"
 FAIRNESS = "tests/outbox/test_fairness.py"
+DEAD_LETTERS = "tests/http/test_dead_letters.py"
+REPLAYS = "tests/vault/test_replays.py"
 ALONE = f"{CALLBACKS}::test_a_claim_of_the_store_alone_is_told_with_the_time_of_the_claim"
 WHEN = f"{CALLBACKS}::test_a_callback_tells_when_its_move_was_and_not_when_it_is_sent"
 EUTERPE_LETTER = [
@@ -149,10 +151,106 @@ EUTERPE_LETTER = [
     ),
     Guard(
         "sqlite",
-        "euterpe letter, can_retry says no where credentials are sealed",
-        "engine/dead_letters.py",
-        "or not await _has_credentials(engine, job))",
-        "or True)",
+        "euterpe letter, can_retry says no where a replay is refused",
+        "http/job_state.py",
+        "can_retry = dead_letters.can_replay(job)",
+        "can_retry = True",
         "tests/http/test_overview.py::test_can_retry_is_what_a_replay_answers",
+    ),
+    Guard(
+        "sqlite",
+        "euterpe letter, can_replay says no where a replay is refused",
+        "http/dead_letters.py",
+        '"can_replay": dead_letters.can_replay(job)',
+        '"can_replay": True',
+        f"{DEAD_LETTERS}::test_what_may_not_come_back_is_refused",
+    ),
+    Guard(
+        "sqlite",
+        "euterpe letter, a copy would not know the limit of a concurrency key",
+        "engine/dead_letters.py",
+        "if job.concurrency_key not in (None, slot_of(job.requester_id)):",
+        "if False:",
+        f"{DEAD_LETTERS}::test_what_may_not_come_back_is_refused",
+    ),
+    Guard(
+        "sqlite",
+        "euterpe letter, a copy has the credentials of its dead letter",
+        "engine/dead_letters.py",
+        "if kept is not None:",
+        "if False:",
+        f"{DEAD_LETTERS}::test_a_copy_has_the_credentials_of_its_dead_letter",
+    ),
+    Guard(
+        "sqlite",
+        "euterpe letter, credentials of a replay stay bound to the first dead letter",
+        "engine/dead_letters.py",
+        "credentials=kept.envelope, resumed_from=await first_of(engine.store, job.job_id)",
+        "credentials=kept.envelope",
+        f"{REPLAYS}::test_they_open_in_a_replay_of_a_replay",
+    ),
+    Guard(
+        "sqlite",
+        "euterpe letter, the worker of a replay knows what its credentials are bound to",
+        "vault/vault.py",
+        "        first = await first_of(self.store, kept.job_id)\n",
+        "        first = kept.job_id\n",
+        f"{REPLAYS}::test_the_credentials_of_a_dead_letter_open_in_its_replay",
+    ),
+    Guard(
+        "sqlite",
+        "euterpe letter, newer credentials of a replay are bound as the old ones",
+        "vault/vault.py",
+        "            first = await first_of(self.store, job_id)\n",
+        "            first = job_id\n",
+        f"{REPLAYS}::test_newer_ones_take_their_place",
+    ),
+    Guard(
+        "kernel",
+        "euterpe letter, no job is claimed ahead whose claims are told of",
+        "worker/shift.py",
+        "self._tells = any(job.contract in CALLING for job in jobs)",
+        "self._tells = False",
+        "tests/worker/test_claiming.py::test_no_job_is_claimed_ahead_whose_claims_are_told_of",
+    ),
+    Guard(
+        "sqlite",
+        "euterpe letter, a job may begin with newer credentials than its first",
+        "kernel/intake.py",
+        "envelope.credential_version >= 1",
+        "envelope.credential_version == 1",
+        f"{REPLAYS}::test_newer_ones_of_the_dead_letter_go_with_its_replay",
+    ),
+    Guard(
+        "kernel",
+        "euterpe letter, a 429 is a request to slow down whatever its code",
+        "objects/s3_errors.py",
+        "SLOW_DOWN if busy else code",
+        "code",
+        "tests/objects/test_s3_errors.py::test_a_429_is_a_request_to_slow_down_whatever_its_code",
+    ),
+    Guard(
+        "kernel",
+        "euterpe letter, a callback that is answered by 423 is tried again",
+        "outbox/decide.py",
+        "409, 423, 425",
+        "409, 425",
+        "tests/outbox/test_decide.py::test_every_status_has_its_end",
+    ),
+    Guard(
+        "kernel",
+        "euterpe letter, without a signature nothing signs a source",
+        "contracts/euterpe/places.py",
+        "not (is_signed and SIGNATURE(name))",
+        "not SIGNATURE(name)",
+        "tests/contracts/euterpe/test_requests.py::test_a_key_knows_a_source_by_all_that_names_it_and_not_by_its_signature",
+    ),
+    Guard(
+        "kernel",
+        "euterpe letter, the client gives up on a silence of 45 seconds",
+        "client/patience.py",
+        "silence_s: float = 45.0",
+        "silence_s: float = 25.0",
+        "tests/client/test_answers.py::test_silence_is_given_up_and_a_ping_is_not_silence",
     ),
 ]

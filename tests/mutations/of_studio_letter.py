@@ -26,6 +26,13 @@ STUDIO_LETTER = [
         DEAD_LINE,
     ),
     in_the_page(
+        "45 seconds are a silence",
+        "client.js",
+        "export const SILENCE_MS = 45_000;",
+        "export const SILENCE_MS = 60_000;",
+        DEAD_LINE,
+    ),
+    in_the_page(
         "an answer that does not begin is given up",
         "live.js",
         "let watchdog = setTimeout(giveUp, silenceMs);",

@@ -20,7 +20,7 @@ from callsheet.kernel.wire import decode
 from callsheet.store.protocol import JobPage, JobQuery
 
 from .quotas import slot_of
-from .resuming import resuming_job
+from .resuming import first_of, resuming_job
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
@@ -142,12 +142,13 @@ def comes_back(job: Job) -> bool:
     return True
 
 
-async def can_replay(engine: Engine, job: Job) -> bool:
+def can_replay(job: Job) -> bool:
     """Whether a replay would bring it, or a copy of it, back to work."""
     try:
-        return job.status in ENDED_BADLY and (comes_back(job) or not await _has_credentials(engine, job))
+        comes_back(job)
     except IllegalMove:
         return False
+    return job.status in ENDED_BADLY
 
 
 async def bring_back(engine: Engine, job_id: str) -> Job:
@@ -196,14 +197,9 @@ async def purge(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None =
     return Done(len(claims) - len(left), len(left), why)
 
 
-async def _has_credentials(engine: Engine, job: Job) -> bool:
-    (credentials,) = await engine.store.credentials([job.job_id])
-    return credentials is not None
-
-
 async def _copy(engine: Engine, job: Job, quotas: Quotas | None) -> None:
-    if await _has_credentials(engine, job):
-        raise illegal(job, "replay", "a copy to use its credentials, which are sealed for it alone; send it again")
+    """Make the copy of a dead letter. Credentials go with it as they are: they stay bound to the job they are from."""
+    (kept,) = await engine.store.credentials([job.job_id])
     running = quotas.known(job.requester_id).running if quotas is not None and job.concurrency_key is not None else 0
     copy = resuming_job(job)._replace(
         job_id=copy_id(job),
@@ -211,6 +207,8 @@ async def _copy(engine: Engine, job: Job, quotas: Quotas | None) -> None:
         concurrency_key=slot_of(job.requester_id) if running else None,
         concurrency_limit=running or 1,
     )
+    if kept is not None:
+        copy = copy._replace(credentials=kept.envelope, resumed_from=await first_of(engine.store, job.job_id))
     try:
         await engine.enqueue([copy])
     except DuplicateJob:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 LONGEST_CHAIN = 50
+VERSION_AT = 14  # the place of a UUID's version in its text
 RESUMABLE = frozenset({"aura", "callsheet", "redis_gateway", "control_plane"})
 """Contracts whose jobs can be resumed. The others have ways of their own to do work again."""
 _RESUMED = uuid.UUID("5be0a4c1-2f8e-4f0a-9d6b-7a3f1c9e8d20")
@@ -46,6 +47,23 @@ async def steps_of(store: Store, job: Job) -> Steps:
         results = {**_plain(known), **results}
         jobs.append(earlier)
     return Steps(results, tuple(jobs))
+
+
+async def first_of(store: Store, job_id: str) -> str:
+    """Return the id of the job that a job's credentials are bound to: the dead letter that it replays, else its own."""
+    named = await named_by(store, job_id)
+    return job_id if named is None else named
+
+
+async def named_by(store: Store, job_id: str) -> str | None:
+    """Return the id of the ended job that a job was made from, None where it was made from none.
+
+    A job that was made from another has a UUID of version 5; for all others nothing is read.
+    """
+    if job_id[VERSION_AT] != "5":
+        return None
+    text = (await store.checkpoints(job_id)).get(RESUMED_FROM)
+    return None if text is None else str(json.loads(text))
 
 
 async def _resumed(store: Store, job: Job, text: Json) -> str | None:

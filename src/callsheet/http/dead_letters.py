@@ -106,7 +106,7 @@ async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonA
     more = {
         "payload": parsed(job.payload),
         "history": attempt_bodies(await engine.store.attempts(job_id)),
-        "can_replay": await dead_letters.can_replay(engine, job),
+        "can_replay": dead_letters.can_replay(job),
         "replay_job_id": copy.job_id if copy is not None else None,
         "last_event_id": event_id(job.event_ms, job.event_seq),
     }

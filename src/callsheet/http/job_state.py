@@ -65,7 +65,7 @@ async def job_state(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     paused = job.status is Status.QUEUED and job.queue in await engine.store.paused()
-    can_retry = await dead_letters.can_replay(engine, job)
+    can_retry = dead_letters.can_replay(job)
     return JsonAnswer(state_body(job, paused=paused, can_retry=can_retry))
 
 

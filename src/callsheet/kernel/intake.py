@@ -71,7 +71,7 @@ def check(new: NewJob) -> None:
         ),
         (
             new.credentials is not None and not _fits(new.credentials),
-            f"credentials must be an envelope of the vault, version 1, of at most {MAX_CREDENTIALS} characters",
+            f"credentials must be an envelope of the vault, of version 1 or more and at most {MAX_CREDENTIALS} characters",
         ),
     ]
     for wrong, why in faults:
@@ -83,7 +83,7 @@ def _fits(envelope: Envelope) -> bool:
     texts = (envelope.storage_creds_encrypted, envelope.storage_creds_dek_wrapped)
     kek_id = envelope.storage_creds_kek_id
     return (
-        envelope.credential_version == 1
+        envelope.credential_version >= 1
         and all(len(text) <= MAX_CREDENTIALS and IS_BASE64(text) for text in texts)
         and 0 < len(kek_id) <= MAX_NAME
         and kek_id.isprintable()

@@ -61,9 +61,9 @@ def of_answer(status: int, body: str, doing: str) -> ObjectsError:
         return ObjectChanged(f"{doing}: it is another version", provider_code=code)
     if status in FORBIDDEN:
         return ObjectsForbidden(f"{doing}: the storage refuses ({_told(code, status)})", provider_code=code)
-    if status == httpx2.codes.TOO_MANY_REQUESTS and not code:  # an answer to HEAD has no body, others have odd ones
-        code = SLOW_DOWN
-    return ObjectsFailing(f"{doing}: the storage cannot serve now ({_told(code, status)})", provider_code=code)
+    told = f"{doing}: the storage cannot serve now ({_told(code, status)})"
+    busy = status == httpx2.codes.TOO_MANY_REQUESTS  # whatever its code: that of HEAD has none, others have odd ones
+    return ObjectsFailing(told, provider_code=SLOW_DOWN if busy else code)
 
 
 def of_driver(error: Exception, doing: str) -> ObjectsError:

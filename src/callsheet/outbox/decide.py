@@ -14,7 +14,7 @@ from callsheet.kernel.wire import encode
 DAY_MS = 86_400_000
 GONE = 410
 REFUSED_LIMIT = 3
-TRY_AGAIN = frozenset({408, 409, 425, 429})
+TRY_AGAIN = frozenset({408, 409, 423, 425, 429})
 KEPT_ATTEMPTS = 20
 KEPT_BYTES = 1024
 TIMING = ((1_000, "under_1s"), (5_000, "under_5s"), (15_000, "under_15s"))

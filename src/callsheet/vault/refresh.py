@@ -45,7 +45,7 @@ WORDS = {
     "RequestTimeTooSkewed": Meaning.CLOCK,
 }
 REFUSED = frozenset({401, 403})
-BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+BUSY = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
 FIRST_SUCCESS, FIRST_REDIRECT = 200, 300
 
 

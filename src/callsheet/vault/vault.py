@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from callsheet.engine.resuming import first_of
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Credentials, Envelope, Job, Status
 
@@ -85,7 +86,8 @@ class Vault:
             version = was.envelope.credential_version
             if expected_version not in (None, version):
                 raise CredentialsConflict(f"the credentials of job {job_id} are at version {version} by now")
-            becomes = was._replace(envelope=await self.seal(secret, job_id, requester_id, version + 1))
+            first = await first_of(self.store, job_id)
+            becomes = was._replace(envelope=await self.seal(secret, first, requester_id, version + 1))
             (done,) = await self.store.replace_credentials([(was, becomes)])
             if done:
                 return version + 1
@@ -93,9 +95,9 @@ class Vault:
 
     async def rewrapped(self, kept: Credentials) -> Credentials:
         """The same credentials with their data key under the current KEK; the content is not opened."""
-        binding = _binding(kept)
+        binding = await self._binding(kept)
         was = kept.envelope
-        dek = await self._dek(kept)
+        dek = await self._dek(was, binding)
         wrapped = await self.keyring.wrap(dek, binding)
         await self._wraps.count(wrapped.kek_id)
         text = envelope.to_text(wrapped.wrapped)
@@ -113,13 +115,14 @@ class Vault:
             raise Tampered(
                 f"envelopes of version {was.storage_creds_encryption_version} are not known; upgrade callsheet"
             )
-        return envelope.decrypt(was.storage_creds_encrypted, await self._dek(kept), _binding(kept))
+        binding = await self._binding(kept)
+        return envelope.decrypt(was.storage_creds_encrypted, await self._dek(was, binding), binding)
 
-    async def _dek(self, kept: Credentials) -> bytes:
-        was = kept.envelope
-        raw = envelope.from_text(was.storage_creds_dek_wrapped)
-        return await self.keyring.unwrap(was.storage_creds_kek_id, raw, _binding(kept))
+    async def _dek(self, sealed: Envelope, binding: Binding) -> bytes:
+        raw = envelope.from_text(sealed.storage_creds_dek_wrapped)
+        return await self.keyring.unwrap(sealed.storage_creds_kek_id, raw, binding)
 
-
-def _binding(kept: Credentials) -> Binding:
-    return Binding(kept.job_id, kept.requester_id, kept.envelope.credential_version)
+    async def _binding(self, kept: Credentials) -> Binding:
+        """What credentials are bound to: those of a replay to the dead letter that they were sealed for."""
+        first = await first_of(self.store, kept.job_id)
+        return Binding(first, kept.requester_id, kept.envelope.credential_version)

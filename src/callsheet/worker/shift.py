@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.engine.begun import is_ahead, needs_listing
 from callsheet.kernel import commands
+from callsheet.kernel.callbacks import CALLING
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError
 from callsheet.store.protocol import ClaimRequest
@@ -74,6 +75,8 @@ class Shift:
         self.claims_ahead: Ahead | None = None  # None: what is claimed ahead counts as begun
         self._ahead = self._done = 0
         self._dry = False  # the last claim found nothing
+        self._may_tell = any(definition.contract in CALLING for definition in definitions.values())
+        self._tells = False  # the last jobs that were claimed have callbacks: a requester is told of each claim
         self._most = engine.store.batch
         self._stopping = asyncio.Event()
         self._hard = asyncio.Event()
@@ -198,6 +201,9 @@ class Shift:
             owner = self.claims_ahead.owner
         request = ClaimRequest(owner, queues, limit, round(self.lease_s * 1000), thorough=thorough)
         jobs = await self._engine.claim(request)
+        if self._may_tell and jobs:
+            self._tells = any(job.contract in CALLING for job in jobs)
+            self._ahead = 0 if self._tells else self._ahead
         self._look_ahead(asked_at)
         return self._line_up(jobs, asked_at, asked_at + self.lease_s)
 
@@ -247,7 +253,8 @@ class Shift:
         if passed_s >= LEARN_S:
             rate = (self.slots.done - self._done) / passed_s
             self._learned_at, self._done = now, self.slots.done
-            self._ahead = min(self._options.prefetch, int(rate * AHEAD_S)) if rate * SHORT_S >= 1 else 0
+            may = rate * SHORT_S >= 1 and not self._tells
+            self._ahead = min(self._options.prefetch, int(rate * AHEAD_S)) if may else 0
 
     def _slot_freed(self) -> None:
         """Claim on, unless there was nothing: a free slot more does not change that."""

@@ -238,6 +238,7 @@ class TranscodeStatus(BaseModel):
     """A job as it is now. Times are milliseconds since the epoch."""
 
     job_id: str
+    replay_of: str | None = Field(description="The dead letter that this job is a replay of.")
     status: Word
     progress: float
     attempt_count: int

@@ -18,6 +18,7 @@ from callsheet.objects.keys import checked, checked_prefix
 OWN, S3, URL = "object", "s3", "url"
 IS_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch
 MAX_URL = 2_048
+SIGNS = re.compile(r"(x-(amz|goog|oss|ms|cos)-|q-)?signature", re.IGNORECASE).fullmatch
 SIGNATURE = re.compile(
     r"x-(amz|goog|oss|ms|cos)-.*|signature|expires|policy|key-pair-id|awsaccesskeyid|googleaccessid|ossaccesskeyid"
     r"|security-token|q-(ak|sign|signature|sign-algorithm|sign-time|key-time|header-list|url-param-list)",
@@ -139,6 +140,11 @@ def without_signature(text: str) -> str:
         return text
     parts = urlsplit(text)
     query = parse_qsl(parts.query, keep_blank_values=True)
+    is_signed = any(SIGNS(name) for name, _ in query)  # without a signature, `expires` is a name like any other
     is_azure = any(name == "sig" for name, _ in query)
-    kept = [(name, value) for name, value in query if not SIGNATURE(name) and not (is_azure and name in AZURE)]
+    kept = [
+        (name, value)
+        for name, value in query
+        if not (is_signed and SIGNATURE(name)) and not (is_azure and name in AZURE)
+    ]
     return parts._replace(query=urlencode(kept), fragment="").geturl()

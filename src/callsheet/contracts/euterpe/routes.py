@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callsheet.engine.resuming import named_by
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import allowed, check
 from callsheet.http.bodies import documented, read
@@ -124,6 +125,7 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
     return JsonAnswer(
         {
             "job_id": job.job_id,
+            "replay_of": await named_by(site.engine.store, job.job_id),
             "status": EUTERPE.word_of(job),
             "progress": job.progress,
             "attempt_count": job.attempt_count,
