@@ -8,6 +8,7 @@ from typing import Any
 
 from .records import Box, Json, NewSegment, Segment, Video, VideoStatus
 
+MOST_PX = 1 << 31
 _STATUS = Video._fields.index("status")
 _BOX = Segment._fields.index("bounding_box")
 _MERGED = Segment._fields.index("is_merged")
@@ -29,8 +30,14 @@ def segment_of(row: Sequence[Any]) -> Segment:
 
 
 def box_of(text: Json) -> Box:
-    """A box from its JSON."""
-    return Box(**json.loads(text))
+    """A box from its JSON, which a worker by SQL may have written: in whole pixels, 0 for what is no number."""
+    told = json.loads(text)
+    sides = told if isinstance(told, dict) else {}
+    return Box(*(_pixels(sides.get(side)) for side in Box._fields))
+
+
+def _pixels(number: object) -> int:
+    return round(min(max(number, -MOST_PX), MOST_PX)) if isinstance(number, int | float) else 0
 
 
 def box_json(box: Box) -> Json:

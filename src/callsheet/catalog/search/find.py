@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from callsheet.catalog.records import Box, Reader
+from callsheet.catalog.records import Reader
+from callsheet.catalog.rows import box_of
 
 from . import cursors, match
 from .expand import NAMES
@@ -86,7 +86,7 @@ def _hits(
                     t_end,
                     text,
                     marks=marks(text, wanted, rank.worst, names),
-                    box=Box(**json.loads(box)),
+                    box=box_of(box),
                     confidence=confidence,
                     language=language,
                     score=1 - rank.worst / len(NAMES["fuzzy"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
+from callsheet.catalog.records import SERVICE
 from callsheet.media.errors import NoSuchStream
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, Media, probe
@@ -44,10 +45,9 @@ async def generate(bench: Bench, wanted: Wanted) -> dict[str, Any]:
     """Cut the clip, unless it is there."""
     ctx, objects = bench.ctx, bench.objects
     key = paths.clip(bench.video_id, wanted.clip_id)
-    if bench.video.duration_ms:
-        start, end = range_of(wanted, bench.video.duration_ms)
-        if await objects.exists(key):
-            return await _noted(bench, wanted, (start, end), skipped=True)
+    start, end = range_of(wanted, bench.video.duration_ms or 0)
+    if await objects.exists(key):
+        return await _noted(bench, wanted, await _before(bench, wanted) or (start, end), skipped=True)
     source = await fetch_original(bench, wanted.s3_original_path, share=FETCHED)
     media = await probe(source, start=ctx.children.start, caps=Caps(size_bytes=bench.parts.max_source_bytes))
     if media.video is None:
@@ -58,6 +58,14 @@ async def generate(bench: Bench, wanted: Wanted) -> dict[str, Any]:
     await ctx.progress(CUT)  # committed: the claim is still ours
     await objects.put_file(key, made.path, content_type=made.mime)
     return await _noted(bench, wanted, (start, end), skipped=False)
+
+
+async def _before(bench: Bench, wanted: Wanted) -> tuple[int, int] | None:
+    """From when to when the clip is that is there, where it is known."""
+    clip = await bench.parts.catalog.clip(wanted.clip_id, SERVICE)
+    if clip is None or clip.actual_start is None or clip.actual_end is None:
+        return None
+    return clip.actual_start, clip.actual_end
 
 
 def _spec(wanted: Wanted, media: Media, start: int, end: int) -> OutputSpec:

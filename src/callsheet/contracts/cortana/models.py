@@ -355,17 +355,20 @@ def clip_body(clip: Clip, status: str) -> dict[str, Any]:
 def pipeline_job(job: Job) -> dict[str, Any]:
     """A job in the contract's words, with the error where the contract wants it."""
     payload: dict[str, Any] = json.loads(job.payload)
-    told = payload
+    told, retries = payload, retries_of(job)
     status = CORTANA.word_of(job)
     if status == "failed":
         error = json.loads(job.error or "{}")
         if job.status is Status.CANCELED:
             error = {"code": "canceled", "message": job.cancel_reason or ""}
+        by_sql = _by_sql(error)
+        retries = by_sql.get("retry_count", retries)
         about = {
             "type": type_of(str(error.get("code", "error"))),
             "message": error.get("message", ""),
             "timestamp": _iso(job.ended_at or job.updated_at),
             "retry_count": retries_of(job),
+            **by_sql.get("sql", {}),
         }
         told = {"error": about, "original_payload": payload}
     return {
@@ -374,10 +377,16 @@ def pipeline_job(job: Job) -> dict[str, Any]:
         "job_type": job.kind.rpartition(".")[2],
         "status": status,
         "payload": told,
-        "retry_count": retries_of(job),
+        "retry_count": retries,
         "created_at": _iso(job.created_at),
         "updated_at": _iso(job.updated_at),
     }
+
+
+def _by_sql(error: dict[str, Any]) -> dict[str, Any]:
+    """What a worker by SQL wrote with `failed`: `sql` is its error, word for word, and `retry_count` its count."""
+    details = error.get("details")
+    return details if isinstance(details, dict) and isinstance(details.get("sql"), dict) else {}
 
 
 def retries_of(job: Job) -> int:

@@ -180,11 +180,21 @@ async def _payload(site: Site, video: Video, stage: str) -> dict[str, object]:
         payload |= {"target_fps": options.get("target_fps", 10)}
         payload |= {"dedupe_threshold": options.get("dedupe_threshold", 0.95)}
     if stage == "ocr":
-        if not await objects_of(site).exists(paths.manifest(video.video_id)):
-            raise Problem("refused", "there are no frames of this video yet; start with the stage `sample`")
-        payload |= {"frame_paths": [paths.manifest(video.video_id)], "languages": options.get("languages", ["eng"])}
+        payload |= {
+            "frame_paths": [await _frames(site, video.video_id)],
+            "languages": options.get("languages", ["eng"]),
+        }
         payload |= {"min_confidence": options.get("min_confidence", 0.6)}
     return payload
+
+
+async def _frames(site: Site, video_id: str) -> str:
+    """The manifest of a video's frames; their folder, where a sampler that works by SQL has left none."""
+    if await objects_of(site).exists(paths.manifest(video_id)):
+        return paths.manifest(video_id)
+    async for _ in objects_of(site).list(paths.frames(video_id)):
+        return f"{paths.frames(video_id)}/"
+    raise Problem("refused", "there are no frames of this video yet; start with the stage `sample`")
 
 
 @router.delete(
