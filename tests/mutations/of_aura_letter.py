@@ -268,4 +268,12 @@ AURA_LETTER = [
         '/events", query, {}) as answer',
         "tests/contracts/aura/test_live_client.py::test_a_connection_without_a_keepalive_is_lost",
     ),
+    Guard(
+        "kernel",
+        "a message is of its stage",
+        "client/live.py",
+        '("" if begins else self.message)',
+        "self.message",
+        "tests/contracts/aura/test_live_client.py::test_state_is_merged_from_events",
+    ),
 ]

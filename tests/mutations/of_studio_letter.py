@@ -123,4 +123,11 @@ STUDIO_LETTER = [
         "",
         f"{COMPOSE}progress_is_drawn_once_in_a_frame",
     ),
+    in_the_page(
+        "a message is of its stage",
+        "live.js",
+        '(beginsStage(type, data) ? "" : state.message)',
+        "state.message",
+        "tests/browser_client/test_live.py::test_a_message_is_of_its_stage",
+    ),
 ]

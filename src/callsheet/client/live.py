@@ -70,7 +70,8 @@ class LiveState:
             self.percent = max(self.percent, float(progress))
         self.stage = str(data.get("step") or data.get("stage") or self.stage)
         self.phase = str(data.get("phase") or self.phase)
-        self.message = str(data.get("message") or self.message)
+        begins = event.type == "step-status" and data.get("status") == "started"
+        self.message = str(data.get("message") or ("" if begins else self.message))  # it was said of the stage before
         if event.type == "warning":
             self.warnings = [*self.warnings[-KEPT:], str(data.get("message", ""))]
         if event.type in ENDS:

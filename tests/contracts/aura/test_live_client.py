@@ -63,6 +63,11 @@ def test_state_is_merged_from_events() -> None:
     state.merge(_event("warning", message="no voice", step="Voice"))
     assert (state.status, state.stage, state.phase, state.percent) == ("Running", "Voice", "tts", 30)
     assert state.warnings == ["no voice"]
+    state.merge(_event("step-progress", step="Voice", phase="tts", progressPct=35, message="scene 7 of 7"))
+    state.merge(_event("step-status", step="Voice", phase="tts", status="completed"))
+    assert state.message == "scene 7 of 7"
+    state.merge(_event("step-status", step="Visuals", phase="visuals", status="started"))
+    assert (state.stage, state.message) == ("Visuals", ""), "what was said of the voice is not true of the pictures"
     state.merge(_event("job-completed", status="Done", output={"a": 1}, stage="Complete"))
     state.merge(_event("job-status", status="Running", stage="Voice", percent=30))  # late
     assert (state.status, state.percent, state.output, state.ended) == ("Done", 100, {"a": 1}, True)

@@ -70,7 +70,7 @@ export function merged(state, { type, data }) {
   }
   next.stage = data.step || data.stage || state.stage;
   next.phase = data.phase || state.phase;
-  next.message = data.message || state.message;
+  next.message = data.message || (beginsStage(type, data) ? "" : state.message);
   if (type === "warning") next.warnings = [...state.warnings.slice(-99), String(data.message ?? "")];
   const end = ENDS[type];
   if (end !== undefined) {
@@ -83,6 +83,11 @@ export function merged(state, { type, data }) {
     next.status = data.status ?? state.status;
   }
   return next;
+}
+
+/** Whether a stage begins: what was said of the one before is not true of it. @param {string} type @param {Record<string, any>} data */
+function beginsStage(type, data) {
+  return type === "step-status" && data.status === "started";
 }
 
 /**
