@@ -174,7 +174,8 @@ def test_an_attempt_that_lost_its_claim_leaves_the_folders_of_the_next_one(folde
 
 
 def test_a_folder_that_a_sweep_takes_meanwhile_is_made_again(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, swept = folders_module._lock, []
+    lock = folders_module._lock
+    swept: list[bool] = []
 
     def lock_late(folder: int, how: int) -> bool:
         if not swept:
