@@ -112,6 +112,8 @@ async def test_percent_message_and_warnings_come_live_over_the_contracts_stream(
         await expect(shown.locator("[data-message]")).to_have_text(f"scene 3 {SCRIPT}")
         await expect(shown.locator("[data-connection]")).to_be_hidden()
         await check_in_all_looks(page, "compose-live")
+        await made.settle(commands.advance(await made.job(), "Visuals"))
+        await expect(shown.locator("[data-message]")).to_have_text("Pictures")  # "scene 3" was said of the voice
         await made.live.done(await made.job())
         await expect(page.locator("video.player")).to_be_visible()
         await expect(page.locator(".warnings li")).to_have_count(1)

@@ -1,4 +1,4 @@
-"""live.js in Chromium, on a line that is dead and does not say so. The page's clock is virtual: nobody waits 45 s."""
+"""live.js in Chromium, on a line that is dead and does not say so. The page's clock is virtual: nobody waits 25 s."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.http.live import ADMIN, Live, serving
 
 from .conftest import opened
 
-SILENCE_MS = 45_000
+SILENCE_MS = 25_000
 # Follows a job and notes what it does. `reads` counts what is asked of streams: by the next, the last is dealt with.
 FOLLOW = """
 async ([job, apiKey]) => {

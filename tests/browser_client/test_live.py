@@ -45,6 +45,20 @@ async def test_the_backoff_is_the_contracts(live: Live) -> None:
         ]
 
 
+async def test_a_message_is_of_its_stage(live: Live) -> None:
+    report = {"step": "Voice", "phase": "tts", "progressPct": 35, "message": "scene 7 of 7"}
+    completed = {"step": "Voice", "phase": "tts", "status": "completed"}
+    started = {"step": "Visuals", "phase": "visuals", "status": "started"}
+    events = [
+        {"id": "", "type": name, "data": data}
+        for name, data in (("step-progress", report), ("step-status", completed), ("step-status", started))
+    ]
+    async with driven(live.url, ADMIN) as node:
+        assert (await node.ask("merge", events=events[:2])).result["message"] == "scene 7 of 7"
+        state = (await node.ask("merge", events=events)).result
+    assert (state["stage"], state["message"]) == ("Visuals", "")
+
+
 async def test_progress_never_falls_in_the_page(live: Live) -> None:
     reports = list(range(0, 101, 4))
     random.Random(3).shuffle(reports)

@@ -12,7 +12,6 @@ import pytest
 
 import callsheet.studio
 from callsheet.client import Client, JobEvent, Patience
-from callsheet.contracts.aura.stream import KEEPALIVE_S
 from callsheet.http.sse import PING_S
 from tests import stores
 from tests.client.conftest import QUICK, Site, at_work
@@ -123,4 +122,4 @@ async def test_waiting_survives_cuts(site: Site, client: Client) -> None:
 def test_all_clients_give_a_silent_stream_up_after_three_pings() -> None:
     script = (Path(callsheet.studio.__file__).parent / "static" / "client.js").read_text("utf-8")
     (told,) = re.findall(r"^export const SILENCE_MS = ([\d_]+);", script, re.MULTILINE)
-    assert int(told) / 1000 == Patience().silence_s == 3 * max(PING_S, KEEPALIVE_S)
+    assert int(told) / 1000 == Patience().silence_s == 3 * PING_S

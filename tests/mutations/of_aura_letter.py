@@ -9,6 +9,7 @@ HANDING_ON = "tests/worker/test_handing_on.py"
 CHAT = "tests/llm/test_chat.py"
 LOGS = "tests/cli/test_worker.py::test_every_line_about_a_job_has_its_correlation_id"
 LISTS = "tests/contracts/test_lists_agree.py"
+FOLDERS = "tests/contracts/aura/test_folders.py"
 BEGAN = f"{KEEPING}::test_open_jobs_are_found_by_whether_they_ever_began"
 AURA_LETTER = [
     Guard(
@@ -210,5 +211,69 @@ AURA_LETTER = [
         '"after_s", ',
         "",
         "tests/worker/test_outages.py::test_how_long_a_service_asked_to_be_left_alone_is_known_on_all_ways",
+    ),
+    Guard(
+        "kernel",
+        "a folder that a living process holds is no orphan",
+        "contracts/aura/folders.py",
+        "_lock(folder, fcntl.LOCK_SH)",
+        "pass",
+        f"{FOLDERS}::test_a_folder_that_a_living_process_holds_is_no_orphan_however_old",
+    ),
+    Guard(
+        "kernel",
+        "a server's sweep leaves what is held",
+        "contracts/aura/cleanup.py",
+        "self.folders.remove_free, found.kind, found.job_id",
+        "self.folders.remove, found.job_id",
+        "tests/contracts/aura/test_routes.py::test_a_sweep_leaves_what_an_attempt_holds_though_its_job_is_over",
+    ),
+    Guard(
+        "kernel",
+        "an attempt that lost its claim leaves the next one's folders",
+        "contracts/aura/folders.py",
+        "self._folders.remove_free(kind, self._claim.job_id)",
+        "self._folders.remove(self._claim.job_id)",
+        f"{FOLDERS}::test_an_attempt_that_lost_its_claim_leaves_the_folders_of_the_next_one",
+    ),
+    Guard(
+        "kernel",
+        "each attempt has a folder of its own",
+        "contracts/aura/folders.py",
+        "/ str(self._claim.claim_version)",
+        '/ "0"',
+        f"{FOLDERS}::test_an_attempt_that_lost_its_claim_leaves_the_folders_of_the_next_one",
+    ),
+    Guard(
+        "kernel",
+        "a folder that was swept before its lock is made again",
+        "contracts/aura/folders.py",
+        "if os.path.samestat(os.fstat(folder), path.lstat()):",
+        "if True:",
+        f"{FOLDERS}::test_a_folder_that_a_sweep_takes_meanwhile_is_made_again",
+    ),
+    Guard(
+        "kernel",
+        "an attempt that is over makes no folders",
+        "contracts/aura/folders.py",
+        "if self._is_over:",
+        "if False:",
+        f"{FOLDERS}::test_an_attempt_that_is_over_gets_no_folders",
+    ),
+    Guard(
+        "kernel",
+        "a live job's stream that is silent is lost",
+        "client/live.py",
+        '/events", query, {}, silence_s) as answer',
+        '/events", query, {}) as answer',
+        "tests/contracts/aura/test_live_client.py::test_a_connection_without_a_keepalive_is_lost",
+    ),
+    Guard(
+        "kernel",
+        "a message is of its stage",
+        "client/live.py",
+        '("" if begins else self.message)',
+        "self.message",
+        "tests/contracts/aura/test_live_client.py::test_state_is_merged_from_events",
     ),
 ]

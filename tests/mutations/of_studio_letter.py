@@ -130,4 +130,11 @@ STUDIO_LETTER = [
         "",
         f"{COMPOSE}progress_is_drawn_once_in_a_frame",
     ),
+    in_the_page(
+        "a message is of its stage in the page",
+        "live.js",
+        '(beginsStage(type, data) ? "" : state.message)',
+        "state.message",
+        f"{COMPOSE}percent_message_and_warnings_come_live_over_the_contracts_stream",
+    ),
 ]

@@ -1,7 +1,8 @@
 """Live jobs (contract 004): follow one over a network that breaks, and hold what is known of it.
 
 Reconnects after 1, 2, 4, 8 and 16 s (never more than 30), five times in a row; an event that was of use begins the
-count anew. A job that is not there, or not for this key, is not asked for again.
+count anew. The server says something each 10 s, if only a comment: a connection that is silent for 25 s is lost. A job
+that is not there, or not for this key, is not asked for again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ log = logging.getLogger("callsheet.client")
 ENDS = {"job-completed": "Done", "job-failed": "Failed", "job-cancelled": "Canceled"}
 PERMANENT = frozenset({401, 403, 404})
 FIRST_S, LONGEST_S, ATTEMPTS = 1.0, 30.0, 5
+SILENCE_S = 25.0  # two and a half of the contract's keepalives
 KEPT = 99  # warnings beside the newest: a job may run for days
 
 
@@ -68,7 +70,8 @@ class LiveState:
             self.percent = max(self.percent, float(progress))
         self.stage = str(data.get("step") or data.get("stage") or self.stage)
         self.phase = str(data.get("phase") or self.phase)
-        self.message = str(data.get("message") or self.message)
+        begins = event.type == "step-status" and data.get("status") == "started"
+        self.message = str(data.get("message") or ("" if begins else self.message))  # it was said of the stage before
         if event.type == "warning":
             self.warnings = [*self.warnings[-KEPT:], str(data.get("message", ""))]
         if event.type in ENDS:
@@ -90,11 +93,12 @@ async def follow_live(
 ) -> AsyncGenerator[LiveEvent]:
     """A live job's events, each once and in order, until its end. Raises ApiError, and ServerUnreachable after five."""
     attempt, last, window = 0, last_event_id, secrets.token_urlsafe(12)
+    silence_s = min(SILENCE_S, transport.patience.silence_s)
     while True:
         trouble: ApiError | ServerUnreachable = ServerUnreachable(f"{transport.url} ended the stream of job {job_id}")
         query = {"window": window, "lastEventId": last} if last else {"window": window}
         try:
-            async with transport.stream(f"/api/jobs/{job_id}/events", query, {}) as answer:
+            async with transport.stream(f"/api/jobs/{job_id}/events", query, {}, silence_s) as answer:
                 if answer.status_code == HTTPStatus.NO_CONTENT:
                     return
                 async with aclosing(_events(answer.aiter_raw())) as events:

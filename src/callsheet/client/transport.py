@@ -64,15 +64,16 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str], silence_s: float | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """An open event stream, or a 204. Raises ServerUnreachable here and while it is read."""
+        """An open event stream, or a 204. Raises ServerUnreachable here and while it is read, also after a silence."""
+        silence_s = self.patience.silence_s if silence_s is None else silence_s
         request = self._http.build_request(
             "GET",
             path,
             params=query,
             headers={"Accept": EVENT_STREAM, "Accept-Encoding": "identity", "Cache-Control": "no-store", **headers},
-            timeout=httpx2.Timeout(self.patience.silence_s, connect=self.patience.connect_s, pool=None),
+            timeout=httpx2.Timeout(silence_s, connect=self.patience.connect_s, pool=None),
         )
         with _translated(self.url):
             answer = await self._http.send(request, stream=True)

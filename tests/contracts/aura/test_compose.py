@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,8 @@ async def test_a_render_is_cancelled_cleanly_and_its_steps_are_taken_over(studio
     job_id = await studio.create(LONG)
     async for event, data in studio.events(job_id):
         if event == "step-status" and data["step"] == "Rendering":
+            assert studio.folders.remove_old(time.time() + 99 * 3600) == 0, "the attempt holds them"
+            assert [found.name for found in (studio.folders.root / "temp" / job_id).iterdir()] == ["1"]
             answer = await studio.live.client.post(f"/api/jobs/{job_id}/cancel")
             assert answer.json()["cleanupScheduled"]
     assert event == "job-cancelled"

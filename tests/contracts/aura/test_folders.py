@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import subprocess
+import sys
 import threading
 import uuid
 from pathlib import Path
 
 import pytest
 
-from callsheet.contracts.aura.folders import Folders
+from callsheet.contracts.aura import folders as folders_module
+from callsheet.contracts.aura.folders import Folders, Hold
 from callsheet.kernel.errors import InvalidInput, StoreError
+from callsheet.kernel.job import Claim
 
 JOB = "01900000-0000-7000-8000-0000000000aa"
 
@@ -126,3 +130,68 @@ def test_a_fresh_file_in_an_old_folder_is_no_orphan(tmp_path: Path) -> None:
     assert folders.remove_old(now_s) == 0
     assert (deep / "fresh").exists()
     assert folders.remove_old(now_s + 25 * 3600) == 1
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from callsheet.contracts.aura.folders import Folders, Hold
+from callsheet.kernel.job import Claim
+hold = Hold(Folders(Path(sys.argv[1])), Claim(sys.argv[2], 1))
+hold.make()
+print("held", flush=True)
+sys.stdin.read()
+"""
+IN_THREE_DAYS_S = 72 * 3600.0
+
+
+def test_a_folder_that_a_living_process_holds_is_no_orphan_however_old(folders: Folders) -> None:
+    command = [sys.executable, "-c", HOLDS, str(folders.root), JOB]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        try:
+            assert owner.stdout.readline() == "held\n"
+            now_s = (folders.root / "temp" / JOB).stat().st_mtime
+            assert folders.remove_old(now_s + IN_THREE_DAYS_S) == 0
+            assert folders.exists(JOB)
+        finally:
+            owner.kill()
+    assert folders.remove_old(now_s + 25 * 3600) == 1, "its owner is gone: its age decides"
+    assert folders.remove_old(now_s + IN_THREE_DAYS_S) == 1
+    assert not folders.exists(JOB)
+
+
+def test_an_attempt_that_lost_its_claim_leaves_the_folders_of_the_next_one(folders: Folders) -> None:
+    lost, next_one = Hold(folders, Claim(JOB, 1)), Hold(folders, Claim(JOB, 2))
+    (theirs, shared), (ours, same) = lost.make(), next_one.make()
+    assert (theirs.parent, shared) == (ours.parent, same) == (folders.root / "temp" / JOB, folders.root / "proxy" / JOB)
+    assert theirs != ours
+    lost.remove()
+    assert ours.is_dir()
+    assert shared.is_dir()
+    next_one.remove()
+    assert not folders.exists(JOB)
+
+
+def test_a_folder_that_a_sweep_takes_meanwhile_is_made_again(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = folders_module._lock
+    swept: list[bool] = []
+
+    def lock_late(folder: int, how: int) -> bool:
+        if not swept:
+            swept.append(folders.remove(JOB))
+        return lock(folder, how)
+
+    monkeypatch.setattr(folders_module, "_lock", lock_late)
+    temp, proxy = Hold(folders, Claim(JOB, 1)).make()
+    assert swept == [True]
+    assert temp.is_dir()
+    assert proxy.is_dir()
+
+
+def test_an_attempt_that_is_over_gets_no_folders(folders: Folders) -> None:
+    hold = Hold(folders, Claim(JOB, 1))
+    hold.remove()
+    with pytest.raises(StoreError):
+        hold.make()
+    assert not folders.exists(JOB)

@@ -6,20 +6,27 @@ import asyncio
 import gc
 import json
 import random
+import re
 import tracemalloc
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+import callsheet.studio
 from callsheet.client import Client, LiveEvent, LiveState, NoSuchJob, ServerUnreachable, Unauthorized
-from callsheet.client.live import ATTEMPTS, backoff_s, follow_live
+from callsheet.client import live as live_client
+from callsheet.client.live import ATTEMPTS, SILENCE_S, backoff_s, follow_live
 from callsheet.client.patience import Patience
 from callsheet.client.transport import Transport
 from callsheet.contracts.aura import routes
+from callsheet.contracts.aura.stream import KEEPALIVE_S
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job, NewEvent
 from tests import stores
 from tests.client.proxy import anywhere, before
+from tests.client.scripted import scripted, stream
 from tests.http.live import ADMIN, Live, serving
 
 from .conftest import running, through_all_stages
@@ -56,6 +63,11 @@ def test_state_is_merged_from_events() -> None:
     state.merge(_event("warning", message="no voice", step="Voice"))
     assert (state.status, state.stage, state.phase, state.percent) == ("Running", "Voice", "tts", 30)
     assert state.warnings == ["no voice"]
+    state.merge(_event("step-progress", step="Voice", phase="tts", progressPct=35, message="scene 7 of 7"))
+    state.merge(_event("step-status", step="Voice", phase="tts", status="completed"))
+    assert state.message == "scene 7 of 7"
+    state.merge(_event("step-status", step="Visuals", phase="visuals", status="started"))
+    assert (state.stage, state.message) == ("Visuals", ""), "what was said of the voice is not true of the pictures"
     state.merge(_event("job-completed", status="Done", output={"a": 1}, stage="Complete"))
     state.merge(_event("job-status", status="Running", stage="Voice", percent=30))  # late
     assert (state.status, state.percent, state.output, state.ended) == ("Done", 100, {"a": 1}, True)
@@ -99,6 +111,29 @@ async def test_a_server_that_stays_away_is_given_up_after_five(live: Live) -> No
     with pytest.raises(ServerUnreachable):
         await _followed("http://127.0.0.1:9", job.job_id, pauses)
     assert pauses == [1, 2, 4, 8, 16]
+
+
+async def test_a_connection_without_a_keepalive_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with a client that has patience for a minute with other streams."""
+    monkeypatch.setattr(live_client, "SILENCE_S", 0.2)
+    end = b'id: 1-9\nevent: job-completed\ndata: {"status":"Done"}\n\n'
+    first = b'id: 1-5\nevent: warning\ndata: {"message":"one"}\n\n'
+    pauses: list[float] = []
+    async with scripted(stream(first, hang=True), stream(b": keepalive\n\n", hang=True), stream(end)) as server:
+        got = await asyncio.wait_for(_followed(server.url, "j", pauses), 30)  # less than that patience
+    assert [event.type for event in got] == ["warning", "job-completed"]
+    assert pauses == [1, 2]
+    assert [parse_qs(urlsplit(asked.path).query).get("lastEventId") for asked in server.asked] == [
+        None,
+        ["1-5"],
+        ["1-5"],
+    ]
+
+
+def test_both_clients_bear_two_and_a_half_keepalives_of_silence() -> None:
+    script = (Path(callsheet.studio.__file__).parent / "static" / "live.js").read_text("utf-8")
+    (in_the_page,) = re.findall(r"LIVE_SILENCE_MS = ([\d_]+);", script)
+    assert int(in_the_page) / 1000 == SILENCE_S == 2.5 * KEEPALIVE_S
 
 
 async def test_permanent_errors_are_not_tried_again(live: Live) -> None:

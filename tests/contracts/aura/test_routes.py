@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from callsheet.contracts.aura import cleanup, routes
-from callsheet.contracts.aura.folders import Folders
+from callsheet.contracts.aura.folders import Folders, Hold
 from callsheet.kernel import commands
-from callsheet.kernel.job import Job, Status
+from callsheet.kernel.job import Claim, Job, Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
 from tests.beside import until
@@ -199,3 +199,15 @@ async def test_orphans_go_after_their_time_and_live_ones_stay(live: Live) -> Non
     assert await service.sweep(now + 49 * 3600) == 1
     assert (folders.root / "temp" / running.job_id).exists()
     assert (await live.engine.get(running.job_id)).status is Status.RUNNING
+
+
+async def test_a_sweep_leaves_what_an_attempt_holds_though_its_job_is_over(live: Live) -> None:
+    made, folders = await create(live), Folders()
+    hold = Hold(folders, Claim(made["jobId"], 1))
+    temp, _ = hold.make()
+    await live.engine.cancel(made["jobId"])
+    service = cleanup.Cleanup(live.engine, folders)
+    assert await service.sweep(temp.stat().st_mtime + 99 * 3600) == 0
+    assert temp.is_dir()
+    hold.remove()
+    assert not folders.exists(made["jobId"])

@@ -46,11 +46,11 @@ class Cleanup:
         self._begin(self._after_its_end(job_id))
 
     async def sweep(self, now_s: float | None = None) -> int:
-        """Remove the folders of jobs that are over or unknown, when nothing has touched them for long; how many."""
+        """Remove old folders of jobs that are over or unknown, if no attempt holds them; returns how many."""
         removed = 0
         for found in await asyncio.to_thread(lambda: list(self.folders.found(time.time() if now_s is None else now_s))):
             if found.age_s >= ORPHAN_S[found.kind] and await self._is_over(found.job_id):
-                removed += await asyncio.to_thread(self.folders.remove_one, found.kind, found.job_id)
+                removed += await asyncio.to_thread(self.folders.remove_free, found.kind, found.job_id)
         return removed
 
     async def _after_its_end(self, job_id: str) -> None:

@@ -1,22 +1,27 @@
 """The folders of live jobs: `temp/{jobId}` and `proxy/{jobId}` under one root, named by ids only.
 
+An attempt holds a lock on the folders that it works in. The system frees it when the process ends, however it ends: so
+a folder that is locked is in use, whatever its age says, and no sweep and no older attempt of the job removes it.
 Removal goes by file descriptors and follows no link, so nothing outside the root can be reached.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from callsheet.kernel.errors import InvalidInput, StoreError
 from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.job import Claim
 
 log = logging.getLogger("callsheet.cleanup")
 KINDS = ("temp", "proxy")
@@ -30,6 +35,44 @@ class Found(NamedTuple):
     kind: str
     job_id: str
     age_s: float
+
+
+class Hold:
+    """An attempt's hold on the folders of its job. Threads may call its methods at once."""
+
+    def __init__(self, folders: Folders, claim: Claim) -> None:
+        self._folders, self._claim = folders, claim
+        self._locks, self._turn, self._is_over = contextlib.ExitStack(), threading.Lock(), False
+
+    def make(self) -> tuple[Path, Path]:
+        """Make and hold `temp` and `proxy`; returns the attempt's own folder in `temp`, and `proxy`, which all have.
+
+        An earlier attempt that lost its claim may still write into its own. Raises as `Folders.make` does, and OSError.
+        """
+        with self._turn:
+            if self._is_over:
+                raise StoreError(f"the attempt at job {self._claim.job_id} is over; it gets no folders")
+            own = self._made("temp") / str(self._claim.claim_version)
+            own.mkdir(mode=0o700, exist_ok=True)
+            return own, self._made("proxy")
+
+    def remove(self) -> None:
+        """Let the folders go, and remove each that no other attempt holds."""
+        with self._turn:
+            self._is_over = True
+            self._locks.close()
+            for kind in KINDS:
+                self._folders.remove_free(kind, self._claim.job_id)
+
+    def _made(self, kind: str) -> Path:
+        """Make a folder and hold it. If a sweep removes it in between, it is made again."""
+        while True:
+            path = self._folders.make(kind, self._claim.job_id)
+            with contextlib.suppress(FileNotFoundError):
+                folder = _opened(self._locks, path, None)
+                _lock(folder, fcntl.LOCK_SH)
+                if os.path.samestat(os.fstat(folder), path.lstat()):
+                    return path
 
 
 def default_root() -> Path:
@@ -61,12 +104,15 @@ class Folders:
         return path
 
     def remove(self, job_id: str) -> bool:
-        """Delete both folders of a job; what cannot be deleted is told of as a warning, and False."""
-        removed = [self.remove_one(kind, job_id) for kind in KINDS]
+        """Delete both folders of a job that is over; what cannot be deleted is told of as a warning, and False."""
+        removed = [self._removed(kind, job_id) for kind in KINDS]
         return all(removed)
 
-    def remove_one(self, kind: str, job_id: str) -> bool:
-        """Delete one of them. One that is not there is no trouble."""
+    def remove_free(self, kind: str, job_id: str) -> bool:
+        """Delete one of them unless an attempt holds it; returns whether it is gone."""
+        return self._removed(kind, job_id, held_too=False)
+
+    def _removed(self, kind: str, job_id: str, *, held_too: bool = True) -> bool:
         path = self._path(kind, job_id)
         with contextlib.ExitStack() as stack:
             try:
@@ -78,6 +124,8 @@ class Folders:
                 elif found.st_uid != os.getuid():
                     log.warning("%s is not ours; it is left alone", path)
                     return False
+                elif not held_too and not _lock(_opened(stack, Path(path.name), parent), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    return False
                 else:
                     shutil.rmtree(path.name, dir_fd=parent)
             except FileNotFoundError:
@@ -88,9 +136,9 @@ class Folders:
         return True
 
     def remove_old(self, now_s: float) -> int:
-        """Remove what nothing has touched for so long that no attempt can be at it; how many. For workers."""
+        """Remove what no attempt holds and nothing has touched for long; returns how many. For workers."""
         old = [found for found in self.found(now_s) if found.age_s >= ORPHAN_S[found.kind]]
-        return sum(self.remove_one(found.kind, found.job_id) for found in old)
+        return sum(self.remove_free(found.kind, found.job_id) for found in old)
 
     def found(self, now_s: float) -> Iterator[Found]:
         """All folders that have a job's id for a name, with the time since something changed in them."""
@@ -124,6 +172,17 @@ def _changed_at(entry: os.DirEntry[str]) -> float:
             with contextlib.suppress(OSError):
                 latest = max(latest, os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mtime)
     return latest
+
+
+def _lock(folder: int, how: int) -> bool:
+    """Lock an open folder until it is closed; returns False when somebody else holds it."""
+    try:
+        fcntl.flock(folder, how)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # some file systems have no locks
+        log.debug("a folder cannot be locked, so its age alone decides: %s", error)
+    return True
 
 
 def _is_ours(found: os.stat_result) -> bool:

@@ -37,7 +37,7 @@ from callsheet.worker.words import words_of
 from ..control_plane.artifacts import REFERENCE, key_of  # noqa: TID252 - the files of a job, whoever made them
 from ..redis_gateway.tasks import told as told_of_models  # noqa: TID252 - errors of models as outcomes
 from .cleanup import SWEEP_S, log
-from .folders import Folders
+from .folders import Folders, Hold
 from .models import COMPOSE
 
 RETRY = Backoff(base_ms=2_000, cap_ms=60_000)
@@ -100,9 +100,11 @@ class _Sweeps:
 
 
 async def _compose(ctx: Context, request: Request, objects: OwnedObjects | None, folders: Folders) -> Result:
+    hold = Hold(folders, ctx.job.claim)
     try:
-        live = _Live(ctx, await asyncio.to_thread(folders.make, "temp", ctx.job_id))
-        shelf: Shelf = FolderShelf(await asyncio.to_thread(folders.make, "proxy", ctx.job_id))
+        own, proxy = await asyncio.to_thread(hold.make)
+        live = _Live(ctx, own)
+        shelf: Shelf = FolderShelf(proxy)
         if objects is not None:
             shelf = ObjectShelf(objects, (await ctx.steps()).jobs)
         parts = Parts(shelf, pictures_of(objects), _writer())
@@ -118,7 +120,7 @@ async def _compose(ctx: Context, request: Request, objects: OwnedObjects | None,
             raise Retry(f"{error.code}: {words_of(error)}") from error
         raise Fatal(words_of(error), code=error.code) from error
     finally:  # before the end is written
-        await asyncio.shield(asyncio.to_thread(folders.remove, ctx.job_id))
+        await asyncio.shield(asyncio.to_thread(hold.remove))
 
 
 async def _kept(ctx: Context, made: Composed, objects: OwnedObjects | None) -> Result:

@@ -3,10 +3,10 @@
  * Live jobs (contract 004) in the browser: follow one over a network that breaks, and hold what is known of it.
  *
  * Reconnects after 1, 2, 4, 8 and 16 s, never more than 30, five times in a row; an event that was of use begins the
- * count anew. The server says something each 10 s, if only a comment: a connection that is silent for `SILENCE_MS` is dead, and is
- * given up before another one is opened. What no other try can help (401, 403, 404 …) is final.
+ * count anew. The server says something each 10 s, if only a comment: a connection that is silent for `LIVE_SILENCE_MS` is
+ * dead, and is given up before another one is opened. What no other try can help (401, 403, 404 …) is final.
  */
-import { CallsheetError, EventParser, SILENCE_MS, checkStream, json, problemOf, randomKey } from "./client.js";
+import { CallsheetError, EventParser, checkStream, json, problemOf, randomKey } from "./client.js";
 
 /**
  * @typedef {{id: string, type: string, data: Record<string, any>}} LiveEvent
@@ -28,13 +28,15 @@ import { CallsheetError, EventParser, SILENCE_MS, checkStream, json, problemOf, 
  * @property {AbortSignal} [signal]
  * @property {typeof globalThis.fetch} [fetch]
  * @property {(ms: number) => Promise<void>} [pause] What is done before a reconnection.
- * @property {number} [silenceMs] A connection without a byte for so long is given up; SILENCE_MS unless given.
+ * @property {number} [silenceMs] A connection without a byte for so long is given up; LIVE_SILENCE_MS unless given.
  * @typedef {{window: string, last: string, ended: boolean}} Place Where a follower stands, and its name for the server.
  */
 
 /** @type {Record<string, string>} */
 const ENDS = { "job-completed": "Done", "job-failed": "Failed", "job-cancelled": "Canceled" };
 const ATTEMPTS = 5;
+/** Two and a half of the contract's keepalives. */
+export const LIVE_SILENCE_MS = 25_000;
 
 /** The pause before a reconnection in ms; the first is attempt 1. @param {number} attempt */
 export function backoffMs(attempt) {
@@ -68,7 +70,7 @@ export function merged(state, { type, data }) {
   }
   next.stage = data.step || data.stage || state.stage;
   next.phase = data.phase || state.phase;
-  next.message = data.message || state.message;
+  next.message = data.message || (beginsStage(type, data) ? "" : state.message);
   if (type === "warning") next.warnings = [...state.warnings.slice(-99), String(data.message ?? "")];
   const end = ENDS[type];
   if (end !== undefined) {
@@ -81,6 +83,11 @@ export function merged(state, { type, data }) {
     next.status = data.status ?? state.status;
   }
   return next;
+}
+
+/** Whether a stage begins: what was said of the one before is not true of it. @param {string} type @param {Record<string, any>} data */
+function beginsStage(type, data) {
+  return type === "step-status" && data.status === "started";
 }
 
 /**
@@ -117,7 +124,7 @@ export async function* followLive(jobId, options = {}) {
  * The events of one connection. It is closed when this ends, however it ends.
  * @param {string} jobId @param {Place} place @param {FollowOptions} options @returns {AsyncGenerator<LiveEvent, void, void>}
  */
-async function* connection(jobId, place, { signal, silenceMs = SILENCE_MS, ...server }) {
+async function* connection(jobId, place, { signal, silenceMs = LIVE_SILENCE_MS, ...server }) {
   const open = new AbortController();
   const leave = () => open.abort();
   const giveUp = () => open.abort(new CallsheetError("unreachable", `nothing was heard for ${silenceMs / 1000} s`));
