@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .binding import Binding
-from .keyring import Keyring, Wrapped, keyring_from
+from .keyring import Keyring, Wrapped
+from .opening import keyring_from
 from .secret import Secret
 from .vault import Opened, Vault
 

@@ -19,7 +19,7 @@ from .access import s3_objects
 from .places import OWN, Place
 
 if TYPE_CHECKING:
-    from callsheet.media.transcode import Output
+    from callsheet.media.output import Output
     from callsheet.objects import Objects
     from callsheet.worker.context import Context
 
