@@ -16,8 +16,9 @@ from callsheet.kernel.errors import StoreError, StoreUnavailable, UnknownStore
 from callsheet.llm import similarity
 from callsheet.llm.chunks import Chunk
 from callsheet.llm.errors import OtherModel
+from callsheet.llm.opening import open_vectors
 from callsheet.llm.similarity import packed, scores, unit, unpacked
-from callsheet.llm.vectors import Collection, Document, Vectors, open_vectors
+from callsheet.llm.vectors import Collection, Document, Vectors
 from callsheet.llm.vectors_postgres import PostgresVectors
 from tests import stores
 

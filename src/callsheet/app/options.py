@@ -16,7 +16,8 @@ from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.durations import Duration, milliseconds, seconds
 from callsheet.kernel.errors import InvalidInput, InvalidTask
 from callsheet.kernel.job import Idempotency, Json, NewJob, OnDependencyFailure
-from callsheet.kernel.retry import DEFAULT, Backoff, RetryPolicy, read_policy, write_policy
+from callsheet.kernel.policies import read_policy, write_policy
+from callsheet.kernel.retry import DEFAULT, Backoff, RetryPolicy
 from callsheet.worker.definition import Definition, Executor
 
 Retries = RetryPolicy | Backoff | str | Sequence[Duration] | bool

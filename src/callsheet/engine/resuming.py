@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from callsheet.kernel.contracts import RESUMABLE
 from callsheet.kernel.errors import DuplicateJob, IllegalMove
 from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import RESERVED, RESUMED_FROM, Job, Json, NewJob, Status
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 LONGEST_CHAIN = 50
 VERSION_AT = 14  # the place of a UUID's version in its text
-RESUMABLE = frozenset({"aura", "callsheet", "redis_gateway", "control_plane"})
-"""Contracts whose jobs can be resumed. The others have ways of their own to do work again."""
 _RESUMED = uuid.UUID("5be0a4c1-2f8e-4f0a-9d6b-7a3f1c9e8d20")
 
 

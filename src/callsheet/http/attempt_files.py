@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.engine.stored import ARTIFACTS, RESERVED, mark_job
 from callsheet.kernel.errors import DocumentConflict
-from callsheet.kernel.job import RESERVED as OWN_NAMES
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import ADOPTED, Status
 from callsheet.objects import ObjectsError, Upload
 from callsheet.objects.folders import INCOMING, JOBS
 from callsheet.store.protocol import Document
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 KIND = "attempt_files"
-ADOPTED = f"{OWN_NAMES}artifacts"
 UNSAID_BYTES = 5 * 1024**3  # what one request may send whose length was not told, and so what needs room
 MOST_FILES = 1_000  # of one attempt; no more can be adopted
 RACES = 100
@@ -173,10 +171,15 @@ async def reserved(store: Store) -> list[AttemptFiles]:
     return [_record(document) for document in await store.documents(KIND)]
 
 
+async def artifacts_of(store: Store, job_id: str) -> list[dict[str, Any]]:
+    """Return the files that a job's success has adopted."""
+    files: list[dict[str, Any]] = json.loads((await store.checkpoints(job_id)).get(ADOPTED, "[]"))
+    return files
+
+
 async def adopted_files(store: Store, job_id: str) -> dict[str, int]:
     """The sizes of the files that a job's success has adopted, by key."""
-    kept = (await store.checkpoints(job_id)).get(ADOPTED, "[]")
-    return {file["key"]: file["bytes"] for file in json.loads(kept)}
+    return {file["key"]: file["bytes"] for file in await artifacts_of(store, job_id)}
 
 
 async def _remove(objects: Objects, record: AttemptFiles, adopted: frozenset[str]) -> None:

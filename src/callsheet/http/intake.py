@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from callsheet.engine.quotas import slot_of
 from callsheet.engine.telemetry import quota_refused
-from callsheet.kernel.contracts import TASKS
+from callsheet.kernel.contracts import TASKS, lifecycle_of
 from callsheet.kernel.errors import CallsheetError, QueueFull, QuotaExceeded, StoreError
 
 from .problems import Problem
@@ -34,18 +34,11 @@ FEW = 500
 MAX_WAIT_S = 60
 
 
-ROUTES = {
-    "euterpe": "POST /transcode",
-    "cortana": "POST /videos or POST /clips",
-    "aura": "POST /api/jobs",
-    "redis_gateway": "POST /v1/jobs",
-}
-
-
 def reserved(task: str) -> Problem:
     """What is said to one who asks for a task in a way that is not its own."""
-    contract = TASKS[task]
-    return Problem("task_reserved", f"{task} is a task of the contract {contract}: {ROUTES[contract]} creates its jobs")
+    contract = lifecycle_of(TASKS[task])
+    told = f"{task} is a task of the contract {contract.name}: {contract.route} creates its jobs"
+    return Problem("task_reserved", told)
 
 
 class Intake:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .contracts import CONTRACTS, lifecycle_of
+from .contracts import CALLING, lifecycle_of
 from .errors import NotJson, PayloadTooLarge
 from .job import NewOutboxEvent, Outcome, Status
 from .settlement import Settlement
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .lifecycle import Lifecycle
 
 TIME = "occurred_at"
-CALLING = frozenset(name for name, lifecycle in CONTRACTS.items() if lifecycle.callback)
 
 
 def claim_callback(job: Job) -> NewOutboxEvent | None:

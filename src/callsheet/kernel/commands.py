@@ -16,8 +16,9 @@ from .identity import name_of
 from .intake import check_batch
 from .job import Json, NewEvent, NewJob, Outcome, Status
 from .lifecycle import MAX_NAME, illegal
+from .policies import read_policy
 from .progress import raised
-from .retry import OUTAGE_BACKOFF, JobError, RetryPolicy, Verdict, read_policy
+from .retry import OUTAGE_BACKOFF, JobError, RetryPolicy, Verdict
 from .settlement import Settlement
 from .waiting import details_of
 from .wire import clean, encode

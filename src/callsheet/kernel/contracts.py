@@ -5,6 +5,8 @@ from __future__ import annotations
 from .errors import InvalidJob
 from .job import Status
 from .lifecycle import Lifecycle
+from .progress import COMPOSE, PLAN, RENDER, TTS, VISUALS
+from .retry import Backoff, RetryPolicy
 
 
 def _pairs(text: str) -> frozenset[tuple[str, str]]:
@@ -30,6 +32,7 @@ CALLSHEET = Lifecycle(
         failed | dead_letter | canceled > queued
     """),
     policy="default",
+    resumable=True,
 )
 
 EUTERPE = Lifecycle(
@@ -50,6 +53,8 @@ EUTERPE = Lifecycle(
     requeue_needs_budget=True,
     policy="euterpe",
     callback="status_webhook_url",
+    route="POST /transcode",
+    payload_checked=True,
 )
 
 REDIS_GATEWAY = Lifecycle(
@@ -60,6 +65,10 @@ REDIS_GATEWAY = Lifecycle(
         running > done | error | canceled | queued
     """),
     policy="default",
+    route="POST /v1/jobs",
+    resumable=True,
+    shared=True,
+    expires=True,
 )
 
 CORTANA = Lifecycle(
@@ -72,6 +81,8 @@ CORTANA = Lifecycle(
     """),
     passes=frozenset({"failed"}),
     policy="cortana",
+    route="POST /videos or POST /clips",
+    payload_checked=True,
 )
 
 CONTROL_PLANE = Lifecycle(
@@ -83,6 +94,7 @@ CONTROL_PLANE = Lifecycle(
         FAILED | DLQ > QUEUED
     """),
     policy="default",
+    resumable=True,
 )
 
 AURA = Lifecycle(
@@ -94,6 +106,9 @@ AURA = Lifecycle(
     """),
     running_once_started=True,
     policy="default",
+    route="POST /api/jobs",
+    phases=(PLAN, TTS, VISUALS, COMPOSE, RENDER),
+    resumable=True,
 )
 
 TASKS: dict[str, str] = {
@@ -113,10 +128,31 @@ TASKS: dict[str, str] = {
 }
 """The tasks that come along, and the contract whose own route is the only one that creates their jobs."""
 
-PAYLOAD_CHECKED = frozenset({EUTERPE.name, CORTANA.name})
-"""Contracts whose route checks each payload. A worker that asks for a follow-up cannot ask for their tasks."""
+RETRY_POLICIES = {
+    EUTERPE.policy: RetryPolicy(
+        max_attempts=5,
+        backoff=Backoff(base_ms=2_000, cap_ms=900_000),
+        throttled_backoff=Backoff(base_ms=60_000, cap_ms=3_600_000),
+        retryable=frozenset({"423", "500", "502", "503", "504"}),
+        refresh=frozenset({"401", "403"}),
+    ),
+    CORTANA.policy: RetryPolicy(
+        max_attempts=4,  # the first run and three retries
+        backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
+        throttled_backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
+        fatal=frozenset({"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}),
+    ),
+}
+"""The policies that contracts bring along, by the names that jobs carry."""
 
 CONTRACTS = {c.name: c for c in (CALLSHEET, EUTERPE, REDIS_GATEWAY, CORTANA, CONTROL_PLANE, AURA)}
+
+CALLING = frozenset(c.name for c in CONTRACTS.values() if c.callback)
+RESUMABLE = frozenset(c.name for c in CONTRACTS.values() if c.resumable)
+PAYLOAD_CHECKED = frozenset(c.name for c in CONTRACTS.values() if c.payload_checked)
+SHARED = frozenset(c.name for c in CONTRACTS.values() if c.shared)
+EXPIRING = frozenset(c.name for c in CONTRACTS.values() if c.expires)
+(FOREIGN,) = SHARED  # the contract of a job that another program has written
 
 
 def lifecycle_of(contract: str) -> Lifecycle:

@@ -11,7 +11,7 @@ from .errors import DependencyCycle, DuplicateJob, InvalidJob
 from .job import Envelope, NewEvent, NewJob, OnDependencyFailure, Status
 from .lane import is_lane_of_another
 from .lifecycle import MAX_NAME
-from .retry import read_policy
+from .policies import read_policy
 from .settlement import Settlement
 from .wire import PAYLOAD_LIMIT_BYTES, check_json
 

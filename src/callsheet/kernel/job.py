@@ -104,6 +104,9 @@ RESERVED = "~"
 RESUMED_FROM = f"{RESERVED}resumed_from"
 """The checkpoint that holds the id of the job that a new one resumes; it is written with the job."""
 
+ADOPTED = f"{RESERVED}artifacts"
+"""The checkpoint that lists the files that the success of a job has adopted; it is written with the success."""
+
 RUN_AT = f"{RESERVED}run_at"
 """The checkpoint that holds the moment for which a job was asked for; a delay is counted from now, and has none."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .job import Job
+    from .progress import Phase
 
 
 State = tuple[Status, str, bool]  # a status, a stage, and whether the job was ever started
@@ -32,6 +33,10 @@ class Lifecycle:
     `running_once_started`: the word follows the first start, so a retry in between is not seen as a move.
     `requeue_needs_budget`: a failed job comes back only while attempts are left; with none left it is a dead letter.
     `callback`: the member of a payload that names a URL which is told of every move; '' where there is none.
+    `route`: the request that creates its jobs; '' where several do. `phases`: what a reader sees of its stages.
+    `resumable`: another job may take over the steps of one that ended badly. `payload_checked`: only the route checks
+    its payloads, so no worker may ask for its tasks. `shared`: other programs write and run its jobs in the store, too.
+    `expires`: an open job has a time to live, which each write renews, in a store that has such times.
     """
 
     name: str
@@ -43,6 +48,12 @@ class Lifecycle:
     running_once_started: bool = False
     requeue_needs_budget: bool = False
     callback: str = ""
+    route: str = ""
+    phases: tuple[Phase, ...] = ()
+    resumable: bool = False
+    payload_checked: bool = False
+    shared: bool = False
+    expires: bool = False
 
     def word(self, status: Status, stage: str = "", *, started: bool = False) -> str | None:
         """The contract's word for a kernel state, or None where it has none."""

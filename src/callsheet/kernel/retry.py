@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .errors import InvalidJob
 from .job import Json
 from .wire import clean, encode
 
@@ -115,49 +113,5 @@ class RetryPolicy:
 
 DEFAULT = RetryPolicy(fatal=frozenset({"fatal", "unknown_kind", "invalid_payload"}))
 
-EUTERPE = RetryPolicy(
-    max_attempts=5,
-    backoff=Backoff(base_ms=2_000, cap_ms=900_000),
-    throttled_backoff=Backoff(base_ms=60_000, cap_ms=3_600_000),
-    retryable=frozenset({"423", "500", "502", "503", "504"}),
-    refresh=frozenset({"401", "403"}),
-)
-
-CORTANA = RetryPolicy(
-    max_attempts=4,  # the first run and three retries
-    backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
-    throttled_backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
-    fatal=frozenset({"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}),
-)
-
 # 5 s, 10 s … 24 h with full jitter: nineteen waits of together 71 hours on average
 OUTBOX = RetryPolicy(max_attempts=20, backoff=Backoff(base_ms=5_000, cap_ms=86_400_000, low=0.0, high=1.0))
-
-POLICIES = {"default": DEFAULT, "euterpe": EUTERPE, "cortana": CORTANA, "outbox": OUTBOX}
-
-
-def write_policy(policy: RetryPolicy) -> str:
-    """A policy as text that a job can carry: its name if it has one, else JSON."""
-    for name, known in POLICIES.items():
-        if known == policy:
-            return name
-    return encode({k: sorted(v) if isinstance(v, frozenset) else v for k, v in asdict(policy).items()})
-
-
-@lru_cache(maxsize=512)
-def read_policy(text: str) -> RetryPolicy:
-    """Read what `write_policy` wrote; raises InvalidJob for an unknown name or field."""
-    if text in POLICIES:
-        return POLICIES[text]
-    try:
-        fields: dict[str, Any] = json.loads(text)
-        for name, value in fields.items():
-            if name.endswith("backoff"):
-                parts: dict[str, Any] = {k: tuple(v) if k == "table_ms" else v for k, v in value.items()}
-                fields[name] = Backoff(**parts)
-            elif isinstance(value, list):
-                fields[name] = frozenset(value)
-        return replace(DEFAULT, **fields)
-    except (ValueError, TypeError, AttributeError) as error:
-        known = ", ".join(POLICIES)
-        raise InvalidJob(f"retry policy {text!r} is neither {known} nor the JSON of a RetryPolicy ({error})") from None

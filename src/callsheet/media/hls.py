@@ -18,12 +18,12 @@ from .errors import NoSuchStream, OutputIncomplete
 from .ffmpeg import Ffmpeg, Work, folder_state, unconcerned
 from .holding import clock_words, holds, shown_again
 from .loudness import measure
+from .output import MEASURE_SHARE, Output, check_duration, expected_s, scaled, sha256_of
 from .playlists import Playlist, end_playlist, read_playlist
 from .probe import Media
 from .progress import Progress
 from .sizes import RUNGS, Rendition, fit, ladder
 from .spec import OutputSpec, output_limit, video_encoder
-from .transcode import MEASURE_SHARE, Output, check_duration, expected_s, scaled, sha256_of
 
 INDEX = "index.m3u8"
 SEGMENT_S = 6.0

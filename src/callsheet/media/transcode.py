@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from .arguments import arguments_for, input_for
 from .errors import MediaError, OutputIncomplete
 from .ffmpeg import Ffmpeg, Work, unconcerned
+from .hls import hls_output
 from .loudness import measure
+from .output import MEASURE_SHARE, Output, check_duration, expected_s, scaled, sha256_of
 from .probe import Caps, Media, probe
 from .progress import Progress
 from .spec import OutputSpec, check_for, output_limit, video_codec
 
-SLACK_S = 0.5
-SLACK_SHARE = 0.01
-MEASURE_SHARE = 0.2  # of the time of an output with loudness
 OURS = Caps(size_bytes=1 << 62)
-
-
-class Output(NamedTuple):
-    """A file that was made, and is whole. For HLS `key` is the folder, and `sha256` that of its playlist."""
-
-    key: str
-    path: Path
-    size_bytes: int
-    duration_s: float
-    codec: str
-    sha256: str
-    mime: str
-    width: int = 0
-    height: int = 0
 
 
 async def transcode(
@@ -52,8 +35,6 @@ async def transcode(
     media = source if isinstance(source, Media) else await probe(source, start=how.start)
     check_for(spec, media, how.binary)
     if spec.format == "hls":
-        from .hls import hls_output  # noqa: PLC0415 - it stands on this module
-
         return await hls_output(media, spec, folder, how, on_progress)
     how = how.capped(output_limit(media.size_bytes, how.limits.output_bytes))
     part = folder / f"{spec.key}.part"
@@ -96,39 +77,3 @@ async def _checked(media: Media, spec: OutputSpec, path: Path, how: Ffmpeg) -> O
     return Output(
         spec.key, path, made.size_bytes, made.duration_s, main.codec, sha256, spec.form.mime, sizes[0], sizes[1]
     )
-
-
-def expected_s(media: Media, spec: OutputSpec) -> float:
-    """How long an output has to be: until the last of its streams ends. 0 when the source does not say."""
-    wanted = [stream for stream in (media.audio, media.video if spec.form.video else None) if stream is not None]
-    ends = [(stream.start_s or 0.0) + stream.duration_s - media.start_s for stream in wanted if stream.duration_s]
-    whole_s = max(ends) if ends and len(ends) == len(wanted) else media.duration_s
-    start_s, end_s = spec.seconds(media)
-    return max(0.0, min(end_s, whole_s) - start_s) if whole_s else 0.0
-
-
-def check_duration(wanted_s: float, made_s: float, media: Media) -> None:
-    """Raise OutputIncomplete when an output is shorter or longer than it may be. A slow source may lose a frame."""
-    frame_s = 1.5 / media.video.fps if media.video is not None and media.video.fps else 0.0
-    slack_s = max(SLACK_S, SLACK_SHARE * wanted_s, frame_s)
-    if not made_s or (wanted_s and abs(made_s - wanted_s) > slack_s):
-        raise OutputIncomplete(
-            f"{made_s:.3f} s were written where {wanted_s:.3f} s were expected; the source may be damaged"
-        )
-
-
-def scaled(on_progress: Callable[[Progress], object], low: float, high: float) -> Callable[[Progress], object]:
-    """Progress of one pass as a part of the whole."""
-
-    def tell(progress: Progress) -> None:
-        if progress.percent is not None:
-            progress = progress._replace(percent=100 * low + progress.percent * (high - low))
-        on_progress(progress)
-
-    return tell
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,6 +20,7 @@ from callsheet.kernel.intake import IS_UUID
 
 UPLOADS, OUTPUTS, JOBS, SHARED, INCOMING = "uploads", "outputs", "jobs", "shared", "incoming"
 OF_VIDEOS = (("videos", "original"), ("videos", "proxy"), ("videos", "clips"), ("thumbs",), ("frames",))
+REFERENCE = "object:"  # before a key that a payload names
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}").fullmatch
 
 
@@ -50,6 +51,11 @@ def outputs_of(requester_id: str) -> str:
 def steps_of(job_id: str) -> str:
     """The folder of files that a job keeps between its attempts, and for the job that resumes it."""
     return f"{JOBS}/{job_id}/steps"
+
+
+def key_of(job_id: str, claim_version: int, name: str) -> str:
+    """Return the key of an attempt's file; that of another attempt is another."""
+    return f"{JOBS}/{job_id}/{claim_version}/{name}"
 
 
 def named_by(key: str) -> Named:

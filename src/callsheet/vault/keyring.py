@@ -1,18 +1,10 @@
-"""Where the keys are that wrap the data keys (KEKs): behind one small interface, chosen by three variables.
-
-`CALLSHEET_KMS` names a service (`aws`, `vault`: see kms.py and transit.py), `CALLSHEET_KEYS_FILE` a file,
-`CALLSHEET_KEYS` has the file's text itself. The first that is set is used.
-"""
+"""The interface of what holds the keys that wrap the data keys (KEKs). `opening.py` chooses one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .errors import InvalidKeyring, NoKeyring
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from .binding import Binding
 
 ADVICE = "set CALLSHEET_KEYS_FILE (`callsheet vault rotate` makes the file), CALLSHEET_KEYS or CALLSHEET_KMS"
@@ -43,31 +35,3 @@ class Keyring(Protocol):
     async def close(self) -> None:
         """Let go of connections. May be called twice."""
         ...
-
-
-def keyring_from(environ: Mapping[str, str]) -> Keyring:
-    """The keyring that the environment names; raises NoKeyring or InvalidKeyring."""
-    if service := environ.get("CALLSHEET_KMS", "").strip():
-        return _service(service, environ)
-    from .local import FileKeyring, LocalKeyring  # noqa: PLC0415 - a service needs none of it
-
-    if path := environ.get("CALLSHEET_KEYS_FILE", "").strip():
-        return FileKeyring(path)
-    if text := environ.get("CALLSHEET_KEYS", "").strip():
-        return LocalKeyring.from_text(text)
-    raise NoKeyring(f"there are no keys for secrets: {ADVICE}")
-
-
-def _service(text: str, environ: Mapping[str, str]) -> Keyring:
-    kind, _, rest = text.partition(":")
-    if kind == "aws" and rest:
-        from .kms import AwsKeyring  # noqa: PLC0415 - loads httpx2
-
-        return AwsKeyring.from_environment(rest, environ)
-    if kind == "vault" and rest:
-        from .transit import TransitKeyring  # noqa: PLC0415
-
-        return TransitKeyring.from_environment(rest, environ)
-    raise InvalidKeyring(
-        "CALLSHEET_KMS must be aws:KEY (a key's ARN or alias) or vault:MOUNT/KEY, such as vault:transit/callsheet"
-    )

@@ -28,8 +28,6 @@ from callsheet.kernel.job import NewJob
 
 from .context import Context
 
-OWN_CONTRACT = "callsheet"
-
 
 class MakesJobs(Protocol):
     """A `Task`, as far as it is needed here: this layer lies below it."""
@@ -67,7 +65,7 @@ class Stage(NamedTuple):
 class Pipeline:
     """Stages in order. `key` is the parameter that says of what; `contract` and `options` hold for all stages."""
 
-    def __init__(self, app: TakesTasks, name: str, *, key: str, contract: str = OWN_CONTRACT, **options: Any) -> None:
+    def __init__(self, app: TakesTasks, name: str, *, key: str, contract: str = "", **options: Any) -> None:
         self.name = name
         self.key = key
         self.stages: list[Stage] = []
@@ -116,7 +114,7 @@ class Pipeline:
             self._hand_on(ctx, name, payload, result)
             return result
 
-        own = {} if self._contract == OWN_CONTRACT else {"contract": self._contract}
+        own = {"contract": self._contract} if self._contract else {}
         task = self._app.task(name=f"{self.name}.{name}", **{**own, **self._options, **options})(run)
         empty = inspect.Parameter.empty
         defaults = {p.name: p.default for p in parameters.values() if p.default is not empty}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.media.ocr import tessdata
-from callsheet.media.ocr.engines import check, installed
+from callsheet.media.ocr.engines import check, installed, load
 from callsheet.media.ocr.errors import EngineMissing, InvalidReading, LanguageMissing
 from callsheet.media.ocr.records import Reading
 
@@ -87,7 +87,7 @@ if HAS_RAPID:
     def test_rapidocr_reads_ten_kinds() -> None:
         from tests.media.ocr.frames import kinds  # noqa: PLC0415 - needs what this test needs
 
-        engine = installed("rapidocr").engine(None)
+        engine = load("rapidocr", None)
         for drawn in kinds():
             words = " ".join(word.text for word in engine.read(drawn.jpeg, ("eng",))).split()
             assert len([word for word in drawn.words if word in words]) >= 0.7 * len(drawn.words), drawn.name

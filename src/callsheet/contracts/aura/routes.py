@@ -14,9 +14,13 @@ from starlette.responses import Response
 from callsheet.engine import resuming
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems, tickets
+from callsheet.http.attempts import ALWAYS, JobId, Reader
 from callsheet.http.auth import check
 from callsheet.http.bodies import documented, read
+from callsheet.http.dead_letter_bodies import CURSOR
+from callsheet.http.following import LastEventId, TicketQuery, ticket_of, who_follows
 from callsheet.http.json_text import JsonAnswer, json_text
+from callsheet.http.operations import Writer
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.http.sse import frame
@@ -25,8 +29,6 @@ from callsheet.kernel.job import Idempotency, Job, NewJob, Status
 from callsheet.kernel.wire import encode, parse_event_id
 from callsheet.store.protocol import JobQuery
 
-from ..redis_gateway.routes import ALWAYS, CURSOR, JobId, Reader, Writer  # noqa: TID252 - the same words
-from ..redis_gateway.streams import LastEventId, TicketQuery, ticket_of, who_follows  # noqa: TID252
 from .cleanup import cleanup_of
 from .models import (
     COMPOSE,

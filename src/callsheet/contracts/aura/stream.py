@@ -6,11 +6,11 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from callsheet.http.attempt_files import artifacts_of
 from callsheet.http.sse import EventStream, frame
 from callsheet.kernel.errors import CallsheetError, JobNotFound
 from callsheet.kernel.events import TERMINAL_EVENTS
 
-from ..control_plane.artifacts import adopted  # noqa: TID252 - the files of a job, whoever made them
 from .debounce import SPAN_MS, Debounce
 from .projection import PLACES, Left, Place, Told, log_lines, told
 from .stages import Stages, since_its_stage_began
@@ -105,7 +105,7 @@ class LiveStream(EventStream):
 
     async def _left(self, event: Event) -> Left:
         engine, job_id = self._site.engine, self._job.job_id
-        files = [_shown(file) for file in await adopted(engine, job_id)]
+        files = [_shown(file) for file in await artifacts_of(engine.store, job_id)]
         last = await engine.store.events({job_id: max(0, event.seq - LAST_EVENTS)}, LAST_EVENTS)
         return Left(files, log_lines(last))
 

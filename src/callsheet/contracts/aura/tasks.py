@@ -14,10 +14,10 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
-from callsheet.http.attempt_files import ADOPTED
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.errors import Outage
+from callsheet.kernel.job import ADOPTED
 from callsheet.kernel.retry import Backoff
 from callsheet.kernel.wire import encode
 from callsheet.llm.chat import Question, ask
@@ -28,14 +28,13 @@ from callsheet.media.compose.pictures import MAX_BYTES
 from callsheet.media.compose.stages import Composed, Parts, Request, compose
 from callsheet.media.errors import MediaError, MediaStopped
 from callsheet.objects import InvalidKey, ObjectNotFound, ObjectNotOwned, ObjectsError, ObjectTooLarge, OwnedObjects
-from callsheet.objects.folders import steps_of
+from callsheet.objects.folders import REFERENCE, key_of, steps_of
 from callsheet.objects.owned import with_folders
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry
 from callsheet.worker.words import words_of
 
-from ..control_plane.artifacts import REFERENCE, key_of  # noqa: TID252 - the files of a job, whoever made them
-from ..redis_gateway.tasks import told as told_of_models  # noqa: TID252 - errors of models as outcomes
+from ..attempts import llm_errors_as_outcomes  # noqa: TID252 - what contracts share
 from .cleanup import SWEEP_S, log
 from .folders import Folders, Hold
 from .models import COMPOSE
@@ -108,7 +107,7 @@ async def _compose(ctx: Context, request: Request, objects: OwnedObjects | None,
         if objects is not None:
             shelf = ObjectShelf(objects, (await ctx.steps()).jobs)
         parts = Parts(shelf, pictures_of(objects), _writer())
-        with told_of_models():
+        with llm_errors_as_outcomes():
             made = await compose(live, request, parts)
         return await _kept(ctx, made, objects)
     except MediaStopped:

@@ -7,37 +7,29 @@ Inputs are the objects that a payload names as `object:KEY`; the claim signs the
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from callsheet.http import incoming
-from callsheet.http.attempt_files import ADOPTED
+from callsheet.http.attempt_files import artifacts_of
 from callsheet.http.owning import owned_by
 from callsheet.http.problems import Problem
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import ADOPTED, Status
 from callsheet.kernel.wire import decode, encode
 from callsheet.objects import ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound, ObjectNotOwned
-from callsheet.objects.folders import INCOMING, named_by
+from callsheet.objects.folders import INCOMING, REFERENCE, key_of, named_by
 from callsheet.objects.own import OwnObjects
 
 from .leases import Lease
 from .models import Artifact
 
 if TYPE_CHECKING:
-    from callsheet.engine import Engine
     from callsheet.http.site import Site
     from callsheet.kernel.job import Job, Json
     from callsheet.objects import Objects, Signed
 
-REFERENCE = "object:"
 SIGNED_S = 3600
 MOST_INPUTS = 100
-
-
-def key_of(job_id: str, claim_version: int, name: str) -> str:
-    """Where an attempt's file lies; another attempt's lies elsewhere."""
-    return f"jobs/{job_id}/{claim_version}/{name}"
 
 
 def objects_of(site: Site) -> Objects:
@@ -104,13 +96,6 @@ async def check_unchanged(objects: Objects, file: dict[str, Any]) -> None:
         raise ObjectChanged(f"{file['name']} was changed after the job had ended; it is not given out")
 
 
-async def adopted(engine: Engine, job_id: str) -> list[dict[str, Any]]:
-    """The files of a job that has succeeded."""
-    known = await engine.store.checkpoints(job_id)
-    found: list[dict[str, Any]] = json.loads(known.get(ADOPTED, "[]"))
-    return found
-
-
 async def inputs(site: Site, job: Job) -> dict[str, str]:
     """A signed URL for each object that the payload names, and that the job's tenant may read; raises InvalidKey."""
     if site.objects is None or REFERENCE not in job.payload:
@@ -134,7 +119,7 @@ async def _is_finished(site: Site, key: str) -> bool:
     (job,) = await site.engine.store.get([named.id])
     if job is None or job.status is not Status.SUCCEEDED:
         return False
-    return any(file["key"] == key for file in await adopted(site.engine, named.id))
+    return any(file["key"] == key for file in await artifacts_of(site.engine.store, named.id))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from callsheet.http import attempt_files, incoming, problems
-from callsheet.http.attempt_files import UNSAID_BYTES, AttemptFiles, File
+from callsheet.http.attempt_files import UNSAID_BYTES, AttemptFiles, File, artifacts_of
 from callsheet.http.auth import allowed
 from callsheet.http.bodies import documented, read
 from callsheet.http.direct import Direct
@@ -23,10 +23,11 @@ from callsheet.http.site import site_of
 from callsheet.http.uploads import SWEEP
 from callsheet.kernel.job import Status
 from callsheet.objects import Objects, Upload
+from callsheet.objects.folders import key_of
 from callsheet.objects.keys import checked
 
 from . import logs
-from .artifacts import SIGNED_S, adopted, check_unchanged, key_of, objects_of, shown
+from .artifacts import SIGNED_S, check_unchanged, objects_of, shown
 from .leases import Lease, Proof, prove_one
 from .models import STRICT, Name
 from .routes import ALWAYS, PROVEN
@@ -238,7 +239,7 @@ async def artifacts(request: Request, job_id: str, who: Reader) -> ArtifactList:
     """The files of the attempt that succeeded; none before."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
-    found = await adopted(engine, job.job_id) if job.status is Status.SUCCEEDED else []
+    found = await artifacts_of(engine.store, job.job_id) if job.status is Status.SUCCEEDED else []
     return ArtifactList(artifacts=[ArtifactShown(**_public(file)) for file in found])
 
 
@@ -257,7 +258,7 @@ async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Res
     """A redirect to a signed URL that is good for an hour."""
     site = site_of(request)
     job = await site.engine.get(job_id, requester_id=who.sees)
-    for file in await adopted(site.engine, job.job_id) if job.status is Status.SUCCEEDED else ():
+    for file in await artifacts_of(site.engine.store, job.job_id) if job.status is Status.SUCCEEDED else ():
         if file["name"] == name:
             await check_unchanged(objects_of(site), file)
             signed = await objects_of(site).sign_get(file["key"], SIGNED_S, download_name=name.rpartition("/")[2])

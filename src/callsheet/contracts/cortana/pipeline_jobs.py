@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from callsheet.http import problems
 from callsheet.http.auth import allowed
+from callsheet.http.dead_letter_bodies import CURSOR
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
@@ -17,7 +18,6 @@ from callsheet.http.site import site_of
 from callsheet.kernel.job import Status
 from callsheet.store.protocol import JobQuery
 
-from ..redis_gateway.routes import CURSOR  # noqa: TID252 - a place among jobs is the same for all
 from .access import ALWAYS, MayRead, catalog_of
 from .jobs import NAME
 from .models import PipelineJob, PipelineJobs, pipeline_job

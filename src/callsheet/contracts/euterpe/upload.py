@@ -20,7 +20,7 @@ from .pace import paced, time_for
 from .places import OWN, Place
 
 if TYPE_CHECKING:
-    from callsheet.media.transcode import Output
+    from callsheet.media.output import Output
     from callsheet.objects import Objects
     from callsheet.worker.context import Context
 

@@ -6,19 +6,20 @@ import json
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.engine import Engine
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
-from callsheet.http.auth import allowed, check
+from callsheet.http.attempts import ALWAYS, JobId, Reader
+from callsheet.http.auth import check
 from callsheet.http.bodies import documented, read
-from callsheet.http.dead_letter_bodies import LATEST_MS
+from callsheet.http.dead_letter_bodies import CURSOR, LATEST_MS
 from callsheet.http.direct import Direct
 from callsheet.http.json_text import JsonAnswer
-from callsheet.http.keys import Principal
+from callsheet.http.operations import Writer
 from callsheet.http.site import site_of
 from callsheet.kernel.job import Idempotency, NewJob
 from callsheet.kernel.wire import encode
@@ -40,12 +41,7 @@ from .models import (
 
 CONTRACT = "redis_gateway"
 QUEUE = "default"
-Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
-Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
-JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
-ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
-CURSOR = r"^[0-9]{1,18}$"
 LOOK = 20_000  # jobs that the store looks at in one go: others want to read as well
 PATIENCE_S = 0.25  # then what a filter rarely finds is not waited for: there is a next page
 TEXT = "Stands in the id, task, correlation id, payload or error; in any case of letters."

@@ -12,10 +12,10 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callsheet.http import problems, tickets
-from callsheet.http.auth import check
-from callsheet.http.door import admit
-from callsheet.http.json_text import JsonAnswer, json_text
+from callsheet.http import problems
+from callsheet.http.attempts import ALWAYS, JobId, Reader
+from callsheet.http.following import ID_LENGTH, LastEventId, TicketQuery, ticket_of, who_follows
+from callsheet.http.json_text import json_text
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
@@ -27,7 +27,6 @@ from callsheet.store.protocol import JobQuery
 
 from .models import EventBody, EventList, Snapshot, Snapshots, Ticket, snapshot
 from .places import known_seq
-from .routes import ALWAYS, JobId, Reader
 
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher
@@ -53,12 +52,9 @@ STREAM = {
     "description": "Frames `id`, `event`, `data`: first `hello`, then the job's events; or a page of them as JSON.",
 }
 OVER = {"description": "Everything was seen and the job has ended: do not come back."}
-ID_LENGTH = 1024  # of an id in a query: far more than any has, and three that are too long fit a request's head
-LastEventId = Annotated[str | None, Query(alias="lastEventId", max_length=ID_LENGTH, description="As the header.")]
 Jobs = Annotated[
     str, Query(max_length=8192, pattern="[^,]", description="Ids with commas between them, or `*`: all of yours.")
 ]
-TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead of a key, for EventSource.")]
 router = APIRouter(tags=["events"])
 
 
@@ -260,27 +256,6 @@ def _opened(site: Site, who: Principal, first: bytes, watcher: Watcher, ident: o
     except Problem:
         watcher.close()
         raise
-
-
-async def who_follows(request: Request, ticket: str | None, subject: str, *, client: str | None = None) -> Principal:
-    """Who opens a stream, by a key or by a ticket for it; raises Problem. A `client` may use its ticket again."""
-    if ticket is None:
-        return await check(request, "jobs:read")
-    site = site_of(request)
-    if client is None:
-        who = await tickets.redeem(site.engine.store, ticket, subject)
-    else:
-        who = await tickets.redeem_again(site.engine.store, ticket, subject, client)
-    if not await site.holds(who):
-        raise Problem("unauthorized", "the key or the session of this ticket is not good any more")
-    admit(request.scope, who.key_id)
-    return who
-
-
-async def ticket_of(site: Site, who: Principal, subject: str, url: str) -> Response:
-    """The answer with a new ticket for one stream."""
-    ticket = await tickets.issue(site.engine.store, who, subject)
-    return JsonAnswer({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": tickets.LIFE_S}, 201)
 
 
 def _wants_json(request: Request, *, asked: bool) -> bool:

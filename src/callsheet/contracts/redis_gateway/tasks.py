@@ -13,21 +13,22 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
 from callsheet.kernel.contracts import REDIS_GATEWAY
-from callsheet.kernel.errors import InvalidPayload, Outage, UnknownStore
+from callsheet.kernel.errors import InvalidPayload
 from callsheet.kernel.retry import Backoff
 from callsheet.llm import blocks, rag
 from callsheet.llm import plan as plans
 from callsheet.llm.chat import Answer, Question, ask
 from callsheet.llm.embed import embed_all, embedder
-from callsheet.llm.errors import LlmError, NoPassages
+from callsheet.llm.errors import NoPassages
+from callsheet.llm.opening import open_vectors
 from callsheet.llm.settings import chat_endpoint, vectors_url
 from callsheet.llm.similarity import unit
 from callsheet.llm.tokens import Tokens
 from callsheet.llm.tools import Tools
-from callsheet.llm.vectors import Collection, Passage, open_vectors
+from callsheet.llm.vectors import Collection, Passage
 from callsheet.worker.context import Context
-from callsheet.worker.signals import Fatal, Retry
-from callsheet.worker.words import words_of
+
+from ..attempts import llm_errors_as_outcomes  # noqa: TID252 - what contracts share
 
 RETRY = Backoff(base_ms=2_000, cap_ms=120_000)
 ATTEMPTS = 4
@@ -79,21 +80,6 @@ def add_tasks(app: TakesTasks, tools: Tools | None = None) -> None:
     app.task(name="tool", timeout="1h", **shared)(_tool_task(tools or Tools()))
 
 
-@contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Errors of `llm` as outcomes of an attempt."""
-    try:
-        yield
-    except Outage:
-        raise
-    except LlmError as error:
-        if error.retryable:
-            raise Retry(f"{error.code}: {error}", after=error.after_s) from error
-        raise Fatal(str(error), code=error.code) from error
-    except UnknownStore as error:
-        raise Fatal(f"CALLSHEET_VECTORS_URL: {words_of(error)}", code="vectors_not_configured") from error
-
-
 # chat, plan, code
 
 
@@ -113,7 +99,7 @@ def _language_task(work: Work, own_system: str) -> Callable[..., Awaitable[Resul
     ) -> Result:
         asked = _messages(prompt, messages, "\n\n".join(filter(None, (own_system, system))))
         question = Question(asked, model, temperature, max_tokens, stop, options or {})
-        with told():
+        with llm_errors_as_outcomes():
             return await work(ctx, question)
 
     return task
@@ -188,7 +174,7 @@ async def embed(
     _raw: Unparsed = None,
 ) -> Result:
     """Texts as vectors."""
-    with told():
+    with llm_errors_as_outcomes():
         return await embed_all([input] if isinstance(input, str) else input, model)
 
 
@@ -196,7 +182,7 @@ def _tool_task(tools: Tools) -> Callable[..., Awaitable[Result]]:
     async def tool(
         ctx: Context, name: str, arguments: dict[str, JsonValue] | None = None, *, _raw: Unparsed = None
     ) -> Result:
-        with told():
+        with llm_errors_as_outcomes():
             return {"name": name, "result": await tools.call(name, arguments or {}, ctx.workspace)}
 
     return tool
@@ -219,7 +205,7 @@ def _rag_task(app: TakesTasks) -> Callable[..., Awaitable[Result]]:
         _raw: Unparsed = None,
     ) -> Result:
         place = Place(vectors_url(app.database_url), Collection(ctx.job.requester_id, collection))
-        with told():
+        with llm_errors_as_outcomes():
             match action:
                 case "ingest":
                     return await ingest(ctx, place, _given(documents, "documents"))

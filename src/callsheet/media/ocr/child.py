@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from callsheet.media.errors import MediaError
 
-from .engines import Engine, installed
+from .engines import Engine, load
 from .records import Region
 from .regions import regions
 
@@ -31,7 +31,7 @@ def main(engine: str, languages: str, min_confidence: str, data: str) -> None:
     codes = languages.split("+")
     gc.disable()  # modules stay: looking for garbage among them while they load is for nothing
     try:
-        reader = installed(engine).engine(Path(data) if data else None)
+        reader = load(engine, Path(data) if data else None)
     except MediaError as error:
         _tell(answers, {"error": error.code, "text": str(error)})
         return

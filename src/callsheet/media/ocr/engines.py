@@ -30,9 +30,10 @@ class Engine(Protocol):
 
 
 class Kind(NamedTuple):
-    """What is known of an engine before it is loaded. `needs` are the packages that its child imports."""
+    """An engine before it is loaded: the module that knows its languages, the one that reads, and its packages."""
 
     module: str
+    reader: str
     needs: tuple[str, ...]
 
 
@@ -51,14 +52,10 @@ class Installed(Protocol):
         """The folder of their data, when they are not in the package; raises LanguageMissing."""
         ...
 
-    def engine(self, data: Path | None) -> Engine:
-        """Loads it."""
-        ...
-
 
 KINDS = {
-    "tesseract": Kind("tessdata", ("tesserocr", "numpy", "PIL")),
-    "rapidocr": Kind("rapid", ("rapidocr", "onnxruntime", "cv2", "numpy")),
+    "tesseract": Kind("tessdata", "tesseract", ("tesserocr", "numpy", "PIL")),
+    "rapidocr": Kind("rapid", "rapid", ("rapidocr", "onnxruntime", "cv2", "numpy")),
 }
 
 
@@ -68,6 +65,12 @@ def installed(name: str) -> Installed:
         raise InvalidReading(f"there is no engine {name!r}; the engines are {', '.join(KINDS)}")
     module: Installed = import_module(f"{__package__}.{KINDS[name].module}")
     return module
+
+
+def load(name: str, data: Path | None) -> Engine:
+    """Load an engine into this process; raises EngineMissing."""
+    engine: Engine = import_module(f"{__package__}.{KINDS[name].reader}").engine(data)
+    return engine
 
 
 def check(options: Reading) -> None:

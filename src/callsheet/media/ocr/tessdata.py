@@ -9,12 +9,8 @@ import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .errors import EngineMissing, LanguageMissing
-
-if TYPE_CHECKING:
-    from .engines import Engine
 
 MISSING = "tesserocr is not installed; pip install 'callsheet[media]'"
 SUFFIX = ".traineddata"
@@ -49,13 +45,6 @@ def data_for(codes: Sequence[str]) -> Path:
         f"no one folder has the data of {', '.join(codes)}; copy their {SUFFIX} files into one folder "
         "and set TESSDATA_PREFIX to it"
     )
-
-
-def engine(data: Path | None = None) -> Engine:
-    """Load it; raises EngineMissing."""
-    from .tesseract import Tesseract  # noqa: PLC0415 - see above
-
-    return Tesseract(data)
 
 
 def advice(codes: Sequence[str]) -> str:

@@ -119,6 +119,11 @@ class Tesseract:
                 yield Word(text, box, confidence, word.WordRecognitionLanguage(), block, line, pass_id)
 
 
+def engine(data: Path | None = None) -> Tesseract:
+    """Load it; raises EngineMissing."""
+    return Tesseract(data)
+
+
 def _show(api: Any, pixels: bytes, width: int, height: int) -> None:
     """Give it a grey picture, one byte per pixel."""
     api.SetImageBytes(pixels, width, height, 1, width)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from asyncpg import InvalidTextRepresentationError
 
-from callsheet.kernel.callbacks import CALLING, claim_callback
+from callsheet.kernel.callbacks import claim_callback
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.callbacks import CALLING, claim_callback_of
+from callsheet.kernel.callbacks import claim_callback_of
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import NewEvent, OnDependencyFailure, Status
 from callsheet.kernel.settlement import Settlement

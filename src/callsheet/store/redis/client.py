@@ -17,6 +17,7 @@ from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnecti
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from callsheet.kernel.contracts import CALLSHEET, EXPIRING, FOREIGN
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import (
     CallsheetError,
@@ -41,6 +42,8 @@ OLDEST = (6, 2)
 JOB_TTL_S = 86_400
 JOB_TTL_VARIABLES = ("CALLSHEET_JOB_TTL", "JOB_TTL_S")
 IN_SCRIPT = "local JOB_TTL_S = '86400'"
+EXPIRES = ", ".join(f"{name} = true" for name in sorted(EXPIRING))
+CONTRACTS_IN_SCRIPT = f"local OWN, FOREIGN, EXPIRES = '{CALLSHEET.name}', '{FOREIGN}', {{{EXPIRES}}}"
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis"}
 DRIVER_OPTIONS = ("socket_timeout", "socket_connect_timeout", "max_connections", "health_check_interval", "db")
 UNAVAILABLE = (
@@ -224,6 +227,8 @@ def script_of(verb: str, job_ttl_s: int = JOB_TTL_S) -> tuple[str, str]:
     folder = files("callsheet.store.redis").joinpath("scripts")
     text = folder.joinpath(f"{verb}.lua").read_text("utf-8")
     needs = text.partition("\n")[0].removeprefix("-- needs:").split()
-    source = "\n".join([*(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in needs), text])
+    source = "\n".join(
+        [CONTRACTS_IN_SCRIPT, *(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in needs), text]
+    )
     source = source.replace(IN_SCRIPT, IN_SCRIPT.replace(str(JOB_TTL_S), str(job_ttl_s)))
     return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

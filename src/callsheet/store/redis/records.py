@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from callsheet.kernel.contracts import CALLSHEET, FOREIGN, SHARED
 from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
@@ -32,7 +33,6 @@ WORDS = {
     "error": Status.FAILED,
     "canceled": Status.CANCELED,
 }
-FOREIGN = "redis_gateway"
 SEPARATOR = "\x1f"
 _HELD = {h.value: h for h in Held}
 _POLICY = {p.value: p for p in OnDependencyFailure}
@@ -65,7 +65,7 @@ def _job_of(h: Mapping[str, Any]) -> Job:
     return Job(
         h["job_id"],
         get("requester_id", ""),
-        get("contract", "callsheet"),
+        get("contract", CALLSHEET.name),
         h["task"],
         get("queue", "default"),
         int(get("priority", 0)),
@@ -107,7 +107,7 @@ def _job_of(h: Mapping[str, Any]) -> Job:
 
 def is_run_by_others(job: Job) -> bool:
     """Whether a foreign worker runs the job, or has ended it: none of ours has a name on it."""
-    return job.worker_id is None and job.status is not Status.QUEUED and job.contract == FOREIGN
+    return job.worker_id is None and job.status is not Status.QUEUED and job.contract in SHARED
 
 
 def numbered(job: Job, count: int, last: Sequence[tuple[str, Mapping[str, str]]]) -> Job:

@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.beats import silence_of
-from callsheet.kernel.callbacks import CALLING, claim_callback
+from callsheet.kernel.callbacks import claim_callback
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, StoreError
 from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Outcome, Status

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from callsheet.kernel.callbacks import CALLING, claim_callback
+from callsheet.kernel.callbacks import claim_callback
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries

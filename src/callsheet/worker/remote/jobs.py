@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from callsheet.kernel.contracts import CONTROL_PLANE
 from callsheet.kernel.errors import NotJson, PayloadTooLarge
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.kernel.wire import encode
@@ -76,7 +77,7 @@ def _job(told: dict[str, Any], known: dict[str, Any], worker_id: str) -> Job:
     return Job(
         job_id=str(told["job_id"]),
         requester_id=str(known.get("requester_id", "")),
-        contract=str(known.get("contract", "control_plane")),
+        contract=str(known.get("contract", CONTROL_PLANE.name)),
         kind=str(told["task"]),
         queue=str(known.get("queue") or told["stream"]),
         priority=int(known.get("priority", 0)),
