@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from bench.measure import keep, say
 from callsheet.media.arguments import arguments_for, input_for
-from callsheet.media.box import environment
 from callsheet.media.ffmpeg import LIMITS, Ffmpeg, Work
 from callsheet.media.probe import Media, probe
+from callsheet.media.sandbox import environment
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
 

@@ -14,8 +14,8 @@ import pytest
 from callsheet import Callsheet, Context
 from callsheet.kernel.job import Event, Status
 from callsheet.kernel.retry import Backoff, RetryPolicy
+from callsheet.media.compose.artifacts import FolderShelf
 from callsheet.media.compose.errors import InvalidScript
-from callsheet.media.compose.kept import FolderShelf
 from callsheet.media.compose.script import Settings
 from callsheet.media.compose.sources import from_folder
 from callsheet.media.compose.stages import Parts, Request, Stages, compose

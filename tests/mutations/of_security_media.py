@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.guard import Guard
 
-BOX = "tests/security/test_box.py"
+BOX = "tests/security/test_sandbox.py"
 FORMATS = "tests/security/test_formats_taken.py"
 
 
@@ -57,14 +57,14 @@ SECURITY_MEDIA = [
     ),
     media(
         "the filter is put in place",
-        "sandbox.py",
+        "sandbox_launcher.py",
         '_forbid_calls(is_logged="log" in order)',
         "pass",
         f"{BOX} -k kernel_refuses",
     ),
     media(
         "no other program is started",
-        "sandbox.py",
+        "sandbox_launcher.py",
         "AS_READ = READ | READ_FOLDER",
         "AS_READ = READ | READ_FOLDER | EXECUTE",
         f"{BOX} -k starts_no_other_program",

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from . import box
+from . import sandbox
 from .errors import FfmpegMissing, FfmpegUnfit
 from .versions import OLDEST_VERSION, SAFE_VERSIONS, Numbers, is_old, is_safe, numbers_of
 
@@ -198,7 +198,7 @@ def _asked(path: Path, *arguments: str) -> str:
             stdin=subprocess.DEVNULL,
             timeout=ASK_S,
             check=True,
-            env=box.environment(Path("/")),
+            env=sandbox.environment(Path("/")),
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise FfmpegMissing(f"{path} does not run ({type(error).__name__}); {ADVICE}") from None

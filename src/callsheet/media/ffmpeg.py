@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .binaries import Binary, ffmpeg
-from .box import MB, Limits, Sight, Walls, boxed, environment
 from .errors import (
     DiskFull,
     FfmpegFailed,
@@ -28,9 +27,10 @@ from .errors import (
     TookTooLong,
     UnsupportedInput,
 )
+from .ffmpeg_errors import error_of
 from .process import Start, end, heed, start_alone, tail_of
 from .progress import Progress, Reader
-from .said import error_of
+from .sandbox import MB, Limits, Sight, Walls, boxed, environment
 from .taken import DEMUXERS, OWN_DEMUXERS, WHITELIST
 
 LOOK_S = 0.25

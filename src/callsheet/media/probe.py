@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .box import GB, MB, Limits, Sight, boxed, environment, of_python
 from .errors import (
     CorruptInput,
     FfmpegCrashed,
@@ -25,6 +24,7 @@ from .errors import (
     UnsupportedInput,
 )
 from .process import Start, end, start_alone, tail_of
+from .sandbox import GB, MB, Limits, Sight, boxed, environment, of_python
 from .sniff import MAX_BYTES, Kind, sniff
 from .taken import WHITELIST, is_codec_taken, why_refused
 

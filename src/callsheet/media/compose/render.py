@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callsheet.media.arguments import PLAIN
-from callsheet.media.box import Sight
 from callsheet.media.errors import OutputIncomplete
 from callsheet.media.ffmpeg import Ffmpeg, Input, Work, unconcerned
 from callsheet.media.probe import Media, probe
 from callsheet.media.progress import Progress
+from callsheet.media.sandbox import Sight
 from callsheet.media.spec import OutputSpec, audio_encoder, video_encoder
 
 from .captions import web_vtt

@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callsheet.media.box import GB, MB, Limits, Sight, boxed, environment, of_python
 from callsheet.media.errors import TookTooLong
 from callsheet.media.ffmpeg import never
 from callsheet.media.process import Start, end, heed, start_alone, watched
+from callsheet.media.sandbox import GB, MB, Limits, Sight, boxed, environment, of_python
 
 from . import errors
 from .errors import ChildFailed, ComposeError

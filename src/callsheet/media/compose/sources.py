@@ -9,8 +9,8 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Protocol
 
-from callsheet.media.box import Sight
 from callsheet.media.process import heed
+from callsheet.media.sandbox import Sight
 
 from .errors import PictureRefused
 from .pictures import MAX_BYTES

@@ -15,9 +15,9 @@ from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.process import Start, heed
 from callsheet.media.progress import Progress
 
+from .artifacts import Shelf, fetch_all, keep_all, place_in, read_drawn, read_narration, write_drawn, write_narration
 from .draw import Drawn
 from .errors import InvalidScript
-from .kept import Shelf, fetch_all, keep_all, place_in, read_drawn, read_narration, write_drawn, write_narration
 from .markdown import parse
 from .render import Video, plan, render
 from .running import Means

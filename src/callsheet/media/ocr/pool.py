@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
 from callsheet.media.errors import InputTooLarge, LimitReached, MediaError, TookTooLong
 from callsheet.media.process import Start, start_alone, tail_of
+from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
 
 from .child import ANSWER, QUESTION
 from .engines import KINDS, check, installed

@@ -8,8 +8,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rapidfuzz.distance import Levenshtein
 
-from .alike import shape
 from .normalise import normalized
+from .text_similarity import shape
 
 Said = TypeVar("Said", bound=Hashable)
 

@@ -13,7 +13,7 @@ from .consensus import Voice, consensus
 from .normalise import displayed, normalized, text_hash
 from .passing import gathered, passing, rows_of_passing
 from .records import Range, Seen
-from .sweep import swept
+from .tracking import swept
 from .tracks import Piece
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from .places import rows_of
+from .geometry import rows_of
 from .records import Box
 
 _LONG_AGO = -(1 << 62)

@@ -19,10 +19,10 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from callsheet.media.taken import WHITELIST
 
+from .frame_filter import ALONE_S, HEIGHT, WIDTH, Sieve, Verdict
 from .phash import Gray
 from .picture import Camera
 from .records import Sampling
-from .sieve import ALONE_S, HEIGHT, WIDTH, Sieve, Verdict
 
 TELL_S = 0.5
 BACK_S = 1  # time that jumps back by more begins anew after what was there; by less, the frame is skipped

@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
 from callsheet.media.errors import (
     CorruptInput,
     DiskFull,
@@ -28,10 +27,11 @@ from callsheet.media.errors import (
     Stalled,
 )
 from callsheet.media.ffmpeg import never
+from callsheet.media.ffmpeg_errors import last_words
 from callsheet.media.probe import Caps, Media
 from callsheet.media.process import Start, start_alone, watched
 from callsheet.media.progress import ALMOST, Progress
-from callsheet.media.said import last_words
+from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
 
 from .records import Kept, Sampled, Sampling
 

@@ -14,7 +14,7 @@ import pytest
 
 from callsheet.media import system_calls
 from callsheet.media.binaries import find_ffmpeg
-from callsheet.media.box import Limits, Sight, Walls, boxed, loader_of, of_python, parts_of, walls
+from callsheet.media.sandbox import Limits, Sight, Walls, boxed, loader_of, of_python, parts_of, walls
 from callsheet.media.system_calls import ALLOWED, BY_VALUE, CLONE, MACHINES, NEWER, TO_ITSELF, steps_for
 
 HAS_SECCOMP = pytest.mark.skipif(not walls().seccomp, reason="this machine has no seccomp")

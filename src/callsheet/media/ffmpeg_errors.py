@@ -18,7 +18,7 @@ from .errors import (
     OutputTooLarge,
     UnsupportedInput,
 )
-from .sandbox import REFUSED
+from .sandbox_launcher import REFUSED
 
 MESSAGE_CHARS = 300
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://\S+", re.IGNORECASE)

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from callsheet.media.sampling.frame_filter import HEIGHT, MOST_TIMES, UNSETTLED_S, WIDTH, Sieve, Verdict
 from callsheet.media.sampling.phash import Gray
 from callsheet.media.sampling.records import Sampling
-from callsheet.media.sampling.sieve import HEIGHT, MOST_TIMES, UNSETTLED_S, WIDTH, Sieve, Verdict
 
 PERIOD_S = 0.1
 CAPTION = (slice(130, 142), slice(100, 200))

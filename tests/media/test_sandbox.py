@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from callsheet.media.binaries import find_ffmpeg
-from callsheet.media.box import Limits, Sight, Walls, boxed, environment, walls
 from callsheet.media.errors import MediaError
 from callsheet.media.ffmpeg import Ffmpeg, Input, Work
-from callsheet.media.sandbox import REFUSED
+from callsheet.media.sandbox import Limits, Sight, Walls, boxed, environment, walls
+from callsheet.media.sandbox_launcher import REFUSED
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
 from tests.media.corpus import Corpus, list_in_avi, png_head, wav_of, y4m_head

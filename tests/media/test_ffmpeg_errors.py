@@ -5,8 +5,8 @@ import signal
 import pytest
 
 from callsheet.media.errors import MediaError
+from callsheet.media.ffmpeg_errors import error_of, last_words
 from callsheet.media.progress import Progress, Reader
-from callsheet.media.said import error_of, last_words
 
 NOT_WHOLE = """[mov,mp4,m4a,3gp,3g2,mj2 @ 0x55d] moov atom not found
 [in#0 @ 0x55d] Error opening input: Invalid data found when processing input

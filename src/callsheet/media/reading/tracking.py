@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from .alike import Difference, difference, shape
-from .places import at_same_place, distance, is_cut, is_same_box, may_have_moved, rows_near, rows_of
+from .geometry import at_same_place, distance, is_cut, is_same_box, may_have_moved, rows_near, rows_of
+from .text_similarity import Difference, difference, shape
 from .tracks import OpenTracks, Piece, Track
 
 # In sample periods.
