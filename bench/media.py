@@ -40,7 +40,7 @@ async def measure(kind: str, *, quick: bool) -> None:
     """`kind` is always ffmpeg: no store has a part in this."""
     folder = Path(tempfile.mkdtemp(prefix="callsheet-bench-"))
     try:
-        how = Ffmpeg.found(limits=LIMITS._replace(nice=0))  # as the bare one
+        how = Ffmpeg.default(limits=LIMITS._replace(nice=0))  # as the bare one
         source = folder / "source.mp4"
         await _bare(
             [str(how.binary.path), "-v", "error", *SOURCE.split(), "-pix_fmt", "yuv420p", "-c:a", "aac", str(source)],

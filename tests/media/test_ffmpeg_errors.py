@@ -68,9 +68,9 @@ def test_progress_never_falls_and_ends_below_a_hundred() -> None:
             reader.take(line + "\n")
     assert [progress.percent for progress in told] == [0, 10, 50, 50, 99.9]
     assert told[2].eta_s == pytest.approx(2)
-    assert not reader.ended
+    assert not reader.has_ended
     reader.take("progress=end\n")
-    assert reader.ended
+    assert reader.has_ended
 
 
 def test_progress_without_a_length_has_no_percent() -> None:

@@ -86,7 +86,7 @@ SECURITY_MEDIA = [
     media(
         "a codec that is not listed is refused by name",
         "probe.py",
-        "if used is not None and not is_codec_taken(used.kind, used.codec):",
+        "if stream is not None and not is_codec_taken(stream.kind, stream.codec):",
         "if False:",
         f"{FORMATS} -k refused_by_name",
     ),
@@ -122,7 +122,7 @@ SECURITY_MEDIA = [
         "kernel",
         "a local model is the one that was pinned",
         "llm/local_model.py",
-        "if pinned != digest:",
+        "if pinned_digest != digest:",
         "if False:",
         "tests/llm/test_embed.py -k pinned_by_its_content",
     ),

@@ -1,7 +1,7 @@
-"""The box that decoders run in: which of its walls this machine has, and the command line that puts a program inside.
+"""The sandbox for decoders: the protections of this machine, and the command line that starts a program inside.
 
-`sandbox_launcher.py` builds the walls. They are measured once per process; a wall that is missing is left out here and told of
-by `callsheet doctor`, while one that is asked for and cannot be had keeps the program from running.
+`sandbox_launcher.py` applies the protections ("walls"). Each process measures once which ones this machine offers. An
+unavailable one is left out here and reported by `callsheet doctor`; a required one that fails stops the program.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 LAUNCHER = Path(__file__).with_name("sandbox_launcher.py")
 MEASURE_S = 10.0
-LOGS = "CALLSHEET_BOX_LOG"  # set to anything: the kernel's log names each call that the box refuses
-ELF_LOADER = 3  # the kind of a part of an ELF file
+LOG_VARIABLE = "CALLSHEET_BOX_LOG"  # any value makes the kernel log each refused system call
+ELF_LOADER = 3  # the type of the ELF segment that names the loader
 START = "import sys; sys.path.append(sys.argv[1]); import sandbox_launcher; sandbox_launcher.main(sys.argv[2:])"
 MB = 1024 * 1024
 GB = 1024 * MB
-# for a child that makes pictures of one size again and again: glibc would give each back and have the next faulted in
-# anew, page by page
+# for a child that allocates pictures of one size repeatedly: glibc would return each to the system and fault in the
+# next one page by page
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * MB), "MALLOC_TRIM_THRESHOLD_": str(128 * MB)}
-# what a dynamic program needs to start; nothing of a user's
+# the paths that a dynamic program needs to start; no user's files
 SYSTEM = (
     "/usr",
     "/lib",
@@ -40,7 +40,7 @@ SYSTEM = (
 
 
 class Walls(NamedTuple):
-    """What keeps a program in. `namespace` and `seccomp` each take the network away."""
+    """The protections around a program. `namespace` and `seccomp` each cut off the network."""
 
     namespace: bool = False
     seccomp: bool = False
@@ -49,12 +49,15 @@ class Walls(NamedTuple):
 
     @property
     def no_network(self) -> bool:
-        """Not a packet leaves."""
+        """Whether the program cannot send network packets."""
         return self.namespace or self.seccomp
 
 
 class Limits(NamedTuple):
-    """What one program may use. `stall_s`: how long nothing may move; `output_bytes`: all that it writes, 0 for any."""
+    """Resource limits of one program.
+
+    `stall_s`: seconds without progress; `output_bytes`: total output, 0 for no limit.
+    """
 
     wall_s: float = 6 * 3600.0
     stall_s: float = 120.0
@@ -68,7 +71,7 @@ class Limits(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """The files and folders that a program may see. `run` are the programs that may be started: itself."""
+    """The files and folders that a program may access. `run` holds the programs that it may execute: itself."""
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
@@ -77,7 +80,7 @@ class Sight(NamedTuple):
 
 @cache
 def walls() -> Walls:
-    """Those of this machine."""
+    """Return the protections that this machine offers."""
     try:
         run = subprocess.run([*_launcher(), "--measure"], capture_output=True, timeout=MEASURE_S, check=True, env={})  # noqa: S603
         return Walls(**dict.fromkeys(run.stdout.decode().split(), True))
@@ -85,15 +88,17 @@ def walls() -> Walls:
         return Walls()
 
 
-def boxed(command: Sequence[str], sight: Sight, limits: Limits, with_walls: Walls | None = None) -> list[str]:
-    """A command line that runs `command`, whose first word is an absolute path, inside the box."""
+def sandboxed_command(
+    command: Sequence[str], sight: Sight, limits: Limits, with_walls: Walls | None = None
+) -> list[str]:
+    """Return a command line that runs `command` inside the sandbox; its first word is an absolute path."""
     order = order_for(sight._replace(run=parts_of(Path(command[0]), sight.read)), limits, with_walls)
     return [*_launcher(), *order, "--", *command]
 
 
 def order_for(sight: Sight, limits: Limits, with_walls: Walls | None = None) -> list[str]:
-    """What the launcher is told, as words."""
-    chosen = walls() if with_walls is None else with_walls
+    """Return the launcher's orders, as words."""
+    active_walls = walls() if with_walls is None else with_walls
     system = _system()
     most = {
         "AS": limits.memory_bytes,
@@ -104,17 +109,17 @@ def order_for(sight: Sight, limits: Limits, with_walls: Walls | None = None) -> 
     }
     order = [f"nice={limits.nice}", f"parent={os.getpid()}"]
     order += [f"{name}={value}" for name, value in most.items()]
-    order += [f"wall={name}" for name, asked in chosen._asdict().items() if asked]
+    order += [f"wall={name}" for name, is_active in active_walls._asdict().items() if is_active]
     order += [f"read={place}" for place in (*system, *sight.read)]
     order += [f"run={place}" for place in sight.run]
-    order += ["log=1"] if os.environ.get(LOGS) else []
+    order += ["log=1"] if os.environ.get(LOG_VARIABLE) else []
     return order + [f"write={place}" for place in sight.write]
 
 
 def parts_of(program: Path, read: tuple[Path, ...] = ()) -> tuple[Path, ...]:
-    """What has to be started for a program to run: itself and its loader.
+    """Return the files that must be executable for a program to run: itself and its loader.
 
-    A script starts whatever it likes of what can be read: that is the choice of whoever set it as the program.
+    A script may start any program that it can read: whoever configured it as the program made that choice.
     """
     loader = loader_of(program.resolve())
     if loader is None:
@@ -124,7 +129,7 @@ def parts_of(program: Path, read: tuple[Path, ...] = ()) -> tuple[Path, ...]:
 
 @cache
 def loader_of(program: Path) -> str | None:
-    """The loader that an ELF file names, empty for a static one; None for a file that is no ELF."""
+    """Return the loader that an ELF file names; empty for a static program, None for other files."""
     try:
         with program.open("rb") as file:
             head = file.read(64)
@@ -148,20 +153,24 @@ def _system() -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """For a program in the box: nothing of the worker's own environment, which may hold secrets.
+    """Return the environment of a sandboxed program: no variable of the worker's, since those may hold secrets.
 
-    A static ffmpeg dies of a segmentation fault on MPEG-TS when it finds the system's character tables (GCONV_PATH).
+    A static ffmpeg crashes with a segmentation fault on MPEG-TS if it finds the system's character tables
+    (GCONV_PATH).
     """
     return {"PATH": os.defpath, "HOME": str(home), "LC_ALL": "C.UTF-8", "GCONV_PATH": "/nonexistent"}
 
 
 @cache
 def of_python() -> tuple[Path, ...]:
-    """What the interpreter reads; the links of an environment and what they lead to."""
+    """Return the interpreter's folders, both as links and resolved."""
     places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable)]
     return tuple({*places, *(place.resolve() for place in places)})
 
 
 def _launcher() -> list[str]:
-    """As a module, not as a script: so Python takes the compiled file. The folder comes last, so it hides nothing."""
+    """Return the launcher's command. It runs as a module, so that Python uses the compiled file.
+
+    Its folder comes last on the path, so that it shadows no other module.
+    """
     return [sys.executable, "-I", "-S", "-c", START, str(LAUNCHER.parent)]

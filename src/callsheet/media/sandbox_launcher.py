@@ -1,9 +1,9 @@
-"""The launcher: limits itself, then becomes the program. `ORDER… -- program args…`, where ORDER is words `name=value`.
+"""The sandbox launcher: it limits itself, then becomes the program. `ORDER… -- program args…`, ORDER as `name=value`.
 
-It runs in a process of its own, because what it does (prctl, unshare) must not happen between fork and exec of a
-process with threads. It imports next to nothing (no json, no typing, no signal: each costs as much as Python's own
-start), which leaves some 20 ms. `box.order_for` makes its orders. A measure that is asked for and cannot be had ends it
-with REFUSED: nothing runs half protected.
+It runs as its own process, because its system calls (prctl, unshare) must not happen between fork and exec of a
+process with threads. It imports almost no module (no json, typing or signal: each costs as much as Python's own
+start), so it takes some 20 ms. `sandbox.order_for` writes its orders. If a required protection fails, it exits with
+REFUSED: no program runs half protected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SECCOMP_FILTER, SECCOMP_LOG = 1, 2  # of the call seccomp: install a filter, and
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 LANDLOCK_VERSION = 1
 SIGNALS_ABI, SOCKETS_ABI = 6, 4
-# what a file may be opened for; the rest of the rights are about folders
+# the rights on files; all others are rights on folders
 EXECUTE, WRITE, READ, READ_FOLDER, REFER, TRUNCATE, DEVICE_IOCTL = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
 MOST_FOLDER_RIGHTS = sum(1 << bit for bit in range(3, 13))  # list, remove and make whatever
 SPECIAL_FILES = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12  # devices, sockets, pipes, links
@@ -45,13 +45,13 @@ AS_READ = READ | READ_FOLDER
 
 
 class CannotRestrict(Exception):
-    """The system refused a measure."""
+    """The system refused a protection."""
 
 
 def main(arguments: list[str]) -> None:
-    """Measure what can be had here, or become a program."""
+    """Measure this machine's protections, or apply them and become a program."""
     if arguments == ["--measure"]:
-        sys.stdout.write(" ".join(name for name, works in measured().items() if works))
+        sys.stdout.write(" ".join(name for name, works in measure_walls().items() if works))
         return
     end = arguments.index("--")
     program = arguments[end + 1 :]
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> None:
 
 
 def read_order(words: list[str]) -> Order:
-    """All values by name."""
+    """Return the values of an order by name."""
     order: Order = {"read": [], "write": [], "run": [], "wall": []}
     for word in words:
         name, _, value = word.partition("=")
@@ -77,7 +77,7 @@ def read_order(words: list[str]) -> Order:
 
 
 def restrict(order: Order) -> None:
-    """Everything that an order asks for, in the one sequence that works."""
+    """Apply all protections of an order, in the only sequence that works."""
     walls = order["wall"]
     os.nice(int(order["nice"][0]))
     for name in LIMITS:
@@ -89,11 +89,11 @@ def restrict(order: Order) -> None:
             _drop_capabilities()
         _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if "landlock" in walls:
-            _see_only(order)
+            _restrict_files(order)
         _call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
         if "seccomp" in walls:
             _forbid_calls(is_logged="log" in order)
-    if os.getppid() != int(order["parent"][0]):  # it died before it could take us along
+    if os.getppid() != int(order["parent"][0]):  # it died before the death signal was set
         raise CannotRestrict("the process that asked for this is gone")
 
 
@@ -105,7 +105,7 @@ def _set_limit(name: str, value: int) -> None:
 
 
 def _leave_the_network() -> None:
-    """A network namespace with nothing in it, not even a loopback that is up."""
+    """Enter an empty network namespace; even its loopback is down."""
     user, group = os.getuid(), os.getgid()
     try:
         _call("unshare", CLONE_NEWNET)
@@ -117,26 +117,26 @@ def _leave_the_network() -> None:
 
 
 def _drop_capabilities() -> None:
-    """A worker that runs as root gives none of root's powers to a decoder: exec takes them from this set."""
+    """Empty the capability set that exec inherits, so that root's powers do not reach a decoder."""
     for capability in range(LAST_CAPABILITY + 1):
         if _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 and ctypes.get_errno() != errno.EINVAL:
             raise CannotRestrict(f"a capability stays: {os.strerror(ctypes.get_errno())}")
 
 
-def _see_only(order: Order) -> None:
-    """Landlock: of all files, those below `read` can be read, those below `write` changed, and `run` started."""
+def _restrict_files(order: Order) -> None:
+    """Landlock: allow reading below the `read` paths, changes below `write`, and execution of `run`."""
     abi = _libc().syscall(LANDLOCK_CREATE, None, 0, LANDLOCK_VERSION)
-    known = EXECUTE | WRITE | READ | MOST_FOLDER_RIGHTS
-    known |= (REFER if abi > 1 else 0) | (TRUNCATE if abi > 2 else 0) | (DEVICE_IOCTL if abi > 4 else 0)  # noqa: PLR2004
-    fields = [known]
+    handled_rights = EXECUTE | WRITE | READ | MOST_FOLDER_RIGHTS
+    handled_rights |= (REFER if abi > 1 else 0) | (TRUNCATE if abi > 2 else 0) | (DEVICE_IOCTL if abi > 4 else 0)  # noqa: PLR2004
+    fields = [handled_rights]
     if abi >= SOCKETS_ABI:
         fields.append(0b11)  # bind and connect
     if abi >= SIGNALS_ABI:
         fields.append(0b11)  # sockets without a path, and signals to those outside
     rules = struct.pack(f"{len(fields)}Q", *fields)
     ruleset = _call("syscall", LANDLOCK_CREATE, rules, len(rules), 0)
-    may = {"read": AS_READ, "write": known & ~SPECIAL_FILES & ~EXECUTE, "run": AS_READ | EXECUTE}
-    for name, rights in may.items():
+    rights_by_order = {"read": AS_READ, "write": handled_rights & ~SPECIAL_FILES & ~EXECUTE, "run": AS_READ | EXECUTE}
+    for name, rights in rights_by_order.items():
         for path in order[name]:
             _allow(ruleset, path, rights)
     _call("syscall", LANDLOCK_RESTRICT, ruleset, 0)
@@ -154,7 +154,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _forbid_calls(*, is_logged: bool = False) -> None:
-    """Seccomp: calls that are not listed in `system_calls.py` fail; the kernel's log can name them."""
+    """Seccomp: refuse all calls that `system_calls.py` does not list; the kernel's log can name them."""
     machine = os.uname().machine
     steps = system_calls.steps_for(machine, os.getpid())
     filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
@@ -162,8 +162,8 @@ def _forbid_calls(*, is_logged: bool = False) -> None:
     _call("syscall", SECCOMP_CALL[machine], SECCOMP_FILTER, SECCOMP_LOG if is_logged else 0, program)
 
 
-def measured() -> dict[str, bool]:
-    """What can be had here, each tried in a process of its own."""
+def measure_walls() -> dict[str, bool]:
+    """Return which protections work here, each tried in its own process."""
     here = sys.platform == "linux"
     return {
         "namespace": here and _works(_leave_the_network, errno.ENETUNREACH),
@@ -179,7 +179,7 @@ def _forbid_alone() -> None:
 
 
 def _works(measure: Callable[[], None], expected: int | None) -> bool:
-    """Take a measure, and see that it keeps a packet for a neighbour (a documentation address) from leaving."""
+    """Try a protection in a forked child, and check that it blocks a UDP packet (to a documentation address)."""
     import socket  # noqa: PLC0415 - only here
 
     child = os.fork()
@@ -206,9 +206,9 @@ def _libc() -> ctypes.CDLL:
 
 
 def _call(name: str, *arguments: Any) -> int:
-    """A function of libc, checked."""
-    whole = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    result: int = getattr(_libc(), name)(*whole)
+    """Call a function of libc. Raises CannotRestrict if it fails."""
+    c_arguments = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    result: int = getattr(_libc(), name)(*c_arguments)
     if result < 0:
         raise CannotRestrict(f"{name}: {os.strerror(ctypes.get_errno())}")
     return result

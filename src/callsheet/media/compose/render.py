@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from callsheet.media.arguments import PLAIN
 from callsheet.media.errors import OutputIncomplete
-from callsheet.media.ffmpeg import Ffmpeg, Input, Work, unconcerned
+from callsheet.media.ffmpeg import Ffmpeg, Input, Work, ignore_progress
 from callsheet.media.probe import Media, probe
 from callsheet.media.progress import Progress
 from callsheet.media.sandbox import Sight
@@ -78,7 +78,7 @@ async def plan(script: Script, narration: Narration, drawn: tuple[Drawn, ...], v
 
 
 async def render(
-    plan: Plan, folder: Path, how: Ffmpeg, on_progress: Callable[[Progress], object] = unconcerned
+    plan: Plan, folder: Path, how: Ffmpeg, on_progress: Callable[[Progress], object] = ignore_progress
 ) -> Video:
     """Make the video, its poster, its captions and its manifest in a folder; raises MediaError.
 

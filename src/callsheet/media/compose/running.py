@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callsheet.media.errors import TookTooLong
-from callsheet.media.ffmpeg import never
-from callsheet.media.process import Start, end, heed, start_alone, watched
-from callsheet.media.sandbox import GB, MB, Limits, Sight, boxed, environment, of_python
+from callsheet.media.ffmpeg import never_stopped
+from callsheet.media.process import Start, end, raise_if_stopped, start_alone, wait_for_end
+from callsheet.media.sandbox import GB, MB, Limits, Sight, environment, of_python, sandboxed_command
 
 from . import errors
 from .errors import ChildFailed, ComposeError
@@ -35,7 +35,7 @@ class Means(NamedTuple):
     """How programs are started, and who may say stop. In a task: `Means(ctx.children.start, lambda: ctx.cancelled)`."""
 
     start: Start = start_alone
-    is_stopped: Callable[[], bool] = never
+    is_stopped: Callable[[], bool] = never_stopped
     nice: int = LIMITS.nice
 
 
@@ -49,11 +49,11 @@ class Order(NamedTuple):
 
 async def run_child(order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]) -> None:
     """Run it to its end; raises the ComposeError that it met, ChildFailed when it died, MediaStopped."""
-    heed(means.is_stopped)
+    raise_if_stopped(means.is_stopped)
     process = await started(order, means)
     try:
         async with asyncio.timeout(LIMITS.wall_s):
-            code, said = await watched(process, _answers(process, order, on_answer), means.is_stopped)
+            code, said = await wait_for_end(process, _answers(process, order, on_answer), means.is_stopped)
     except TimeoutError:
         raise TookTooLong(f"the work took longer than {LIMITS.wall_s:g} s") from None
     finally:
@@ -66,7 +66,7 @@ async def started(order: Order, means: Means) -> Process:
     """A child that waits for its order on stdin."""
     command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages())), order.verb]
     sight = order.sight._replace(read=(*order.sight.read, *of_python(), *_packages()))
-    line = boxed(command, sight, LIMITS._replace(nice=means.nice))
+    line = sandboxed_command(command, sight, LIMITS._replace(nice=means.nice))
     home = order.sight.write[0] if order.sight.write else Path("/")
     return await means.start(
         line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home), limit=LINE_BYTES

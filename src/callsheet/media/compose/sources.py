@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Protocol
 
-from callsheet.media.process import heed
+from callsheet.media.process import raise_if_stopped
 from callsheet.media.sandbox import Sight
 
 from .errors import PictureRefused
@@ -55,7 +55,7 @@ async def collect(script: Script, folder: Path, fetch: Fetch, means: Means) -> d
     """Fetch all pictures into a folder and look at each; their files by reference. Raises PictureRefused."""
     files: dict[str, str] = {}
     for number, picture in enumerate(script.pictures):
-        heed(means.is_stopped)
+        raise_if_stopped(means.is_stopped)
         files[picture.reference] = f"picture{number:03}"
         try:
             await fetch(picture.reference, folder / files[picture.reference])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from callsheet.media.ffmpeg import Ffmpeg
-from callsheet.media.process import Start, heed
+from callsheet.media.process import Start, raise_if_stopped
 from callsheet.media.progress import Progress
 
 from .artifacts import Shelf, fetch_all, keep_all, place_in, read_drawn, read_narration, write_drawn, write_narration
@@ -125,7 +125,7 @@ class _Composing:
     async def run(self) -> Composed:
         """All stages in their order."""
         self._enter("Initialization")
-        how = Ffmpeg.found(start=self._means.start, is_stopped=self._means.is_stopped)
+        how = Ffmpeg.default(start=self._means.start, is_stopped=self._means.is_stopped)
         folders = {name: self._context.workspace / name for name in ("pictures", "voice", "visuals", OUTPUT)}
         for folder in folders.values():
             folder.mkdir(exist_ok=True)
@@ -189,7 +189,7 @@ class _Composing:
         return found
 
     def _enter(self, stage: str) -> None:
-        heed(self._means.is_stopped)
+        raise_if_stopped(self._means.is_stopped)
         self._stage = stage
         self._context.progress(SHARES[stage], f"on to {stage}")  # first: a stage's percent is never below its range
         self._context.stage(stage)

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from callsheet.media.errors import InputTooLarge, LimitReached, MediaError, TookTooLong
 from callsheet.media.process import Start, start_alone, tail_of
-from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
+from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, environment, of_python, sandboxed_command
 
 from .child import ANSWER, QUESTION
 from .engines import KINDS, check, installed
@@ -195,7 +195,7 @@ def _command(options: Reading) -> list[str]:
     command = [sys.executable, "-I", "-S", "-B", "-c", CODE, options.engine, "+".join(options.languages)]
     command += [str(options.min_confidence), str(data or ""), *map(str, packages)]
     seen = (*packages, *of_python(), *([data, data.resolve()] if data is not None else []))
-    return boxed(command, Sight(read=seen, write=(SILENCE,)), LIMITS)
+    return sandboxed_command(command, Sight(read=seen, write=(SILENCE,)), LIMITS)
 
 
 @cache

@@ -26,12 +26,12 @@ from callsheet.media.errors import (
     MediaError,
     Stalled,
 )
-from callsheet.media.ffmpeg import never
+from callsheet.media.ffmpeg import never_stopped
 from callsheet.media.ffmpeg_errors import last_words
 from callsheet.media.probe import Caps, Media
-from callsheet.media.process import Start, start_alone, watched
+from callsheet.media.process import Start, start_alone, wait_for_end
 from callsheet.media.progress import ALMOST, Progress
-from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
+from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, environment, of_python, sandboxed_command
 
 from .records import Kept, Sampled, Sampling
 
@@ -52,7 +52,7 @@ class Means(NamedTuple):
     """
 
     start: Start = start_alone
-    is_stopped: Callable[[], bool] = never
+    is_stopped: Callable[[], bool] = never_stopped
     limits: Limits = LIMITS
     caps: Caps = CAPS
     threads: int = THREADS
@@ -70,15 +70,15 @@ class Run:
         """A child that waits for its order on stdin."""
         command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages()))]
         sight = Sight((self._media.path, *of_python(), *_packages()), (self._folder,))
-        line = boxed(command, sight, self._means.limits)
+        line = sandboxed_command(command, sight, self._means.limits)
         # one thread: pictures of 32 by 32 are no work for more, and each thread takes from the memory limit
         env = {**environment(self._folder), **KEEPS_MEMORY, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         return await self._means.start(line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=env)
 
-    async def watched(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
+    async def watch(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
         """Until the child ends well; raises as soon as something is wrong, or the work is to stop."""
         answers = self._answers(process, on_kept, on_progress)
-        code, said = await watched(process, answers, self._means.is_stopped)
+        code, said = await wait_for_end(process, answers, self._means.is_stopped)
         if code != 0 or self._done is None:
             raise _death(code, said)
 

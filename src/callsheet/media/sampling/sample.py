@@ -12,9 +12,9 @@ import math
 from pathlib import Path
 
 from callsheet.media.errors import InvalidOutput, NoSuchStream, TookTooLong
-from callsheet.media.ffmpeg import unconcerned
+from callsheet.media.ffmpeg import ignore_progress
 from callsheet.media.probe import probe
-from callsheet.media.process import end, heed
+from callsheet.media.process import end, raise_if_stopped
 
 from .records import Sampled, Sampling
 from .running import Means, OnKept, OnProgress, Run
@@ -29,7 +29,7 @@ async def sample(  # noqa: PLR0913 - two of them are seldom given
     options: Sampling = Sampling(),  # noqa: B008 - a tuple
     *,
     means: Means = Means(),  # noqa: B008
-    on_progress: OnProgress = unconcerned,
+    on_progress: OnProgress = ignore_progress,
 ) -> Sampled:
     """Sample a local video into a folder that exists; raises MediaError.
 
@@ -42,11 +42,11 @@ async def sample(  # noqa: PLR0913 - two of them are seldom given
     if media.video is None:
         raise NoSuchStream("the file holds no moving picture, so that nothing can be sampled")
     run = Run(media, folder.absolute(), options, means)  # noqa: ASYNC240 - no look at the disk
-    heed(means.is_stopped)
+    raise_if_stopped(means.is_stopped)
     process = await run.started()
     try:
         async with asyncio.timeout(means.limits.wall_s) as clock:
-            await run.watched(process, on_kept, on_progress)
+            await run.watch(process, on_kept, on_progress)
     except TimeoutError:
         if clock.expired():
             raise TookTooLong(f"sampling took longer than {means.limits.wall_s:g} s") from None
