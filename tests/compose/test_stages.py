@@ -184,7 +184,7 @@ async def test_without_a_voice_a_warning_is_sent(app: Callsheet, parts: Parts, m
     def none() -> tuple[str, str]:
         raise NoVoice("espeak-ng is not installed")
 
-    monkeypatch.setattr(voice, "installed", none)
+    monkeypatch.setattr(voice, "voice_library", none)
 
     @app.task(max_attempts=1)
     async def video(ctx: Context) -> list[str]:

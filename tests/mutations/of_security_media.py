@@ -86,7 +86,7 @@ SECURITY_MEDIA = [
     media(
         "a codec that is not listed is refused by name",
         "probe.py",
-        "if stream is not None and not is_codec_taken(stream.kind, stream.codec):",
+        "if main is not None and not is_codec_taken(main.kind, main.codec):",
         "if False:",
         f"{FORMATS} -k refused_by_name",
     ),

@@ -1,7 +1,7 @@
 """Choose the ffmpeg to run: the one in CALLSHEET_FFMPEG, else the newest safe version on this machine.
 
-Without a safe version the wheel's (imageio-ffmpeg) is used; the system's only if there is no wheel. `versions.py`
-lists safe versions.
+Without a safe version the imageio-ffmpeg wheel comes first, then the system's ffmpeg. `versions.py` lists safe
+versions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Binary(NamedTuple):
         return ", ".join(name for name in REQUIRED_FEATURES if not self.has(name))
 
     def has(self, *names: str) -> bool:
-        """Whether this ffmpeg has all these encoders and filters."""
+        """Whether this ffmpeg has all named encoders and filters."""
         return all(name in self.encoders or name in self.filters for name in names)
 
 

@@ -129,14 +129,14 @@ class DiskFull(MediaError, errors.DiskFull):
 
 
 class MediaStopped(MediaError):
-    """The caller stopped the work; the program's own report after that does not count."""
+    """The caller stopped the work; the program's later report does not count."""
 
     code = "media_stopped"
     retryable = True
 
 
 class FfmpegFailed(MediaError):
-    """ffmpeg ended with an error without a class of its own."""
+    """ffmpeg failed with an error that no other class covers."""
 
     code = "ffmpeg_failed"
 

@@ -176,9 +176,9 @@ def _check(media: Media, caps: Caps) -> None:
     for stream in media.streams:
         if stream.pixels > caps.pixels:
             raise InputTooLarge(f"a picture of {stream.width}x{stream.height} is over {caps.pixels} pixels")
-    for stream in (media.video, media.audio):
-        if stream is not None and not is_codec_taken(stream.kind, stream.codec):
-            raise UnsupportedInput(why_refused(stream.kind, stream.codec))
+    for main in (media.video, media.audio):
+        if main is not None and not is_codec_taken(main.kind, main.codec):
+            raise UnsupportedInput(why_refused(main.kind, main.codec))
     if media.duration_s > caps.duration_s:
         raise InputTooLarge(f"the file lasts {media.duration_s:.0f} s, and {caps.duration_s:.0f} s are the most")
     if media.video is not None and not media.video.pixels:

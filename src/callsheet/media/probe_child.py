@@ -88,7 +88,7 @@ def _video(stream: Any, context: Any, timing: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_frame(av: Any, container: Any, stream: Any, context: Any) -> tuple[int, int]:
-    """Return rotation and transfer function of the first frame; some files declare both only there."""
+    """Return rotation and transfer function of the first frame; some files declare both only in frames."""
     transfer = int(context.color_trc)
     try:
         container.seek(0)
@@ -101,7 +101,7 @@ def _first_frame(av: Any, container: Any, stream: Any, context: Any) -> tuple[in
 
 
 def _timing(container: Any, streams: list[Any]) -> dict[int, Any]:
-    """Return frame times. MP4 has an index of them; without an index or a duration, all packets are read."""
+    """Return frame times: from MP4's index if it is complete, else by reading all packets."""
     pictures = (stream for stream in streams if stream.type == "video")
     video = next((stream for stream in pictures if not int(stream.disposition) & ATTACHED_PICTURE), None)
     times = _index_times(video)

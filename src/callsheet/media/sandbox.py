@@ -117,9 +117,9 @@ def order_for(sight: Sight, limits: Limits, with_walls: Walls | None = None) -> 
 
 
 def parts_of(program: Path, read: tuple[Path, ...] = ()) -> tuple[Path, ...]:
-    """Return the files that must be executable for a program to run: itself and its loader.
+    """Return the files that must be executable for a program to run: the program and its loader.
 
-    A script may start any program that it can read: whoever configured it as the program made that choice.
+    A script may start any program inside `read`: the operator accepted that by configuring a script.
     """
     loader = loader_of(program.resolve())
     if loader is None:

@@ -95,9 +95,9 @@ OTHERS: tuple[tuple[bytes, str], ...] = (
 
 
 def sniff(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
-    """Return a file's format. Raises EmptyFile, NotMedia, UnsupportedInput, TruncatedInput and others.
+    """Return a file's format. Raises EmptyFile, NotMedia, UnsupportedInput or InputTooLarge.
 
-    The others are CorruptInput and InputTooLarge.
+    An incomplete MP4, Matroska, AVI or WAV file raises TruncatedInput or CorruptInput.
     """
     with open_regular_file(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size

@@ -1,8 +1,8 @@
 """The allow-list of containers and codecs from strangers. Formats outside these lists are never opened.
 
-ffmpeg has some 350 demuxers and 500 decoders, and most of its holes are in rare ones. ffmpeg (`-format_whitelist`,
-`-codec_whitelist`) and PyAV get these lists wherever a file is opened. Lists of other files (HLS, DASH, concat, SDP,
-numbered pictures) are no containers here and must not become any.
+ffmpeg has some 350 demuxers and 500 decoders; rare formats have most of the security holes. ffmpeg
+(`-format_whitelist`, `-codec_whitelist`) and PyAV get these lists wherever a file is opened. Lists of other files
+(HLS, DASH, concat, SDP, numbered pictures) are no containers here and must not become any.
 """
 
 from __future__ import annotations

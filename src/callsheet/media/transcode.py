@@ -45,7 +45,7 @@ async def transcode(
     how: Ffmpeg,
     on_progress: Callable[[Progress], object] = ignore_progress,
 ) -> Output:
-    """Make one output in a folder. Raises MediaError, and then leaves no file behind.
+    """Transcode a source into a folder. Raises MediaError, and then leaves no file behind.
 
     Several calls may share one folder at a time if their keys differ.
     """
@@ -110,7 +110,7 @@ def expected_s(media: Media, spec: OutputSpec) -> float:
 
 
 def check_duration(expected_length_s: float, made_s: float, media: Media) -> None:
-    """Raise OutputIncomplete if the length is off by more than the slack. A slow source may lose a frame."""
+    """Raise OutputIncomplete if the output's length is wrong by more than the slack. A slow source may lose a frame."""
     frame_s = 1.5 / media.video.fps if media.video is not None and media.video.fps else 0.0
     slack_s = max(SLACK_S, SLACK_SHARE * expected_length_s, frame_s)
     if not made_s or (expected_length_s and abs(made_s - expected_length_s) > slack_s):
