@@ -122,7 +122,7 @@ async def test_a_server_that_falls_silent_is_given_up(
     monkeypatch.setattr(post, "CHUNK_S", 0.3)
     server.turns = [stream(piece("one "), hang=True)]
     job = await run(app, "chat", prompt="x")
-    assert "said nothing for 0.3 s" in (await error_of(job))["message"]
+    assert "sent nothing for 0.3 s" in (await error_of(job))["message"]
     assert (await job.get()).status is Status.QUEUED
     assert server.hung_up.is_set()
 

@@ -92,7 +92,7 @@ async def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise CutOff(f"the model said nothing for {CHUNK_S:g} s in the middle of its answer") from None
+            raise CutOff(f"the model sent nothing for {CHUNK_S:g} s in the middle of its answer") from None
         except httpx2.TransportError:
             raise
         except Exception as error:

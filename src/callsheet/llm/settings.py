@@ -68,7 +68,7 @@ def embed_endpoint(environ: Mapping[str, str] | None = None) -> Endpoint | None:
         )
     key = _key(environ, "CALLSHEET_EMBED_API_KEY")
     if not key and chat is not None and _origin(chat.url) == _origin(url):
-        key = chat.api_key  # a key goes to no other server than the one it was given for
+        key = chat.api_key  # a key is sent only to the server that it belongs to
     return Endpoint(_check_url(url, "CALLSHEET_EMBED_URL"), key, model or (chat.model if chat else ""))
 
 
@@ -91,7 +91,7 @@ def _check_url(url: str, variable: str) -> str:
         ok = False
     if not ok:
         raise NotConfigured(f"{variable} is no http(s) address; write it like http://localhost:8080/v1")
-    if parts.username or parts.password:  # the HTTP library logs addresses as they are
+    if parts.username or parts.password:  # the HTTP library logs addresses unchanged
         raise NotConfigured(f"{variable} holds a name or a password; give a key by its own variable")
     return url
 

@@ -43,7 +43,7 @@ class Tokens:
         if self._timer is None:
             if self._loop.time() >= self._next_at:
                 self.flush()
-            else:  # the model may fall silent: what has come must not wait for its next word
+            else:  # the model may fall silent: collected text must not wait for the next piece
                 self._timer = self._loop.call_at(self._next_at, self._flush_later)
 
     def flush(self) -> None:
@@ -56,5 +56,5 @@ class Tokens:
 
     def _flush_later(self) -> None:
         self._timer = None
-        with contextlib.suppress(CallsheetError):  # the claim is lost: the task hears of it by itself
+        with contextlib.suppress(CallsheetError):  # the claim is lost: the task learns of that by itself
             self.flush()

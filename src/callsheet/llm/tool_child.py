@@ -29,7 +29,7 @@ MESSAGE_CHARS = 2_000
 def main(place: str) -> None:
     """Carry out one order."""
     os.environ.pop("PYTHONPATH", None)
-    orders, answers = os.dup(0), os.dup(1)  # for us alone: the tool finds nothing to read, and prints to stderr
+    orders, answers = os.dup(0), os.dup(1)  # only for us: the tool's stdin is empty, and its prints go to stderr
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     with os.fdopen(orders, "rb", closefd=False) as lines:
@@ -37,7 +37,7 @@ def main(place: str) -> None:
     _settle_in(order["limits"])
     threading.Thread(target=_end_with_the_worker, args=(orders,), daemon=True).start()
     text = _outcome(place, order)
-    kill_below(os.getpid())  # what it started and left running ends with it, and lets go of our pipes
+    kill_below(os.getpid())  # kill the tool's remaining processes, which still hold our pipes
     with os.fdopen(answers, "wb") as out:
         out.write(text)
     _leave()

@@ -52,9 +52,9 @@ async def run(order: Order, folder: Path, path: Sequence[str]) -> Any:
 async def _start(order: Order, folder: Path, path: Sequence[str]) -> Process:
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(folder),  # ~/.netrc and the like are not for tools
+        "HOME": str(folder),  # keeps ~/.netrc and the like from tools
         "LANG": os.environ.get("LANG", "C.UTF-8"),
-        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, path)),  # the child takes it off
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, path)),  # the child removes it from its environment
     }
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "callsheet.llm.tool_child", order.place),
@@ -96,9 +96,9 @@ async def _conversation(process: Process, order: Order) -> tuple[bytes, str]:
 
 async def _tell(stdin: asyncio.StreamWriter, order: Order) -> None:
     message = {"name": order.name, "arguments": order.arguments, "limits": order.limits}
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died: its end tells more
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the child died; its exit code says more
         stdin.write(json.dumps(message).encode() + b"\n")
-        await stdin.drain()  # and it stays open: the child takes its end for ours
+        await stdin.drain()  # stdin stays open: its end would mean that the worker died
 
 
 async def _read(stdout: asyncio.StreamReader, limit_bytes: int, name: str) -> bytes:

@@ -88,7 +88,7 @@ class Tools:
         if unknown := limits.keys() - asdict(self.limits).keys():
             raise InvalidTask(f"tool {name}: no limit {', '.join(sorted(unknown))}")
         tool = Tool(name, function, replace(self.limits, **limits))
-        _ = tool.schema  # a signature that cannot be a schema is told at declaration
+        _ = tool.schema  # report an unsupported signature at declaration
         self._tools[name] = tool
         return function
 

@@ -14,7 +14,7 @@ from callsheet.store.postgres.target import Target
 
 from .vectors import Collection, Document, Passage, other_model
 
-LOCK = 0x63616C6C_7261  # any number of our own: two workers that start together must not both make the table
+LOCK = 0x63616C6C_7261  # an arbitrary lock id: two workers that start together must not both create the table
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS llm_passages (
     requester_id text NOT NULL,

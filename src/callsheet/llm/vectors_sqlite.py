@@ -83,7 +83,7 @@ class SqliteVectors:
         except sqlite3.OperationalError as error:
             raise StoreUnavailable(f"the passages cannot be reached now: {error}") from error
         finally:
-            db.close()  # what was not committed is undone
+            db.close()  # rolls back an uncommitted transaction
 
 
 def _replace(db: sqlite3.Connection, collection: Collection, model: str, documents: Sequence[Document]) -> None:

@@ -112,7 +112,7 @@ def _video(spec: OutputSpec, media: Media, video: Stream, binary: Binary) -> lis
         # the last frame lasts until the end, and its packet holds that duration
         quality += ("-bsf:v", f"setts=duration={LAST_TICKS}", *(("-bf", "0") if encoder == "libx264" else ()))
     words = ["-vf", graph, "-c:v", encoder, *quality, "-pix_fmt", "yuv420p"]
-    # frames keep their own times: a source with uneven ones would else be filled up to thousands a second
+    # frames keep their own times: an uneven source would otherwise be padded to thousands of frames a second
     return [*words, *(() if spec.fps else clock_words(media)), "-fps_mode", "cfr" if spec.fps else "vfr"]
 
 

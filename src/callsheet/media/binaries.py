@@ -173,7 +173,7 @@ def _wheels() -> Binary | None:
 
 def _on_path() -> Iterator[Path]:
     """Yield each ffmpeg on the PATH once. Relative folders are skipped."""
-    places = [Path(place, "ffmpeg") for place in os.get_exec_path() if os.path.isabs(place)]  # noqa: PTH117 - text
+    places = [Path(place, "ffmpeg") for place in os.get_exec_path() if os.path.isabs(place)]  # noqa: PTH117 - the entries are strings
     yield from dict.fromkeys(place.resolve() for place in places if _is_program(place))
 
 

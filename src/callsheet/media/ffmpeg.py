@@ -123,7 +123,7 @@ class Ffmpeg(NamedTuple):
 
         Cancelling the asyncio task ends the program too, shortly after GRACE_S.
         """
-        folder = folder.absolute()  # noqa: ASYNC240 - no look at the disk
+        folder = folder.absolute()  # noqa: ASYNC240 - no disk access
         sight = Sight(tuple(source.path.absolute() for source in work.inputs), (folder,))
         watch = _Watch(self, folder, Reader(work.duration_s, on_progress))
         watch.look_at_disk()
@@ -225,7 +225,7 @@ def folder_state(folder: Path) -> tuple[int, int]:
     for place, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):  # deleted meanwhile
-                stat = os.lstat(os.path.join(place, name))  # noqa: PTH118 - ten thousand segments a look
+                stat = os.lstat(os.path.join(place, name))  # noqa: PTH118 - a check may read ten thousand segments
                 size_bytes += stat.st_size
                 newest_ns = max(newest_ns, stat.st_mtime_ns)
     return size_bytes, newest_ns

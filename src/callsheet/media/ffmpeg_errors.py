@@ -51,7 +51,7 @@ def error_of(code: int, stderr_tail: str) -> MediaError:
         return _of_signal(-code, stderr_tail)
     words = last_words(stderr_tail)
     if code == REFUSED and stderr_tail.startswith("sandbox:"):
-        return FfmpegFailed(f"the box could not be built: {words}")
+        return FfmpegFailed(f"the sandbox could not be built: {words}")
     for pattern, error in MEANINGS:
         if pattern.search(stderr_tail):
             return error(words)

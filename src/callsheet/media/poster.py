@@ -79,7 +79,7 @@ def score_of(pixels: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
 
 def _small_frames(media: Media, places: tuple[float, ...]) -> Work:
     """Return one ffmpeg run that extracts a small frame at each time; the source is opened once per time."""
-    assert media.video is not None  # noqa: S101 - asked before
+    assert media.video is not None  # noqa: S101 - make_poster checks
     inputs = tuple(Input(media.path, media.kind.demuxer, ("-ss", f"{place:.6f}")) for place in places)
     words: list[str] = []
     for at in range(len(places)):
@@ -89,7 +89,7 @@ def _small_frames(media: Media, places: tuple[float, ...]) -> Work:
 
 
 def _one_frame(media: Media, at_s: float, size: tuple[int, int], how: Ffmpeg) -> Work:
-    assert media.video is not None  # noqa: S101 - asked before
+    assert media.video is not None  # noqa: S101 - make_poster checks
     filters = [
         *colours(media.video, how.binary),
         f"scale={size[0]}:{size[1]}:out_range=full",

@@ -57,7 +57,7 @@ async def tail_of(stream: asyncio.StreamReader) -> str:
 def raise_if_stopped(is_stopped: Callable[[], bool]) -> None:
     """Raise MediaStopped if the caller requested a stop."""
     if is_stopped():
-        raise MediaStopped("the work was told to stop")
+        raise MediaStopped("the caller stopped the work")
 
 
 async def wait_for_end(

@@ -149,7 +149,7 @@ def loader_of(program: Path) -> str | None:
 
 
 def _system() -> list[str]:
-    return [place for place in SYSTEM if os.path.exists(place)]  # noqa: PTH110 - ten looks a start
+    return [place for place in SYSTEM if os.path.exists(place)]  # noqa: PTH110 - ten checks per start
 
 
 def environment(home: Path) -> dict[str, str]:

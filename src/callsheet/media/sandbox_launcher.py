@@ -33,13 +33,13 @@ PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
 SECCOMP_CALL = {"x86_64": 317, "aarch64": 277}
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 LAST_CAPABILITY = 63
-SECCOMP_FILTER, SECCOMP_LOG = 1, 2  # of the call seccomp: install a filter, and log what it refuses
+SECCOMP_FILTER, SECCOMP_LOG = 1, 2  # operation and flag of the seccomp call: install a filter, log refused calls
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 LANDLOCK_VERSION = 1
 SIGNALS_ABI, SOCKETS_ABI = 6, 4
 # the rights on files; all others are rights on folders
 EXECUTE, WRITE, READ, READ_FOLDER, REFER, TRUNCATE, DEVICE_IOCTL = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
-MOST_FOLDER_RIGHTS = sum(1 << bit for bit in range(3, 13))  # list, remove and make whatever
+MOST_FOLDER_RIGHTS = sum(1 << bit for bit in range(3, 13))  # list, remove and create files of any kind
 SPECIAL_FILES = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12  # devices, sockets, pipes, links
 AS_READ = READ | READ_FOLDER
 
@@ -94,7 +94,7 @@ def restrict(order: Order) -> None:
         if "seccomp" in walls:
             _forbid_calls(is_logged="log" in order)
     if os.getppid() != int(order["parent"][0]):  # it died before the death signal was set
-        raise CannotRestrict("the process that asked for this is gone")
+        raise CannotRestrict("the parent process has ended")
 
 
 def _set_limit(name: str, value: int) -> None:
@@ -195,7 +195,7 @@ def _works(measure: Callable[[], None], expected: int | None) -> bool:
                 probe.connect(("192.0.2.1", 9))
     except OSError as error:
         code = int(error.errno != expected)
-    except BaseException:  # noqa: BLE001 - any other end means no
+    except BaseException:  # noqa: BLE001 - any other error means that it does not work
         code = 1
     finally:
         os._exit(code)

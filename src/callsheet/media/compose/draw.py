@@ -20,7 +20,7 @@ from .theme import Theme, rounded_mask, theme_of
 ROOM_TO_ZOOM = 1.25
 WHITE: Colour = (255, 255, 255, 255)
 SCRIM = 190
-BULLET = 0.13  # of the size of its text
+BULLET = 0.13  # of the text size
 
 
 class Still(NamedTuple):

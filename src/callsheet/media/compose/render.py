@@ -173,7 +173,7 @@ def _describe(plan: Plan, folder: Path, duration_s: float) -> Video:
         {"heading": scene.heading, "start_s": round(shot.start / fps, 3), "end_s": round(shot.end / fps, 3)}
         for scene, shot in zip(plan.script.scenes, plan.timeline.shots, strict=True)
     )
-    is_speech = all(voiced.is_speech for voiced in plan.narration.scenes)
+    is_speech = all(scene_sound.is_speech for scene_sound in plan.narration.scenes)
     video, poster, captions, manifest = (folder / name for name in (VIDEO, POSTER, CAPTIONS, MANIFEST))
     return Video(video, poster, captions, manifest, duration_s, is_speech, plan.narration.warnings, scenes)
 

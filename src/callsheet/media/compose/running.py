@@ -89,7 +89,7 @@ async def _answers(process: Process, order: Order, on_answer: Callable[[dict[str
 
 def _last(stderr_tail: str) -> str:
     lines = [line for line in stderr_tail.strip().splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "it printed no error"
 
 
 @cache

@@ -15,7 +15,7 @@ from .theme import ground, rounded_mask, shadow, theme_of
 
 ZOOM = 0.06
 PAN = 0.3
-KEY_PX = 0.8  # how far the edge of a photograph moves from one key to the next; frames between are blends of two
+KEY_PX = 0.8  # movement of a photograph's edge between two keys; frames between are blends
 CORNER = 18
 SHADOW_BLUR, SHADOW_STRENGTH, SHADOW_DROP = 22, 0.5, 10
 

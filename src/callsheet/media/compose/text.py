@@ -65,7 +65,7 @@ def is_right_to_left(text: str) -> bool:
 def runs(text: str, style: Style) -> list[Run]:
     """Split a line into stretches of one face; signs between words keep the previous face."""
     main = style.faces[0]
-    if _draws_all(main, text):  # nearly always, and a hundred times as fast
+    if _draws_all(main, text):  # nearly always true, and a hundred times as fast
         return [Run(text, main)] if text else []
     stretches: list[Run] = []
     for character in _drawable(text, style.faces):

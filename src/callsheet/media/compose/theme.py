@@ -13,7 +13,7 @@ Rgb = tuple[int, int, int]
 ACCENTS = {"dark": "#6ea8fe", "light": "#2f5fd0"}
 NOISE_SEED = 7
 GLOW_EDGE = 178  # of Pillow's gradient in the middle of its sides: farther out are only the corners
-LEAST_CONTRAST = 3.0  # of large marks against their ground
+LEAST_CONTRAST = 3.0  # of large marks against their background
 
 
 class Theme(NamedTuple):
@@ -111,7 +111,7 @@ def _luminance(colour: Rgb) -> float:
 def _with_contrast(accent: Rgb, theme: Theme) -> Rgb:
     hue, light, full = colorsys.rgb_to_hls(*(level / 255 for level in accent))
     step = 0.03 if theme.name == "dark" else -0.03
-    while contrast(accent, theme.top) < LEAST_CONTRAST:  # it ends: white and black are seen
+    while contrast(accent, theme.top) < LEAST_CONTRAST:  # terminates: white and black have enough contrast
         light = min(1.0, max(0.0, light + step))
         red, green, blue = colorsys.hls_to_rgb(hue, light, full)
         accent = round(red * 255), round(green * 255), round(blue * 255)

@@ -98,7 +98,7 @@ async def _speak_all(
     """Speak all scenes; return the reason if some remain silent. A crash costs only its own scene."""
     folder, means = places
     if script.settings.voice == "tone":
-        return "tones were asked for"
+        return "tones were requested"
     try:
         library = await asyncio.to_thread(voice_library)
     except NoVoice as error:

@@ -6,7 +6,7 @@ from .records import Box, Word
 
 SAME = 0.5  # shared area of the smaller box
 MARGIN = 2.0  # so that a tie does not tear a line apart
-DOUBTFUL = 60.0  # an old word below this may give way to a shorter one
+DOUBTFUL = 60.0  # an earlier word below this may be replaced by a shorter one
 
 
 def merge(words: list[Word], more: list[Word]) -> list[Word]:

@@ -21,13 +21,13 @@ LEAST_SIDE = 8  # the smallest letter
 FORMATS = ("JPEG", "PNG")
 
 CELL = 8  # pixels; text candidates are found cell by cell
-EDGE, DARK, BRIGHT = 90, 150, 200  # the edge of a letter, its ground and its inside
+EDGE, DARK, BRIGHT = 90, 150, 200  # thresholds of a letter's edge, its background and its inside
 STEPS_BELOW_INK = 14
 LEAST_INK, MOST_INK = 198, 236
 FEW_CELLS = 12  # fewer than a word of two small letters has
 FILLED = 0.6  # pages and labels are brighter than this share, surroundings of a letter darker
 WIDE, LABEL = 8, 2  # cells to each side; a page is bright so far around, a label is not
-AROUND = 3  # cells around what is cut out
+AROUND = 3  # cells of margin around the mask
 
 Grey = NDArray[np.uint8]
 
@@ -57,7 +57,7 @@ def _decode(picture: bytes, mode: str) -> Image.Image | None:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(picture), formats=FORMATS)
             _check(image)
-            image.draft(mode, image.size)  # a JPEG that is wanted in grey leaves its colours undecoded
+            image.draft(mode, image.size)  # for grey, the JPEG decoder skips the colours
             return image.convert(mode) if min(image.size) >= LEAST_SIDE else None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         raise InputTooLarge(f"a frame of over {MOST_PIXELS} pixels cannot be read") from None

@@ -27,7 +27,7 @@ from .records import Box, FrameText, Reading, Region, Word
 
 # 2 GB are address space, of which a Tesseract uses a tenth
 LIMITS = Limits(cpu_s=7 * 24 * 3600, memory_bytes=2 * GB, file_bytes=MB, free_bytes=0)
-SILENCE = Path(os.devnull)  # tesserocr has Tesseract print to it, and it crashes where it may not
+SILENCE = Path(os.devnull)  # tesserocr opens it for Tesseract's prints, and crashes without access
 ONE_THREAD = {"OMP_THREAD_LIMIT": "1", "OPENBLAS_NUM_THREADS": "1"}
 START_S = 60.0
 LEAVE_S = 2.0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .engines import Engine
 
 MISSING = "rapidocr is not installed; pip install 'callsheet[rapidocr]'"
-# one model for all of these is in the package; those of other scripts would have to be fetched
+# the package has one model for all of these; models of other scripts would need a download
 LANGUAGES = frozenset({"eng", "deu", "fra", "spa", "ita", "por", "nld", "chi_sim"})
 LONGEST_SIDE = 960  # size for line detection; 640 loses a fifth of the words, 1280 costs half as much again
 SETTINGS = {
@@ -73,7 +73,7 @@ class Rapid:
 
     def read(self, picture: bytes, languages: Sequence[str], *, thorough: bool = False) -> list[Word]:  # noqa: ARG002
         """Return all words; `thorough` has no effect. Raises NotAPicture and InputTooLarge."""
-        from .picture import bgr  # noqa: PLC0415 - the parent asks for languages without the packages of this
+        from .picture import bgr  # noqa: PLC0415 - the parent reads the languages without these packages
 
         pixels = bgr(picture)
         if pixels is None:

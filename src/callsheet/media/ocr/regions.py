@@ -17,7 +17,7 @@ from .records import Box, Region, Word
 WEAK = 0.5  # drop a word below this share of the minimum confidence, even in a confident line
 FAR = 3.0  # line heights between two words: the next column
 NEAR = 1.0  # line heights between parts of one line
-ALIKE = 2.0  # times as high, at most, is one part as the other
+ALIKE = 2.0  # maximum ratio of two parts' heights
 LEVEL = 0.6  # of the lower height: two words stand on one line
 LEAST_LETTERS = 0.5  # share of letters among a line's signs
 SURE = 0.9  # minimum for a single letter, and for a part of a doubtful line

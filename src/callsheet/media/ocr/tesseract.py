@@ -24,8 +24,8 @@ MASK_CONFIDENCE = 60.0  # minimum confidence of a word that only the second or t
 KNOWN_CONFIDENCE = 80.0  # words this confident are final: the second pass skips their place
 LONG = 16  # words with this many letters are scored letter by letter
 SURE_LETTERS = 80.0  # on average
-PASSES = "passes-2"  # changes when the same pictures would give other words
-RESOLUTION = 70  # of a screen, in dots per inch: else Tesseract guesses, and says so
+PASSES = "passes-2"  # increase it when equal pictures would yield other words
+RESOLUTION = 70  # dots per inch of a screen; without it Tesseract guesses and prints a warning
 
 
 class Tesseract:

@@ -100,7 +100,7 @@ def _is_part(a: Shape, b: Shape) -> bool:
 def _blocks(one: tuple[str, ...], other: tuple[str, ...]) -> Iterator[tuple[Span, Span]]:
     """Yield the differing spans. Adjacent changes form one: "hello world" and "helloworld" differ in one block."""
     start = (0, 0)
-    for same in Levenshtein.opcodes(one, other).as_matching_blocks():  # the last one is empty, at both ends
+    for same in Levenshtein.opcodes(one, other).as_matching_blocks():  # the last block is empty, at both ends
         if start != (same.a, same.b):
             yield (start[0], same.a), (start[1], same.b)
         start = (same.a + same.size, same.b + same.size)

@@ -74,7 +74,7 @@ class OpenTracks:
 
     def __init__(self, gap_ms: int) -> None:
         self._gap_ms = gap_ms
-        self._shelves: defaultdict[int | str, list[Track]] = defaultdict(list)  # by row, and by what they say
+        self._shelves: defaultdict[int | str, list[Track]] = defaultdict(list)  # by row, and by text
 
     def put(self, track: Track, piece: Piece) -> None:
         """Index a track by its newest piece's place and text."""

@@ -84,9 +84,8 @@ class Look:
         period = ceil(self._period / self._base)
         last_before: tuple[Any, int] | None = None  # the latest frame before the next grid tick
         for frame, ticks, was_broken in self._frames():
-            if (
-                last_before is not None and min(ticks, end) >= next_ticks + period
-            ):  # the only frame at a tick of the grid
+            if last_before is not None and min(ticks, end) >= next_ticks + period:
+                # a long frame: the only one visible at a tick of the grid
                 self._take(last_before[0], self._at(last_before[1]))
             if was_broken and ticks > end:
                 self._gap(self._at(end), self._at(ticks))

@@ -121,7 +121,7 @@ class Run:
             raise Stalled(f"nothing has moved for {self._means.limits.stall_s:g} s") from None
 
     def _order(self) -> dict[str, Any]:
-        assert self._media.video is not None  # noqa: S101 - asked before
+        assert self._media.video is not None  # noqa: S101 - sample checks
         return {
             "path": str(self._media.path),
             "demuxer": self._media.kind.demuxer,

@@ -41,7 +41,7 @@ async def sample(  # noqa: PLR0913 - two of them are seldom given
     media = await probe(source, start=means.start, caps=means.caps)
     if media.video is None:
         raise NoSuchStream("the file holds no moving picture, so that nothing can be sampled")
-    run = Run(media, folder.absolute(), options, means)  # noqa: ASYNC240 - no look at the disk
+    run = Run(media, folder.absolute(), options, means)  # noqa: ASYNC240 - no disk access
     raise_if_stopped(means.is_stopped)
     process = await run.start()
     try:
@@ -50,7 +50,7 @@ async def sample(  # noqa: PLR0913 - two of them are seldom given
     except TimeoutError:
         if clock.expired():
             raise TookTooLong(f"sampling took longer than {means.limits.wall_s:g} s") from None
-        raise  # that of `on_kept`
+        raise  # a TimeoutError of `on_kept`
     finally:
         await end(process)
     return run.result()
