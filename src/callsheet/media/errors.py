@@ -115,7 +115,7 @@ class TookTooLong(MediaError):
 
 
 class Stalled(MediaError):
-    """Neither output nor CPU time advanced for the whole stall limit."""
+    """The program made no progress for the whole stall limit."""
 
     code = "media_stalled"
     retryable = True
