@@ -137,13 +137,13 @@ def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it(shop: Shop) -> None
     (line,) = told.stdout.splitlines()
     copy_id = line.removeprefix(f"{own} runs again as ").removesuffix(", queued")
     assert (shop.job(copy_id).contract, shop.job(own).status) == ("euterpe", Status.DEAD_LETTER)
-    kept = shop.ask(lambda engine: engine.store.checkpoints(copy_id))
-    assert json.loads(kept[RESUMED_FROM]) == own
+    checkpoints = shop.ask(lambda engine: engine.store.checkpoints(copy_id))
+    assert json.loads(checkpoints[RESUMED_FROM]) == own
     assert told.exit_code == 1
     assert keyed in told.stderr
     assert "concurrency key" in told.stderr
-    (kept,) = shop.ask(lambda engine: engine.store.credentials([copy_id]))
-    assert kept.envelope == sealed
+    (credentials,) = shop.ask(lambda engine: engine.store.credentials([copy_id]))
+    assert credentials.envelope == sealed
     again = shop.cli("jobs", "dead", "--retry-all", "--yes")
     assert f"{own} runs again as {copy_id}, queued" in again.stdout
     assert len(shop.ask(lambda engine: engine.find(JobQuery())).jobs) == 3, "one copy, however often it is asked for"

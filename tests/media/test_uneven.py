@@ -10,7 +10,7 @@ import pytest
 
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.hls import INDEX, make_hls, read_playlist
-from callsheet.media.holding import holds
+from callsheet.media.holding import has_long_frames
 from callsheet.media.playlists import end_playlist
 from callsheet.media.probe import probe
 from callsheet.media.sampling.records import Sampling
@@ -112,5 +112,5 @@ def test_a_playlist_ends_when_the_source_does(tmp_path: Path) -> None:
 
 
 async def test_steady_sources_are_left_alone(tmp_path: Path) -> None:
-    assert not holds(await probe(uneven_in(tmp_path, "three_rates", "mp4")))
-    assert holds(await probe(uneven_in(tmp_path, "holds", "mp4")))
+    assert not has_long_frames(await probe(uneven_in(tmp_path, "three_rates", "mp4")))
+    assert has_long_frames(await probe(uneven_in(tmp_path, "holds", "mp4")))

@@ -70,7 +70,7 @@ OBJECTS = [
     Guard(
         "kernel",
         "a steps file has a plain name",
-        "media/compose/kept.py",
+        "media/compose/artifacts.py",
         "if not isinstance(name, str) or not IS_PLAIN(name):",
         "if not isinstance(name, str):",
         f"{RESUME}::test_a_shelf_that_is_a_folder_gives_its_own_files_alone",

@@ -1,4 +1,4 @@
-"""What was made of a source, and the checks that it is whole."""
+"""Output files of a transcode, and the checks that they are complete."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .spec import OutputSpec
 
 SLACK_S = 0.5
 SLACK_SHARE = 0.01
-MEASURE_SHARE = 0.2  # of the time of an output with loudness
+MEASURE_SHARE = 0.2  # share of the progress of an output with loudness
 
 
 class Output(NamedTuple):
-    """A file that was made, and is whole. For HLS `key` is the folder, and `sha256` that of its playlist."""
+    """A complete output file. For HLS `key` is the folder, and `sha256` that of its playlist."""
 
     key: str
     path: Path
@@ -32,26 +32,26 @@ class Output(NamedTuple):
 
 
 def expected_s(media: Media, spec: OutputSpec) -> float:
-    """How long an output has to be: until the last of its streams ends. 0 when the source does not say."""
-    wanted = [stream for stream in (media.audio, media.video if spec.form.video else None) if stream is not None]
-    ends = [(stream.start_s or 0.0) + stream.duration_s - media.start_s for stream in wanted if stream.duration_s]
-    whole_s = max(ends) if ends and len(ends) == len(wanted) else media.duration_s
+    """Return an output's expected seconds: until its last stream ends. 0 if the source's length is unknown."""
+    streams = [stream for stream in (media.audio, media.video if spec.form.video else None) if stream is not None]
+    ends = [(stream.start_s or 0.0) + stream.duration_s - media.start_s for stream in streams if stream.duration_s]
+    whole_s = max(ends) if ends and len(ends) == len(streams) else media.duration_s
     start_s, end_s = spec.seconds(media)
     return max(0.0, min(end_s, whole_s) - start_s) if whole_s else 0.0
 
 
-def check_duration(wanted_s: float, made_s: float, media: Media) -> None:
-    """Raise OutputIncomplete when an output is shorter or longer than it may be. A slow source may lose a frame."""
+def check_duration(expected_length_s: float, made_s: float, media: Media) -> None:
+    """Raise OutputIncomplete if the output's length is wrong by more than the slack. A slow source may lose a frame."""
     frame_s = 1.5 / media.video.fps if media.video is not None and media.video.fps else 0.0
-    slack_s = max(SLACK_S, SLACK_SHARE * wanted_s, frame_s)
-    if not made_s or (wanted_s and abs(made_s - wanted_s) > slack_s):
+    slack_s = max(SLACK_S, SLACK_SHARE * expected_length_s, frame_s)
+    if not made_s or (expected_length_s and abs(made_s - expected_length_s) > slack_s):
         raise OutputIncomplete(
-            f"{made_s:.3f} s were written where {wanted_s:.3f} s were expected; the source may be damaged"
+            f"{made_s:.3f} s were written where {expected_length_s:.3f} s were expected; the source may be damaged"
         )
 
 
-def scaled(on_progress: Callable[[Progress], object], low: float, high: float) -> Callable[[Progress], object]:
-    """Progress of one pass as a part of the whole."""
+def progress_within(on_progress: Callable[[Progress], object], low: float, high: float) -> Callable[[Progress], object]:
+    """Return a progress callback that maps one pass to a part of the whole."""
 
     def tell(progress: Progress) -> None:
         if progress.percent is not None:
@@ -62,6 +62,6 @@ def scaled(on_progress: Callable[[Progress], object], low: float, high: float) -
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

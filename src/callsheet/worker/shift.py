@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.engine.begun import is_ahead, needs_listing
 from callsheet.kernel import commands
-from callsheet.kernel.callbacks import CALLING
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError
 from callsheet.store.protocol import ClaimRequest

@@ -22,8 +22,8 @@ from callsheet.kernel.retry import Backoff
 from callsheet.kernel.wire import encode
 from callsheet.llm.chat import Question, ask
 from callsheet.llm.settings import chat_endpoint
+from callsheet.media.compose.artifacts import IS_PLAIN, FolderShelf, Shelf
 from callsheet.media.compose.errors import InvalidStep, PictureRefused
-from callsheet.media.compose.kept import IS_PLAIN, FolderShelf, Shelf
 from callsheet.media.compose.pictures import MAX_BYTES
 from callsheet.media.compose.stages import Composed, Parts, Request, compose
 from callsheet.media.errors import MediaError, MediaStopped

@@ -53,7 +53,7 @@ async def generate(bench: Bench, wanted: Wanted) -> dict[str, Any]:
     if media.video is None:
         raise NoSuchStream("the file has no moving picture")
     start, end = range_of(wanted, round(media.duration_s * 1000))
-    how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
+    how = Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
     made = await transcode(media, _spec(wanted, media, start, end), ctx.workspace, how)
     await ctx.progress(CUT)  # committed: the claim is still ours
     await objects.put_file(key, made.path, content_type=made.mime)

@@ -24,7 +24,7 @@ async def transcode(bench: Bench, s3_original_path: str) -> dict[str, Any]:
     """Make the proxies; what it answers is the job's result."""
     ctx = bench.ctx
     source = await fetch_original(bench, s3_original_path, share=FETCHED)
-    how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
+    how = Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
     media = await probe(source, start=ctx.children.start, caps=Caps(size_bytes=bench.parts.max_source_bytes))
     if media.video is None:
         raise NoSuchStream("the file has no moving picture, and text is read from pictures")

@@ -112,7 +112,7 @@ async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str)
     taken = await fetched(ctx, parts, access, _place(source_of, asked.source), asked.source_storage)
     _ = ctx.progress(FETCHED)
     await ctx.stage("processing")
-    how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
+    how = Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
     media = await probe(taken.path, start=ctx.children.start, caps=Caps(size_bytes=parts.max_source_bytes))
     folder = ctx.workspace / "outputs"
     folder.mkdir(mode=0o700)

@@ -232,11 +232,11 @@ async def ingest(ctx: Context, place: Place, given: Sequence[Document]) -> Resul
     if len(set(ids)) < len(ids) or not ids:
         raise InvalidPayload("documents: there must be one, and no id twice")
     sources = [rag.Source.of(document["id"], document.get("title", ""), document["text"]) for document in given]
-    embed, batches, done = embedder(), rag.batches(sources), list[rag.Kept]()
+    embed, batches, done = embedder(), rag.batches(sources), list[rag.BatchCheckpoint]()
     for n, texts in enumerate(batches, 1):
         async with ctx.step(f"embed {n}") as step:
             if not step.done:
-                step.result = rag.kept(await embed(texts))
+                step.result = rag.checkpoint_of(await embed(texts))
         done.append(step.result)
         _ = ctx.progress(DONE_PERCENT * n / len(batches), f"{n} of {len(batches)} batches embedded")
     model, documents = rag.documents(sources, done)
