@@ -143,6 +143,7 @@ def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it(shop: Shop) -> None
     assert keyed in told.stderr
     assert "concurrency key" in told.stderr
     (credentials,) = shop.ask(lambda engine: engine.store.credentials([copy_id]))
+    assert credentials is not None
     assert credentials.envelope == sealed
     again = shop.cli("jobs", "dead", "--retry-all", "--yes")
     assert f"{own} runs again as {copy_id}, queued" in again.stdout
