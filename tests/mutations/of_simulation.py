@@ -16,7 +16,7 @@ SIMULATION = [
     simulated(
         "an outcome waits for the store",
         "worker/flush.py",
-        "if time.monotonic() > until:",
+        "if time.monotonic() > until + self.patience_s:",
         "if True:",
         "refusals",
     ),
@@ -72,7 +72,7 @@ SIMULATION = [
     simulated(
         "work stops when the lease runs out",
         "worker/heartbeat.py",
-        "if run.expires_at < now and run.stop is not Stop.LOST:",
+        "if run.expires_at < now and run.stop is not Stop.LOST and not run.settled:",
         "if False:",
         "cuts",
     ),

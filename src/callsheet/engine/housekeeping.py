@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import random
+import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from callsheet.kernel import commands
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.housekeeping")
 DAY_MS = 86_400_000
 AUDIT_EACH = 60  # sweeps
+AWAY_S = 2.0  # after so long without the store, others may have been without it
+RESPITE_S = 3.0  # so long they have to say what they hold
 
 
 class Chores(NamedTuple):
@@ -63,6 +67,8 @@ class Housekeeping:
         self._chores = chores or Chores()
         self._stopping = asyncio.Event()
         self._sweeps = 0
+        self._swept_at = math.inf  # by the monotonic clock
+        self._rests_until: float | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -81,6 +87,7 @@ class Housekeeping:
         while not self._stopping.is_set():
             try:
                 await self.sweep()
+                self._swept_at = time.monotonic()
             except StoreError as error:
                 log.warning("housekeeping waits for the store: %s", error)
             except Exception:
@@ -109,14 +116,28 @@ class Housekeeping:
             pruned=await store.prune(ended_before=at - self._chores.retention_ms, limit=self._chores.batch, now=now),
         )
 
+    def _is_acquainted(self) -> bool:
+        """Whether the store has been in reach for a while, so that living workers have extended their leases.
+
+        After an outage their heartbeats and outcomes come first: it costs their jobs no attempt.
+        """
+        now = time.monotonic()
+        if self._rests_until is None and now - self._swept_at > self._chores.sweep_s * 1.25 + AWAY_S:
+            self._rests_until = now + RESPITE_S
+        if self._rests_until is not None and now < self._rests_until:
+            return False
+        self._rests_until = None
+        return True
+
     async def _look(self) -> Sight:
         """Return the clock's state; when what waits cannot be moved now, all chores go on but reaping."""
         try:
-            return await self._clock.look()
+            sight = await self._clock.look()
         except StoreError as error:
             at = await self._engine.store.now()
             log.warning("a step of the clock cannot be seen to now, no lease is reaped until it can: %s", error)
             return Sight(at, certain=False)
+        return sight if self._is_acquainted() else sight._replace(certain=False)
 
     async def _prune_audit(self, at: int) -> None:
         """Delete old entries of the audit log, now and then: a minute more or less does not matter."""

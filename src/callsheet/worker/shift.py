@@ -287,6 +287,7 @@ class Shift:
 
     async def drain(self) -> None:
         """Hand back what waits at once, wait for what runs, and hand it back too when it takes too long."""
+        self.flusher.patience_s = 0.0
         self._hand_back()
         patience_s = seconds(self._options.drain)
         if self.slots.running:
