@@ -24,6 +24,8 @@ ONE_KIND = {
     "crashes": (Odds(greater=("crash",)), WITH_CROWDS),
     "disks": (Odds(greater=("fill",)), ANY),
     "receivers": (Odds(receiver=0.8), ANY),
+    "answers": (Odds(lost=0.1), ANY),
+    "outages": (Odds(greater=("away",)), WITH_LONG_WORK),
 }
 
 
