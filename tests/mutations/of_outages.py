@@ -119,8 +119,8 @@ OUTAGES = [
         "sqlite",
         "an answer that was lost is written down",
         "worker/local.py",
-        "self._unheard.add(asked_at)",
-        "pass",
+        "self._unheard.add(asked_at)\n            raise",
+        "raise",
         f"{UNHEARD}::test_a_claim_whose_answer_was_lost_costs_no_attempt",
     ),
     Guard(
@@ -242,5 +242,13 @@ OUTAGES = [
         "class ClockSkewed(ObjectsForbidden, Outage):",
         "class ClockSkewed(ObjectsForbidden):",
         "tests/contracts/euterpe/test_gate.py -k wrong_clock",
+    ),
+    Guard(
+        "kernel",
+        "a key service that refuses us is waited for",
+        "vault/errors.py",
+        "class KeyServiceRefused(KeyServiceUnavailable, InvalidKeyring):",
+        "class KeyServiceRefused(InvalidKeyring):",
+        "tests/vault/test_services.py -k wrong_signature_or_token",
     ),
 ]

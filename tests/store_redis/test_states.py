@@ -131,7 +131,7 @@ def test_a_mistake_in_a_command_is_no_outage(words: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "ERR Error running script (call to f_1): @user_script:12: @user_script: 12: -MISCONF Redis is configured to save",
+        "ERR Error running script (call to f_1): @user_script:12: @user_script: 12: -MISCONF Redis is configured",
         "ERR user_script:183: READONLY You can't write against a read only replica. script: f_1",
         "UNKNOWNSTATE of a server of tomorrow",
     ],

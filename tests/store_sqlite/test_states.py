@@ -36,9 +36,7 @@ def full_from(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_file_that_another_program_has_locked_is_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_another_program_has_locked_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BUSY_S", 0.05)
     store = await store_from_url(f"sqlite:///{tmp_path}/x.db").open()
     other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)

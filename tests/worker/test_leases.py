@@ -104,7 +104,7 @@ async def test_an_outcome_waits_for_longer_than_its_lease(small: Callsheet, monk
 
     job = await work.enqueue()
     async with working(small, lease=1.0, housekeeping=False) as worker:
-        await until(lambda: outage.overdue or not worker.unsettled and outage.refused["settle"])
+        await until(lambda: outage.overdue or (not worker.unsettled and outage.refused["settle"]))
         tried = outage.refused["settle"]
         await until(lambda: outage.refused["settle"] > tried + 1 or not worker.unsettled)
         outage.on = False
