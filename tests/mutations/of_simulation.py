@@ -132,6 +132,13 @@ SIMULATION = [
         "return sight",
         "outages",
     ),
+    simulated(
+        "each outage has its respite",
+        "engine/housekeeping.py",
+        "(self._rests_until is None or self._was_refused)",
+        "self._rests_until is None",
+        "outages",
+    ),
 ]
 SIMULATED = {  # what the simulation runs of the worker, and of the housekeeping that decides on its losses
     *(f"worker/{name}.py" for name in ("ahead", "execute", "flush", "heartbeat", "local", "shift", "slots")),

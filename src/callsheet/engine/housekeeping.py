@@ -69,6 +69,7 @@ class Housekeeping:
         self._sweeps = 0
         self._swept_at = math.inf  # by the monotonic clock
         self._rests_until: float | None = None
+        self._was_refused = False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -89,6 +90,7 @@ class Housekeeping:
                 await self.sweep()
                 self._swept_at = time.monotonic()
             except StoreError as error:
+                self._was_refused = True
                 log.warning("housekeeping waits for the store: %s", error)
             except Exception:
                 log.exception("a sweep failed; the next one tries again")
@@ -119,11 +121,13 @@ class Housekeeping:
     def _is_acquainted(self) -> bool:
         """Whether the store has been in reach for a while, so that living workers have extended their leases.
 
-        After an outage their heartbeats and outcomes come first: it costs their jobs no attempt.
+        After an outage their heartbeats and outcomes come first: it costs their jobs no attempt. A sweep that was only
+        late makes no second respite out of one, or a slow machine would never reap.
         """
         now = time.monotonic()
-        if self._rests_until is None and now - self._swept_at > self._chores.sweep_s * 1.25 + AWAY_S:
-            self._rests_until = now + RESPITE_S
+        is_back = now - self._swept_at > self._chores.sweep_s * 1.25 + AWAY_S
+        if is_back and (self._rests_until is None or self._was_refused):
+            self._rests_until, self._was_refused = now + RESPITE_S, False
         if self._rests_until is not None and now < self._rests_until:
             return False
         self._rests_until = None

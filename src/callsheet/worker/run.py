@@ -120,9 +120,7 @@ class Run:
         self.expires_at = expires_at
         self.stop: Stop | None = None
         self.settled = False
-        self.is_cut_off = (
-            False  # its lease ran out while the store was away: nobody has said that it is lost
-        )
+        self.is_cut_off = False  # its lease ran out while the store was away: nobody has said that it is lost
         self.sending = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
