@@ -37,7 +37,7 @@ from tests.mutations.of_security_media import SECURITY_MEDIA
 from tests.mutations.of_security_objects import OBJECTS
 from tests.mutations.of_security_quotas import SECURITY_QUOTAS
 from tests.mutations.of_security_workers import SECURITY_WORKERS
-from tests.mutations.of_simulation import SIMULATION
+from tests.mutations.of_simulation import NOT_SIMULATED, SIMULATED, SIMULATION
 from tests.mutations.of_sqlite import SQLITE
 from tests.mutations.of_storm import STORM
 from tests.mutations.of_studio import STUDIO
@@ -119,6 +119,12 @@ def test_a_removed_guard_turns_its_test_red(guard: Guard, tmp_path: Path, python
 
 def test_the_docstring_says_how_many_guards_are_tried() -> None:
     assert f"`ONE_IN` ({ONE_IN})" in (__doc__ or "")
+
+
+def test_the_simulation_minds_the_guards_of_the_worker() -> None:
+    minded = {(guard.file, guard.before) for guard in SIMULATION}
+    own = {guard.name: (guard.file, guard.before) for guard in (*WORKER, *OUTAGES) if guard.file in SIMULATED}
+    assert {name for name, text in own.items() if text not in minded} == set(NOT_SIMULATED)
 
 
 @pytest.mark.parametrize("guard", ALL, ids=lambda guard: f"{guard.store}:{guard.name}".replace(" ", "-"))

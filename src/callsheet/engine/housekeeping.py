@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import random
+import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from callsheet.kernel import commands
@@ -31,6 +33,8 @@ log = logging.getLogger("callsheet.housekeeping")
 DAY_MS = 86_400_000
 AUDIT_EACH = 60  # sweeps
 LAST_SWEEP_S = 2.0  # a sweep that takes longer is broken off: any process does what is left of it
+AWAY_S = 2.0  # after so long without the store, others may have been without it
+RESPITE_S = 3.0  # so long they have to say what they hold
 
 
 class Chores(NamedTuple):
@@ -64,6 +68,9 @@ class Housekeeping:
         self._chores = chores or Chores()
         self._stopping = asyncio.Event()
         self._sweeps = 0
+        self._swept_at = math.inf  # by the monotonic clock
+        self._rests_until: float | None = None
+        self._was_refused = False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -83,7 +90,9 @@ class Housekeeping:
         while not self._stopping.is_set():
             try:
                 await self.sweep()
+                self._swept_at = time.monotonic()
             except StoreError as error:
+                self._was_refused = True
                 log.warning("housekeeping waits for the store: %s", error)
             except Exception:
                 log.exception("a sweep failed; the next one tries again")
@@ -111,14 +120,30 @@ class Housekeeping:
             pruned=await store.prune(ended_before=at - self._chores.retention_ms, limit=self._chores.batch, now=now),
         )
 
+    def _is_acquainted(self) -> bool:
+        """Whether the store has been in reach for a while, so that living workers have extended their leases.
+
+        After an outage their heartbeats and outcomes come first: it costs their jobs no attempt. A sweep that was only
+        late makes no second respite out of one, or a slow machine would never reap.
+        """
+        now = time.monotonic()
+        is_back = now - self._swept_at > self._chores.sweep_s * 1.25 + AWAY_S
+        if is_back and (self._rests_until is None or self._was_refused):
+            self._rests_until, self._was_refused = now + RESPITE_S, False
+        if self._rests_until is not None and now < self._rests_until:
+            return False
+        self._rests_until = None
+        return True
+
     async def _look(self) -> Sight:
         """Return the clock's state; when what waits cannot be moved now, all chores go on but reaping."""
         try:
-            return await self._clock.look()
+            sight = await self._clock.look()
         except StoreError as error:
             at = await self._engine.store.now()
             log.warning("a step of the clock cannot be seen to now, no lease is reaped until it can: %s", error)
             return Sight(at, certain=False)
+        return sight if self._is_acquainted() else sight._replace(certain=False)
 
     async def _prune_audit(self, at: int) -> None:
         """Delete old entries of the audit log, now and then: a minute more or less does not matter."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar
 from urllib.parse import parse_qsl, unquote
 
-from callsheet.kernel.errors import StoreUnavailable, UnknownStore
-from callsheet.store.sqlite.connection import Target, connect
+from callsheet.kernel.errors import UnknownStore
+from callsheet.store.sqlite.connection import Target, connect, known_error
 from callsheet.store.sqlite.files import GROUPS
 
 from .similarity import pack, scores
@@ -80,8 +80,8 @@ class SqliteVectors:
         db = connect(self._target)
         try:
             return work(db)
-        except sqlite3.OperationalError as error:
-            raise StoreUnavailable(f"the passages cannot be reached now: {error}") from error
+        except Exception as error:
+            raise known_error(db, error) from error
         finally:
             db.close()  # rolls back an uncommitted transaction
 

@@ -16,7 +16,7 @@ ObjectsError
 ├── ObjectsForbidden      the storage said no; `provider_code` is its word
 │   ├── ObjectNotOwned    the key belongs to another requester than the job's
 │   ├── CredentialsExpired
-│   └── ClockSkewed       its clock is another: no signature of ours counts
+│   └── ClockSkewed       its clock is another, so no signature of ours counts: also an Outage
 └── ObjectsUnavailable    the storage cannot be reached now: an Outage, which jobs wait for
     └── ObjectsFailing    it answered, and said that it cannot serve
 """
@@ -130,10 +130,11 @@ class CredentialsExpired(ObjectsForbidden):
     retryable = True
 
 
-class ClockSkewed(ObjectsForbidden):
+class ClockSkewed(ObjectsForbidden, Outage):
     """This machine's clock is not the storage's, so no signature of it counts: other credentials would not help."""
 
     code = "clock_skewed"
+    waits_for = "the right time"
     retryable = True
 
 

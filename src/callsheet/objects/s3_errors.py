@@ -24,6 +24,7 @@ from .errors import (
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"})
 SKEWED = "RequestTimeTooSkewed"
 SLOW_DOWN = "SlowDown"
+TIMED_OUT = "RequestTimeout"  # a 400: no byte came for a while
 MISSING_BUCKET = "NoSuchBucket"
 FORBIDDEN = frozenset({400, 401, 403})
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
@@ -58,7 +59,7 @@ def of_answer(status: int, body: str, doing: str) -> ObjectsError:
         return ObjectNotFound(f"{doing}: there is none", provider_code=code)
     if status == httpx2.codes.PRECONDITION_FAILED:
         return ObjectChanged(f"{doing}: it is another version", provider_code=code)
-    if status in FORBIDDEN:
+    if status in FORBIDDEN and code != TIMED_OUT:
         return ObjectsForbidden(f"{doing}: the storage refuses ({_told(code, status)})", provider_code=code)
     told = f"{doing}: the storage cannot serve now ({_told(code, status)})"
     busy = status == httpx2.codes.TOO_MANY_REQUESTS  # whatever its code: that of HEAD has none, others have odd ones

@@ -222,7 +222,7 @@ def _unreadable(error: OSError, key: str) -> ObjectsError:
 def _known(error: OSError, doing: str) -> ObjectsError:
     if error.errno in (*IN_THE_WAY, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
         return KeyConflict(f"{doing}: a folder or a file of that name is in the way")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in (errno.EACCES, errno.EPERM):
         return ObjectsForbidden(f"{doing}: this account may not", provider_code=errno.errorcode[error.errno])
     word = errno.errorcode.get(error.errno or 0, "?")
     return ObjectsUnavailable(f"{doing}: {os.strerror(error.errno or 0)}", provider_code=word)

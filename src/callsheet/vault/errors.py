@@ -13,6 +13,7 @@ CallsheetError
 │   └── RefreshFailed        no newer credentials came in time
 └── StoreUnavailable
     └── KeyServiceUnavailable
+        └── KeyServiceRefused    also an InvalidKeyring
 """
 
 from __future__ import annotations
@@ -96,3 +97,7 @@ class KeyServiceUnavailable(VaultError, StoreUnavailable):
     code = "key_service_unavailable"
     public = "the key service cannot be reached now; try again"
     waits_for = "the key service"
+
+
+class KeyServiceRefused(KeyServiceUnavailable, InvalidKeyring):
+    """The key service does not let this program in: its token or its rights ended, or its clock is wrong."""

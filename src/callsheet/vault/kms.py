@@ -14,7 +14,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidKeyring, KeyServiceUnavailable, RetiredKek, Tampered, UnknownKek, VaultError
+from .errors import (
+    InvalidKeyring,
+    KeyServiceRefused,
+    KeyServiceUnavailable,
+    RetiredKek,
+    Tampered,
+    UnknownKek,
+    VaultError,
+)
 from .keyring import Wrapped
 from .secret import Secret
 from .service import Service
@@ -93,5 +101,5 @@ class AwsKeyring:
         if answer.status == OK:
             return answer.body
         name = str(answer.body.get("__type", "")).rpartition("#")[2]
-        kind, why = ERRORS.get(name, (InvalidKeyring, f"KMS refused {action}: {name or answer.status}"))
+        kind, why = ERRORS.get(name, (KeyServiceRefused, f"KMS refused {action}: {name or answer.status}"))
         raise kind(f"{why} ({action})")

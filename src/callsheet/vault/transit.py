@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidKeyring, RetiredKek, Tampered, UnknownKek
+from .errors import InvalidKeyring, KeyServiceRefused, RetiredKek, Tampered, UnknownKek
 from .keyring import Wrapped
 from .secret import Secret
 from .service import Answer, Service
@@ -126,4 +126,4 @@ def _data(answer: Answer) -> dict[str, Any]:
         raise Tampered("this wrapped key was changed, or belongs to another job or version")
     if answer.status == NOT_FOUND:
         raise UnknownKek("Vault has no such key")
-    raise InvalidKeyring(f"Vault refused us with status {answer.status}; look at the token and its policy")
+    raise KeyServiceRefused(f"Vault refused us with status {answer.status}; look at the token and its policy")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import lifecycle_of
-from callsheet.kernel.errors import CallsheetError, InvalidPayload, QuotaExceeded
+from callsheet.kernel.errors import CallsheetError, InvalidPayload, QuotaExceeded, StoreUnavailable
 from callsheet.kernel.handing_on import hand_on
 from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
@@ -127,11 +127,17 @@ def tell_refused(job: Job, why: str) -> None:
     log.warning("job %s (%s) was refused for its payload: %s", job.job_id, job.kind, why, extra={"fields": fields})
 
 
+def after_cut(job: Job) -> Settlement:
+    """Put a job back whose lease ran out while the store was away, at no cost, unless another process was faster."""
+    error = JobError(StoreUnavailable.code, "it could not be reached until the lease of the attempt ran out")
+    return commands.wait(job, error, waits_for=StoreUnavailable.waits_for, rand=random.random())  # noqa: S311 - jitter
+
+
 def after_stop(run: Run) -> Settlement | None:
     """What a function that was told to stop leaves behind."""
     match run.stop:
         case Stop.LOST:
-            return None
+            return after_cut(run.job) if run.is_cut_off else None
         case Stop.CANCEL:
             return commands.cancel(run.job, run.job.cancel_reason or "")
         case Stop.SHUTDOWN:

@@ -2,7 +2,7 @@
 
 The next batch gathers while one is on its way, and goes beside it when it is half full: so the store has work while we
 hear its answer and write the next. One write of a run is on its way at a time, so its writes stay in order. A store
-that is away is waited for as long as the lease lasts: a settlement that was applied before answers REPEATED.
+that is away is waited for: a settlement that was applied before answers REPEATED, and one that comes too late STALE.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Flusher:
         self._calm = asyncio.Event()
         self._calm.set()
         self.unsettled = 0
+        self.patience_s = 0.0  # for how long after a lease its writes are still tried
 
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
         """Write a report of a run, unless the run has ended: then the report is too late."""
@@ -153,9 +154,9 @@ class Flusher:
                 together = len(settlements) > 1 and not isinstance(error, StoreUnavailable)
                 if together or is_about_settlement(error):
                     raise
-                if time.monotonic() > until:
+                if time.monotonic() > until + self.patience_s:
                     log.warning(
-                        "the store was away until the leases ran out, work is lost and will run again: %s", error
+                        "the store was away after the leases ran out, work is lost and will run again: %s", error
                     )
                     return [Settled.STALE] * len(settlements)
                 tried += 1

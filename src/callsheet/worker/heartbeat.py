@@ -37,7 +37,13 @@ CLOSE_S = 2.0
 
 
 class Heartbeat:
-    """Keeps the leases of `runs` (by job id), which the event loop fills and empties."""
+    """Keeps the leases of `runs` (by job id), which the event loop fills and empties.
+
+    `may_come_too_late`: what is written about a claim after its lease is worth a try, since only the store knows
+    whether another process took it meanwhile.
+    """
+
+    may_come_too_late = True
 
     def __init__(self, url: str, own_store: Store | None, runs: dict[str, Run], lease_s: float) -> None:
         """`own_store` is used on this event loop instead of a thread: for a store that lives in the process."""
@@ -185,9 +191,10 @@ class Heartbeat:
     def _stop_expired(self) -> None:
         now = time.monotonic()
         for run in list(self._runs.values()):
-            if run.expires_at < now and run.stop is not Stop.LOST:
+            if run.expires_at < now and run.stop is not Stop.LOST and not run.settled:
                 what = "job %s: its lease ran out before the store could be reached; its work is stopped"
                 log.warning(what, run.job_id, extra=extra(run.job))
+                run.is_cut_off = self.may_come_too_late
                 self._tell(run, Stop.LOST)
 
     def _tell(self, run: Run, why: Stop) -> None:

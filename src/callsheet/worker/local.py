@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Self
 from callsheet.engine.begun import BegunJobs
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.engine.unheard import UnheardClaims
+from callsheet.kernel.beats import BEATS_PER_LEASE
 from callsheet.kernel.errors import StoreError
 from callsheet.store.hints import NoDoor
 from callsheet.store.protocol import Hint
+from callsheet.store.tasks import end
 
 from .ahead import Ahead
 from .heartbeat import Heartbeat
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from .options import Options
 
 log = logging.getLogger("callsheet.worker")
+OUTAGE_S = 3_600.0  # an outage of the store costs no attempt for as long
 
 
 class LocalShift(Shift):
@@ -47,6 +50,7 @@ class LocalShift(Shift):
         self._housekeeping = Housekeeping(engine)
         self._door: Door = NoDoor()
         super().__init__(engine, definitions, queues, options)
+        self.flusher.patience_s = OUTAGE_S
         begun = BegunJobs(engine.store, options.worker_id)
         self._unheard = UnheardClaims(engine.store, options.worker_id)
         self.claims_ahead = Ahead(begun, self.slots, lambda run: self.runs.get(run.job_id) is run)
@@ -62,14 +66,37 @@ class LocalShift(Shift):
             await super()._claim_on(burst=burst)
 
     async def _claim(self, limit: int, *, thorough: bool) -> int:
-        """As every shift; the store is told of claims before this one whose answers were lost."""
+        """As every shift; the store is told of claims before this one whose answers were lost.
+
+        It is told of one that hangs, too, while the lease lasts that it may have begun.
+        """
         await self._unheard.write()
-        asked_at = time.monotonic()
+        asked_at, hanging = time.monotonic(), list[asyncio.Task[None]]()
+        beat_s = self.lease_s / BEATS_PER_LEASE
+
+        def tell() -> None:
+            hanging.append(asyncio.create_task(self._tell_again_and_again(asked_at, beat_s), name="callsheet-unheard"))
+
+        timer = asyncio.get_running_loop().call_later(beat_s, tell)
         try:
             return await super()._claim(limit, thorough=thorough)
         except Exception:
             self._unheard.add(asked_at)
             raise
+        finally:
+            timer.cancel()
+            await end(*hanging)
+
+    async def _tell_again_and_again(self, asked_at: float, beat_s: float) -> None:
+        """Write down, each beat, that a claim which was asked for at this moment has had no answer."""
+        while True:
+            self._unheard.add(asked_at)
+            try:
+                async with asyncio.timeout(beat_s):
+                    await self._unheard.write()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next beat tries again
+                log.debug("a claim without an answer cannot be written down now: %s", error)
+            await asyncio.sleep(beat_s)
 
     async def _room_or_handed(self) -> int:
         """A job that came in at the door while the last slots were filled is claimed all the same, and waits."""

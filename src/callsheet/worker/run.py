@@ -96,6 +96,7 @@ class Run:
         "expires_at",
         "flusher",
         "follow_ups",
+        "is_cut_off",
         "job",
         "job_id",
         "outbound",
@@ -123,6 +124,7 @@ class Run:
         self.expires_at = expires_at
         self.stop: Stop | None = None
         self.settled = False
+        self.is_cut_off = False  # its lease ran out while the store was away: nobody has said that it is lost
         self.sending = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -160,7 +162,7 @@ class Run:
 
     def finish(self, settlement: Settlement) -> None:
         """Write the end of the attempt, once."""
-        if self.settled or self.stop is Stop.LOST:
+        if self.settled or (self.stop is Stop.LOST and not self.is_cut_off):
             return
         self.settled = True
         self.outcome = settlement

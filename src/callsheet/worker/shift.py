@@ -321,6 +321,7 @@ class Shift:
 
     async def drain(self) -> None:
         """Hand back what waits at once, wait for what runs, and hand it back too when it takes too long."""
+        self.flusher.patience_s = 0.0
         self._hand_back()
         if self.slots.running:
             log.info("draining: %d jobs are running", self.slots.running)

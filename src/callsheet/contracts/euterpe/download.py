@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import httpcore2
 
-from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.errors import CallsheetError, Outage
 from callsheet.kernel.origin import is_from_driver
 from callsheet.objects.errors import ObjectTooLarge
 from callsheet.outbox.guard import Resolve, Rules, SystemResolver, Target, addresses_of, target_of
@@ -46,10 +46,11 @@ class Refused(CallsheetError):
         self.stale = stale
 
 
-class CutOff(CallsheetError):
+class CutOff(Outage):
     """The source's server cannot be reached, breaks off again and again, or is too slow."""
 
     code = "source_unavailable"
+    waits_for = "storage"
 
 
 class Taken(NamedTuple):

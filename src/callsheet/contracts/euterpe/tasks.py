@@ -16,7 +16,6 @@ from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, probe
 from callsheet.media.transcode import transcode as make
 from callsheet.objects.errors import (
-    ClockSkewed,
     ObjectNotOwned,
     ObjectsError,
     ObjectsForbidden,
@@ -31,7 +30,7 @@ from callsheet.worker.words import words_of
 
 from ..attempts import telling, told  # noqa: TID252 - what contracts share
 from .access import Access
-from .download import CutOff, Downloads, Refused
+from .download import Downloads, Refused
 from .fetch import fetched
 from .models import Output, Storage
 from .places import Place, source_of, target_of
@@ -51,7 +50,7 @@ FETCHED, PROCESSED = 20.0, 90.0  # percent
 RETRIED = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
 SLOW_DOWN = frozenset({"SlowDown", "TooManyRequests", "RequestLimitExceeded"})
 # what another worker may do better, or the same one later
-AGAIN = (RefreshFailed, NoKeyring, UnknownKek, StoreError, CutOff, FfmpegMissing, UnknownObjects)
+AGAIN = (RefreshFailed, NoKeyring, UnknownKek, StoreError, FfmpegMissing, UnknownObjects)
 
 
 class Parts(NamedTuple):
@@ -169,8 +168,6 @@ def _of_storage(error: ObjectsError) -> Fatal | Retry:
             return Fatal(str(error), code="source_too_large")
         case ObjectNotOwned():
             return Fatal(str(error), code=error.code)
-        case ClockSkewed():
-            return Retry(str(error), code=error.code)  # another worker's clock may be right
         case ObjectsForbidden():
             return Fatal(str(error), code=CredentialRejected.code)
     if error.provider_code in SLOW_DOWN:

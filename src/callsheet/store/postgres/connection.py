@@ -60,22 +60,8 @@ SETTINGS = {
 COMMAND_S = 60.0
 
 RETRIED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-UNAVAILABLE = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InternalClientError,
-    asyncpg.QueryCanceledError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-)
+OF_THE_STATEMENT = frozenset({"0A", "21", "22", "23", "26", "2F", "34", "38", "39", "3F", "42", "44", "54", "P0"})
+NO_CONNECTION = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 class Session(asyncpg.Connection):
@@ -109,20 +95,18 @@ def edge() -> Iterator[None]:
         yield
     except asyncpg.InvalidAuthorizationSpecificationError as error:
         raise StoreRefused(f"PostgreSQL does not let this user in: {error}") from error
-    except UNAVAILABLE as error:
-        raise StoreUnavailable(f"PostgreSQL cannot be reached now: {str(error) or type(error).__name__}") from error
-    except asyncpg.InterfaceError as error:
-        if isinstance(error, ValueError):
-            raise
-        raise StoreUnavailable(f"the connection to PostgreSQL is gone: {error}") from error
     except (asyncpg.UniqueViolationError, *RETRIED):
         raise
     except asyncpg.PostgresError as error:
-        raise StoreError(f"PostgreSQL refused a statement: {error}") from error
+        if (error.sqlstate or "")[:2] in OF_THE_STATEMENT:
+            raise StoreError(f"PostgreSQL refused a statement: {error}") from error
+        raise StoreUnavailable(f"PostgreSQL cannot serve now: {str(error) or type(error).__name__}") from error
     except CallsheetError:
         raise
     except Exception as error:
-        if not is_from_driver(error, "asyncpg"):
+        if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):  # a value that it cannot write
+            raise
+        if not (isinstance(error, NO_CONNECTION) or is_from_driver(error, "asyncpg")):
             raise
         raise StoreUnavailable(f"the connection to PostgreSQL broke ({type(error).__name__}: {error})") from error
 
@@ -188,7 +172,7 @@ class Database:
                     while self._at_hand:
                         await pool.release(self._at_hand.pop()[1])
                     await pool.close()
-            except (TimeoutError, *UNAVAILABLE):
+            except NO_CONNECTION:
                 pool.terminate()
             finally:
                 self._at_hand.clear()
@@ -259,7 +243,7 @@ class Database:
         while self._at_hand:
             await asyncio.sleep(AT_HAND_S)
             while self._at_hand and self._at_hand[0][0] < time.monotonic() - AT_HAND_S:
-                with contextlib.suppress(*UNAVAILABLE, asyncpg.InterfaceError):
+                with contextlib.suppress(*NO_CONNECTION):
                     await pool.release(self._at_hand.popleft()[1], timeout=CONNECT_S)
 
 

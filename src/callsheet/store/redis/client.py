@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -46,14 +47,11 @@ EXPIRES = ", ".join(f"{name} = true" for name in sorted(EXPIRING))
 CONTRACTS_IN_SCRIPT = f"local OWN, FOREIGN, EXPIRES = '{CALLSHEET.name}', '{FOREIGN}', {{{EXPIRES}}}"
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis"}
 DRIVER_OPTIONS = ("socket_timeout", "socket_connect_timeout", "max_connections", "health_check_interval", "db")
-UNAVAILABLE = (
-    exceptions.ConnectionError,
-    exceptions.TimeoutError,
-    exceptions.ReadOnlyError,
-    exceptions.OutOfMemoryError,
-    exceptions.ClusterDownError,
-    OSError,
-)
+REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+OF_THE_COMMAND = frozenset({"ERR", "WRONGTYPE", "NOSCRIPT", "EXECABORT", "CROSSSLOT", "NOGROUP", "BUSYGROUP"})
+WITHIN_A_SCRIPT = re.compile(  # what a command in a script met, in the words of servers that hide its code in theirs
+    r"(?:^|[ :-])(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY) "
+).search
 
 
 class Target(NamedTuple):
@@ -207,18 +205,28 @@ def translated() -> Iterator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
-    except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
+    except REFUSALS as error:
         raise StoreRefused(f"Redis does not let this user in: {error}") from error
-    except UNAVAILABLE as error:
+    except (exceptions.RedisError, OSError) as error:
+        if _is_about_command(error):
+            raise StoreError(f"Redis refused a command: {error}") from error
         raise StoreUnavailable(f"Redis cannot serve now ({type(error).__name__}: {error}); try again later") from error
-    except exceptions.RedisError as error:
-        raise StoreError(f"Redis refused a command: {error}") from error
     except CallsheetError:
         raise
     except Exception as error:
         if not is_from_driver(error, "redis"):
             raise
         raise StoreUnavailable(f"the connection to Redis broke ({type(error).__name__}: {error}); try again") from error
+
+
+def _is_about_command(error: Exception) -> bool:
+    """Return whether the server would refuse the same command at any time; all else is its state, or the network's."""
+    if isinstance(error, exceptions.DataError):
+        return True
+    if not isinstance(error, exceptions.ResponseError):
+        return False
+    code = getattr(error, "status_code", None) or str(error).partition(" ")[0]
+    return code in OF_THE_COMMAND and not WITHIN_A_SCRIPT(str(error))
 
 
 @cache

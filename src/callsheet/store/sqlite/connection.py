@@ -30,6 +30,7 @@ GROUP_LIMIT = 64
 log = logging.getLogger("callsheet.sqlite")
 IDLE_CHECKPOINT_S = 1.0
 BUSY_S = 15
+NO_DATABASE = ("unable to open", "not a database", "readonly", "read-only")  # waiting does not mend these
 DAMAGED = (sqlite3.DatabaseError, sqlite3.InternalError)  # the file, or the disk under it; not the statement
 
 
@@ -70,7 +71,7 @@ def connect(target: Target) -> Db:
             db.execute(f"PRAGMA {pragma}").fetchall()
     except (sqlite3.Error, ValueError) as error:
         hint = "use sqlite:////absolute/path.db for an absolute path and make sure that the folder exists"
-        kind = StoreUnavailable if "locked" in str(error) else StoreRefused
+        kind = StoreRefused if any(words in str(error) for words in NO_DATABASE) else StoreUnavailable
         raise kind(f"cannot open {target.path!r} ({error}); {hint}") from error
     if not target.in_memory:
         keep_private(target.path, target.mode)  # also what SQLite made itself, behind a link
@@ -214,7 +215,7 @@ def _attempt(db: Db, work: Work) -> Done:
     try:
         return work(db), None
     except Exception as error:  # noqa: BLE001 - handed to the caller
-        return None, _translated(error)
+        return None, known_error(db, error)
 
 
 def _write_group(db: Db, works: list[Work]) -> list[Done]:
@@ -227,7 +228,7 @@ def _write_group(db: Db, works: list[Work]) -> list[Done]:
         if db.in_transaction:
             with contextlib.suppress(Exception):
                 db.execute("ROLLBACK")
-        return [(None, _translated(error))] * len(works)
+        return [(None, known_error(db, error))] * len(works)
     return done
 
 
@@ -240,9 +241,13 @@ def _in_savepoint(db: Db, work: Work) -> Done:
     return done
 
 
-def _translated(error: Exception) -> Exception:
-    """A driver's error as ours; what is not the driver's stays as it is. libSQL raises ValueError for all its own."""
-    if isinstance(error, (sqlite3.OperationalError, ValueError)) or type(error) in DAMAGED:
+def known_error(db: Db, error: Exception) -> Exception:
+    """Return a driver's error as ours; one that is not the driver's as it is.
+
+    libSQL raises ValueError for all its own. From the other driver that is a value which no database could write.
+    """
+    is_libsql = not isinstance(db, sqlite3.Connection) and type(error) is ValueError
+    if is_libsql or isinstance(error, sqlite3.OperationalError) or type(error) in DAMAGED:
         return StoreUnavailable(f"SQLite cannot serve now: {error}")
     return error
 

@@ -76,6 +76,8 @@ class RemoteBeats:
 class RemoteHeartbeat(Heartbeat):
     """Keeps the leases of `runs`; `connect` makes its connections, on its own thread."""
 
+    may_come_too_late = False  # the server has lived on, and its housekeeping with it
+
     def __init__(self, connect: Callable[[], RemoteBeats], runs: dict[str, Run], lease_s: float) -> None:
         super().__init__("", None, runs, lease_s)
         self.beating = False
