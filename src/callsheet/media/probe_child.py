@@ -57,7 +57,7 @@ def _stream(av: Any, container: Any, stream: Any, timing_by_stream: dict[int, An
         "kind": stream.type or "unknown",
         "codec": context.codec.canonical_name if context is not None else "unknown",
         "start_s": _seconds(stream.start_time, stream.time_base),
-        "duration_s": _seconds(stream.duration, stream.time_base) or timing.get("duration_s"),
+        "duration_s": _longer(_seconds(stream.duration, stream.time_base) or timing.get("duration_s"), timing),
         "language": stream.language or "",
     }
     if context is None:  # no decoder of this build knows it
@@ -69,6 +69,11 @@ def _stream(av: Any, container: Any, stream: Any, timing_by_stream: dict[int, An
     elif stream.type == "audio":
         facts |= {"sample_rate_hz": context.sample_rate, "channels": context.channels}
     return facts
+
+
+def _longer(duration_s: float | None, timing: dict[str, Any]) -> float | None:
+    """Return the stream's own length, or the time until its last picture ends if that is later."""
+    return duration_s and max(duration_s, timing.get("shown_s") or 0.0)
 
 
 def _video(stream: Any, context: Any, timing: dict[str, Any]) -> dict[str, Any]:
@@ -125,9 +130,20 @@ def _timing(container: Any, streams: list[Any]) -> dict[int, Any]:
         end = (video.start_time or 0) + video.duration if video.duration else ends.get(video.index, (0, 0))[1]
         longest = max((after - before for before, after in pairwise([*times, max([end, *times[-1:]])])), default=0)
         rate = Fraction(video.average_rate or video.guessed_rate or 0) * video.time_base
-        about = {"is_variable": _is_uneven(times, rate), "longest_s": _seconds(longest, video.time_base) or 0.0}
+        is_variable = _is_uneven(times, rate)
+        about = {"is_variable": is_variable, "longest_s": _seconds(longest, video.time_base) or 0.0}
+        if is_variable and not search:
+            until = _last_end(container, video, times[-1])
+            about["shown_s"] = _seconds(until - (video.start_time or 0), video.time_base) or 0.0
         timing.setdefault(video.index, {}).update(about)
     return timing
+
+
+def _last_end(container: Any, video: Any, last: int) -> int:
+    """Return when the last picture ends. An index and the length in a header go by decoding order, which ends before."""
+    container.seek(last, stream=video)
+    ends = [(packet.pts, packet.duration or 0) for packet in container.demux(video) if packet.pts is not None]
+    return sum(max(ends, default=(0, 0)))
 
 
 def _index_times(video: Any) -> list[int]:
