@@ -174,7 +174,7 @@ LETTER_CORTANA = [
         "kernel",
         "uneven frames, the last picture counts and not the last that is decoded",
         "media/probe_child.py",
-        'return duration_s and max(duration_s, known.get("shown_s") or 0.0)',
+        'return duration_s and max(duration_s, timing.get("shown_s") or 0.0)',
         "return duration_s",
         f"{UNEVEN}::test_pictures_that_are_not_decoded_in_their_order_are_all_shown",
     ),

@@ -140,7 +140,7 @@ def _timing(container: Any, streams: list[Any]) -> dict[int, Any]:
 
 
 def _last_end(container: Any, video: Any, last: int) -> int:
-    """Return when the last picture ends. An index and the length in a header go by decoding order, which ends before."""
+    """Return when the last picture ends. Indexes and headers give decoding order, which ends before."""
     container.seek(last, stream=video)
     ends = [(packet.pts, packet.duration or 0) for packet in container.demux(video) if packet.pts is not None]
     return sum(max(ends, default=(0, 0)))
