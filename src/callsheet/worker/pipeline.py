@@ -132,7 +132,7 @@ class Pipeline:
         payload = {name: known[name] for name in stage.takes if name in known}
         new = stage.task.new_job(**payload)
         unique_key = f"{self.name}:{payload[self.key]}:{stage.name}" if self.key in payload else None
-        return new._replace(contract=self._contract, unique_key=unique_key)
+        return new._replace(contract=self._contract or new.contract, unique_key=unique_key)
 
 
 class _Made(NamedTuple):
