@@ -137,8 +137,9 @@ def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it(shop: Shop) -> None
     assert told.exit_code == 1
     assert keyed in told.stderr
     assert "concurrency key" in told.stderr
-    (kept,) = shop.ask(lambda engine: engine.store.credentials([copy_id]))
-    assert kept.envelope == sealed
+    (copied,) = shop.ask(lambda engine: engine.store.credentials([copy_id]))
+    assert copied is not None
+    assert copied.envelope == sealed
     again = shop.cli("jobs", "dead", "--retry-all", "--yes")
     assert f"{own} runs again as {copy_id}, queued" in again.stdout
     assert len(shop.ask(lambda engine: engine.find(JobQuery())).jobs) == 3, "one copy, however often it is asked for"

@@ -9,7 +9,6 @@ from callsheet.contracts.euterpe.tasks import outcome_of
 from callsheet.objects.errors import ObjectsFailing
 from callsheet.objects.s3_errors import of_answer
 
-
 UNKNOWN = "<Error><Code>RateExceeded</Code></Error>"
 
 

@@ -71,7 +71,7 @@ def check(new: NewJob) -> None:
         ),
         (
             new.credentials is not None and not _fits(new.credentials),
-            f"credentials must be an envelope of the vault, of version 1 or more and at most {MAX_CREDENTIALS} characters",
+            f"credentials must be an envelope of the vault, from version 1 on, of at most {MAX_CREDENTIALS} characters",
         ),
     ]
     for wrong, why in faults:
