@@ -147,7 +147,7 @@ EUTERPE_LETTER = [
         "cli/jobs.py",
         "job = await dead_letters.bring_back(engine, job_id)",
         "job = await engine.requeue(job_id)",
-        "tests/cli/test_jobs.py::test_retry_runs_a_dead_transcode_as_a_copy_that_names_it_and_refuses_a_sealed_one",
+        "tests/cli/test_jobs.py::test_retry_runs_a_dead_transcode_as_a_copy_that_names_it",
     ),
     Guard(
         "sqlite",
