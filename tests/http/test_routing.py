@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -49,3 +50,19 @@ async def test_methods_of_one_path_are_apart(client: httpx2.AsyncClient) -> None
     assert (await client.post("/first")).text == "posted"
     assert (await client.post("/inner")).status_code == 405
     assert (await client.get("/nowhere")).status_code == 404
+
+
+async def test_what_a_router_does_at_the_start_and_the_end_is_done() -> None:
+    done: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        done.append("started")
+        yield
+        done.append("ended")
+
+    app = FastAPI()
+    routing.install(app, (APIRouter(lifespan=life),))
+    async with app.router.lifespan_context(app):
+        assert done == ["started"]
+    assert done == ["started", "ended"]

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Add the routes of all routers to the app itself, and look up the literal paths among them."""
-    app.router.routes.extend(route for router in routers for route in _flat(router.routes))
+    """Include all routers, with what they do at the start; then make their routes the app's own, and index them."""
+    for router in routers:
+        app.include_router(router)
+    app.router.routes[:] = _flat(list(app.router.routes))
     app.router.middleware_stack = LiteralPaths(app.router)
 
 
