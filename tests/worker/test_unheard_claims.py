@@ -16,6 +16,7 @@ from callsheet.kernel.job import Job, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
 from tests.beside import until, working
 from tests.kit import new_job
+from tests.pace import within
 
 
 async def test_a_claim_whose_answer_was_lost_costs_no_attempt(app: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +70,11 @@ async def test_a_claim_that_hangs_for_longer_than_its_lease_costs_no_attempt(
 
     monkeypatch.setattr(engine.store, "claim", hanging)
     async with working(small, worker_id="w", lease=1.0, housekeeping=False):
-        await until(is_written_down)
-        assert await Housekeeping(engine).reap(now=(lost[0].lease_expires_at or 0) + 1) == 1
-        broken.set()
+        try:
+            await until(is_written_down, within(1.0))
+            assert await Housekeeping(engine).reap(now=(lost[0].lease_expires_at or 0) + 1) == 1
+        finally:
+            broken.set()
         assert await job.result(timeout=60) == "done"
     ended = await job.get()
     assert (ended.attempt_count, ended.lease_losses, ended.claim_version) == (1, 0, 2)
