@@ -99,8 +99,8 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 
 lock: ## Pin requirements/ anew from pyproject.toml (needs uv; ARGS=--upgrade for newer releases)
 	$(COMPILE) $(ARGS) --output-file requirements/base.txt
-	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra media --group demo --output-file requirements/demo.txt
-	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra libsql --extra metrics --extra reload --extra media --extra embed --group dev \
+	$(COMPILE) $(ARGS) --extra server --extra postgres --extra redis --extra media --group demo --output-file requirements/demo.txt
+	$(COMPILE) $(ARGS) --extra all --group dev \
 		--output-file requirements/dev.txt
 
 clean: ## Remove .venv, caches and builds

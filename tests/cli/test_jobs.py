@@ -6,15 +6,20 @@ import json
 import signal
 
 import pytest
-from rich.console import Console
 
 from callsheet.cli.board import follow, shown
+from callsheet.cli.drawing import Console
 from callsheet.engine import Engine
 from callsheet.kernel import commands
 from callsheet.kernel.job import RESUMED_FROM, Envelope, NewJob, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import eventually
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def half_done(shop: Shop) -> str:
@@ -186,18 +191,19 @@ def test_watch_without_an_id_shows_all_that_runs_until_it_is_interrupted(shop: S
 
 def test_a_terminal_gets_bars(shop: Shop) -> None:
     job_id = half_done(shop)
-    screen = Console(file=io.StringIO(), force_terminal=True, width=160)
+    terminal = Terminal()
+    screen = Console(file=terminal, width=160)
 
     async def follow_to_the_end(engine: Engine) -> None:
         with shown(screen) as board:
             following = asyncio.create_task(follow(engine, job_id, board))
-            while "half way" not in screen.file.getvalue():  # type: ignore[attr-defined]
+            while "half way" not in terminal.getvalue():
                 await asyncio.sleep(0.01)
             await engine.settle([commands.succeed(await engine.get(job_id))])
             assert (await following).status is Status.SUCCEEDED
 
     shop.ask(follow_to_the_end)
-    drawn = screen.file.getvalue()  # type: ignore[attr-defined]
+    drawn = terminal.getvalue()
     assert "decoding: half way" in drawn
     assert "100%" in drawn
     assert "succeeded" in drawn

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from rich.markup import escape
 
 from callsheet.contracts.control_plane.workers import state_of, worker_body
 from callsheet.http.problems import Problem
@@ -12,6 +11,7 @@ from callsheet.kernel.durations import seconds
 from callsheet.settings import STORE_ONLY, WORKERS_DRAIN, WORKERS_ENROLL, WORKERS_LIST
 
 from .acts import note
+from .drawing import escape
 from .failures import Told
 from .options import settings
 from .records import print_json, span

@@ -26,6 +26,7 @@ CallsheetError
 ├── StoreError              the store itself
 │   ├── SchemaMismatch
 │   └── StoreUnavailable    also an Outage
+├── MissingExtra            a package is not installed that what was asked for needs
 └── Outage                  something that a job needs cannot be reached now: the job waits, at no cost
     └── DiskFull
 """
@@ -203,6 +204,12 @@ class ResultTimeout(CallsheetError):
     """A job has not ended within the time that the caller gave it; it goes on."""
 
     code = "result_timeout"
+
+
+class MissingExtra(CallsheetError):
+    """A package is not installed; the message says which extra brings it."""
+
+    code = "missing_extra"
 
 
 class StoreError(CallsheetError):

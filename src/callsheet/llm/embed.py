@@ -40,7 +40,7 @@ def embedder(model: str | None = None) -> Embed:
     if local is None:
         raise NotConfigured(
             "nothing here can embed texts; set CALLSHEET_EMBED_URL (or CALLSHEET_LLM_URL) to an OpenAI-compatible "
-            "server, or pip install 'callsheet[embed]' and set CALLSHEET_EMBED_MODEL to the folder of a model"
+            "server, or pip install 'callsheet[llm]' and set CALLSHEET_EMBED_MODEL to the folder of a model"
         )
     if model is not None and not local.is_called(model):
         raise NotConfigured(f"the local model is {local.name}; for {model} set CALLSHEET_EMBED_URL")

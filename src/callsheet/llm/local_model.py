@@ -93,7 +93,7 @@ def _loaded(model: LocalModel) -> Any:
     try:
         from model2vec import StaticModel  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        advice = "pip install 'callsheet[embed]'"
+        advice = "pip install 'callsheet[llm]'"
         raise NotConfigured(f"the local model cannot be loaded, {error.name} is missing; {advice}") from error
     try:
         return StaticModel.from_pretrained(model.folder, force_download=False)

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from callsheet.engine.system_secrets import Sealers, SecretSealed
+from callsheet.extras import needed_for
 
 from .credentials import Credentials, HeldCredentials
 from .errors import UnknownObjects
 from .face import Objects
 from .folder import FolderObjects
 from .keys import checked_prefix
-from .memory import MemoryObjects
-from .s3 import S3Objects
-from .s3_wire import Bucket
 from .signing import Signer, signer_of
 from .storage_breaker import breaker_of
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
+
+    from .s3_wire import Bucket
 
 log = logging.getLogger("callsheet.objects")
 ACCESS_KEY = ("S3_ACCESS_KEY_ID", "S3_ACCESS_KEY", "AWS_ACCESS_KEY_ID")
@@ -53,10 +53,16 @@ def objects_from_url(
         signer = signer.at(public_url[0])
     match parts.scheme:
         case "memory":
+            with needed_for("objects in memory"):
+                from .memory import MemoryObjects  # noqa: PLC0415 - obstore, which a folder does not need
+
             return MemoryObjects(signer)
         case "file":
             return FolderObjects(_folder(parts.netloc, unquote(parts.path)), signer)
         case "s3":
+            with needed_for("objects in an S3"):
+                from .s3 import S3Objects  # noqa: PLC0415 - see above
+
             bucket = _bucket(parts.netloc, unquote(parts.path), environ)
             return S3Objects(bucket, _held(credentials, environ), breaker=breaker_of(bucket.base))
     raise UnknownObjects(f"an objects URL is {KNOWN}")
@@ -89,6 +95,8 @@ def _folder(host: str, path: str) -> Path:
 
 
 def _bucket(name: str, path: str, environ: Mapping[str, str]) -> Bucket:
+    from .s3_wire import Bucket  # noqa: PLC0415 - see above
+
     if "@" in name:
         raise UnknownObjects("keys do not belong into a URL: set S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY")
     chosen = name or _first(BUCKET, environ)

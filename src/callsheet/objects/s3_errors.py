@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import httpx2
-import obstore.exceptions as theirs
 
 from .errors import (
     ClockSkewed,
@@ -70,6 +69,8 @@ def of_driver(error: Exception, doing: str) -> ObjectsError:
     """The error that one of obstore's or httpx2's is."""
     if isinstance(error, ObjectsError):
         return error
+    from obstore import exceptions as theirs  # noqa: PLC0415 - an extra; loaded by whoever has its errors
+
     text = str(error)
     if isinstance(error, theirs.AlreadyExistsError):
         return ObjectExists(f"{doing}: it is there already")

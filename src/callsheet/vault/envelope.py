@@ -13,11 +13,7 @@ import binascii
 import hmac
 import secrets
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
+from . import aes
 from .binding import Binding
 from .errors import Tampered
 from .secret import Secret
@@ -42,7 +38,7 @@ def encrypt(secret: Secret, dek: bytes, binding: Binding) -> str:
     """The sealed text. A data key must seal once only."""
     key, commitment = _derived(dek)
     nonce = secrets.token_bytes(NONCE_BYTES)
-    sealed = AESGCM(key).encrypt(nonce, secret.reveal().encode(), _aad(binding, HEAD))
+    sealed = aes.seal(key, nonce, secret.reveal().encode(), _aad(binding, HEAD))
     return to_text(HEAD + commitment + nonce + sealed)
 
 
@@ -56,8 +52,8 @@ def decrypt(text: str, dek: bytes, binding: Binding) -> Secret:
     if not hmac.compare_digest(commitment, expected):
         raise Tampered("this envelope was sealed with another key")
     try:
-        plain = AESGCM(key).decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], _aad(binding, HEAD))
-    except InvalidTag:
+        plain = aes.unseal(key, rest[:NONCE_BYTES], rest[NONCE_BYTES:], _aad(binding, HEAD))
+    except aes.InvalidTag:
         raise Tampered("this envelope was changed, or sealed for another job, requester or version") from None
     text = plain.decode("utf-8", "replace")
     if text.encode() != plain:  # a UnicodeDecodeError would carry the plaintext with it
@@ -88,5 +84,5 @@ def _aad(binding: Binding, head: bytes) -> bytes:
 
 def _derived(dek: bytes) -> tuple[bytes, bytes]:
     """The key that encrypts, and the commitment."""
-    made = HKDF(SHA256(), KEY_BYTES + COMMITMENT_BYTES, salt=None, info=INFO).derive(dek)
+    made = aes.derived(dek, KEY_BYTES + COMMITMENT_BYTES, INFO)
     return made[:KEY_BYTES], made[KEY_BYTES:]

@@ -10,9 +10,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
+from . import aes
 from .errors import RetiredKek, Tampered, UnknownKek
 from .keyfile import read_file
 from .keyring import Wrapped
@@ -44,7 +42,7 @@ class LocalKeyring:
         """See the protocol."""
         kek_id = kek_name(self._keys.current)
         nonce = secrets.token_bytes(NONCE_BYTES)
-        sealed = AESGCM(self._keys.keys[self._keys.current]).encrypt(nonce, dek, binding.aad("dek", kek_id))
+        sealed = aes.seal(self._keys.keys[self._keys.current], nonce, dek, binding.aad("dek", kek_id))
         return Wrapped(kek_id, VERSION + nonce + sealed)
 
     async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
@@ -54,8 +52,8 @@ class LocalKeyring:
             raise Tampered("this wrapped key has a format that this program does not know")
         nonce, sealed = wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :]
         try:
-            return AESGCM(key).decrypt(nonce, sealed, binding.aad("dek", kek_id))
-        except (InvalidTag, ValueError):
+            return aes.unseal(key, nonce, sealed, binding.aad("dek", kek_id))
+        except aes.InvalidTag:
             raise Tampered("this wrapped key was changed, or belongs to another job, requester or version") from None
 
     async def close(self) -> None:
