@@ -9,7 +9,7 @@ RUNS := .venv/.runs
 APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check browser test conformance faults storm simulate mutations differential bench reference format lock clean
+.PHONY: help venv demo check browser test conformance faults storm simulate mutations differential deep bench reference format lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -83,6 +83,9 @@ mutations: venv ## Every guard of the program, taken out once: its test must go 
 
 differential: venv ## All stores and the pure model under the same commands, for longer
 	CALLSHEET_DEEP=1 $(BIN)/python -m pytest tests/differential $(ARGS)
+
+deep: venv ## Mutations, differential and faults, one after the other, with one table at the end (ARGS="faults -- -k redis")
+	$(BIN)/python -m tools.deep $(ARGS)
 
 bench: venv ## Measure on this machine
 	$(BIN)/python -m bench $(ARGS)

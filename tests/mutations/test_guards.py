@@ -1,7 +1,8 @@
 """Mutation proof: each guard is taken out of a copy of the program, and the test that it answers to must go red.
 
-A guard that can be removed without a red test is not proved. The `of_*.py` files list them. One in eight is
-tried in `make test`; all are in `make mutations`. That their texts still stand in the program is looked at each time.
+A guard that can be removed without a red test is not proved. The `of_*.py` files list them. `make test` tries one in
+`ONE_IN` (8) of them, `make mutations` and `make deep` all. That their texts still stand in the program is looked at
+each time.
 """
 
 from __future__ import annotations
@@ -112,6 +113,10 @@ def test_a_removed_guard_turns_its_test_red(guard: Guard, tmp_path: Path, python
     assert run.code == TESTS_FAILED, f"without this guard {guard.test} says:\n{run.output}\n{run.errors}"
     assert "failed" in run.output.splitlines()[-1]
     assert "error" not in run.output.splitlines()[-1]
+
+
+def test_the_docstring_says_how_many_guards_are_tried() -> None:
+    assert f"`ONE_IN` ({ONE_IN})" in (__doc__ or "")
 
 
 @pytest.mark.parametrize("guard", ALL, ids=lambda guard: f"{guard.store}:{guard.name}".replace(" ", "-"))
