@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import Callsheet, JobHandle, Task
+    from .engine.schedules import Schedule
     from .kernel.errors import CallsheetError, JobCanceled, JobFailed, Outage, ResultTimeout
     from .kernel.retry import Backoff, RetryPolicy
     from .worker import Worker
@@ -29,12 +30,14 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryPolicy",
+    "Schedule",
     "Snooze",
     "Task",
     "Worker",
 ]
 _HOMES = {
     "app": ("Callsheet", "JobHandle", "Task"),
+    "engine.schedules": ("Schedule",),
     "kernel.errors": ("CallsheetError", "JobCanceled", "JobFailed", "Outage", "ResultTimeout"),
     "kernel.retry": ("Backoff", "RetryPolicy"),
     "worker": ("Worker",),

@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["MemorySeen", "NotVerified", "Received", "Receiver", "RedisSeen", "Seen", "SqlSeen"]
+__all__ = ["SQL", "MemorySeen", "NotVerified", "Received", "Receiver", "RedisSeen", "Seen", "SqlSeen"]
 
 SKEW_S = 300
 EVENTS_KEPT_S = 7 * 86_400

@@ -22,7 +22,7 @@ NEVER_NEEDED = {"pydantic", "httpx2", "click", "asyncpg", "redis", "fastapi", "c
 INSTALL = ["uv", "pip", "install"] if shutil.which("uv") else [sys.executable, "-m", "pip", "--python"]
 
 
-def run(*command: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def run(*command: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("CALLSHEET_", "PYTHONPATH"))}
     return subprocess.run(list(map(str, command)), cwd=cwd, env=environ, capture_output=True, text=True, check=False)
 

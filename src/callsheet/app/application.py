@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from callsheet.catalog import catalog_url, migrate_beside, open_catalog
 from callsheet.engine import Engine
+from callsheet.engine.schedules import Schedule, delete_schedule, put_schedule, schedules
 from callsheet.kernel.errors import InvalidTask, UnknownStore, UnknownTask
 from callsheet.settings import DEFAULT_DATABASE_URL, contract_objects_url
 from callsheet.worker import Worker
@@ -204,6 +205,18 @@ class Callsheet:
         `connection` is asyncpg's, psycopg's or sqlite3's, to the same database. With a plain one there is no `await`.
         """
         return within(self, connection)
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        """Create a schedule, or replace the one of that name; it fires from its next slot on."""
+        await put_schedule((await self.engine()).store, schedule)
+
+    async def schedules(self) -> list[tuple[Schedule, int]]:
+        """Return all schedules, each with its next slot in milliseconds."""
+        return await schedules((await self.engine()).store)
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Stop a schedule; False when there is none of that name."""
+        return await delete_schedule((await self.engine()).store, name)
 
     def job(self, job_id: str) -> JobHandle[Any]:
         """A handle to a job by its id; nothing is read yet."""

@@ -32,6 +32,7 @@ ENDED_BADLY = (Status.DEAD_LETTER, Status.FAILED)
 STATUSES = {"dead_letter": DEAD, "failed": (Status.FAILED,), "both": ENDED_BADLY}
 PAGES = 20  # of the store, until one has something that fits
 _COPIES = uuid.UUID("b0a5a0de-8f43-4a2e-9c70-4f2d3f5d3c4e")
+__all__ = ["Diagnosis", "Done", "Wanted", "bring_back", "can_replay", "diagnose", "find", "purge", "replay"]
 
 
 class Wanted(NamedTuple):

@@ -1,0 +1,8 @@
+"""The tasks that come along, to be declared on an app of yours. `callsheet worker` without an app has them all."""
+
+from callsheet.contracts.redis_gateway.tasks import add_tasks as add_language_models
+
+from .app.builtin import add_builtin
+from .app.transcoding import add_transcoding
+
+__all__ = ["add_builtin", "add_language_models", "add_transcoding"]
