@@ -111,7 +111,7 @@ def test_a_command_runs_on_the_base(base: Base, words: str) -> None:
         ("workers list", "server"),
         ("jobs list --database-url postgresql://127.0.0.1/none", "postgres"),
         ("jobs list --database-url redis://127.0.0.1/0", "redis"),
-        ("jobs list --database-url libsql:///none.db", "libsql"),
+        ("migrate --database-url libsql:///none.db", "libsql"),
     ],
 )
 def test_a_missing_extra_is_named(base: Base, words: str, extra: str) -> None:
