@@ -112,7 +112,7 @@ class UnknownTask(InvalidInput):
 
 
 class UnknownStore(InvalidInput):
-    """The scheme or an option of a store URL is unknown."""
+    """A store URL has an unknown scheme or option, or cannot be parsed."""
 
     code = "unknown_store"
     public = "a store that this server needs is not set up; its operator finds out more in the log"

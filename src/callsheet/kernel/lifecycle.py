@@ -64,9 +64,7 @@ class Lifecycle:
         return self.words.get(status)
 
     def allows(self, before: str | None, after: str | None) -> bool:
-        """Return whether the table has this move, direct or through a word in `passes`; an unchanged word is
-        allowed.
-        """
+        """Return whether the table has this move, direct or through a word in `passes`, or the word stays the same."""
         if before is None or after is None:
             return False
         if before == after or (before, after) in self.moves:

@@ -55,9 +55,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A series of delays: `table_ms`, or else `base_ms × factor^n` up to `cap_ms`; each times a jitter from low to
-    high.
-    """
+    """A series of delays: `table_ms`, or else `base_ms × factor^n` up to `cap_ms`; a jitter, low to high, scales it."""
 
     base_ms: int = 1_000
     factor: float = 2.0
