@@ -1,4 +1,4 @@
-"""The tasks that come along, to be declared on an app of yours. `callsheet worker` without an app has them all."""
+"""The built-in tasks, to declare on your own app. `callsheet worker` without an app has all of them."""
 
 from callsheet.contracts.redis_gateway.tasks import add_tasks as add_language_models
 

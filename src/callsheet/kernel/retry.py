@@ -55,7 +55,10 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A series of delays: `table_ms`, or else `base_ms × factor^n` up to `cap_ms`; a jitter, low to high, scales it."""
+    """A series of delays: `table_ms`, or else `base_ms × factor^n` up to `cap_ms`; times a jitter from `low` to `high`.
+
+    The last delay of `table_ms` repeats.
+    """
 
     base_ms: int = 1_000
     factor: float = 2.0

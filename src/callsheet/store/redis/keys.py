@@ -69,14 +69,14 @@ Ours:
     jobs:hints                channel wake-ups, JSON `{"queues": […], "jobs": […]}`; `jobs:hints:{db}` but in database 0
 
 Our fields of `job:{id}` have the names of kernel.job.Job (`kind` is the contract's `task`, `created_at`, `updated_at`
-its `created_ts`, `updated_ts`). A field at its default is absent or empty. Defaults that are not plain: `run_at` is
+its `created_ts`, `updated_ts`). A field at its default is absent or empty. Defaults from other fields: `run_at` is
 `created_ts`, `event_ms` is `updated_ts`, `ended_at` is `updated_ts` once the job has ended and is never stored,
-`attempt_count` is `claim_version`, `started_at` and `heartbeat_at` are `attempt_started_at`. Four fields tell of a
-running job only and are left as they are when it moves on: `lease_expires_at`, `heartbeat_at`, `attempt_started_at`,
-`msg`; `held` tells of a queued job only. Beside these: `seq` (15 digits; absent until we first touch a foreign job),
-`msg` (the present message), `outcome` (`succeeded`: that of the last attempt, which the hash alone tells of), `dead`
-(`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for this one), `credentials` (`1`: it
-has some), `on_claim` (the callback for claims: the kernel's `ClaimCallback` as JSON), `again` (a message: when its
+`attempt_count` is `claim_version`, `started_at` and `heartbeat_at` are `attempt_started_at`. Four fields are valid for
+a running job only and keep stale values afterwards: `lease_expires_at`, `heartbeat_at`, `attempt_started_at`, `msg`;
+`held` is valid for a queued job only. Further fields: `seq` (15 digits; absent until we first touch a foreign job),
+`msg` (the present message), `outcome` (`succeeded`: the last attempt's outcome, recorded in the hash alone), `dead`
+(`1`: status word `error` means dead_letter), `dependents` (`1`: another job waits for this job), `credentials` (`1`:
+credentials exist), `on_claim` (the callback for claims: the kernel's `ClaimCallback` as JSON), `again` (a message: when its
 worker has acknowledged it, the job goes in line again), `rare` (`1`: settle must look at the fields that most jobs do
 not have).
 """

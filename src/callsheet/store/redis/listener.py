@@ -35,7 +35,7 @@ class Listener:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stop listening for hints."""
         task, self._task = self._task, None
         if task is not None:
             await end(task)
