@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 STORED, JOB_FILES = "stored_bytes", "job_files"
-# The parts of what a tenant stores. Open uploads of its clients are in `uploads` and `videos` from their beginning.
+# The parts of a tenant's stored bytes. Open uploads of its clients count in `uploads` and `videos` from their start.
 UPLOADS, VIDEOS, ARTIFACTS, OUTPUTS, RESERVED = "uploads", "videos", "artifacts", "outputs", "reserved"
 RACES = 100
 

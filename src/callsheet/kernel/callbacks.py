@@ -108,7 +108,7 @@ def _asked(contract: str, payload: Json) -> dict[str, Any]:
     try:
         asked = decode(payload)
     except (ValueError, RecursionError):
-        return {}  # nobody can tell whom to call
+        return {}  # without a readable payload there is no URL to call
     url = asked.get(name) if isinstance(asked, dict) else None
     return asked if isinstance(url, str) and url else {}
 

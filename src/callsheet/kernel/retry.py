@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .job import Json
 from .wire import clean, encode
 
-WAITS_FOR = "waits_for"  # in an error's details: the kernel wrote them
+WAITS_FOR = "waits_for"  # in an error's details, marks them as written by the kernel
 
 
 class JobError(NamedTuple):

@@ -66,7 +66,7 @@ async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | No
             jobs += await _line_up_and_take(db, floor, wanted._replace(queues=(queues[due - 1],)), len(rows), now)
         except StoreError:
             if jobs:
-                break  # these are claimed and committed: the worker must hear of them
+                break  # these jobs are claimed and committed: return them to the worker
             raise
         queues = queues[due:]
     return jobs

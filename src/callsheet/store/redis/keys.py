@@ -76,7 +76,7 @@ a running job only and keep stale values afterwards: `lease_expires_at`, `heartb
 `held` is valid for a queued job only. Further fields: `seq` (15 digits; absent until we first touch a foreign job),
 `msg` (the present message), `outcome` (`succeeded`: the last attempt's outcome, recorded in the hash alone), `dead`
 (`1`: status word `error` means dead_letter), `dependents` (`1`: another job waits for this job), `credentials` (`1`:
-credentials exist), `on_claim` (the callback for claims: the kernel's `ClaimCallback` as JSON), `again` (a message: when its
+credentials exist), `on_claim` (a claim's callback: the kernel's `ClaimCallback` as JSON), `again` (a message: when its
 worker has acknowledged it, the job goes in line again), `rare` (`1`: settle must look at the fields that most jobs do
 not have).
 """

@@ -31,7 +31,7 @@ log = logging.getLogger("callsheet.sqlite")
 IDLE_CHECKPOINT_S = 1.0
 BUSY_S = 15
 NO_DATABASE = ("unable to open", "not a database", "readonly", "read-only")  # waiting does not repair these
-DAMAGED = (sqlite3.DatabaseError, sqlite3.InternalError)  # the file, or the disk under it; not the statement
+DAMAGED = (sqlite3.DatabaseError, sqlite3.InternalError)  # errors of the file or its disk, not of the statement
 
 
 class Target(NamedTuple):
