@@ -129,7 +129,10 @@ def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent
 
 
 def retry(job: Job, error: JobError, *, delay_ms: int, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
-    """Return the job to the queue for another attempt after a delay; a dead letter if no attempt is left."""
+    """Return the job to the queue for another attempt after a delay; a dead letter if no attempt is left.
+
+    A job with a cancellation request is canceled instead.
+    """
     _require(job, "retry", Status.RUNNING)
     if job.cancel_requested_at is not None:
         return cancel(job, job.cancel_reason or "", outbox=outbox)
@@ -156,7 +159,7 @@ def bury(job: Job, error: JobError, *, outbox: tuple[NewOutboxEvent, ...] = ()) 
 
 
 def release(job: Job, *, delay_ms: int = 0) -> Settlement:
-    """Return a claimed job to the queue; a begun attempt is not counted."""
+    """Return a claimed job to the queue; a begun attempt is not counted. A job to be cancelled is canceled instead."""
     _require(job, "release", Status.RUNNING, started=None)
     if job.cancel_requested_at is not None:
         return cancel(job, job.cancel_reason or "")

@@ -81,7 +81,7 @@ class JobQuery(NamedTuple):
     """About how many jobs to scan for a page, which may then hold fewer than `limit` and still have a cursor. A
     store may scan more jobs if an index finds them."""
     begun: bool | None = None
-    """Only open jobs of which an attempt has ever begun (True), or has never begun (False)."""
+    """Of open jobs, keep those with an attempt ever begun (True) or without one (False); ended jobs pass."""
 
     @property
     def needle(self) -> str | None:
@@ -188,7 +188,7 @@ class Door(Protocol):
         ...
 
     def open(self) -> None:
-        """Wait for a job alongside other workers; a hint announces the job. A second call has no effect."""
+        """Wait for a job alongside other workers; a hint announces the job. Repeated calls are safe."""
         ...
 
     async def shut(self) -> None:

@@ -1,7 +1,7 @@
 """Relay and audit: publish missing messages of ready jobs, and remove messages without a purpose.
 
-Any number of processes may run this. Each chore has turns, which Redis gives to one process at a time, so that the cost
-does not grow with the number of processes: at most `RELAY` ready jobs a second, and `AUDIT` jobs of each stream.
+Any number of processes may run this. Redis gives each turn of a chore to one process, so that the cost does not grow
+with the number of processes: at most `RELAY` ready jobs a second, and `AUDIT` messages of each stream.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Wake-ups: one blocking read per process, of the streams with waiting workers here.
 
-Redis delivers a message to one process of the group. So that this process needs jobs, each process reads only queues
-whose last claim returned fewer jobs than requested.
+Redis delivers a message to one process of the group. So that a message reaches a process in need of jobs, each process
+reads only queues whose last claim returned fewer jobs than requested.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def keep_private(path: str, mode: int) -> None:
 
 
 def open_to_others(path: str, mode: int) -> list[str]:
-    """Return the database files whose mode allows more than `mode`; the remaining ones belong to other users."""
+    """Return database files whose mode allows more than `mode`; after `keep_private`, only other users' files."""
     return _wide(path, mode, ours=False)
 
 
