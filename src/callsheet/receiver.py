@@ -80,7 +80,7 @@ class Receiver:
         self._check_event_id = check_event_id
 
     def verify(self, headers: Mapping[str, str], raw: bytes) -> Received:
-        """Return the event of a request, or raise NotVerified; `raw` are the bytes of the body, before any parsing."""
+        """Return the event of a request, or raise NotVerified; `raw` is the request's unparsed body."""
         found = {name.lower(): value for name, value in headers.items()}
         timestamp, nonce, event_id = (found.get(PREFIX + name, "") for name in ("timestamp", "nonce", "event-id"))
         if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 13):  # noqa: PLR2004 - seconds
@@ -153,7 +153,7 @@ class MemorySeen:
 
 
 class RedisSeen:
-    """Store names in Redis, through a `redis.Redis` client; many processes may share them."""
+    """Store names in Redis, through a `redis.Redis` client; receiving processes may share one database."""
 
     def __init__(self, client: Any, prefix: str = "webhook-seen:") -> None:
         self._client = client

@@ -1,6 +1,6 @@
 """Settings: each is a flag of the command line and an environment variable `CALLSHEET_<NAME>`.
 
-This table defines all settings; the command line makes its options from it. No values are read here.
+This table defines all settings; the command line makes its options from it. Reading values is the caller's task.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 class Scope(NamedTuple):
-    """The region and service that a signature is valid for."""
+    """The region and service of a signature."""
 
     region: str
     service: str = "s3"

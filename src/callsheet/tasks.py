@@ -1,4 +1,4 @@
-"""The built-in tasks, to declare on your own app. `callsheet worker` without an app has all of them."""
+"""The built-in tasks, for use in your own app. `callsheet worker` without an app declares all built-in tasks."""
 
 from callsheet.contracts.redis_gateway.tasks import add_tasks as add_language_models
 

@@ -159,7 +159,7 @@ def bury(job: Job, error: JobError, *, outbox: tuple[NewOutboxEvent, ...] = ()) 
 
 
 def release(job: Job, *, delay_ms: int = 0) -> Settlement:
-    """Return a claimed job to the queue; a begun attempt is not counted. A job to be cancelled is canceled instead."""
+    """Return a claimed job to the queue; a begun attempt is not counted. A cancellation request cancels it instead."""
     _require(job, "release", Status.RUNNING, started=None)
     if job.cancel_requested_at is not None:
         return cancel(job, job.cancel_reason or "")
