@@ -48,7 +48,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used: a store or a command alone needs little of this."""
+    """Load a public name on first use: many programs need few modules."""
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"callsheet.{module}"), name)

@@ -1,4 +1,4 @@
-"""Every error of the library; docs/reference/errors.md tells what each means, and its code."""
+"""Every error of the library; docs/reference/errors.md lists the meaning and code of each."""
 
 from callsheet.kernel.errors import (
     CallsheetError,

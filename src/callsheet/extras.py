@@ -1,4 +1,4 @@
-"""Which extra brings a package that is not installed: `pip install callsheet` has the engine and SQLite alone."""
+"""Find the extra that installs a missing package: `pip install callsheet` brings only the engine and SQLite."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ EXTRAS = {package: extra for extra, packages in PACKAGES.items() for package in 
 
 
 def extra_of(error: ModuleNotFoundError) -> str:
-    """Return the extra that brings the module that was not found; '' when none does."""
+    """Return the extra that contains the missing module; '' if no extra does."""
     return EXTRAS.get((error.name or "").partition(".")[0], "")
 
 
 @contextlib.contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Raise MissingExtra when the block imports a package of an extra that is not installed."""
+    """Raise MissingExtra if the block imports a package from an extra that is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The tasks that come along, to be declared on an app of yours. `callsheet worker` without an app has them all."""
+"""The built-in tasks, for use in your own app. `callsheet worker` without an app declares all built-in tasks."""
 
 from callsheet.contracts.redis_gateway.tasks import add_tasks as add_language_models
 

@@ -1,4 +1,4 @@
-"""The engine: the store's verbs with telemetry, commands from outside, watching, schedules and housekeeping."""
+"""The engine: the store's verbs with telemetry, external commands, watching, schedules and housekeeping."""
 
 from callsheet.kernel.job import NewJob
 from callsheet.store.protocol import ClaimRequest

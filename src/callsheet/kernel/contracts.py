@@ -1,4 +1,4 @@
-"""The five published contracts and our own, as tables. Adding one means adding a table, not a branch."""
+"""The five published contracts and our own, as tables. A new contract is a new table, not a new branch in code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .retry import Backoff, RetryPolicy
 
 
 def _pairs(text: str) -> frozenset[tuple[str, str]]:
-    """Read `a|b > c|d` lines into pairs of words."""
+    """Parse lines of `a|b > c|d` into pairs of words."""
     found: set[tuple[str, str]] = set()
     for line in text.strip().splitlines():
         before, after = line.split(">")
@@ -19,7 +19,7 @@ def _pairs(text: str) -> frozenset[tuple[str, str]]:
 
 
 def _words(*words: str | None) -> dict[Status, str]:
-    """Words for the six statuses in their order; None where the contract has none."""
+    """Map the six statuses, in their order, to these words; None leaves out a status that the contract lacks."""
     return {status: word for status, word in zip(Status, words, strict=True) if word}
 
 
@@ -126,7 +126,7 @@ TASKS: dict[str, str] = {
     "rag": REDIS_GATEWAY.name,
     "embed": REDIS_GATEWAY.name,
 }
-"""The tasks that come along, and the contract whose own route is the only one that creates their jobs."""
+"""The built-in tasks, each with its contract: only the contract's own route creates jobs of the task."""
 
 RETRY_POLICIES = {
     EUTERPE.policy: RetryPolicy(
@@ -143,7 +143,7 @@ RETRY_POLICIES = {
         fatal=frozenset({"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}),
     ),
 }
-"""The policies that contracts bring along, by the names that jobs carry."""
+"""The retry policies of the contracts, by the policy names that jobs carry."""
 
 CONTRACTS = {c.name: c for c in (CALLSHEET, EUTERPE, REDIS_GATEWAY, CORTANA, CONTROL_PLANE, AURA)}
 
@@ -156,7 +156,7 @@ EXPIRING = frozenset(c.name for c in CONTRACTS.values() if c.expires)
 
 
 def lifecycle_of(contract: str) -> Lifecycle:
-    """The tables of a contract by name; raises InvalidJob for an unknown one."""
+    """Return the lifecycle of a contract by name; raises InvalidJob for an unknown contract."""
     try:
         return CONTRACTS[contract]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Retry policies as text: a job carries the name of its policy, or the whole of one that has no name."""
+"""Retry policies as text: a job carries the name of its policy, or the policy's JSON if the policy has no name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLICIES = {"default": DEFAULT, **RETRY_POLICIES, "outbox": OUTBOX}
 
 
 def write_policy(policy: RetryPolicy) -> str:
-    """A policy as text that a job can carry: its name if it has one, else JSON."""
+    """Return a policy as text that a job can carry: the policy's name, or JSON if the policy has no name."""
     for name, known in POLICIES.items():
         if known == policy:
             return name
@@ -25,7 +25,7 @@ def write_policy(policy: RetryPolicy) -> str:
 
 @lru_cache(maxsize=512)
 def read_policy(text: str) -> RetryPolicy:
-    """Read what `write_policy` wrote; raises InvalidJob for an unknown name or field."""
+    """Parse the text of `write_policy`; raises InvalidJob for an unknown name or field."""
     if text in POLICIES:
         return POLICIES[text]
     try:

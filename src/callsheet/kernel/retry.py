@@ -1,4 +1,4 @@
-"""Retry decisions by error class. A policy is data; randomness comes in as a number from 0 to 1."""
+"""Retry decisions by error class. A policy is data; randomness enters as a number from 0 to 1."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from .job import Json
 from .wire import clean, encode
 
-WAITS_FOR = "waits_for"  # in an error's details: the kernel wrote them
+WAITS_FOR = "waits_for"  # in an error's details, marks them as written by the kernel
 
 
 class JobError(NamedTuple):
-    """Why an attempt failed. `code` is what policies match: an HTTP status, a storage code or an error class."""
+    """Why an attempt failed. Policies match `code`: an HTTP status, a storage code or an error class."""
 
     code: str
     message: str = ""
@@ -22,7 +22,7 @@ class JobError(NamedTuple):
     details: Json = "{}"
 
     def json(self) -> Json:
-        """The error as the store keeps it."""
+        """Return the error as the JSON that a store keeps."""
         body: dict[str, Any] = {"code": clean(self.code), "message": clean(self.message)}
         if self.retryable is not None:
             body["retryable"] = self.retryable
@@ -33,13 +33,13 @@ class JobError(NamedTuple):
         return encode(body)
 
     def json_of_wait(self, service: str) -> Json:
-        """The error of a job that waits for a service; how long it has, is for the kernel alone to tell."""
+        """Return the error of a job that waits for a service. Only the kernel writes the `waits_for` in its details."""
         body = json.loads(self.json())
         return encode({**body, "details": {**body["details"], WAITS_FOR: service}})
 
 
 class Verdict(StrEnum):
-    """What to do about an error."""
+    """The policy's decision on an error: retry, refresh credentials first, or fail."""
 
     RETRY = "retry"
     REFRESH = "refresh"
@@ -47,7 +47,7 @@ class Verdict(StrEnum):
 
 
 class Decision(NamedTuple):
-    """A verdict and, for a retry, how long to wait."""
+    """A verdict and the delay before a retry, in milliseconds."""
 
     verdict: Verdict
     delay_ms: int = 0
@@ -55,7 +55,10 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A row of delays: `table_ms` first, then `base_ms × factor^n` up to `cap_ms`, times a jitter from low to high."""
+    """A series of delays: `table_ms`, or else `base_ms × factor^n` up to `cap_ms`; times a jitter from `low` to `high`.
+
+    The last delay of `table_ms` repeats.
+    """
 
     base_ms: int = 1_000
     factor: float = 2.0
@@ -65,7 +68,7 @@ class Backoff:
     high: float = 1.0
 
     def delay_ms(self, n: int, rand: float) -> int:
-        """The wait before retry number `n` (1 is the first)."""
+        """Return the delay in milliseconds before retry number `n` (1 is the first)."""
         if self.table_ms:
             nominal = float(self.table_ms[min(n, len(self.table_ms)) - 1])
         else:
@@ -74,16 +77,16 @@ class Backoff:
 
 
 OUTAGE_BACKOFF = Backoff(base_ms=1_000, cap_ms=60_000)
-"""The pauses of a job that waits for the end of an outage."""
+"""The pauses of a job that waits for an outage to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How errors of a job are judged. Counters of executions, refreshes and deliveries are apart, so are their limits.
+    """Rules that judge a job's errors. Executions, refreshes and deliveries have separate counters and limits.
 
-    `retryable`: None retries every code that is not fatal; a set retries only those. `max_lease_losses`: so many lost
-    workers make a dead letter; None leaves that to `max_attempts`. `outage_ms`: an attempt waits so long, in all, for
-    storage and other services that are away, before their absence counts as its failure.
+    `retryable`: None retries every code that is not fatal; a set retries only its codes. `max_lease_losses`: this many
+    lost workers make a dead letter; None leaves the limit to `max_attempts`. `outage_ms`: an attempt waits this long,
+    in all, for storage and other unreachable services before the outage counts as a failure.
     """
 
     max_attempts: int = 3
@@ -99,7 +102,7 @@ class RetryPolicy:
     outage_ms: int = 3_600_000
 
     def decide(self, error: JobError, *, attempt: int, refreshes: int, rand: float) -> Decision:
-        """Judge an error by its class alone; whether attempts are left is for the command to say."""
+        """Judge an error by its class alone; the command checks whether attempts are left."""
         if error.code in self.refresh:
             return Decision(Verdict.REFRESH if refreshes < self.max_refreshes else Verdict.FAIL)
         if error.retryable is False or error.code in self.fatal:

@@ -1,4 +1,4 @@
-"""One Redis server as the store sees it: the connection, the scripts, and the edge where its errors are translated."""
+"""The store's Redis client: the connection, the scripts, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis"}
 DRIVER_OPTIONS = ("socket_timeout", "socket_connect_timeout", "max_connections", "health_check_interval", "db")
 REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 OF_THE_COMMAND = frozenset({"ERR", "WRONGTYPE", "NOSCRIPT", "EXECABORT", "CROSSSLOT", "NOGROUP", "BUSYGROUP"})
-WITHIN_A_SCRIPT = re.compile(  # what a command in a script met, in the words of servers that hide its code in theirs
+WITHIN_A_SCRIPT = re.compile(  # an error inside a script, for servers that wrap the error's code in their own text
     r"(?:^|[ :-])(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY) "
 ).search
 
 
 class Target(NamedTuple):
-    """Where the store is, and how it is set up."""
+    """The address of a Redis store and its options."""
 
     url: str
     keys: Keys
@@ -64,9 +64,10 @@ class Target(NamedTuple):
 
     @classmethod
     def from_url(cls, url: str, environ: Mapping[str, str] | None = None) -> Self:
-        """From `redis://…?prefix={cs0}:&foreign_idle_ms=60000&job_ttl_s=86400`; the driver gets the other options.
+        """Parse `redis://…?prefix={cs0}:&foreign_idle_ms=60000&job_ttl_s=86400`; raises UnknownStore.
 
-        `job_ttl_s` is for foreign jobs that name no TTL; unless given, it is the gateway's setting.
+        The driver gets all other options. `job_ttl_s` applies to foreign jobs without a TTL; its default is the
+        gateway's setting.
         """
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query))
@@ -82,7 +83,7 @@ class Target(NamedTuple):
 
 
 def _job_ttl_s(environ: Mapping[str, str]) -> int:
-    """The gateway's setting, as its server reads it; raises UnknownStore."""
+    """Return the gateway's TTL setting, parsed as its server does; raises UnknownStore."""
     name = next((name for name in JOB_TTL_VARIABLES if environ.get(name)), None)
     try:
         return JOB_TTL_S if name is None else max(1, round(seconds(environ[name])))
@@ -91,32 +92,32 @@ def _job_ttl_s(environ: Mapping[str, str]) -> int:
 
 
 def _pack(args: tuple[Any, ...]) -> list[bytes]:
-    """The command as it goes over the wire."""
+    """Return the command in its wire format."""
     return [hiredis.pack_command(args)]
 
 
 class _Connection(Connection):
-    """Writes scripts' arguments with hiredis: the driver's own loop took half of the client's time."""
+    """Write script arguments with hiredis: the driver's own loop took half of the client's time."""
 
     def pack_command(self, *args: Any) -> list[bytes]:
         return _pack(args) if args[0] == "EVALSHA" else super().pack_command(*args)
 
 
 class _SSLConnection(SSLConnection):
-    """Likewise."""
+    """Write script arguments with hiredis, over TLS."""
 
     def pack_command(self, *args: Any) -> list[bytes]:
         return _pack(args) if args[0] == "EVALSHA" else super().pack_command(*args)
 
 
 def write_with_hiredis(pool: BlockingConnectionPool) -> None:
-    """Let a pool's connections to come write scripts' arguments the fast way."""
+    """Make a pool's future connections write script arguments with hiredis, which is faster."""
     tls = issubclass(pool.connection_class, SSLConnection)
     pool.connection_class = _SSLConnection if tls else _Connection
 
 
 class Client:
-    """Runs scripts by their hash, loading them where the server has lost them."""
+    """Run scripts by their hash, loading scripts that the server has lost."""
 
     def __init__(self, target: Target) -> None:
         self.keys = target.keys
@@ -136,7 +137,7 @@ class Client:
         self.channel = self.keys.jobs(f"hints:{db}" if db else "hints")
 
     async def run(self, verb: str, now: int | None, *arguments: Argument) -> Any:
-        """Run the verb's script in one round trip."""
+        """Run the verb's script in one round trip; raises StoreError."""
         source, sha = script_of(verb, self._job_ttl_s)
         head = (1, self.keys.prefix, self.channel, "" if now is None else now)
         with translated():
@@ -147,7 +148,7 @@ class Client:
                 return await self.redis.execute_command("EVALSHA", sha, *head, *arguments)
 
     async def hashes(self, keys: list[str]) -> list[dict[str, str]]:
-        """Many hashes in one round trip, empty where there is none."""
+        """Return many hashes, 1,000 per round trip; an empty dict for each missing hash."""
         found: list[dict[str, str]] = []
         with translated():
             for i in range(0, len(keys), 1_000):
@@ -158,7 +159,7 @@ class Client:
         return found
 
     async def check_version(self) -> None:
-        """Raise StoreError for a server that is too old."""
+        """Raise StoreError if the server is too old."""
         with translated():
             info = await self.redis.info("server")
         version = str(info["redis_version"])
@@ -166,7 +167,7 @@ class Client:
             raise StoreError(f"Redis {version} is too old: 6.2 or newer, or Valkey, is needed")
 
     async def durability(self) -> str:
-        """What the server does with a write, in one line; a warning where it may lose an acknowledged job."""
+        """Return the server's durability in one line; log a warning if the server may lose acknowledged jobs."""
         found: dict[str, str] = {}
         try:
             for name in ("appendonly", "appendfsync", "maxmemory-policy"):
@@ -188,7 +189,7 @@ class Client:
 
 
 def _defaults(url: str) -> dict[str, Any]:
-    """Driver settings that the URL does not give."""
+    """Return driver settings for options that the URL does not give."""
     given = dict(parse_qsl(urlsplit(url).query))
     chosen: dict[str, Any] = {
         "socket_timeout": 10.0,
@@ -202,7 +203,7 @@ def _defaults(url: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Turn the driver's errors into ours."""
+    """Translate the driver's errors to store errors."""
     try:
         yield
     except REFUSALS as error:
@@ -220,7 +221,7 @@ def translated() -> Iterator[None]:
 
 
 def _is_about_command(error: Exception) -> bool:
-    """Return whether the server would refuse the same command at any time; all else is its state, or the network's."""
+    """Return whether the error lies in the command itself, rather than in the server's state or the network."""
     if isinstance(error, exceptions.DataError):
         return True
     if not isinstance(error, exceptions.ResponseError):
@@ -231,7 +232,7 @@ def _is_about_command(error: Exception) -> bool:
 
 @cache
 def script_of(verb: str, job_ttl_s: int = JOB_TTL_S) -> tuple[str, str]:
-    """A verb's script with the files that its `-- needs:` line names before it, and its hash."""
+    """Return a verb's script, preceded by the files of its `-- needs:` line, and the script's hash."""
     folder = files("callsheet.store.redis").joinpath("scripts")
     text = folder.joinpath(f"{verb}.lua").read_text("utf-8")
     needs = text.partition("\n")[0].removeprefix("-- needs:").split()
