@@ -107,13 +107,8 @@ async def test_pictures_that_are_not_decoded_in_their_order_are_all_shown(
     """The head of an MP4 adds up lengths in the order of decoding: here it ends before the last picture begins."""
     path = uneven_in(tmp_path, "reordered", suffix, reordered=True)
     with av.open(str(path)) as container:
-<<<<<<< HEAD
         frames = list(container.decode(video=0))
     end_s = max(float((frame.pts + (frame.duration or 0)) * (frame.time_base or 0)) for frame in frames)  # type: ignore[operator]
-=======
-        frames = [*container.decode(video=0)]
-    end_s = max(float((frame.pts + (frame.duration or 0)) * frame.time_base) for frame in frames)  # type: ignore[operator]
->>>>>>> a002
     media = await probe(path)
     assert media.duration_s == pytest.approx(end_s, abs=0.002)
     hls = await make_hls(media, tmp_path / "hls", how, OutputSpec("hls", "hls", height=180))
