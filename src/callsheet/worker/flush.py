@@ -1,8 +1,8 @@
-"""Grouped writes: what runs have to say goes out in batches, at once when the worker is idle.
+"""Batched writes: the settlements of all runs go to the store in batches, at once when the worker is idle.
 
-The next batch gathers while one is on its way, and goes beside it when it is half full: so the store has work while we
-hear its answer and write the next. One write of a run is on its way at a time, so its writes stay in order. A store
-that is away is waited for: a settlement that was applied before answers REPEATED, and one that comes too late STALE.
+The next batch gathers while one is in flight, and a half-full batch starts a second flight: so the store has work
+while the worker reads an answer. A run has one write in flight at a time, so its writes stay in order. While the store
+is away, writes are retried: the store answers REPEATED to a settlement applied before, and STALE to a late one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Entry = tuple[Run, "Settlement", Written | None]
 
 
 class Flusher:
-    """The one way out for all runs of a worker.
+    """Writes the settlements of all runs of a worker.
 
-    `landed` is called after each batch, `ended` for each claim that is over, `lost` for each stale one.
+    `landed` is called after each batch, `ended` for each finished claim, `lost` for each stale claim.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Flusher:
         self.patience_s = 0.0  # for how long after a lease its writes are still tried
 
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
-        """Write a report of a run, unless the run has ended: then the report is too late."""
+        """Write a report of a run; a report after the run's end fails with StaleClaim."""
         if run.settled and written is not None:  # a report of another thread, after the end
             written.end(run.stale())
             return
@@ -93,11 +93,11 @@ class Flusher:
             self._consider()
 
     async def drain(self) -> None:
-        """Wait until everything is written."""
+        """Wait until every settlement is answered."""
         await self._calm.wait()
 
     def _consider(self) -> None:
-        """Write now when the worker has nothing better to do, else when enough has come together."""
+        """Start a write at once if the worker is idle, after 2 ms if jobs wait, or when a batch is large enough."""
         flying, gathered = len(self._flights), len(self._pending)
         if flying == FLIGHTS or not gathered:
             return
@@ -142,9 +142,9 @@ class Flusher:
                 log.exception(what, entry[0].job_id, extra=extra(entry[0].job))
 
     async def _settle(self, settlements: list[Settlement], until: float) -> list[Settled]:
-        """Settle, again and again while the leases last, unless an error is about the settlements themselves.
+        """Settle, with retries until the leases end; raises errors about the settlements themselves.
 
-        A batch is tried again as a whole only while the store is away; after other errors each one is written alone.
+        A whole batch is retried only while the store is away; after other errors each settlement is written alone.
         """
         tried = 0
         while True:
@@ -171,7 +171,7 @@ class Flusher:
             await self._write([entry])
 
     async def _write_apart(self, batch: list[Entry], error: Exception) -> None:
-        """Write each of a refused batch alone; one that is refused for what it is ends its job as a failure."""
+        """Write each settlement of a failed batch alone; if one is refused alone, fail its report or its job."""
         if len(batch) > 1:
             await asyncio.gather(*(self._write([entry]) for entry in batch))
             return
@@ -210,7 +210,7 @@ class Flusher:
             self.put(run, *run.outbound.popleft())
 
     def _forget(self, run: Run) -> None:
-        """What a run still had to say comes too late."""
+        """Fail a run's waiting writes with StaleClaim."""
         waiting, run.outbound = run.outbound or (), None
         for _, written in waiting:
             self.unsettled -= 1
@@ -223,9 +223,9 @@ class Flusher:
 
 
 def is_about_settlement(error: Exception) -> bool:
-    """Return whether an error is about what was to be written, so that the same write would fail again.
+    """Return whether an error is about a settlement's content, so that the same write would fail again.
 
-    All others are the store's, the network's or a mistake of ours: they end no job.
+    Other errors come from the store, the network or a bug of ours: they end no job.
     """
     if isinstance(error, CallsheetError):
         return not isinstance(error, StoreError | Outage)
@@ -233,7 +233,7 @@ def is_about_settlement(error: Exception) -> bool:
 
 
 def _overtakes(later: Settlement, earlier: Settlement) -> bool:
-    """True when progress has gone on before the last was written: a task may report as often as it likes."""
+    """Return whether both are progress reports: the later replaces the earlier, however often a task reports."""
     return (
         later.event is not None and earlier.event is not None and later.event.type == earlier.event.type == "progress"
     )

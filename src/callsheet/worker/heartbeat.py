@@ -1,8 +1,7 @@
-"""Heartbeats: all leases of a worker in one write, from a thread and a connection of their own.
+"""Heartbeats: one write extends all leases of a worker, from a separate thread and connection.
 
-So they go on while the event loop or a task is busy, and while the worker drains. A run whose claim is lost, or whose
-lease ran out by this machine's own clock because the store could not be reached, is told to stop, and its programs are
-killed from here.
+So heartbeats continue while the event loop or a task is busy, and while the worker drains. A run is stopped, and its
+programs are killed, if its claim is lost, or if its lease ran out by this machine's clock while the store was away.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ CLOSE_S = 2.0
 
 
 class Heartbeat:
-    """Keeps the leases of `runs` (by job id), which the event loop fills and empties.
+    """Extends the leases of `runs` (by job id), which the event loop fills and empties.
 
-    `may_come_too_late`: what is written about a claim after its lease is worth a try, since only the store knows
-    whether another process took it meanwhile.
+    `may_come_too_late`: a write after the lease's end is worth a try, since only the store knows whether another
+    process took the job meanwhile.
     """
 
     may_come_too_late = True
 
     def __init__(self, url: str, own_store: Store | None, runs: dict[str, Run], lease_s: float) -> None:
-        """`own_store` is used on this event loop instead of a thread: for a store that lives in the process."""
+        """Beat on this event loop through `own_store`, for a store in this process's memory, else in a thread."""
         self._url = url
         self._shared = own_store
         self._runs = runs
@@ -78,7 +77,7 @@ class Heartbeat:
             await asyncio.to_thread(self._thread.join, 10)
 
     def poke(self, job_ids: set[str]) -> None:
-        """Something may have been asked of these jobs: beat for them soon."""
+        """Request an early heartbeat for these jobs: somebody may have requested their cancellation."""
         if job_ids:
             self._poked |= job_ids
             self._set_wake()
@@ -97,7 +96,7 @@ class Heartbeat:
         asyncio.run(self._with_own_store())
 
     async def _with_own_store(self) -> None:
-        """Connect when a lease first needs it, and beat; after an error of any kind, again."""
+        """Connect when a lease first needs extending, and beat; reconnect after any error."""
         wake = asyncio.Event()
         self._wake = (asyncio.get_running_loop(), wake)
         while not self._stopping and not self._poked and not self._due(self._interval_s / 2):
@@ -118,7 +117,7 @@ class Heartbeat:
                         await store.close()
 
     def _connection(self) -> Beats:
-        """A connection for heartbeats alone, not yet open."""
+        """Return a new connection for heartbeats, not yet open."""
         return store_from_url(self._url)
 
     async def _beat_again_and_again(self, store: Store) -> None:
@@ -152,7 +151,7 @@ class Heartbeat:
         return self._stopping
 
     def _due(self, older_than_s: float) -> list[Run]:
-        """Runs whose last extension is old, and those that somebody asked for."""
+        """Return the runs whose last extension is too old, and the poked runs."""
         poked, self._poked = self._poked, set()
         limit = time.monotonic() + self.lease_s - older_than_s
         runs = list(self._runs.values())

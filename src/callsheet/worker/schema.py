@@ -59,7 +59,7 @@ class Schema:
             raise InvalidPayload(_told(self._name, error)) from None
 
     def write_result(self, value: Any) -> Json:
-        """Return what the function returned as JSON; raises NotJson or PayloadTooLarge."""
+        """Return the function's result as JSON; raises NotJson or PayloadTooLarge."""
         try:
             text = to_json(value, inf_nan_mode="constants").decode()
         except (PydanticSerializationError, UnicodeError, RecursionError) as error:
@@ -69,7 +69,7 @@ class Schema:
         return text
 
     def read_result(self, text: Json) -> Any:
-        """Return a stored result as the type that the function says it returns."""
+        """Return a stored result in the function's annotated return type."""
         return self._result.validate_json(text)
 
     def _annotation(self, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
@@ -103,6 +103,6 @@ class Schema:
 
 
 def _told(name: str, error: pydantic.ValidationError) -> str:
-    """What is wrong, by parameter, without the values: they may be secrets."""
+    """Describe validation errors by parameter, without the values, which may be secrets."""
     faults = [f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['msg']}" for f in error.errors(include_url=False)]
     return f"{name}: {'; '.join(faults[:5])}"
