@@ -94,7 +94,7 @@ class Context:
         return self._run.report(lambda job: commands.note(job, NewEvent("log", job.stage, data)))
 
     def emit(self, type: str, /, **data: Any) -> Written:
-        """Add an event of your own for watchers of the job: `ctx.emit("token", text="…")`. Status events are reserved."""
+        """Add a custom event for watchers of the job: `ctx.emit("token", text="…")`. Status events are reserved."""
         if not EVENT_NAME(type):
             raise InvalidInput(f"{type!r} is no event's name; use up to 40 lower-case letters, digits and _")
         check_own(type)
@@ -145,7 +145,7 @@ class Context:
 
     @cached_property
     def objects(self) -> OwnedObjects:
-        """The app's objects, limited to this job's access: reads of its requester's objects, writes of its own outputs."""
+        """The app's objects, limited to this job: it reads its requester's objects, and writes its own outputs."""
         if self._options is None or self._options.objects is None:
             raise InvalidInput("this context has no app, and so no objects; run the task by a worker")
         return self._options.objects(self._run.job, self._run.flusher.loop)

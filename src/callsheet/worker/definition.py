@@ -1,7 +1,7 @@
-"""A task as it is declared: the user's function, its options, and its signature as a strict schema.
+"""A declared task: the user's function, its options, and its signature as a strict schema.
 
-Payloads are checked against the signature when a job is enqueued and again when it runs. Nothing is cast: a value that
-would not come out of JSON as it went in is refused.
+Payloads are checked against the signature when a job is enqueued and again when it runs. Values are never cast: a value
+that JSON would change is refused.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Executor = Literal["async", "thread", "process"]
 class Definition:
     """One task. `retry` is the text of a policy; `timeout_s` limits one attempt.
 
-    `contract`: only jobs of this contract run the function, and jobs that are made by its task have it; '' is any.
+    `contract`: only jobs of this contract run the function, and the task's own jobs carry this contract; '' allows any.
 
-    `simple`: nothing has to be set up before its function is called, nor cleared away after.
+    `simple`: the function runs on the event loop without a context or a timeout, so that no setup or cleanup is needed.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Definition:
         _ = self._schema  # a signature that cannot be a schema is told at declaration
 
     def new_job(self, job_id: str, payload: Json) -> NewJob:
-        """A job with the task's own options."""
+        """Return a new job with the task's options."""
         return tuple.__new__(NewJob, (job_id, self.name, payload, *self._shared))
 
     @cached_property
@@ -66,21 +66,21 @@ class Definition:
         return new._replace(ttl_s=self.ttl_s, contract=self.contract or new.contract)[3:]
 
     def payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Json:
-        """The arguments of one call as JSON; raises InvalidPayload."""
+        """Return the arguments of one call as JSON; raises InvalidPayload."""
         if args:
             kwargs = self._bound(args, kwargs)
         return self._schema.write(kwargs)
 
     def arguments(self, payload: Json) -> dict[str, Any]:
-        """The arguments that a payload stands for; raises InvalidPayload."""
+        """Return the arguments in a payload; raises InvalidPayload."""
         return self._schema.read(payload)
 
     def write_result(self, value: Any) -> Json:
-        """What the function returned as JSON; raises NotJson or PayloadTooLarge."""
+        """Return the function's result as JSON; raises NotJson or PayloadTooLarge."""
         return "null" if value is None else self._schema.write_result(value)
 
     def read_result(self, text: Json) -> Any:
-        """A stored result as the type that the function says it returns."""
+        """Return a stored result in the function's annotated return type."""
         return self._schema.read_result(text)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""`DiskRoom`: whether the disk of the workspaces has room for more work. A worker on a full disk claims nothing."""
+"""`DiskRoom` tells whether the disk of the workspaces is full. A worker on a full disk claims no jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEBIBYTE = 1024 * 1024
 
 
 class Usage(NamedTuple):
-    """The size of a disk and what is free of it, in bytes."""
+    """The total and free size of a disk, in bytes."""
 
     total: int
     free: int

@@ -63,7 +63,7 @@ class Stage(NamedTuple):
 
 
 class Pipeline:
-    """Stages in order. `key` names the parameter that identifies a run; `contract` and `options` apply to all stages."""
+    """Stages in order. The parameter named `key` identifies a run; `contract` and `options` apply to all stages."""
 
     def __init__(self, app: TakesTasks, name: str, *, key: str, contract: str = "", **options: Any) -> None:
         self.name = name
