@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Gauges:
-    """`async with Gauges(worker):` registers the worker's gauges with OpenTelemetry. Queue depths are read on demand."""
+    """`async with Gauges(worker):` registers the worker's gauges with OpenTelemetry; `sample` reads queue depths."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -54,5 +54,5 @@ class Gauges:
 
 
 def claim_age_s(worker: Worker) -> float | None:
-    """Return the seconds since the claim loop's last answer; None before its start."""
+    """Return the seconds since the claim loop's last round without an error; None before its start."""
     return None if worker.polled_at is None else time.monotonic() - worker.polled_at

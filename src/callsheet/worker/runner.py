@@ -113,12 +113,12 @@ class Worker:
 
     @property
     def polled_at(self) -> float | None:
-        """The monotonic time of the claim loop's last answer; None before its start."""
+        """The monotonic time of the claim loop's last round without an error; None before its start."""
         return self._shift.polled_at if self._shift is not None else None
 
     @property
     def poll_s(self) -> float:
-        """The longest time between two claims, in seconds."""
+        """The longest pause between two rounds of the claim loop, in seconds."""
         return self._shift.poll_s if self._shift is not None else seconds(self.options.poll)
 
     @property
