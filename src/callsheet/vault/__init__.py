@@ -1,4 +1,4 @@
-"""Secrets: encrypted in the store, plain only in the memory of the process that needs them."""
+"""Secrets: encrypted in the store, decrypted only in the memory of the process that uses the credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AES-256-GCM and HKDF-SHA256, by `cryptography`, which is loaded when something is first sealed or opened."""
+"""AES-256-GCM and HKDF-SHA256, by `cryptography`, which is loaded on first use."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from callsheet.extras import needed_for
 
 
 class InvalidTag(Exception):
-    """What was opened is not what was sealed, under this key and with this binding."""
+    """The ciphertext was changed, or sealed with another key or binding."""
 
 
 def seal(key: bytes, nonce: bytes, plain: bytes, bound: bytes) -> bytes:
-    """Encrypt under a key and a nonce that are used together once."""
+    """Encrypt; a key and a nonce must be combined only once."""
     sealed: bytes = _aesgcm(key).encrypt(nonce, plain, bound)
     return sealed
 
@@ -30,7 +30,7 @@ def unseal(key: bytes, nonce: bytes, sealed: bytes, bound: bytes) -> bytes:
 
 
 def derived(key: bytes, length: int, info: bytes) -> bytes:
-    """Return as many bytes as asked for, made of a key for one purpose."""
+    """Derive `length` bytes from a key for the purpose `info`."""
     with needed_for("sealing secrets"):
         from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415

@@ -1,9 +1,9 @@
-"""The content layer of an envelope: AES-256-GCM under a key that is used once, with a commitment to that key.
+"""The content layer of an envelope: AES-256-GCM under a single-use key, with a commitment to that key.
 
     storage_creds_encrypted = base64(version | algorithm | commitment (32) | nonce (12) | ciphertext and tag)
 
-The data key (DEK) is 32 random bytes. HKDF-SHA256 makes two of it: one encrypts, the other is stored in the clear as
-the commitment. GCM alone does not commit: one ciphertext can be made that opens under two keys, to two texts.
+The data key (DEK) is 32 random bytes. HKDF-SHA256 derives two values: an encryption key, and the commitment, which is
+stored in the clear. GCM alone does not commit: an attacker can craft one ciphertext that decrypts under two keys.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SHORTEST = len(HEAD) + COMMITMENT_BYTES + NONCE_BYTES + TAG_BYTES
 
 
 def new_dek() -> bytes:
-    """A fresh data key; one for each blob."""
+    """Return a random data key; each blob needs its own key."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def encrypt(secret: Secret, dek: bytes, binding: Binding) -> str:
-    """The sealed text. A data key must seal once only."""
+    """Return the sealed text. A data key must seal only one text."""
     key, commitment = _derived(dek)
     nonce = secrets.token_bytes(NONCE_BYTES)
     sealed = aes.seal(key, nonce, secret.reveal().encode(), _aad(binding, HEAD))
@@ -43,7 +43,7 @@ def encrypt(secret: Secret, dek: bytes, binding: Binding) -> str:
 
 
 def decrypt(text: str, dek: bytes, binding: Binding) -> Secret:
-    """What was sealed; raises Tampered for any other text, key or binding."""
+    """Decrypt a sealed text; raises Tampered for a changed text, another key or another binding."""
     raw = from_text(text)
     if len(raw) < SHORTEST or raw[: len(HEAD)] != HEAD:
         raise Tampered("this envelope has a format that this program does not know; upgrade callsheet, or replace it")
@@ -62,12 +62,12 @@ def decrypt(text: str, dek: bytes, binding: Binding) -> Secret:
 
 
 def to_text(raw: bytes) -> str:
-    """Bytes as the store keeps them."""
+    """Encode bytes as base64 text for the store."""
     return base64.b64encode(raw).decode()
 
 
 def from_text(text: str) -> bytes:
-    """The bytes; raises Tampered unless this is the one way to write them (base64 has idle bits at its end)."""
+    """Decode base64; raises Tampered unless the text is the canonical encoding (base64 has unused bits at its end)."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -78,11 +78,11 @@ def from_text(text: str) -> bytes:
 
 
 def _aad(binding: Binding, head: bytes) -> bytes:
-    """Without the KEK's id: a new KEK wraps the data key anew and leaves the content as it is."""
+    """Return the associated data, without the KEK's id: a re-wrap of the data key must not change the content."""
     return binding.aad("content", head.hex())
 
 
 def _derived(dek: bytes) -> tuple[bytes, bytes]:
-    """The key that encrypts, and the commitment."""
+    """Derive the encryption key and the commitment from a data key."""
     made = aes.derived(dek, KEY_BYTES + COMMITMENT_BYTES, INFO)
     return made[:KEY_BYTES], made[KEY_BYTES:]

@@ -1,4 +1,4 @@
-"""The interface of what holds the keys that wrap the data keys (KEKs). `opening.py` chooses one."""
+"""The interface of keyrings, which hold the keys that wrap data keys (KEKs). `opening.py` chooses a keyring."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ ADVICE = "set CALLSHEET_KEYS_FILE (`callsheet vault rotate` makes the file), CAL
 
 
 class Wrapped(NamedTuple):
-    """A data key as a KEK has wrapped it."""
+    """A wrapped data key and the id of its KEK."""
 
     kek_id: str
     wrapped: bytes
 
 
 class Keyring(Protocol):
-    """The KEKs. A wrapped key opens only with the binding that it was wrapped with."""
+    """Wraps and unwraps data keys under KEKs. Unwrapping needs the binding that was used for wrapping."""
 
     async def current(self) -> str:
-        """The id of the KEK that wraps now."""
+        """Return the current KEK's id."""
         ...
 
     async def wrap(self, dek: bytes, binding: Binding) -> Wrapped:
@@ -29,9 +29,9 @@ class Keyring(Protocol):
         ...
 
     async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
-        """The data key; raises Tampered, UnknownKek or RetiredKek."""
+        """Unwrap a data key; raises Tampered, UnknownKek or RetiredKek."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections. May be called twice."""
+        """Close all connections; a second call is harmless."""
         ...

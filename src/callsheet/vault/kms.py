@@ -47,7 +47,7 @@ ERRORS: dict[str, tuple[type[VaultError], str]] = {
 
 
 class AwsKeyring:
-    """KEKs of one AWS account and region."""
+    """A keyring whose KEKs are keys of one AWS account and region."""
 
     def __init__(self, key: str, signer: Signer, endpoint: str, service: Service | None = None) -> None:
         self._key = key
@@ -59,7 +59,7 @@ class AwsKeyring:
 
     @classmethod
     def from_environment(cls, key: str, environ: Mapping[str, str]) -> AwsKeyring:
-        """With AWS' own variables; raises InvalidKeyring when one is missing."""
+        """Make a keyring from AWS' own variables; raises InvalidKeyring for a missing variable."""
         region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
         access, secret = environ.get("AWS_ACCESS_KEY_ID", ""), environ.get("AWS_SECRET_ACCESS_KEY", "")
         if not (region and access and secret):
@@ -69,7 +69,7 @@ class AwsKeyring:
         return cls(key, signer, environ.get("AWS_ENDPOINT_URL_KMS") or f"https://kms.{region}.amazonaws.com")
 
     async def current(self) -> str:
-        """See the protocol; asked for once a minute, since an alias may move."""
+        """Return the current key's ARN, read from KMS once a minute, since an alias may move."""
         if time.monotonic() >= self._current_until:
             found = await self._call("DescribeKey", {"KeyId": self._key})
             self._current, self._current_until = str(found["KeyMetadata"]["Arn"]), time.monotonic() + CURRENT_S

@@ -1,7 +1,7 @@
-"""A keyring of our own: KEKs in a file or a variable, wrapping with AES-256-GCM.
+"""The local keyring: KEKs in a file or a variable, wrapping with AES-256-GCM.
 
-A wrapped key is `version | nonce (12) | ciphertext and tag`, bound to the KEK's id as well. Nonces are random, so one
-KEK must not wrap more than 2^32 times; wraps.py counts.
+A wrapped key is `version | nonce (12) | ciphertext and tag`, bound to the KEK's id as well. Nonces are random, so each
+KEK must wrap at most 2^32 data keys; wraps.py counts the wraps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LocalKeyring:
 
     @classmethod
     def from_text(cls, text: str) -> LocalKeyring:
-        """From a keyring's text; raises InvalidKeyring."""
+        """Make a keyring from its text; raises InvalidKeyring."""
         return cls(read_keys(text))
 
     async def current(self) -> str:
@@ -57,7 +57,7 @@ class LocalKeyring:
             raise Tampered("this wrapped key was changed, or belongs to another job, requester or version") from None
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: a keyring in memory has no connections."""
 
     def _key(self, kek_id: str) -> bytes:
         number = kek_number(kek_id)
@@ -70,7 +70,7 @@ class LocalKeyring:
 
 
 class FileKeyring(LocalKeyring):
-    """A keyring in a file that is read again when it has changed: a rotation needs no restart."""
+    """A keyring in a file, which is read again after each change: a rotation needs no restart."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -93,7 +93,7 @@ class FileKeyring(LocalKeyring):
         return await super().unwrap(kek_id, wrapped, binding)
 
     def _look(self) -> None:
-        """Read the file if it is another one than last time; 2 µs when it is not."""
+        """Read the file again if it has changed; the check costs 2 µs."""
         if self._stamp() != self._seen:
             self._keys = self._read()
 

@@ -1,7 +1,7 @@
-"""Opens the keyring that three variables name; the first that is set is used.
+"""Opens the keyring that the environment configures; the first of three variables wins.
 
-`CALLSHEET_KMS` names a service (`aws`, `vault`: see kms.py and transit.py), `CALLSHEET_KEYS_FILE` a file,
-`CALLSHEET_KEYS` has the file's text itself.
+`CALLSHEET_KMS` names a key service (`aws`, `vault`: see kms.py and transit.py), `CALLSHEET_KEYS_FILE` names a file,
+`CALLSHEET_KEYS` holds a keyring's text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def keyring_from(environ: Mapping[str, str]) -> Keyring:
-    """The keyring that the environment names; raises NoKeyring or InvalidKeyring."""
+    """Open the configured keyring; raises NoKeyring or InvalidKeyring."""
     if service := environ.get("CALLSHEET_KMS", "").strip():
         return _service(service, environ)
     from .local import FileKeyring, LocalKeyring  # noqa: PLC0415 - a service needs none of it
