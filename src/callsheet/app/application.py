@@ -82,7 +82,7 @@ class Callsheet:
         return await self._engines.get()
 
     async def objects(self, *, of_all_tenants: bool = False) -> Objects:
-        """Return the objects (files of jobs, in a folder or S3) of this event loop. Raises UnknownObjects without a URL.
+        """Return this event loop's objects: files of jobs, in a folder or S3. Raises UnknownObjects without a URL.
 
         Inside a running task the result is limited to the job, like `ctx.objects`. Access to all objects is for
         operators' code only: before a worker runs in this process, or with `of_all_tenants`. Other calls raise

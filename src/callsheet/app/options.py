@@ -26,7 +26,7 @@ Retries = RetryPolicy | Backoff | str | Sequence[Duration] | bool
 class TaskOptions(TypedDict, total=False):
     """`@app.task(…)`. `timeout` limits one attempt; `retry` is a policy, a backoff, or delays: `["1m", "5m"]`.
 
-    `needs`: labels that a worker must have, such as `["gpu"]`. `contract`: only jobs of this contract run the task; over
+    `needs`: required labels of a worker, such as `["gpu"]`. `contract`: only jobs of this contract run the task; over
     HTTP only that contract's route creates such jobs.
     """
 

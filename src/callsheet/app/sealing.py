@@ -56,11 +56,11 @@ class NoSealer:
         self._why = str(why)
 
     async def seal(self, plain: str, *, owner: str, requester_id: str) -> str:  # noqa: ARG002 - the protocol's
-        """Raises NoKeyring."""
+        """Refuse to encrypt: raise NoKeyring."""
         raise NoKeyring(self._why)
 
     async def open(self, sealed: str, *, owner: str, requester_id: str) -> str:  # noqa: ARG002
-        """Raises NoKeyring."""
+        """Refuse to decrypt: raise NoKeyring."""
         raise NoKeyring(self._why)
 
 

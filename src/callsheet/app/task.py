@@ -50,7 +50,7 @@ class Task(Generic[P, R]):
         return self._app
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Create a job and return its handle after commit. Arguments may include options: `enqueue(url=…, delay="10m")`."""
+        """Create a job and return its handle after commit. Arguments may include options, such as `delay="10m"`."""
         (handle,) = await self._app.enqueue([self.new_job(*args, **kwargs)])
         return handle
 

@@ -51,7 +51,7 @@ class Crash(NamedTuple):
 
 
 class MortalStore:
-    """The store as the harness's worker uses it. `asked` holds planned crashes, `missed` crashes that did not happen."""
+    """The store as the harness's worker uses it. `asked` holds planned crashes, `missed` those that did not happen."""
 
     def __init__(self, store: VirtualStore) -> None:
         self._store = store
@@ -72,7 +72,7 @@ class MortalStore:
         return [job for job in jobs if self._survives_start(job)]
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
-        """Apply settlements up to a crash; settlements of a crashed claim are answered as stale, which stops the run."""
+        """Apply settlements up to a crash; later settlements of the crashed claim answer STALE, which stops the run."""
         answers = []
         for settlement in settlements:
             claim = Claim(settlement.job_id, settlement.claim_version)
@@ -84,7 +84,7 @@ class MortalStore:
         return answers
 
     async def hints(self) -> AsyncIterator[Hint]:
-        """Yield only hints about queues and cancellations: a worker's own writes would cause heartbeats that slow its end."""
+        """Yield only hints about queues and cancellations: other hints cause heartbeats, which delay a worker's end."""
         async for hint in self._store.hints():
             wanted = Hint(hint.queues, hint.jobs & self._store.cancelled)
             if hint == Hint() or wanted != Hint():

@@ -94,7 +94,7 @@ class Harness:
         return await self._ended_since(known)
 
     def crash(self, task: Task[..., Any] | str, *, after: str = WORK) -> None:
-        """Simulate a worker's `kill -9` in the next attempt of a task; the job runs again after its lease expires.
+        """Simulate a worker's `kill -9` in the next attempt of a task; the job's lease must then expire.
 
         `after`: `start` (before the function's first line), `step:<name>`, `stage:<name>`, `progress`,
         `progress:<percent>`, or `work` (after the function, before its outcome is written).
@@ -112,7 +112,7 @@ class Harness:
         return await self._engine.get(_id(job))
 
     async def result(self, job: HasId | str) -> Any:
-        """Return a job's result; raises JobFailed or JobCanceled, and ResultTimeout at once if the job has not ended."""
+        """Return a job's result; raises JobFailed, JobCanceled, or at once ResultTimeout if the job has not ended."""
         found = await self.job(job)
         if not found.status.terminal:
             last = f"; its last attempt: {told(found.error)}" if found.error else ""

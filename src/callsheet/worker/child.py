@@ -126,7 +126,7 @@ class Line:
         self._input = connected.makefile("rb")
 
     def send(self, frame: bytes) -> None:
-        """Write one frame; blocks until the parent has room for it."""
+        """Write one frame; blocks while the socket's buffer is full."""
         self._socket.sendall(frame)
 
     def receive(self) -> Any:
@@ -146,7 +146,7 @@ class Line:
 
 
 class _ChildRun(Run):
-    """A run whose writes go to the parent."""
+    """A run that sends its writes to the parent process."""
 
     def __init__(self, job: Job, line: Line) -> None:
         super().__init__(job, None, cast("Sends", None), float("inf"))

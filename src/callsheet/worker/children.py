@@ -45,7 +45,7 @@ class Children:
 
 
 def kill_groups(run: Run) -> None:
-    """Kill the process groups of a run, from any thread. A group that is gone is no error."""
+    """Kill the process groups of a run, from any thread; missing groups are ignored."""
     for pid in list(run.children or ()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""What a task can do with its own job: report progress, keep steps, use a folder, start programs, ask for more jobs.
+"""`Context`, the `ctx` of a task: reports progress, stores steps, makes a folder, starts programs, enqueues more jobs.
 
-Everything works from async functions and from threads alike. A report returns at once; await it (or `wait()` for it)
-to know that it is committed.
+All methods work from async functions and from threads alike. A report returns immediately; await the returned write
+(or call its `wait()`) to learn of its commit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVENT_NAME = re.compile(r"[a-z][a-z0-9_.]{0,39}").fullmatch
 
 
 class MakesJobs(Protocol):
-    """A task, as far as a follow-up needs it."""
+    """The part of a `Task` that follow-up jobs need."""
 
     def new_job(self, *args: Any, **kwargs: Any) -> NewJob:
         """Return a checked job of this task without enqueueing it."""
@@ -46,7 +46,7 @@ class MakesJobs(Protocol):
 
 
 class Context:
-    """The `ctx` argument of a task: one attempt at its job."""
+    """The `ctx` argument of a task, for one attempt."""
 
     def __init__(self, run: Run, engine: Plane, options: Options | None = None) -> None:
         self._run = run
@@ -55,7 +55,7 @@ class Context:
 
     @property
     def job(self) -> Job:
-        """The job with what this attempt has reported so far."""
+        """The job, including this attempt's reports so far."""
         return self._run.job
 
     @property
@@ -65,7 +65,7 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1."""
+        """The attempt's number; the first attempt is 1."""
         return self._run.job.attempt_count
 
     @property

@@ -1,7 +1,7 @@
 """A declared task: the user's function, its options, and its signature as a strict schema.
 
-Payloads are checked against the signature when a job is enqueued and again when it runs. Values are never cast: a value
-that JSON would change is refused.
+Enqueueing and running both check payloads against the signature. Values are never cast: a value that JSON would
+change is refused.
 """
 
 from __future__ import annotations

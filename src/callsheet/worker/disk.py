@@ -24,7 +24,7 @@ class Usage(NamedTuple):
 
 
 def usage_of(folder: Path) -> Usage | None:
-    """Return the usage of the disk that a folder is on, or its nearest parent; None when it cannot be read."""
+    """Return the usage of a folder's disk; a missing folder counts as its nearest parent. None after an error."""
     for place in (folder, *folder.parents):
         try:
             usage = shutil.disk_usage(place)
@@ -37,7 +37,7 @@ def usage_of(folder: Path) -> Usage | None:
 
 
 class DiskRoom:
-    """Looks at the disk of one folder, once a second at most.
+    """Checks the free space of one folder's disk, once per second at most.
 
     The disk is full when less than 100 MiB is free, or less than 2 % where that is less.
     """

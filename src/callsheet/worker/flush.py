@@ -1,4 +1,4 @@
-"""Batched writes: the settlements of all runs go to the store in batches, at once when the worker is idle.
+"""Batched writes: a worker sends the settlements of all its runs in batches; an idle worker sends immediately.
 
 The next batch gathers while one is in flight, and a half-full batch starts a second flight: so the store has work
 while the worker reads an answer. A run has one write in flight at a time, so its writes stay in order. While the store
@@ -73,7 +73,7 @@ class Flusher:
         self.put(run, settlement, written)
 
     def put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
-        """Write a settlement after all earlier ones of this run, whether or not the run has ended meanwhile."""
+        """Write a settlement after all earlier settlements of this run, even if the run has ended meanwhile."""
         if not self.unsettled:
             self._calm.clear()
         self.unsettled += 1

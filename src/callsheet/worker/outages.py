@@ -12,9 +12,9 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def outage_of(error: BaseException) -> Outage | None:
-    """Return the outage behind an exception; None for an error of the task itself.
+    """Return the outage behind an exception; None for any other error.
 
-    A group of exceptions, as `asyncio.TaskGroup` raises it, is an outage when each of its members is one.
+    An exception group, such as `asyncio.TaskGroup` raises, counts as an outage if every member is an outage.
     """
     if isinstance(error, Outage):
         return error

@@ -81,7 +81,7 @@ class Processes:
             child.kill()
 
     def close(self) -> None:
-        """Stop the idle children; blocks until all have exited, for one second at most."""
+        """Stop the idle children; blocks for their exit, one second at most."""
         idle, self._idle = self._idle, []
         for child in idle:
             child.hang_up()
@@ -116,7 +116,7 @@ class Processes:
 
 
 class Child:
-    """One child process: its socket, and a watch on its exit."""
+    """One child process, with its socket and exit watch."""
 
     def __init__(self) -> None:
         """Start the process, on the event loop's thread: Linux kills a child together with its starting thread."""
@@ -172,7 +172,7 @@ class Child:
             message = await desk.answer(*heard)
 
     def kill(self) -> None:
-        """SIGKILL the child and its process group; a very young child has no group yet."""
+        """SIGKILL the child and its process group; a starting child leads no group yet."""
         self._killed, self.ready = True, False
         if not self._exited.done():
             _kill(self.process)

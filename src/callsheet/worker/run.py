@@ -1,7 +1,7 @@
 """One attempt of one job inside this worker: its claim, its writes, and the reason to stop.
 
-A run's writes go out in order, one at a time, through the worker's `Flusher`. Its job is tracked locally by
-`kernel.apply.applied`, so that no write needs a read.
+The worker's `Flusher` sends a run's writes in order, one at a time. `kernel.apply.applied` tracks the job locally, so
+that no write needs a read.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Sends(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
-        """Write a report of a run that has not ended. On the event loop's thread only."""
+        """Write a report of a live run. On the event loop's thread only."""
         ...
 
     def put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
-        """Write a settlement after all earlier ones of this run. On the event loop's thread only."""
+        """Write a settlement after all earlier settlements of this run. On the event loop's thread only."""
         ...
 
 

@@ -334,7 +334,7 @@ class Shift:
 
 
 async def _wait_for_one(one: asyncio.Event, other: asyncio.Event, patience_s: float) -> None:
-    """Wait for the first of two events, for at most `patience_s`."""
+    """Wait for the first of two events, at most `patience_s` seconds."""
     waits = [asyncio.create_task(wait(event, patience_s)) for event in (one, other)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     await end(*waits)

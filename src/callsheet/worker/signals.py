@@ -25,7 +25,7 @@ class Fatal(Exception):
 
 
 class Snooze(Exception):
-    """Return the job to the queue for a while, without counting an attempt."""
+    """Delay the job: return it to the queue for a given time, without counting an attempt."""
 
     def __init__(self, duration: Duration) -> None:
         super().__init__(f"snoozed for {duration}")

@@ -185,7 +185,7 @@ class Slots:
         run.timer = self._loop.call_later(self._grace_s, self._give_up, run)
 
     def _give_up(self, run: Run) -> None:
-        """Write the outcome of a function that does not stop. The function keeps its slot until it ends."""
+        """Write the outcome of a hanging function, which keeps its slot until its real end."""
         if run.settled:
             return
         what = "job %s: %s does not stop; its outcome is written without it"

@@ -1,8 +1,8 @@
 """Removal of workspaces left by killed workers, after their attempts are over.
 
 The owner decides. A folder that a living process holds is left alone, whatever a store says of the job. A folder of a
-dead process is removed, unless its claim is still held in the store: then when that claim ends. A folder without a
-lock is from an older version: it is removed when its job has moved on in the store, or after a day without changes.
+dead process is removed as soon as the store no longer holds its claim. Folders without a lock file come from older
+versions: the sweep removes such folders after their claim ends in the store, or after a day without changes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _free_folders(root: Path | None) -> list[tuple[Workspace, Owner]]:
 
 
 def _is_over(folder: Workspace, owner: Owner, job: Job | None, now_s: float) -> bool:
-    """Return whether the attempt of a folder without a living owner is over."""
+    """Return whether a folder without a living owner belongs to a finished attempt."""
     if job is not None:
         return job.status is not Status.RUNNING or job.claim != folder.claim
     return owner is Owner.GONE or now_s - folder.changed_at() >= ORPHAN_S

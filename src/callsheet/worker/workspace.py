@@ -4,7 +4,7 @@ Beside each folder lies a lock file, which the owner process locks until both ar
 the lock when that process exits or is killed: whoever gets the lock knows that the owner process is gone.
 
 Removal uses `shutil.rmtree` by file descriptors, so that a link swapped in meanwhile is never followed; on systems
-without that support no workspace is made.
+without that support `create` raises StoreError.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Owner(Enum):
 
 
 class Workspace:
-    """A private folder under its root. The process that made the folder, or took it over, holds its lock."""
+    """A private folder under its root. The creating process, or a process that took the folder over, holds its lock."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name = root, name
@@ -91,7 +91,7 @@ class Workspace:
 
     @property
     def path(self) -> Path:
-        """The path of the folder."""
+        """The folder's path."""
         return self.root / self.name
 
     def owner(self) -> Owner:

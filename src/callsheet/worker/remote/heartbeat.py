@@ -102,7 +102,7 @@ class RemoteHeartbeat(Heartbeat):
             self.beating = False
 
     async def _watch_for_ever(self, store: RemoteBeats, watches: set[asyncio.Task[None]]) -> None:
-        """Start watches over jobs that have run for 0.25 s; no job has two watches at once."""
+        """Start watches over jobs that have run for 0.25 s, one watch per job."""
         while True:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()

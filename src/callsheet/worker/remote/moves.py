@@ -74,7 +74,7 @@ def _fail(settlement: Settlement, *, retryable: bool | None = None) -> dict[str,
 
 
 def _wait(settlement: Settlement) -> dict[str, Any]:
-    """Return the release of a job that waits for the end of an outage, or for a worker with its task.
+    """Return the message that releases a job during an outage, or for another worker with its task.
 
     The server chooses the delay; for a missing task the worker sends its patience as well.
     """

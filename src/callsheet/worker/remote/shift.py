@@ -92,7 +92,7 @@ class RemoteShift(Shift):
             self.stop()
 
     def _claim_refused(self, refused: ServerRefused) -> None:
-        """Stop claiming; running jobs may finish after a 403 or 426, and are stopped after any other refusal."""
+        """Stop claiming; a 403 or 426 lets running jobs finish, any other refusal stops running jobs."""
         self._end(refused, lose=refused.status not in FINISHING)
 
     def _beat_refused(self, refused: ServerRefused) -> None:
