@@ -61,7 +61,7 @@ async def attempt(run: Run, context: Context | None, elsewhere: Call, patience_s
         else:
             value = await definition.function(**arguments)
         if run.stop is not None and run.stop in (Stop.CANCEL, Stop.TIMEOUT):
-            return after_stop(run)  # it returned because it was told to
+            return after_stop(run)  # the function returned because of the stop request
         return commands.succeed(run.job, definition.write_result(value), follow_ups=tuple(run.follow_ups or ()))
     except asyncio.CancelledError:
         return after_stop(run)

@@ -195,7 +195,7 @@ class Flusher:
         self.unsettled -= 1
         run.sending = False
         if answer is Settled.APPLIED and settlement.outcome is not None and written is None and not run.outbound:
-            self._ended(run)  # as below, without a detour: most answers are this one
+            self._ended(run)  # a shortcut for the most frequent answer; the general case follows
             return
         stale = answer is Settled.STALE
         if written is not None:

@@ -155,7 +155,7 @@ class Heartbeat:
         poked, self._poked = self._poked, set()
         limit = time.monotonic() + self.lease_s - older_than_s
         runs = list(self._runs.values())
-        held = [run for run in runs if run.stop is not Stop.LOST]  # one that was given up must not be kept alive
+        held = [run for run in runs if run.stop is not Stop.LOST]  # a lost claim must not be extended
         return [run for run in held if run.expires_at < limit or run.job_id in poked]
 
     async def _beat(self, store: Beats, runs: list[Run]) -> None:
@@ -165,7 +165,7 @@ class Heartbeat:
         )
         patience_s = max(1.0, self.lease_s / BEATS_PER_LEASE)
         if not (await asyncio.wait([asked], timeout=patience_s))[0]:
-            asked.cancel()  # and not waited for: a server that stands still may not even hear of it
+            asked.cancel()  # without waiting for the end: a frozen server may never answer a cancellation
             asked.add_done_callback(_forgotten)
             raise StoreUnavailable(f"a heartbeat for {len(runs)} jobs had no answer within {patience_s:g} s")
         try:

@@ -1,7 +1,7 @@
-"""Plain functions in processes of their own: for work that holds the interpreter, and that can be killed.
+"""Plain functions in child processes, for CPU-bound work and for functions that must be killable.
 
-Here are the pool and the parent's end of the conversation; `child` is the other end. A child leads a process group,
-which is killed when its job is to stop, and it does not outlive this process.
+This module holds the pool and the parent's end of the protocol; `child` holds the other end. A child leads a process
+group, which is killed to stop its job; no child outlives this process.
 """
 
 from __future__ import annotations

@@ -72,15 +72,15 @@ class Shift:
         self._engine, self._definitions, self._queues, self._options = engine, definitions, queues, options
         self.heartbeat = self._make_heartbeat()
         self.disk = DiskRoom(options.workspaces or default_root())
-        self.claims_ahead: Ahead | None = None  # None: what is claimed ahead counts as begun
+        self.claims_ahead: Ahead | None = None  # None: jobs claimed ahead count as begun
         self._ahead = self._done = 0
         self._dry = False  # the last claim found nothing
         self._may_tell = any(definition.contract in CALLING for definition in definitions.values())
-        self._tells = False  # the last jobs that were claimed have callbacks: a requester is told of each claim
+        self._tells = False  # the last claimed jobs have callbacks: their requesters get an event of each claim
         self._most = engine.store.batch
         self._stopping = asyncio.Event()
         self._hard = asyncio.Event()
-        self._drain_until: float | None = None  # None until it is told to stop
+        self._drain_until: float | None = None  # None until `stop` is called
         self._wake = asyncio.Event()
         self._seen_done, self._quiet_s, self._pause_seen_s = 0, 0.0, 0.0
         self._lined_up = asyncio.Event()  # a claim has put jobs in line since the last look at it
@@ -154,10 +154,10 @@ class Shift:
         trouble = 0
         while not self._stopping.is_set():
             self._wake.clear()
-            if not self._ahead:  # else it is learned from one claim to the next: moments in between say little
+            if not self._ahead:  # otherwise the rate is measured between claims: shorter times are too noisy
                 self._look_ahead(time.monotonic())
             room = await self._room_or_handed()
-            idle = not self.runs and not self.flusher.unsettled  # before we ask: an end may release others meanwhile
+            idle = not self.runs and not self.flusher.unsettled  # before the claim: a job's end may release others
             try:
                 claimed = await self._claim(room, thorough=burst and idle) if room else 0
             except Exception as error:  # a worker that ends would take its running jobs with it
@@ -170,7 +170,7 @@ class Shift:
             self._dry = bool(room) and not claimed
             if claimed:
                 if idle:
-                    await asyncio.sleep(0)  # these begin before we ask for more: a tenth of their wait
+                    await asyncio.sleep(0)  # these jobs begin before the next claim: a tenth of their wait
                 continue
             if burst and room and idle:
                 return
@@ -197,7 +197,7 @@ class Shift:
         """Claim jobs and return their number; a burst may end after a `thorough` claim without jobs."""
         asked_at, queues = time.monotonic(), await self._asked_for()
         owner = self._options.worker_id
-        if self.claims_ahead is not None and limit > self._free():  # else all of it begins at once
+        if self.claims_ahead is not None and limit > self._free():  # otherwise every claimed job begins at once
             owner = self.claims_ahead.owner
         request = ClaimRequest(owner, queues, limit, round(self.lease_s * 1000), thorough=thorough)
         jobs = await self._engine.claim(request)
@@ -213,7 +213,7 @@ class Shift:
         ahead = self.claims_ahead if jobs and is_ahead(jobs[0]) else None
         line_up = self.line.append
         for job in jobs:
-            if job.job_id in runs:  # we lost it and did not know yet
+            if job.job_id in runs:  # the earlier claim was lost, unnoticed until now
                 runs[job.job_id].request_stop(Stop.LOST)
             run = runs[job.job_id] = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
             if (job.lease_losses or job.error) and ahead is not None and needs_listing(job):

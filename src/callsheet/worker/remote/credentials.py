@@ -4,7 +4,7 @@ A worker exchanges an enrolment token for a worker token, which is rotated at th
 keeps the current token for the next start, and for other processes of the same worker: one rotates, the others read.
 
 A worker that lost its token (its file is gone, it has expired, somebody used a copy) enrols again if its options have
-an enrolment token too, at most once in five minutes; after a deliberate revocation it does not.
+an enrolment token too, at most once in five minutes; a deliberate revocation ends the worker.
 """
 
 from __future__ import annotations
