@@ -1,4 +1,4 @@
-"""Who may open a stream of a job's events, by a key or by a ticket, and the parameters that all such routes have."""
+"""Authentication for streams of a job's events, by key or ticket, and the query parameters that these routes share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead o
 
 
 async def who_follows(request: Request, ticket: str | None, subject: str, *, client: str | None = None) -> Principal:
-    """Who opens a stream, by a key or by a ticket for it; raises Problem. A `client` may use its ticket again."""
+    """Return the Principal that opens a stream, by API key or by a ticket for `subject`; raises Problem.
+
+    `client`: the ticket may be used again by this client.
+    """
     if ticket is None:
         return await check(request, "jobs:read")
     site = site_of(request)
@@ -37,6 +40,6 @@ async def who_follows(request: Request, ticket: str | None, subject: str, *, cli
 
 
 async def ticket_of(site: Site, who: Principal, subject: str, url: str) -> Response:
-    """The answer with a new ticket for one stream."""
+    """Return the response with a new ticket for one stream."""
     ticket = await tickets.issue(site.engine.store, who, subject)
     return JsonAnswer({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": tickets.LIFE_S}, 201)

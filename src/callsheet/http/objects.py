@@ -1,4 +1,4 @@
-"""`/objects/{key}`: bytes to and from a folder for whoever holds a signed URL. An S3 has URLs of its own."""
+"""`/objects/{key}`: read and write objects of a folder by signed URL. S3 storage has signed URLs of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Key = Annotated[str, Path(description="As it stands in the signed URL.")]
 
 
 class Span(NamedTuple):
-    """The bytes that are asked for."""
+    """A requested byte range; `end` is exclusive."""
 
     start: int
     end: int
@@ -63,13 +63,13 @@ class Span(NamedTuple):
     },
 )
 async def read(request: Request, key: Key) -> Response:
-    """The bytes, or those of one `Range`. The signature is all that is asked for."""
+    """Read an object, or one `Range` of its bytes. The URL's signature is the only credential."""
     objects, claims = _allowed(request, "GET", key)
     return await sent(request, objects, key, claims.name)
 
 
 async def sent(request: Request, objects: Objects, key: str, download_name: str = "") -> Response:
-    """An object as an answer, or the range of it that is asked for; as a download when it gets a name."""
+    """Return a response with the object or the requested range. With `download_name`, browsers save it as a file."""
     info = await objects.head(key)
     headers = _headers(info, download_name)
     if request.headers.get("if-none-match") in {info.etag, "*"}:
@@ -104,7 +104,7 @@ async def sent(request: Request, objects: Objects, key: str, download_name: str 
     },
 )
 async def write(request: Request, key: Key) -> Response:
-    """The body as it is, of the size and type that the URL names."""
+    """Write the request body as an object of the size and type that the signed URL names."""
     objects, claims = _allowed(request, "PUT", key)
     site = site_of(request)
 
@@ -128,9 +128,9 @@ async def write(request: Request, key: Key) -> Response:
 
 
 async def _put_whole(site: Site, objects: Objects, key: str, claims: Claims, body: AsyncIterator[bytes]) -> ObjectInfo:
-    """Write an object. One of an attempt has room for all that may come, and afterwards for what came.
+    """Write an object. For an attempt's file, reserve the most bytes that may arrive, then settle on the actual bytes.
 
-    The room is asked for again at each request: an earlier one with the same URL may have been settled to less.
+    Bytes are reserved anew for each request: an earlier request with the same URL may have settled on fewer bytes.
     """
     bound = incoming.attempt_of(claims.bound)
     (job,) = await site.engine.store.get([bound[0]]) if bound is not None else (None,)
@@ -154,7 +154,7 @@ async def _put_whole(site: Site, objects: Objects, key: str, claims: Claims, bod
 
 
 async def _body(request: Request, size: int | None, check: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """The body while it comes; raises Problem when it is longer or shorter than it may be, and what `check` raises."""
+    """Yield the body as it arrives; raises Problem if its length is wrong or it stalls, and any error of `check`."""
     most, done = MOST_BYTES if size is None else size, 0
     pieces = request.stream()
     while True:
@@ -176,7 +176,7 @@ async def _body(request: Request, size: int | None, check: Callable[[], Awaitabl
 
 
 def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claims]:
-    """The objects, once the signature is known to be ours; raises LinkRefused, LinkExpired."""
+    """Return the objects and the URL's claims after checking its signature; raises LinkRefused or LinkExpired."""
     objects = objects_of(site_of(request))
     if not isinstance(objects, OwnObjects) or objects.signer is None:
         raise Problem("not_found", "the objects of this server have URLs of their own")
@@ -186,7 +186,7 @@ def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claim
 
 
 def objects_of(site: Site) -> Objects:
-    """The objects of a site; raises Problem when it keeps none."""
+    """Return the site's objects; raises Problem `not_found` if the server has no object storage."""
     if site.objects is None:
         raise Problem("not_found", "this server keeps no objects; start it with --objects-url")
     return site.objects
@@ -207,7 +207,7 @@ def _headers(info: ObjectInfo, download_name: str) -> dict[str, str]:
 
 
 def _span(request: Request, info: ObjectInfo) -> Span | None:
-    """The bytes of a single range; None for all. Several ranges at once, and other units, are not looked at."""
+    """Return the requested byte range; None for the whole object. Multiple ranges and other units are ignored."""
     asked = RANGE(request.headers.get("range", ""))
     if asked is None or asked[0] == "bytes=-":
         return None
@@ -227,7 +227,7 @@ def _span(request: Request, info: ObjectInfo) -> Span | None:
 
 
 async def _begun(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """A stream whose first piece is there: what is wrong with it is told before the answer begins."""
+    """Return the stream after reading its first piece, so that errors are raised before the response starts."""
     first = await anext(stream, b"")
 
     async def all_of_it() -> AsyncGenerator[bytes, None]:
