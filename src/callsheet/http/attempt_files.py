@@ -1,9 +1,8 @@
 """Files that attempts of remote workers upload: one record per attempt, which reserves bytes in its tenant's quota.
 
-A file reserves bytes when its upload begins: its announced size, or else the most that one request can send. When the
-attempt is over, its record is closed: files that the job adopted are counted at their real size, all other files are
-deleted and their bytes released. The count is written last, so a crash leaves the count too high, never too low; the
-recount corrects that.
+A file reserves bytes when its upload begins: its announced size, or else the most that one request can send. Closing
+an ended attempt's record counts files that the job adopted at their real size, deletes all other files and releases
+their bytes. The count is written last, so a crash leaves the count too high, never too low; the recount corrects that.
 """
 
 from __future__ import annotations
@@ -109,8 +108,8 @@ async def change(
 ) -> AttemptFiles:
     """Change one file of an attempt and its reserved bytes. Returns the record before the change.
 
-    Raises QuotaExceeded if the tenant's quota has too few bytes left; then nothing is changed. Raises Problem `refused`
-    for more than MOST_FILES files.
+    Raises QuotaExceeded, and changes nothing, if the tenant's quota has too few bytes left. Raises Problem `refused` for
+    more than MOST_FILES files.
     """
     for _ in range(RACES):
         before = await read(store, attempt)
@@ -134,7 +133,7 @@ async def change(
 
 
 async def close(quotas: Quotas, store: Store, objects: Objects, record: AttemptFiles) -> bool:
-    """Close the record of an attempt that is over. Returns False, and changes nothing, while the attempt still runs.
+    """Close the record of an ended attempt. Returns False, and changes nothing, while the attempt still runs.
 
     If two callers close the same record, only the caller whose delete removes the record changes the quota's count.
     """
@@ -153,7 +152,7 @@ async def close(quotas: Quotas, store: Store, objects: Objects, record: AttemptF
 
 
 async def sweep(quotas: Quotas, store: Store, objects: Objects) -> int:
-    """Close the records of all attempts that are over, and return their number.
+    """Close the records of all ended attempts, and return their number.
 
     A record whose storage fails is skipped until the next sweep.
     """
@@ -165,7 +164,7 @@ async def sweep(quotas: Quotas, store: Store, objects: Objects) -> int:
 
 
 async def close_one(quotas: Quotas, store: Store, objects: Objects, attempt: AttemptFiles) -> None:
-    """Close the record of one attempt that has just ended. Storage errors are left to the next sweep."""
+    """Close the record of one attempt right after its end. Storage errors are left to the next sweep."""
     record = await read(store, attempt)
     if record.version:
         with contextlib.suppress(ObjectsError):
@@ -173,7 +172,7 @@ async def close_one(quotas: Quotas, store: Store, objects: Objects, attempt: Att
 
 
 async def reserved(store: Store) -> list[AttemptFiles]:
-    """Return the records of all attempts that are not closed."""
+    """Return all open records, one per attempt."""
     return [_record(document) for document in await store.documents(KIND)]
 
 

@@ -26,7 +26,7 @@ router = APIRouter(tags=["jobs"])
 
 
 class AttemptBody(BaseModel):
-    """One attempt of a job. `outcome` null: the attempt is running."""
+    """One execution of a job. `outcome` null: the attempt is running."""
 
     attempt_id: str
     attempt: int
@@ -40,7 +40,7 @@ class AttemptBody(BaseModel):
 
 
 class LeaseBody(BaseModel):
-    """The job's current lease: the worker that holds the job, and the time until which it does."""
+    """The job's current lease: which worker holds the job, and when the lease expires."""
 
     attempt_id: str
     worker_id: str

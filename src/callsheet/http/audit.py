@@ -66,7 +66,7 @@ class Audit:
         await self.write(new_entry(action, requester_id=owner, actor=event.worker_id, target=event.worker_id))
 
     async def write(self, *entries: AuditEntry) -> None:
-        """Append entries now. Raises StoreError; then the caller must not report the action as done."""
+        """Append entries now. Raises StoreError; the caller must then not report the action as done."""
         await self._store.audit_append(entries)
 
     def note(self, entry: AuditEntry) -> None:

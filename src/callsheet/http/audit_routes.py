@@ -68,7 +68,7 @@ async def list_acts(  # noqa: PLR0913, PLR0917 - each is a filter
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}-[0-9]{1,18}$", description="`next` of a page.")] = None,
 ) -> JsonAnswer:
-    """List audit entries. Needs the scope jobs:write. A key without a tenant sees no entries, unless it is an operator's."""
+    """List audit entries. Needs the scope jobs:write. A key without a tenant sees none, unless it is an operator's."""
     if action is not None and action not in ACTIONS and not any(known.startswith(action) for known in FAMILIES):
         raise Problem("validation_failed", f"action: there is no {action[:64]!r}; see the actions in the guide")
     if who.sees is not None and (not who.requester_id or tenant not in (None, who.requester_id)):

@@ -37,7 +37,10 @@ def allowed(scope: str) -> Callable[[Request], Awaitable[Principal]]:
 
 
 async def check(request: Request, scope: str) -> Principal:
-    """Return the caller's Principal; raises Problem for a missing or unknown key, an exceeded rate or a missing scope."""
+    """Return the caller's Principal.
+
+    Raises Problem for a missing or unknown key, an exceeded rate or a missing scope.
+    """
     site, text = site_of(request), key_of(request)
     who = await (authenticate(site, text) if text or COOKIE not in request.cookies else _signed_in(site, request))
     admit(request.scope, who.key_id)

@@ -85,7 +85,7 @@ async def replay_many(request: Request, who: Writer) -> Response:
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def purge_many(request: Request, who: Writer) -> Response:
-    """Start an operation that deletes dead letters with their events and attempts. Without a filter, `all` is needed."""
+    """Start an operation that deletes dead letters with events and attempts. Without a filter, `all` is required."""
     asked = await _read(request, PurgeBody)
     if not asked.all and not asked.model_fields_set - {"all", "limit"}:
         raise Problem("validation_failed", 'this would delete all dead letters: give a filter, or {"all": true}')

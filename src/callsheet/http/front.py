@@ -93,7 +93,7 @@ class _Body(NamedTuple):
 
 
 class _Exchange:
-    """One request and its response on their way through this layer."""
+    """One request and its response, observed and limited by this layer."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, body: _Body, secret: bytes) -> None:
         self._scope, self._receive, self._send = scope, receive, send
@@ -140,7 +140,7 @@ class _Exchange:
     async def receive(self) -> Message:
         """Return the next message of the request.
 
-        Raises Problem if the body is late or too large, and RuntimeError if a route reads it before the sender is proven.
+        Raises Problem if the body is late or too large, and RuntimeError if it is read before the sender is proven.
         """
         if self._more and not self._body.is_open and KEY_ID not in self._scope:
             raise RuntimeError(f"{path_of(self._scope)} reads its body before it knows who asks: call auth.check first")
@@ -177,7 +177,7 @@ class _Exchange:
         await self._send(message)
 
     async def _drain(self) -> None:
-        """Read the rest of a body that is slightly too long: most clients read the response only after sending the body."""
+        """Read the rest of a slightly oversized body: most clients read the response only after sending the body."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 while self._more and self._read < DRAIN_BYTES and not (self._expects or self._is_late):

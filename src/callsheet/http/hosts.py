@@ -73,7 +73,7 @@ class Hosts(NamedTuple):
 
 
 def is_own_page(headers: Mapping[str, str], host: str) -> bool:
-    """Return whether the request was sent by a page of this host, or by a program that is no browser."""
+    """Return whether a page of this host, or a program other than a browser, sent the request."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in OUR_SITES:
         return False

@@ -1,7 +1,7 @@
 """Objects written through signed URLs: each lies below `incoming/` until a completed upload or job copies it, once.
 
-A URL that is used late, or by a client that was shut out, therefore changes nothing that anybody reads. Besides, our
-own server refuses it: the URL is bound to an upload or an attempt, which must be open before and after the body.
+A URL that is used late, or by a client that was shut out, therefore changes no object that anybody reads. Our own
+server also refuses such a URL: its upload or attempt must be open before and after the body.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AT_ONCE = 1_000
 
 
 class Binding(NamedTuple):
-    """The upload, or the attempt of a job by a worker, that a signed URL is bound to."""
+    """The upload or attempt that a signed URL is bound to. An attempt is named by job, claim version and worker."""
 
     kind: str
     id: str

@@ -1,7 +1,7 @@
-"""Enqueues new jobs in batches: while one batch is being written, jobs of other requests gather for the next one.
+"""Enqueues new jobs in batches: while the store writes one batch, jobs of other requests gather for the next batch.
 
-The store writes a batch entirely or not at all. A refused batch is retried job by job, so that each request gets its
-own result.
+The store writes all jobs of a batch or none. A refused batch is retried job by job, so that each request gets its own
+result.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Intake:
     async def _limit(self, count: int) -> int | None:
         """Return the depth limit to check, or None while the queues are far below it: counting a long queue takes time.
 
-        Queues are far below the limit if they were less than nine tenths full when last counted, at most LOOK_S ago, and
+        Queues are far below the limit if they were less than nine tenths full when last counted, at most LOOK_S ago, and the
         jobs added since then fill no more than a tenth of the places that were free.
         """
         if self._depth_limit is None:
@@ -141,7 +141,7 @@ class Intake:
                 future.set_result(answer)
 
     async def _send_others(self, batch: list[Waiting], error: QuotaExceeded) -> None:
-        """Enqueue the other tenants' jobs, then as many of the refused tenant's jobs as its quota allows; fail the rest."""
+        """Enqueue other tenants' jobs, then as many of the refused tenant's jobs as its quota allows; fail the rest."""
         self._room.forget(error.requester_id)
         others = [pair for pair in batch if pair[0].requester_id != error.requester_id]
         own = [pair for pair in batch if pair[0].requester_id == error.requester_id]

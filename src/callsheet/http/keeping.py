@@ -26,7 +26,7 @@ UPLOADS_EACH = 20  # rounds: the sweep of uploads reads all of a week
 
 
 class FileKeeping:
-    """Runs the chores of stored files periodically. Any number of processes may do so concurrently."""
+    """Runs the chores of stored files periodically. Several processes may run them concurrently."""
 
     def __init__(self, site: Site, objects: Objects) -> None:
         self._site, self._objects = site, objects

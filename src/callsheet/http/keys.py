@@ -57,7 +57,7 @@ class Principal(NamedTuple):
 
     @property
     def admin(self) -> bool:
-        """Whether the caller is an operator."""
+        """Whether the caller has the scope `admin`, which makes it an operator."""
         return "admin" in self.scopes
 
     @property
@@ -123,7 +123,7 @@ class ApiKeys:
         return [_read(json.loads(document.body)) for document in await self._store.documents(KIND)]
 
     async def revoke(self, key_id: str) -> bool:
-        """Revoke a key; returns False if no such key exists. Other servers accept the key for up to KEPT_S seconds more."""
+        """Revoke a key; returns False for an unknown key. Other servers accept the key for up to KEPT_S seconds more."""
         for document in await self._store.documents(KIND, key_id):
             body = {**json.loads(document.body), "revoked_at": await self._store.now()}
             await self._store.put_document(document._replace(body=json.dumps(body)))

@@ -30,7 +30,7 @@ router = APIRouter(prefix="/v1/operations", tags=["operations"])
 
 
 class OperationBody(BaseModel):
-    """An operation on many jobs, with its progress."""
+    """The progress of an operation on many jobs."""
 
     operation_id: str
     action: str = Field(description="replay or purge")
@@ -74,7 +74,7 @@ async def get_operation(request: Request, operation_id: OperationId, who: Reader
     responses=problems.responses(*ALWAYS, "not_found"),
 )
 async def stop_operation(request: Request, operation_id: OperationId, who: Writer) -> JsonAnswer:
-    """Stop the operation before its next batch; finished batches are not undone. Ended operations are returned unchanged."""
+    """Stop the operation before its next batch; finished batches stay done. An ended operation is returned unchanged."""
     site = site_of(request)
     found = await _seen(site, operation_id, who)
     stopped = await operations.stop(site.engine.store, operation_id) or found

@@ -117,7 +117,7 @@ async def sign_out(request: Request) -> Response:
 
 
 def _cookie(request: Request) -> dict[str, Any]:
-    """Return the cookie's attributes: hidden from scripts and other sites, and limited to https if this request used it."""
+    """Return the cookie's attributes: hidden from scripts and other sites; https only, if this request used https."""
     return {"path": "/", "httponly": True, "samesite": "strict", "secure": site_of(request).proxies.is_https(request)}
 
 
