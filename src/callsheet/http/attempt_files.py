@@ -108,8 +108,8 @@ async def change(
 ) -> AttemptFiles:
     """Change one file of an attempt and its reserved bytes. Returns the record before the change.
 
-    Raises QuotaExceeded, and changes nothing, if the tenant's quota has too few bytes left. Raises Problem `refused` for
-    more than MOST_FILES files.
+    Raises QuotaExceeded, and changes nothing, if the tenant's quota has too few bytes left. Raises Problem `refused`
+    for more than MOST_FILES files.
     """
     for _ in range(RACES):
         before = await read(store, attempt)

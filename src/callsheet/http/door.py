@@ -35,7 +35,7 @@ class Strangers(NamedTuple):
 
 
 class Door:
-    """Counts strangers' connections. The limit per address skips trusted proxies, whose connections come from many clients."""
+    """Counts strangers' connections. Trusted proxies, which forward many clients, have no limit per address."""
 
     def __init__(self, limits: Strangers, proxies: Proxies = NOBODY) -> None:
         self._limits, self._proxies = limits, proxies
@@ -87,9 +87,9 @@ class Failures:
     def counted(self, address: str, *, guessed: bool) -> Iterator[None]:
         """Count a Problem `unauthorized` raised in the block as a failed sign-in of this address.
 
-        Raises `too_many_requests` if the address has failed too often. `guessed`: the key was chosen by a person, and such an
-        address is refused before its key is checked. Generated keys are always checked: clients behind the same address may
-        hold valid ones, and nobody guesses those.
+        Raises `too_many_requests` if the address has failed too often. `guessed`: the key was chosen by a person, and
+        such an address is refused before its key is checked. Generated keys are always checked: clients behind the same
+        address may hold valid ones, and nobody guesses those.
         """
         if guessed and self._left(address) < 1.0:
             raise self._refusal(address)

@@ -95,8 +95,8 @@ class Intake:
     async def _limit(self, count: int) -> int | None:
         """Return the depth limit to check, or None while the queues are far below it: counting a long queue takes time.
 
-        Queues are far below the limit if they were less than nine tenths full when last counted, at most LOOK_S ago, and the
-        jobs added since then fill no more than a tenth of the places that were free.
+        Queues are far below the limit if they were less than nine tenths full when last counted, at most LOOK_S ago,
+        and the jobs added since then fill no more than a tenth of the places that were free.
         """
         if self._depth_limit is None:
             return None

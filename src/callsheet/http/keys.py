@@ -123,7 +123,10 @@ class ApiKeys:
         return [_read(json.loads(document.body)) for document in await self._store.documents(KIND)]
 
     async def revoke(self, key_id: str) -> bool:
-        """Revoke a key; returns False for an unknown key. Other servers accept the key for up to KEPT_S seconds more."""
+        """Revoke a key; returns False for an unknown key.
+
+        Other servers accept the key for up to KEPT_S seconds more.
+        """
         for document in await self._store.documents(KIND, key_id):
             body = {**json.loads(document.body), "revoked_at": await self._store.now()}
             await self._store.put_document(document._replace(body=json.dumps(body)))

@@ -74,7 +74,10 @@ async def get_operation(request: Request, operation_id: OperationId, who: Reader
     responses=problems.responses(*ALWAYS, "not_found"),
 )
 async def stop_operation(request: Request, operation_id: OperationId, who: Writer) -> JsonAnswer:
-    """Stop the operation before its next batch; finished batches stay done. An ended operation is returned unchanged."""
+    """Stop the operation before its next batch; finished batches stay done.
+
+    Ended operations are returned as they are.
+    """
     site = site_of(request)
     found = await _seen(site, operation_id, who)
     stopped = await operations.stop(site.engine.store, operation_id) or found

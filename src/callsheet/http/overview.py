@@ -105,7 +105,7 @@ class OverviewBody(BaseModel):
     responses=problems.responses(*ALWAYS),
 )
 async def overview(request: Request, who: Reader) -> JsonAnswer:
-    """Read queues with the age of their oldest job, ended jobs by time and kind, dead letters, and workers with their load."""
+    """Read queues with the age of their oldest job, ended jobs by time and kind, dead letters, and workers' loads."""
     site, mine = site_of(request), who.sees
     store = site.engine.store
     sights: _Sights = site.parts.setdefault(_Sights, _Sights(site))

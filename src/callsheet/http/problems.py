@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457), each with a stable `code`. STATUSES maps each code to its HTTP status."""
+"""Errors as `application/problem+json` (RFC 9457), each with a stable `code`. STATUSES maps codes to HTTP statuses."""
 
 from __future__ import annotations
 
@@ -177,7 +177,10 @@ def answer(problem: Problem, request_id: str = "") -> Response:
 
 
 def of_error(error: CallsheetError) -> Problem:
-    """Return the Problem for a CallsheetError. Problems with status 429 or 503 carry a Retry-After header."""
+    """Return the Problem for a CallsheetError.
+
+    Statuses 429 and 503 carry Retry-After, except for an exhausted storage quota.
+    """
     if isinstance(error, QuotaExceeded):
         return of_quota(error, 0 if error.quota == "bytes" else 5)
     if error.code not in STATUSES:  # nobody has looked at whether its words are for clients
@@ -187,7 +190,10 @@ def of_error(error: CallsheetError) -> Problem:
 
 
 def of_quota(error: QuotaExceeded, wait_s: int) -> Problem:
-    """Return the Problem for an exhausted quota. `wait_s` 0: no Retry-After header, because waiting alone does not help."""
+    """Return the Problem for an exhausted quota.
+
+    `wait_s` 0: no Retry-After header, since waiting alone does not help.
+    """
     headers = {"Retry-After": str(wait_s)} if wait_s else {}
     return Problem(
         error.code, str(error), headers=headers, quota=error.quota, limit=error.limit, used=min(error.used, error.limit)
@@ -288,7 +294,7 @@ def _id(request: Request) -> str:
 
 
 def path_of(scope: Scope) -> str:
-    """Return the request's path for a log: the route's template with our own ids filled in, and no other client text."""
+    """Return the request's path for a log: the route's template with only our own ids filled in, no other client text."""
     route = getattr(scope.get("route"), "path", "(no route)")
     ids = {name: text for name, text in scope.get("path_params", {}).items() if IS_UUID(str(text))}
     for name, text in ids.items():

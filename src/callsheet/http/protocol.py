@@ -97,7 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _refuse(self, problem: Problem) -> None:
-        """Send the refusal on a connection beyond the limits, whatever bytes the client sent, and close the connection."""
+        """Send the refusal on a surplus connection, whatever bytes the client sent, and close the connection."""
         if self.transport.is_closing():
             return
         response = answer(problem)

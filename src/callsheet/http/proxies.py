@@ -81,7 +81,7 @@ def _peer(request: Request) -> str:
 
 
 def _addresses(request: Request) -> list[str]:
-    """Return the addresses that proxies recorded, nearest proxy last. `Forwarded` takes precedence over X-Forwarded-For."""
+    """Return the addresses that proxies recorded, nearest proxy last. `Forwarded` overrides X-Forwarded-For."""
     if hops := _forwarded(request):
         return [_bare(hop.get("for", "")) for hop in hops]
     return [_bare(part) for part in request.headers.get("x-forwarded-for", "")[-LONGEST:].split(",")]

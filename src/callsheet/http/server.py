@@ -1,4 +1,4 @@
-"""The app and the server: made, started, and stopped within two seconds however many streams are open."""
+"""The app and the HTTP server: created, started, and stopped within two seconds, even with many open streams."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ KEEP_ALIVE_S = 5  # so long a connection may wait for its next request
 
 
 class ServerOptions(NamedTuple):
-    """How a server is set up. `auth` off lets everybody in as an admin: for this machine alone.
+    """The configuration of a server. `auth` False treats every client as an admin: use it only on a local machine.
 
-    `opens` False: the engine is open already, and its owner closes it. `objects` are open
-    already, too; without them and an `objects_url` none are kept. `catalog` is that of videos, open. `parts` are kept
-    for the routes, by their types.
+    `opens` False: the engine is already open, and its owner closes it. `objects` are open, too; without `objects` and
+    `objects_url` the server has no object storage. `catalog` is the open catalogue of videos. `parts` are shared
+    objects that routes look up by type.
     """
 
     api_key: str = ""
@@ -68,7 +68,7 @@ class ServerOptions(NamedTuple):
 def create_app(
     engine: Engine, routers: Sequence[APIRouter], options: ServerOptions | None = None, *, version: str = "0"
 ) -> FastAPI:
-    """The app of one process. It opens the engine when it starts and closes it when it stops."""
+    """Return the app of one process. Startup opens the engine, shutdown closes the engine."""
     chosen = options or ServerOptions()
     walls = chosen.walls
     if not chosen.auth:  # whoever reaches this server may do all: pages of other sites must not
@@ -124,7 +124,7 @@ def create_app(
 
 
 def _put_in_front(app: FastAPI, chosen: ServerOptions, walls: Walls) -> None:
-    """Front outside of all else: a middleware would stand behind the one that answers when something broke."""
+    """Wrap the whole middleware stack in Front: an added middleware would run inside the handler of unexpected errors."""
     build = app.build_middleware_stack
 
     def built() -> ASGIApp:
@@ -134,7 +134,7 @@ def _put_in_front(app: FastAPI, chosen: ServerOptions, walls: Walls) -> None:
 
 
 def _document_security(app: FastAPI) -> None:
-    """Say in the OpenAPI document that a key is needed, once, instead of a dependency at each route."""
+    """Add the security schemes to the OpenAPI document, once, instead of a dependency at each route."""
     made = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _document_security(app: FastAPI) -> None:
 
 
 def _hoisted(schema: dict[str, Any]) -> dict[str, Any]:
-    """Models written straight into a route bring their `$defs` along; in OpenAPI these stand with the components."""
+    """Return the OpenAPI schema with all nested `$defs` moved to its components; route bodies bring `$defs` of their own."""
     found: dict[str, Any] = {}
 
     def walk(node: Any) -> Any:
@@ -174,13 +174,13 @@ def _hoisted(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_422(operation: dict[str, Any]) -> bool:
-    """FastAPI documents a 422 of its own; ours are problems and have another body."""
+    """Return whether an operation documents FastAPI's default 422 response, which our problem responses replace."""
     content = operation["responses"].get("422", {}).get("content", {})
     return "application/json" in content
 
 
 class Server(uvicorn.Server):
-    """Ends the streams before it waits for connections: those would never end by themselves."""
+    """A uvicorn server whose shutdown ends event streams before waiting for connections: streams never end by themselves."""
 
     def __init__(self, app: FastAPI, sockets: list[socket.socket], *, access_log: bool = False) -> None:
         self._sockets = sockets
@@ -203,16 +203,16 @@ class Server(uvicorn.Server):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The host and port that the server listens on."""
         host, port = self._sockets[0].getsockname()[:2]
         return str(host), int(port)
 
     async def run_until_stopped(self) -> None:
-        """Serve until a signal, or until `should_exit` is set."""
+        """Serve requests until a signal arrives or `should_exit` is set."""
         await self.serve(sockets=self._sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, after the streams have ended."""
+        """End the streams, then run uvicorn's shutdown."""
         site: Site | None = getattr(self._app.state, "site", None)
         if site is not None:
             site.stop()
@@ -220,7 +220,7 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket whose connections notice a peer that is gone; raises OSError."""
+    """Return a listening socket whose connections detect a lost peer; raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
