@@ -294,7 +294,7 @@ def _id(request: Request) -> str:
 
 
 def path_of(scope: Scope) -> str:
-    """Return the request's path for a log: the route's template with only our own ids filled in, no other client text."""
+    """Return the request's path for a log: the route's template with our own ids filled in, and no other client text."""
     route = getattr(scope.get("route"), "path", "(no route)")
     ids = {name: text for name, text in scope.get("path_params", {}).items() if IS_UUID(str(text))}
     for name, text in ids.items():

@@ -97,7 +97,7 @@ async def list_quotas(
     limit: Annotated[int, Query(ge=1, le=LONGEST)] = PAGE,
     cursor: Annotated[str | None, Query(max_length=255)] = None,
 ) -> JsonAnswer:
-    """List limits and usage: for operators, all tenants that have keys, files or own limits; else the key's own tenant."""
+    """List limits and usage: for operators all tenants that have keys, files or own limits, else the key's tenant."""
     site = site_of(request)
     own = await site.quotas.own()
     if who.sees is not None:

@@ -2,8 +2,8 @@
 
 A count drifts when a process dies between a write and its count, or when an operator removes files by hand. All
 processes share one walk: its state is a document, and only the process that writes the next state completes a step.
-Concurrent changes may leave a count too high, never too low: objects possibly younger than the walk, and objects
-deleted since its start, are not held against a count. The next walk starts from scratch.
+Concurrent changes may leave a count too high, never too low: a count is not lowered for objects that may be younger
+than the walk, or that were deleted since its start. The next walk starts from scratch.
 """
 
 from __future__ import annotations

@@ -62,7 +62,10 @@ class Room:
             self._keep(name, left // 10 if left > max(FEW, wanted[name] // 10) else 0)
 
     def _is_old(self, requester_id: str, count: int, now: float) -> bool:
-        """Return whether a tenant's estimate is outdated: after LOOK_S, or after SOON_S if its free places run short."""
+        """Return whether a tenant's estimate is outdated.
+
+        An estimate is outdated after LOOK_S, or after SOON_S if some free places remain, but too few for `count` jobs.
+        """
         at, spare = self._spare.get(requester_id, (float("-inf"), 0))
         return now - at > (LOOK_S if spare == 0 or spare >= count else SOON_S)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Include all routers with their startup handlers, move their routes into the app's own list, and index the routes."""
+    """Include all routers with their startup handlers, then flatten and index their routes."""
     for router in routers:
         app.include_router(router)
     app.router.routes[:] = _flat(list(app.router.routes))

@@ -124,7 +124,7 @@ def create_app(
 
 
 def _put_in_front(app: FastAPI, chosen: ServerOptions, walls: Walls) -> None:
-    """Wrap the whole middleware stack in Front: an added middleware would run inside the handler of unexpected errors."""
+    """Wrap the whole middleware stack in Front: a middleware would run inside the handler of unexpected errors."""
     build = app.build_middleware_stack
 
     def built() -> ASGIApp:
@@ -153,7 +153,7 @@ def _document_security(app: FastAPI) -> None:
 
 
 def _hoisted(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the OpenAPI schema with all nested `$defs` moved to its components; route bodies bring `$defs` of their own."""
+    """Return the OpenAPI schema with nested `$defs` moved to its components; each route body brings its own `$defs`."""
     found: dict[str, Any] = {}
 
     def walk(node: Any) -> Any:
@@ -180,7 +180,7 @@ def _without_422(operation: dict[str, Any]) -> bool:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server whose shutdown ends event streams before waiting for connections: streams never end by themselves."""
+    """A uvicorn server whose shutdown ends event streams first: streams never end by themselves."""
 
     def __init__(self, app: FastAPI, sockets: list[socket.socket], *, access_log: bool = False) -> None:
         self._sockets = sockets

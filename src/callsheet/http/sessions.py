@@ -113,7 +113,7 @@ class Sessions:
             told(session_id)
 
     async def _enlist(self, who: Principal, now: int) -> None:
-        """Add a session to its key's list, ending the oldest if the list is full; raises Problem `too_many_requests`."""
+        """Add a session to its key's list; a full list loses its oldest session. Raises Problem `too_many_requests`."""
 
         def with_another(known: Begun) -> Begun:
             good = {one: at for one, at in known.items() if now - at < LIFE_S * 1000}
