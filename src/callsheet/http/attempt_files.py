@@ -62,7 +62,7 @@ class File(NamedTuple):
 
 
 class AttemptFiles(NamedTuple):
-    """The files of one attempt, by name, with the version of their record (0 if no record is stored)."""
+    """The files of one attempt, by name. `version` is 0 for a record that is not stored yet."""
 
     requester_id: str
     job_id: str

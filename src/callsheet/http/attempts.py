@@ -26,7 +26,7 @@ router = APIRouter(tags=["jobs"])
 
 
 class AttemptBody(BaseModel):
-    """One execution of a job. `outcome` null: the attempt is running."""
+    """One execution of a job. `outcome` null: still running."""
 
     attempt_id: str
     attempt: int

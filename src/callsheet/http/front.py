@@ -122,7 +122,7 @@ class _Exchange:
 
     @property
     def answered(self) -> bool:
-        """Whether the response has started."""
+        """Whether the response headers were sent."""
         return self._status != 0
 
     def refusal(self, hosts: Hosts) -> Problem | None:

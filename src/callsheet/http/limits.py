@@ -20,7 +20,7 @@ SHARE = 5  # so many tenants at least must come together to fill a queue
 
 
 class Limits(NamedTuple):
-    """The limits of one server. `quota` is each tenant's default quota; an operator can set others per tenant."""
+    """All limits of a server. `quota` is each tenant's default quota; an operator can set others per tenant."""
 
     body_bytes: int = BODY_BYTES
     rate: float = 1_000.0

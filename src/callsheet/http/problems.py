@@ -270,7 +270,8 @@ def of_faults(faults: Any) -> Problem:
 def _fault(place: Sequence[int | str], message: str) -> dict[str, str]:
     """Return one validation error: the invalid field, and the reason.
 
-    The schema reports an error about several fields without a field: its message starts with the field, `name: …`.
+    The schema reports errors about several fields without naming a field: such a message starts with the field, `name:
+    …`.
     """
     message = _PREFIX.sub("", message)
     parts = [str(part) for part in place]
@@ -294,7 +295,7 @@ def _id(request: Request) -> str:
 
 
 def path_of(scope: Scope) -> str:
-    """Return the request's path for a log: the route's template with our own ids filled in, and no other client text."""
+    """Return the request's path for a log: the route's template with only our own ids filled in."""
     route = getattr(scope.get("route"), "path", "(no route)")
     ids = {name: text for name, text in scope.get("path_params", {}).items() if IS_UUID(str(text))}
     for name, text in ids.items():

@@ -97,7 +97,7 @@ class Kept(NamedTuple):
 
     @property
     def incoming_key(self) -> str:
-        """The key where a single-part file waits for completion; files of several parts wait as parts in the storage."""
+        """The key where a single-part file waits for completion; larger files wait in the storage as parts."""
         return incoming.key_of(self.binding, self.key.rpartition("/")[2])
 
     def size_of(self, number: int) -> int:
@@ -171,7 +171,7 @@ async def charge(site: Site, requester_id: str, size: int, part: str, *, opens: 
 
 
 async def stored_uploads(site: Site, requester_id: str) -> tuple[int, int]:
-    """Return the bytes of a tenant's uploads, including the full size of open uploads, and the number of open uploads."""
+    """Return the bytes of a tenant's uploads, open uploads at their full size, and the number of open uploads."""
     kept = [Kept(**json.loads(document.body)) for document in await site.engine.store.documents(KIND)]
     still = [one for one in kept if one.requester_id == requester_id and one.status == "open"]
     opened = {one.key: one.size for one in still}
