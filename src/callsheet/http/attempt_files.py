@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 KIND = "attempt_files"
-UNSAID_BYTES = 5 * 1024**3  # what one request may send whose length was not told, and so what needs room
-MOST_FILES = 1_000  # of one attempt; no more can be adopted
+UNSAID_BYTES = 5 * 1024**3  # the most that one request without Content-Length may send; reserved for it
+MOST_FILES = 1_000  # per attempt: a job adopts no more
 RACES = 100
 AT_ONCE = 1_000
 

@@ -39,9 +39,9 @@ log = logging.getLogger("callsheet.audit")
 SEEN = "key_addresses"
 FLUSH_S = 0.25
 WINDOW_S = 60.0
-MOST_WINDOWS = 100  # entries that refusals can cause in a minute, whatever an attacker has for addresses
+MOST_WINDOWS = 100  # entries per minute that refusals can cause, however many addresses an attacker has
 MOST_WAITING = 2_000
-MOST_ADDRESSES = 100  # that are remembered of one key
+MOST_ADDRESSES = 100  # remembered per key
 REFUSALS = {"unauthorized": "key.refused", "worker_revoked": "key.refused", "forbidden": "scope.denied"}
 
 
@@ -166,7 +166,7 @@ class Audit:
         if address in known:
             return False
         body = json.dumps([*known, address][-MOST_ADDRESSES:])
-        with contextlib.suppress(DocumentConflict):  # another server has just noted one
+        with contextlib.suppress(DocumentConflict):  # another server has just recorded an address
             await self._store.put_document(Document(SEEN, key_id, body, documents[0].version if documents else 0))
         return True
 
@@ -181,7 +181,7 @@ class _Window:
 
 
 ENTRANCES = {
-    "GET /studio/session": None,  # a browser asks whether somebody is signed in, before anybody is
+    "GET /studio/session": None,  # the studio's page asks for the session before sign-in
     "POST /studio/session": "session.refused",
     "POST /internal/worker/enroll": "worker.refused",
 }

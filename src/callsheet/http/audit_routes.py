@@ -78,7 +78,7 @@ async def list_acts(  # noqa: PLR0913, PLR0917 - each is a filter
     await site.audit.flush()
     page = await site.engine.store.audit_find(AuditQuery(wanted, action, actor, since, until, limit, cursor))
     bodies = [audit_body(entry, who) for entry in page.entries]
-    if who.sees is not None and actor is not None:  # a filter must not tell which operator it was
+    if who.sees is not None and actor is not None:  # filtering by actor must not reveal a hidden operator
         bodies = [body for body in bodies if body["actor"] == actor]
         return JsonAnswer({"entries": bodies, "next": page.cursor if bodies else None})
     return JsonAnswer({"entries": bodies, "next": page.cursor})

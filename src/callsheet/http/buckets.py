@@ -8,7 +8,7 @@ from collections import OrderedDict
 from itertools import islice
 from typing import Generic, TypeVar
 
-BURST_S = 2.0  # who was quiet may send so many seconds' worth at once
+BURST_S = 2.0  # an idle client may send this many seconds' worth of requests at once
 MOST_NAMES = 10_000
 LOOK = 50
 OTHERS = "\0others"
@@ -21,7 +21,7 @@ class Buckets:
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._most = most
-        # tokens, when they were counted, and the rate; the one that was asked for longest ago comes first
+        # (tokens, time of that count, rate) by name, least recently used first
         self._of: OrderedDict[str, tuple[float, float, float]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Buckets:
             if name != OTHERS and filled(tokens, at, rate, now) >= most_of(rate):
                 del self._of[name]
                 return True
-            self._of.move_to_end(name)  # the next look is at others
+            self._of.move_to_end(name)  # so that the next search examines other buckets
         return False
 
 

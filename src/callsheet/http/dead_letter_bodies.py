@@ -15,7 +15,7 @@ from .attempts import AttemptBody, Moment
 from .json_text import parsed
 from .keys import Principal
 
-NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL cannot store NUL in text
 CURSOR = r"^[0-9]{1,18}$"
 Text = Annotated[str, Field(max_length=255, pattern=NO_NUL)]
 LATEST_MS = 253_402_300_799_999
@@ -26,7 +26,7 @@ def _ms(moment: Any) -> Any:
     """Convert an RFC 3339 time to milliseconds; other values are returned unchanged."""
     if not isinstance(moment, str) or moment.isdecimal():
         return moment
-    found = datetime.fromisoformat(moment)  # raises ValueError, which is told
+    found = datetime.fromisoformat(moment)  # raises ValueError, which pydantic reports
     if found.tzinfo is None:
         raise ValueError("a moment has a time zone: 2030-01-31T08:00:00Z")
     return round(found.timestamp() * 1000)

@@ -180,7 +180,7 @@ async def _begin(request: Request, who: Principal, operation: Operation, asked: 
     same = hashlib.sha256(f"{operation.action} {asked.model_dump_json()}".encode()).hexdigest()
     operation_id = new_id() if key is None else str(uuid.uuid5(_KEYED, f"{who.requester_id}\0{key}"))
     named = operation._replace(operation_id=operation_id, request_hash=same, actor=who.key_id)
-    async with site.parts.setdefault(_Line, _Line()):  # each is counted before the next one begins
+    async with site.parts.setdefault(_Line, _Line()):  # each operation is counted before the next one starts
         await _check_open(site, who, operation_id)
         begun = await operations.begin(site.engine.store, named)
     if (part := site.parts.get(Operations)) is not None:

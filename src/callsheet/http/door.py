@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
 CONNECTION = "callsheet.connection"  # in a scope: the connection that a request came on
-KEY_ID = "callsheet.key_id"  # in a scope: who asks, once that is proved
+KEY_ID = "callsheet.key_id"  # in a scope: the caller's key id, once proved
 RETRY_S = 5
 MOST_ADDRESSES = 10_000
 FAILURES = 10.0

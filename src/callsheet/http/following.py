@@ -16,7 +16,7 @@ from .keys import Principal
 from .problems import Problem
 from .site import Site, site_of
 
-ID_LENGTH = 1024  # of an id in a query: far more than any has, and three that are too long fit a request's head
+ID_LENGTH = 1024  # of an id in a query: far above any real id, yet three oversized ids still fit a request's head
 LastEventId = Annotated[str | None, Query(alias="lastEventId", max_length=ID_LENGTH, description="As the header.")]
 TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead of a key, for EventSource.")]
 
@@ -24,7 +24,7 @@ TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead o
 async def who_follows(request: Request, ticket: str | None, subject: str, *, client: str | None = None) -> Principal:
     """Return the Principal that opens a stream, by API key or by a ticket for `subject`; raises Problem.
 
-    `client`: the ticket may be used again by this client.
+    With `client`, a ticket is bound to its first client, which may use the ticket again.
     """
     if ticket is None:
         return await check(request, "jobs:read")

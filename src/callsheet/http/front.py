@@ -31,12 +31,12 @@ ALWAYS = [
 ]
 DRAIN_BYTES = 8 * 1024 * 1024
 DRAIN_S = 1.0
-STREAMED = "/objects/"  # bodies of this route go to the disk as they come, and its signed URLs say how large they are
-STREAMED_BYTES = 5 * 1024**4  # as much as an S3 takes
+STREAMED = "/objects/"  # bodies of this route are streamed to disk; their signed URLs limit the size
+STREAMED_BYTES = 5 * 1024**4  # S3's limit for one object
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-OPEN_BODIES = frozenset({"/internal/worker/enroll", "/studio/session"})  # how one proves oneself is in these bodies
+OPEN_BODIES = frozenset({"/internal/worker/enroll", "/studio/session"})  # these bodies contain the credentials
 OPEN_BYTES = 8 * 1024
-WHOLE = "callsheet.whole"  # in a scope: all of the body is here, so that nobody has to watch the clock
+WHOLE = "callsheet.whole"  # in a scope: the body is complete, so reading it needs no time limit
 
 
 class Walls(NamedTuple):
@@ -73,7 +73,7 @@ class Front:
             else:
                 await self._app(scope, exchange.receive, exchange.send)
         except Exception:
-            if not exchange.answered:  # else it was logged and answered with a problem
+            if not exchange.answered:  # otherwise the error is already logged and answered
                 raise
         finally:
             exchange.tell()

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 IS_HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[0-9]{1,5})?").fullmatch
-PROBES = frozenset({"/healthz", "/readyz"})  # whoever looks after this process asks by its address
-OUR_SITES = frozenset({"same-origin", "none"})  # "none": somebody typed the address
+PROBES = frozenset({"/healthz", "/readyz"})  # health checks address the process by IP
+OUR_SITES = frozenset({"same-origin", "none"})  # "none": the user typed the address
 
 
 class Hosts(NamedTuple):

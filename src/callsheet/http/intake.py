@@ -101,7 +101,7 @@ class Intake:
         if self._depth_limit is None:
             return None
         if time.monotonic() - self._spare[0] > LOOK_S:
-            self._spare = (time.monotonic(), 0)  # those who come meanwhile are checked
+            self._spare = (time.monotonic(), 0)  # concurrent batches are checked meanwhile
             longest = max((b.ready + b.held for b in (await self._engine.backlog()).values()), default=0)
             left = self._depth_limit - longest
             self._spare = (time.monotonic(), left // 10 if left > max(FEW, self._depth_limit // 10) else 0)
@@ -153,7 +153,7 @@ class Intake:
             await self._send(own[fitting:])
             return
         for new, future in own:
-            if new.unique_key is not None and len(own) > 1:  # it may find a job that is there already
+            if new.unique_key is not None and len(own) > 1:  # the unique key may match an existing job
                 await self._send([(new, future)])
             elif not future.done():
                 future.set_exception(error)

@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-BREAKS = re.compile("[\x85\u2028\u2029\ud800-\udfff]")  # ends of lines to many clients, and halves of characters
-MARGIN = 20  # what can be read can be written too, some levels further in
+BREAKS = re.compile("[\x85\u2028\u2029\ud800-\udfff]")  # line ends for many clients, and lone surrogates
+MARGIN = 20  # levels of spare recursion, so that parsed JSON can be encoded inside a response
 
 
 def one_line(text: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.http")
 PERIOD_S = 30.0
-UPLOADS_EACH = 20  # rounds: the sweep of uploads reads all of a week
+UPLOADS_EACH = 20  # rounds between sweeps of uploads, because a sweep reads a week of uploads
 
 
 class FileKeeping:

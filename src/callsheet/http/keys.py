@@ -31,9 +31,9 @@ HEAD = "cs_live_"
 FIND, SECRET, SUM = 10, 32, 6
 SCOPES = ("jobs:read", "jobs:write", "worker", "worker:all", "admin")
 DEFAULT_SCOPES = SCOPES[:2]
-IMPLIED = {"worker": "worker:all"}  # who may do something for all tenants may do it for one
-KEPT_S = 30.0  # how long an answer of the store is believed: a revoked key works no longer than this
-LEAST_LETTERS, LEAST_VARIETY = 16, 8  # of a key that somebody chose
+IMPLIED = {"worker": "worker:all"}  # a right for all tenants includes each single tenant
+KEPT_S = 30.0  # how long store lookups are cached: a revoked key works no longer than this
+LEAST_LETTERS, LEAST_VARIETY = 16, 8  # of a key that a person chose
 NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
 
@@ -91,9 +91,9 @@ class ApiKeys:
         self._store = store
         self._pepper = os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper
         self._known: Recent[tuple[float, Principal]] = Recent()
-        self._unknown: Recent[float] = Recent()  # apart, so that guesses push out nobody who is known
+        self._unknown: Recent[float] = Recent()  # separate, so that guesses evict no valid keys
         self._bootstrap = self._hash(strong(bootstrap)) if bootstrap else ""
-        self.on_revoke: list[Callable[[str], None]] = []  # told the id of each key that is revoked here
+        self.on_revoke: list[Callable[[str], None]] = []  # called with the id of each key revoked here
 
     async def create(  # noqa: PLR0913 - what a key has
         self,

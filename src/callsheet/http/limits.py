@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .keys import Principal
 
 BODY_BYTES = 1024 * 1024
-SHARE = 5  # so many tenants at least must come together to fill a queue
+SHARE = 5  # at least this many tenants are needed to fill a queue
 
 
 class Limits(NamedTuple):

@@ -24,9 +24,9 @@ from .door import admit
 from .problems import Problem
 from .site import Site, site_of
 
-IDLE_S = 60.0  # a client that sends nothing for so long is let go
-MOST_BYTES = attempt_files.UNSAID_BYTES  # of a URL that names no size; S3 takes no more in one request
-# Shown in a page; all else, HTML and SVG above all, is only ever a download: it would run in this server's name.
+IDLE_S = 60.0  # a client silent for this long is disconnected
+MOST_BYTES = attempt_files.UNSAID_BYTES  # for a URL without size; S3's limit for one request
+# Types shown inline. All others are downloads: HTML and SVG would run scripts with this server's origin.
 SHOWN = re.compile(
     r"(video|audio)/[\w.+-]+|image/(png|jpeg|webp|gif|avif)|text/(plain|vtt)|application/(json|vnd\.apple\.mpegurl)"
 ).fullmatch
@@ -147,7 +147,7 @@ async def _put_whole(site: Site, objects: Objects, key: str, claims: Claims, bod
     if claims.size is None:
         try:
             await reserve(lambda file: file._replace(whole=max(file.said, info.size_bytes)))
-        except QuotaExceeded:  # another request with this URL was settled while this one came
+        except QuotaExceeded:  # another request with this URL was settled meanwhile
             await objects.delete(key)
             raise
     return info
@@ -172,7 +172,7 @@ async def _body(request: Request, size: int | None, check: Callable[[], Awaitabl
             yield piece
     if size is not None and done != size:
         raise Problem("bad_request", f"this URL is for exactly {size} bytes, and {done} came")
-    await check()  # it may have been completed while the body came
+    await check()  # the upload may have been completed while the body arrived
 
 
 def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claims]:
@@ -212,7 +212,7 @@ def _span(request: Request, info: ObjectInfo) -> Span | None:
     if asked is None or asked[0] == "bytes=-":
         return None
     if request.headers.get("if-range", info.etag) != info.etag:
-        return None  # of another version: the client needs all of this one
+        return None  # the client has another version, so send the whole object
     first, last = asked[1], asked[2]
     if first:
         span = Span(int(first), min(int(last) + 1, info.size_bytes) if last else info.size_bytes)
@@ -241,6 +241,6 @@ async def _begun(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
 
 def _streamed(stream: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:
     response = StreamingResponse(stream, status)
-    for name, value in headers.items():  # its own content type would get a charset
+    for name, value in headers.items():  # StreamingResponse would add a charset to the content type
         response.headers[name] = value
     return response

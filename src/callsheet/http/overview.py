@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 OPEN = (Status.QUEUED, Status.RUNNING)
 ENDS = (Status.SUCCEEDED, Status.FAILED, Status.DEAD_LETTER, Status.CANCELED)
-LOOK = 1_000  # open jobs of one requester that are counted; of more, `partial` tells
+LOOK = 1_000  # open jobs counted per requester; `partial` reports that there are more
 KEPT_S = 2.0
-SEEN_MS = 86_400_000  # a worker that was silent for longer is left out
+SEEN_MS = 86_400_000  # workers silent for longer are left out
 Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
 T = TypeVar("T")
 router = APIRouter(tags=["overview"])
@@ -87,7 +87,7 @@ class LoadBody(BaseModel):
 
 
 class OverviewBody(BaseModel):
-    """Queues, throughput and workers: for an admin key of all jobs, for other keys of their own jobs."""
+    """Queues, throughput and workers. An admin key gets the figures of all jobs, other keys those of their own jobs."""
 
     at: Moment
     all: bool = Field(description="False: of one requester's jobs alone.")

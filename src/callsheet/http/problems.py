@@ -93,7 +93,7 @@ STATUSES: dict[str, int] = {
     "endpoint_not_found": 404,
     "too_many_endpoints": 409,
     "delivery_not_found": 404,
-    # what only HTTP knows
+    # codes that exist only in HTTP
     "bad_request": 400,
     "unauthorized": 401,
     "worker_revoked": 401,
@@ -183,7 +183,7 @@ def of_error(error: CallsheetError) -> Problem:
     """
     if isinstance(error, QuotaExceeded):
         return of_quota(error, 0 if error.quota == "bytes" else 5)
-    if error.code not in STATUSES:  # nobody has looked at whether its words are for clients
+    if error.code not in STATUSES:  # the message was not reviewed for clients
         return Problem("error", error.public or OURS)
     headers = {"Retry-After": "2"} if STATUSES[error.code] in (429, 503) else {}
     return Problem(error.code, error.for_clients, headers=headers)
@@ -255,7 +255,7 @@ def install(app: FastAPI) -> None:
 
 
 def of_faults(faults: Any) -> Problem:
-    """Return the Problem for a schema's validation errors; a body that is not JSON is a 400.
+    """Return the Problem for a schema's validation errors, or `bad_request` for a body with invalid JSON.
 
     The errors name fields, never the rejected values, which may be secrets.
     """

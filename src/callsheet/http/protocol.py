@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 64 * 1024
 HEAD_S = 10.0
-CROWDED_S = 1.0  # a connection too many that says nothing is closed after so long
+CROWDED_S = 1.0  # a silent surplus connection is closed after this time
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -30,12 +30,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, door: Door | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._door = door or Door(Strangers())
-        self._address: str | None = None  # of a stranger that the door counts
+        self._address: str | None = None  # set while the door counts this connection as a stranger's
         self._refusal: Problem | None = None
         self._in_head = True
         self._head_bytes = 0
         self._late: asyncio.TimerHandle | None = None
-        self._earlier: list[Any] = []  # requests before the latest whose answers have not ended
+        self._earlier: list[Any] = []  # earlier requests with unfinished responses
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the new connection, and start the timer that closes a silent connection."""

@@ -1,4 +1,4 @@
-"""Refuses queries that repeat a parameter, except list parameters: with two values, the valid one is ambiguous."""
+"""Refuses queries that repeat a parameter, except list parameters: two values of one parameter would be ambiguous."""
 
 from __future__ import annotations
 

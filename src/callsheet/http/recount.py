@@ -32,7 +32,7 @@ KIND, ID = "storage_walk", "objects"
 EVERY_MS = 6 * 3_600_000
 KEYS = 5_000  # listed in one step: five requests to an S3
 JOBS_AT_ONCE = 500
-SKEW_MS = 300_000  # so far the clocks of the store and of the storage may be apart
+SKEW_MS = 300_000  # tolerated difference between the store's and the storage's clocks
 Counts = dict[str, dict[str, int]]  # bytes by tenant and part
 
 
@@ -85,7 +85,7 @@ class Recount:
         for tenant, before in stored.items():
             walk.base[tenant], walk.removed[tenant] = before.parts, before.removed
             if before.charged_at + BEGINNING_MS > now:
-                walk.busy.append(tenant)  # what it was charged for may not be written down yet
+                walk.busy.append(tenant)  # charged bytes may not be recorded yet
         for document in await self._store.documents(incoming.UPLOAD):
             kept = json.loads(document.body)
             if kept["status"] == "open":

@@ -16,7 +16,7 @@ IS_SECRET = re.compile(
     rb"|whsec_.*"
     rb"|[A-Za-z0-9_-]{43}"  # 256 bits: sessions, tickets and lease tokens
     rb"|[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"  # a JWT
-    rb"|gh[a-z]_.*|sk-.*|xox[a-z]-.*|AKIA[A-Z0-9]{12,}",  # other people's
+    rb"|gh[a-z]_.*|sk-.*|xox[a-z]-.*|AKIA[A-Z0-9]{12,}",  # credentials of other services
     re.DOTALL,
 ).fullmatch
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"cookie", b"proxy-authorization"})

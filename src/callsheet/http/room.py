@@ -1,4 +1,4 @@
-"""Selects the tenants of a batch whose quota of queued jobs the store must check: all that may be near their quota."""
+"""Selects the tenants of a batch whose quota of queued jobs the store must check, and skips tenants far below it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Room:
         if not old:
             return
         for name in old:
-            self._keep(name, 0)  # those who come meanwhile are checked
+            self._keep(name, 0)  # concurrent batches are checked meanwhile
         queued = await self._store.queued_of(old, most=max(wanted[name] for name in old))
         for name, used in zip(old, queued, strict=True):
             left = wanted[name] - used
@@ -81,4 +81,4 @@ class Room:
         self._spare[requester_id] = (time.monotonic(), spare)
         self._spare.move_to_end(requester_id)
         if len(self._spare) > MOST:
-            self._spare.popitem(last=False)  # whoever is forgotten is checked
+            self._spare.popitem(last=False)  # an evicted tenant is checked again

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from callsheet.catalog.protocol import Catalog
 
 log = logging.getLogger("callsheet.http")
-# These ask for no key.
+# Routes that need no API key.
 OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/internal/worker/enroll", "/objects/{key}", "/studio/session"})
 SHUTDOWN_S = 2
 DEAD_PEER_MS = 20_000
 BACKLOG = 2_048
 JOB_TTL_S = 24 * 3600
-KEEP_ALIVE_S = 5  # so long a connection may wait for its next request
+KEEP_ALIVE_S = 5  # an idle connection is closed after this time
 
 
 class ServerOptions(NamedTuple):
@@ -71,7 +71,7 @@ def create_app(
     """Return the app of one process. Startup opens the engine, shutdown closes the engine."""
     chosen = options or ServerOptions()
     walls = chosen.walls
-    if not chosen.auth:  # whoever reaches this server may do all: pages of other sites must not
+    if not chosen.auth:  # every client is an admin, so pages of other sites must be kept out
         walls = walls._replace(hosts=walls.hosts._replace(guarded=True))
 
     @contextlib.asynccontextmanager
@@ -113,7 +113,7 @@ def create_app(
         redoc_url=None,
         docs_url=None,
         openapi_url="/openapi.json",
-        redirect_slashes=False,  # a redirect would be made of the Host that the client sent
+        redirect_slashes=False,  # a redirect would contain the client's Host header
     )
     problems.install(app)
     routing.install(app, (health.router, *routers))
@@ -197,7 +197,7 @@ class Server(uvicorn.Server):
             ws="none",
             http=functools.partial(BoundedProtocol, door=app.state.door),  # type: ignore[arg-type] # it makes them
             timeout_keep_alive=KEEP_ALIVE_S,
-            proxy_headers=False,  # `proxies.py` reads them, of those who are trusted
+            proxy_headers=False,  # `proxies.py` reads these headers, from trusted proxies only
         )
         super().__init__(config)
 
@@ -227,7 +227,7 @@ def listen(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: also for data that nobody acknowledges
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: also limits unacknowledged data
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 KIND = "studio_session"
 OF_KEY = "studio_sessions_of"
-MOST_OF_KEY = 100  # sessions at a time; and sign-ins in a minute, but for operators
+MOST_OF_KEY = 100  # concurrent sessions per key; also sign-ins per minute, except for operators
 MINUTE_MS = 60_000
 COOKIE = "callsheet_studio"
 PROOF = "X-Callsheet-Studio"
 LIFE_S = 7 * 86_400
-SWEEP = 0.05  # the share of new sessions at which those that are over are removed
-Begun = dict[str, int]  # when each session of a key began, by the store's clock
+SWEEP = 0.05  # share of sign-ins that also delete expired sessions
+Begun = dict[str, int]  # start times of a key's sessions by id, by the store's clock
 ROLES = (("admin", "admin"), ("jobs:write", "operator"), ("jobs:read", "viewer"))
 
 
@@ -55,7 +55,7 @@ class Sessions:
     def __init__(self, store: Store, keys: ApiKeys | None) -> None:
         self._store = store
         self._keys = keys
-        self.on_end: list[Callable[[str], None]] = []  # told the id of each session that ends here
+        self.on_end: list[Callable[[str], None]] = []  # called with the id of each session ended here
 
     async def begin(self, keys: ApiKeys, text: str, count: Callable[[Principal], None]) -> tuple[str, Session]:
         """Sign in with a key. Returns the cookie's value and the session; raises Problem `unauthorized` or `forbidden`.
@@ -133,7 +133,7 @@ class Sessions:
             known: Begun = json.loads(documents[0].body) if documents else {}
             changed = change(known)
             body = Document(OF_KEY, key_id, json.dumps(changed), documents[0].version if documents else 0)
-            with contextlib.suppress(DocumentConflict):  # somebody else has just signed in or out
+            with contextlib.suppress(DocumentConflict):  # a concurrent sign-in or sign-out
                 await self._store.put_document(body)
                 return known.keys() - changed.keys()
 

@@ -52,10 +52,10 @@ class Site:
         self.recounted: Recent[float] = Recent()  # when the stored files of tenants were last counted
         self.open: set[EventStream] = set()
         self.depths = Depths(lambda: engine)
-        self.parts: dict[type[Any], Any] = {}  # what a contract keeps for the whole process
+        self.parts: dict[type[Any], Any] = {}  # state that contracts share within the process, by type
         self.on_stop: list[Callable[[], None]] = []
         self.stopping = asyncio.Event()
-        self.standing: dict[tuple[str, str], tuple[float, bool]] = {}  # of those with streams; `sse.py` looks
+        self.standing: dict[tuple[str, str], tuple[float, bool]] = {}  # cached validity of stream readers, see `sse.py`
         self.sessions.on_end.append(self.end_streams_of_session)
         if keys is not None:
             keys.on_revoke.append(self.end_streams_of_key)

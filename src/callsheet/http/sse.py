@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.http")
 PING_S = 15.0
 WRITE_S = 10.0
-RECHECK_S = 10.0  # a stream of a key or session that ended in another process is closed within 1.5 times this
+RECHECK_S = 10.0  # streams of a key or session ended in another process close within 1.5 times this
 MOST_STANDING = 10_000
 ROTATE_S = (300.0, 600.0)
 RETRY_MS = (1_000, 5_000)
@@ -115,11 +115,11 @@ class EventStream(Response):
         site.streams.enter(who, site.quotas.known(who.requester_id))
         site.open.add(self)
         self._site, self.who, self._first, self._watcher, self._ident = site, who, first, watcher, ident
-        self.beside: Coroutine[Any, Any, None] | None = None  # what runs while the stream is open
+        self.beside: Coroutine[Any, Any, None] | None = None  # a coroutine that runs while the stream is open
         self._encode = frame_of if ident is None else self._with_cursor
         self._retry_line = retry()
         self.ping_s = PING_S
-        self.steady = False  # a ping each `ping_s` whatever else is written, and not only in silence
+        self.steady = False  # True: ping every `ping_s`, even while events are written
 
     def end(self) -> None:
         """End the stream; its client will reconnect."""
@@ -158,7 +158,7 @@ class EventStream(Response):
 
     async def _serve(self, send: Send, watchdog: _Watchdog) -> None:
         clock = asyncio.get_running_loop().time
-        while clock() < watchdog.leave_at:  # a stream that is never quiet is checked and rotated too
+        while clock() < watchdog.leave_at:  # busy streams are checked and rotated, too
             if clock() >= watchdog.check_at:
                 if not await self._still_allowed():
                     return
@@ -199,16 +199,16 @@ class EventStream(Response):
         if now - at < RECHECK_S / 2:
             return good
         if len(known) >= MOST_STANDING:
-            known.clear()  # only more looks follow
+            known.clear()  # costs only additional lookups
         try:
             good = await self._site.holds(self.who)
             known[name] = (now, good)
             return good  # noqa: TRY300 - a store that is away is not written down
         except CallsheetError:
-            return True  # the store is away; the next look tells
+            return True  # the store is unavailable; the next check decides
 
     async def _until_gone(self, receive: Receive) -> None:
-        with contextlib.suppress(Problem):  # a body where none belongs, and too large: it goes too
+        with contextlib.suppress(Problem):  # an unexpected, oversized body also ends the stream
             while (await receive())["type"] != "http.disconnect":
                 pass
         self._watcher.end()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 SPAN_MS = 10_000
 SPANS = 90
-LATE_MS = 5_000  # an end may be written so long after its time: a span is read again until then
-FRESH_S = 1.0  # what was read so lately is told again
+LATE_MS = 5_000  # the end of a job may be written this late, so its span is read again until then
+FRESH_S = 1.0  # cached counts are reused for this long
 MOST_WINDOWS = 200
 
 Counts = dict[tuple[str, Status], int]

@@ -27,7 +27,7 @@ KIND = "sse_ticket"
 LIFE_S = 60
 RETURN_S = 900  # since a client's last connection; a server ends each connection within 600 s
 TRIES = 5
-SWEEP = 0.02  # the share of new tickets at which old ones that nobody used are removed
+SWEEP = 0.02  # share of new tickets that also delete expired unused tickets
 
 
 async def issue(store: Store, who: Principal, subject: str) -> str:
@@ -51,7 +51,7 @@ async def issue(store: Store, who: Principal, subject: str) -> str:
 async def redeem(store: Store, ticket: str, subject: str) -> Principal:
     """Use up a ticket and return its owner's Principal; raises Problem `unauthorized`."""
     found = await store.documents(KIND, _digest(ticket))
-    if found and await store.delete_document(KIND, _digest(ticket)):  # of two at once, one deletes it
+    if found and await store.delete_document(KIND, _digest(ticket)):  # of two requests, one deletes the ticket
         body = json.loads(found[0].body)
         fits = body["subject"] == subject and "client" not in body
         if fits and is_good(body["expires_at"], await store.now(), LIFE_S):
@@ -72,7 +72,7 @@ async def redeem_again(store: Store, ticket: str, subject: str, client: str) -> 
         if body.setdefault("client", _digest(client)) != _digest(client):
             break
         body["expires_at"] = now + RETURN_S * 1000
-        with contextlib.suppress(DocumentConflict):  # another connection was faster: look at whose it is now
+        with contextlib.suppress(DocumentConflict):  # a concurrent connection changed the ticket: read it again
             await store.put_document(found[0]._replace(body=json.dumps(body)))
             return _principal(body)
     raise _refused()

@@ -56,10 +56,10 @@ MEBIBYTE = 1024 * 1024
 PART_BYTES = 16 * MEBIBYTE
 LIFE_S = 7 * 24 * 3600
 SIGNED_S = 3600
-RECOUNT_S = 600.0  # how often at most the files of a tenant that has no room left are counted
+RECOUNT_S = 600.0  # minimum interval between recounts of a tenant whose quota is exhausted
 AT_ONCE = 20  # signed URLs in one answer
-DROPPED = "dropped"  # an upload whose client has given it up, until it is removed
-SWEEP = 0.02  # the share of new uploads at which old ones that nobody completed are removed
+DROPPED = "dropped"  # status of a dropped upload until its record is deleted
+SWEEP = 0.02  # share of new uploads that also sweep expired uploads
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "not_found", "objects_forbidden")
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
 UploadId = Annotated[str, Path(examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
@@ -216,7 +216,7 @@ async def completed(request: Request, upload_id: str) -> Kept:
         try:
             await store.put_document(_document(kept, version))
             await site_of(request).quotas.add(kept.requester_id, 0, closed=1)
-        except DocumentConflict:  # somebody else completed or dropped it at the same time
+        except DocumentConflict:  # a concurrent request completed or dropped the upload
             if not await _is_done(store, kept.upload_id):
                 await objects.delete(kept.key)
                 raise Problem("upload_not_found", "this upload was dropped while it was completed") from None
@@ -291,7 +291,7 @@ async def _arrived(objects: Objects, kept: Kept) -> set[int]:
         try:
             parts = await objects.list_parts(kept.upload)
         except UploadNotFound:
-            if await _whole(objects, kept):  # completed by a process that could not say so any more
+            if await _whole(objects, kept):  # completed by a process that died before recording it
                 return set(range(1, kept.part_count + 1))
             raise
         return {part.number for part in parts if part.size_bytes == kept.size_of(part.number)}
@@ -341,7 +341,7 @@ async def _completed(objects: Objects, kept: Kept) -> ObjectInfo:
     except (UploadNotFound, ObjectExists, ObjectNotFound):
         if (done := await _whole(objects, kept)) is None:
             raise
-        return done  # by another request at the same moment
+        return done  # completed by a concurrent request
 
 
 async def sweep(store: Store, objects: Objects, now: int) -> None:

@@ -14,7 +14,7 @@ from callsheet.outbox.health import Destination
 
 from .json_text import parsed
 
-NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL cannot store NUL in text
 MAX_MS = 10**15
 Ms = Annotated[int, Field(ge=0, le=MAX_MS, description="Milliseconds since the epoch.")]
 Word = Literal["pending", "delivering", "delivered", "dead_letter"]

@@ -1,4 +1,4 @@
-"""`/v1/webhooks/endpoints` and `/v1/webhooks/secret`: the URLs that receive events, and the secrets that sign events."""
+"""`/v1/webhooks/endpoints` and `/v1/webhooks/secret`: URLs that receive events, and secrets that sign events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`/v1/webhooks/deliveries` and `/v1/webhooks/destinations`: read deliveries, repeat them, and list failing destinations."""
+"""`/v1/webhooks`: read deliveries, send events again, and list failing destinations.
+
+`webhook_endpoints.py` serves endpoints.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-LIFE_S = 3600  # of a worker's token, unless its enrolment says
+LIFE_S = 3600  # default lifetime of a worker's token
 ROTATE_AT = 0.75
 
 

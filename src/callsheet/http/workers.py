@@ -41,14 +41,14 @@ __all__ = ["LIFE_S", "WORKER_HEAD", "Enrolment", "Token", "Worker", "WorkerEvent
 log = logging.getLogger("callsheet.http")
 ENROLMENT, WORKER, SEEN = "enrolment", "worker", "worker_seen"
 ENROLMENT_HEAD, WORKER_HEAD = "cs_enroll_", "cs_worker_"
-OVERLAP_MS = 120_000  # the token before is good for so long: the answer with the new one may have been lost
-IN_FLIGHT_MS = 2_000  # a request with the old token may be on its way while the new one is used: refused, and no more
-REMEMBERED = 50  # rotated tokens of a worker whose use is noticed: a day and a half of them
+OVERLAP_MS = 120_000  # a rotated token stays valid this long: the response with its successor may be lost
+IN_FLIGHT_MS = 2_000  # an old token used this soon after the new one is refused without revoking the worker
+REMEMBERED = 50  # rotated tokens whose reuse is detected: a day and a half of them
 REUSED = "token_reused"
 KEPT_S = 3.0
 SEEN_S = 10.0
 FORGOTTEN_MS = 7 * 86_400_000
-REMEMBERED_MS = 31 * 86_400_000  # longer than any enrolment is good
+REMEMBERED_MS = 31 * 86_400_000  # longer than any enrolment is valid
 ON_PURPOSE = "revoked_on_purpose"
 RACES = 20
 MOST_KEPT = 10_000
@@ -61,7 +61,7 @@ class Workers:
         self._store = store
         self._known: dict[str, tuple[float, Principal]] = {}
         self._noted: dict[str, float] = {}
-        self.listeners: list[Callable[[WorkerEvent], Awaitable[None]]] = []  # each is told of every event
+        self.listeners: list[Callable[[WorkerEvent], Awaitable[None]]] = []  # called with every event
 
     async def invite(
         self,
@@ -180,7 +180,7 @@ class Workers:
         return [found[worker_id] for worker_id in sorted(found)]
 
     async def principal(self, text: str) -> Principal:
-        """Return the Principal of a worker token; raises Problem `unauthorized`, or `worker_revoked` for a revoked worker.
+        """Return the Principal of a worker token; raises Problem `unauthorized`, or `worker_revoked` once it is revoked.
 
         The first use of a rotated token is recorded; a later use of an older token then revokes the worker.
         """
@@ -200,7 +200,7 @@ class Workers:
         Returns False while `seen` would skip the worker's sign of life.
         """
         if time.monotonic() - self._noted.get(worker_id, float("-inf")) < SEEN_S:
-            return False  # what would be noted is not
+            return False  # `seen` would skip this sign of life
         documents = await self._store.documents(WORKER, worker_id[-FIND:])
         return bool(documents) and json.loads(documents[0].body)["worker_id"] == worker_id
 
@@ -218,7 +218,7 @@ class Workers:
                 Document(SEEN, worker_id, json.dumps(sign), known[0].version if known else 0)
             )
         except DocumentConflict:
-            return  # another process has just noted it
+            return  # another process has just recorded it
         except CallsheetError as error:
             log.warning("a worker's sign of life was not noted: %s", error)
 
@@ -342,7 +342,7 @@ def _unknown() -> Problem:
 
 
 def _revoked(body: dict[str, Any]) -> Problem:
-    """Return Problem `worker_revoked`. `may_enrol` is true unless the worker was revoked on purpose."""
+    """Return Problem `worker_revoked`. `may_enrol` is true if a reused token alone caused the revocation."""
     told = "this worker was revoked; end your work and upload nothing"
     may_enrol = body.get("token_reused_at") is not None and not body.get(ON_PURPOSE)
     return Problem("worker_revoked", told, revoked=True, drain=True, may_enrol=may_enrol)

@@ -68,7 +68,7 @@ async def page(request: Request, path: str = "") -> Response:
     if found is None and "." in path.rpartition("/")[2]:
         raise Problem("not_found", "the studio has no such file")
     sent = found or _files()[INDEX]
-    request.scope["callsheet.quiet"] = True  # dozens for one page: they would drown what else the log says
+    request.scope["callsheet.quiet"] = True  # one page loads dozens of files, which would flood the log
     headers = {**HEADERS, "Content-Security-Policy": policy_for(site_of(request).objects), "ETag": sent.etag}
     if request.headers.get("if-none-match") == sent.etag:
         return Response(status_code=304, headers=headers)
