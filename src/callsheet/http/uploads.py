@@ -245,10 +245,7 @@ async def drop(request: Request, upload_id: UploadId) -> Response:
 
 
 async def _found(request: Request, upload_id: str) -> tuple[Kept, int, Objects]:
-    """Return the caller's upload, its version and the objects; raises Problem.
-
-    Another tenant's upload is reported like an unknown one.
-    """
+    """Return the caller's upload, its version and the objects; raises Problem, also for another tenant's upload."""
     who = await check(request, "jobs:write")
     site = site_of(request)
     objects = objects_of(site)

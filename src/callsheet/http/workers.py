@@ -180,7 +180,7 @@ class Workers:
         return [found[worker_id] for worker_id in sorted(found)]
 
     async def principal(self, text: str) -> Principal:
-        """Return the Principal of a worker token; raises Problem `unauthorized`, or `worker_revoked` once it is revoked.
+        """Return the Principal of a worker token; raises Problem `unauthorized`, or `worker_revoked` if it is revoked.
 
         The first use of a rotated token is recorded; a later use of an older token then revokes the worker.
         """
