@@ -48,7 +48,7 @@ BEGUN = (VideoStatus.PROCESSING, VideoStatus.READY)
     responses=problems.responses(*ALWAYS, *BODY, *STORAGE, "upload_not_found", "upload_incomplete", "queue_full"),
 )
 async def add(request: Request) -> JsonAnswer:
-    """Add a video. With `size`, the answer has an upload: send its parts, then complete. `upload_id` starts the work."""
+    """Add a video. With `size`, the answer has an upload: send its parts, then complete. `upload_id` starts at once."""
     site, who = site_of(request), await check(request, "jobs:write")
     asked = await read(request, NewVideo)
     if asked.team_id is not None and not who.admin and asked.team_id not in who.teams:
