@@ -165,7 +165,7 @@ class _Part:
         return [*plain, (b"range", b"bytes=%d-" % self.done), (b"if-range", self.version)]
 
     def begin(self, total: int | None, version: bytes, at: int) -> None:
-        """Start an answer at byte `at`; another offset restarts the file. Raises ObjectTooLarge and errors of `room`."""
+        """Start an answer at byte `at`; another offset restarts the file. Raises ObjectTooLarge or `room`'s error."""
         if at != self.done:
             self._file.seek(0)
             self._file.truncate()
