@@ -71,7 +71,7 @@ class Cleanup:
             return True
 
     async def _sweep_for_ever(self) -> None:
-        pause_s = FIRST_SWEEP_S  # a server that is started again each day must sweep, too
+        pause_s = FIRST_SWEEP_S  # soon after the start: a server restarted daily must sweep, too
         while True:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause_s = SWEEP_S

@@ -31,7 +31,7 @@ ENDED_BADLY = (Status.FAILED, Status.DEAD_LETTER)
 
 
 class CreateBody(BaseModel):
-    """A new job."""
+    """A new live job."""
 
     model_config = ConfigDict(
         strict=True,

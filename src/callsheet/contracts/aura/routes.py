@@ -52,7 +52,7 @@ from .projection import END_PLACES, OWN, PLACES, Place, latest_id, place_of
 from .stream import LiveStream
 
 CONTRACT, QUEUE = "aura", "default"
-LATEST = 200  # events of a job, among which its last completed step is looked for
+LATEST = 200  # events of a job that are searched for its last completed step
 Window = Annotated[
     str | None,
     Query(

@@ -111,14 +111,14 @@ async def _compose(ctx: Context, request: Request, objects: OwnedObjects | None,
             made = await compose(live, request, parts)
         return await _kept(ctx, made, objects)
     except MediaStopped:
-        raise asyncio.CancelledError from None  # ffmpeg was stopped because the attempt was cancelled
+        raise asyncio.CancelledError from None  # our own stop flag decides, whatever the program reported
     except Outage:
         raise
     except MediaError as error:
         if error.retry_after(ctx.attempt):
             raise Retry(f"{error.code}: {words_of(error)}") from error
         raise Fatal(words_of(error), code=error.code) from error
-    finally:  # before the end is written
+    finally:  # before the job's end is written
         await asyncio.shield(asyncio.to_thread(hold.remove))
 
 

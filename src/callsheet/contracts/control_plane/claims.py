@@ -25,7 +25,7 @@ ROUNDS = 20  # a claim skips unusable jobs this many times
 NOTE = 500
 LEASE_S = 30.0
 BEAT_S = REMOTE_BEAT_S
-PROVISIONAL_S = 10.0  # until the first heartbeat: a worker that never got the answer holds its job no longer
+PROVISIONAL_S = 10.0  # lease until the first heartbeat; a worker that never got the answer blocks its job this long
 TOLD = ("queue", "priority", "contract", "stage", "progress", "retry", "created_at", "run_at", "attempt_started_at",
         "requester_id", "correlation_id", "lease_losses", "refresh_count", "event_seq", "event_ms", "updated_at",
         "started_at", "unique_key", "concurrency_key", "ttl_s")  # fmt: skip
@@ -79,7 +79,7 @@ class Claimer:
         self._terms = terms_of(site)
         self._turn = Turn()
         self._worker = who.named(asked.worker_id)
-        self._contents: dict[str, dict[str, Any]] = {}  # of the jobs of the answer, by their ids
+        self._contents: dict[str, dict[str, Any]] = {}  # payload and inputs by job id, for the answer
         transport = site.engine.transport
         named = asked.streams if transport is None else list(dict.fromkeys(map(transport.queue_of, asked.streams)))
         self._streams = who.allowed(named)

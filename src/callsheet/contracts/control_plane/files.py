@@ -34,7 +34,7 @@ from .routes import ALWAYS, PROVEN
 from .workers import WorkerIdentity, worker_of
 
 PART_BYTES = 16 * 1024 * 1024
-MOST_PARTS = 1_000  # signed in one answer
+MOST_PARTS = 1_000  # part URLs in one answer
 worker_router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Reader = Annotated[Principal, Depends(allowed("jobs:read"))]

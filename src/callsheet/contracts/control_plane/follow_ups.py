@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .binding import Holder
 
-DERIVED = 5  # the version of UUIDs that are made of names
+DERIVED = 5  # UUID version for ids derived from names
 SHARED = ("unique_key", "concurrency_key")  # names that all tenants of a store share
 
 

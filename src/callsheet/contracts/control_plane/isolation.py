@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.http")
 UNUSABLE = "payload_unusable"
-DEEPEST = 100  # levels of a payload that goes over the wire: clients read them with little room to spare
-REST_MS = 5_000  # until the object store is asked again
+DEEPEST = 100  # nesting levels of a payload: the JSON parsers of some clients allow few more
+REST_MS = 5_000  # delay before the object store is tried again
 LONG_REST_MS = 60_000
 OF_THE_KEY = (InvalidKey, KeyConflict, ObjectNotFound)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 REFUSED = "~refused:"
 FRESH = 2  # events of a job that was never handed back: queued, running
-SET_ASIDE_MS = (1_000, 30_000)  # how long a job rests that came to a worker which had refused it
+SET_ASIDE_MS = (1_000, 30_000)  # shortest and longest delay of a job offered to a worker that had refused it
 
 
 def release(job: Job, worker_id: str, delay_ms: int, *, refused: bool) -> Settlement:

@@ -44,7 +44,7 @@ def code_of(value: Any) -> str:
 
 
 def boolean_of(value: Any) -> bool | None:
-    """Return true or false for what can only mean that, else None."""
+    """Return a boolean, also for words such as "true", "1" or "no"; None for other values."""
     return value if isinstance(value, bool) else WORDS_OF_BOOLEANS.get(str(value).lower())
 
 

@@ -80,7 +80,7 @@ async def _start(site: Site, clip: Clip, new: NewJob) -> None:
     try:
         await site.intake.enqueue(new)
     except DuplicateJob:
-        if await _status(site, clip) is None:  # all of one batch were refused, ours among them
+        if await _status(site, clip) is None:  # the whole enqueue batch was refused because of another job
             with contextlib.suppress(DuplicateJob):
                 await site.intake.enqueue(new)
 

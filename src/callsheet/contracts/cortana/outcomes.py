@@ -15,7 +15,7 @@ from callsheet.worker.words import words_of
 log = logging.getLogger("callsheet.video")
 NOT_FOUND = "s3_object_not_found"
 ORIGINAL = re.compile(r"videos/original/[^/\s]+/[^/\s:]+").search
-AGAIN = (StoreError, FfmpegMissing, UnknownObjects)  # another worker may do better, or the same one later
+AGAIN = (StoreError, FfmpegMissing, UnknownObjects)  # another worker, or a later attempt, may succeed
 
 
 def outcome_of(error: Exception, attempt: int) -> Fatal | Retry | Outage:

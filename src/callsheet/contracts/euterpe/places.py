@@ -118,7 +118,7 @@ def _prefix(text: str) -> str:
 def _host(text: str) -> str:
     try:
         parts = urlsplit(text)
-        host = parts.hostname if parts.port != 0 else None  # a port that is no number is no host's
+        host = parts.hostname if parts.port != 0 else None  # port 0 is refused, like an invalid port
     except ValueError:
         host = None
     if not host or len(text) > MAX_URL:
@@ -127,7 +127,7 @@ def _host(text: str) -> str:
 
 
 def _bracketed(host: str) -> str:
-    """Return an IPv6 address as a URL has it, in its one shortest spelling; raises ValueError."""
+    """Return an IPv6 address in URL brackets, in its shortest spelling; raises ValueError."""
     try:
         return f"[{ipaddress.IPv6Address(host)}]"
     except ValueError:
@@ -135,7 +135,7 @@ def _bracketed(host: str) -> str:
 
 
 def without_signature(text: str) -> str:
-    """Return a source without what signs its URL: the same source has another signature each time."""
+    """Return a source without the signature in its URL, because the same source has another signature each time."""
     if not text.startswith(("https://", "http://")):
         return text
     parts = urlsplit(text)

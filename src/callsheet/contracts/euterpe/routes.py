@@ -264,7 +264,7 @@ def _check_url(field: str, url: str, rules: Rules, what: str, advice: str = "") 
 
 
 def _at_fault(field: str, what: str, code: str = "validation_failed") -> Problem:
-    """Return the problem of one field."""
+    """Return the Problem for one field of the request."""
     return Problem(code, f"{field}: {what}", errors=[{"where": field, "what": what}])
 
 

@@ -34,7 +34,7 @@ SENT = 97.0  # percent of the job
 
 
 class File(NamedTuple):
-    """A file of an output: local path, name below the prefix, MIME type."""
+    """One file of an output, with local path, name below the prefix, and MIME type."""
 
     path: Path
     name: str

@@ -169,7 +169,7 @@ class Snapshot(BaseModel):
 
 
 class Snapshots(BaseModel):
-    """The `data` of `hello` and `reset` where many jobs are followed."""
+    """The `data` of `hello` and `reset` on a stream of many jobs."""
 
     jobs: list[JobBody]
 
