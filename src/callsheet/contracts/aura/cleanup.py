@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.cleanup")
 FIRST_SWEEP_S, SWEEP_S = 60.0, 24 * 3600.0
-PATIENCE_S = 600.0  # wait for a worker to stop; later folders are left to the sweep
+PATIENCE_S = 600.0  # how long to wait for the job's end; after that the sweep removes the folders
 
 
 class Cleanup:

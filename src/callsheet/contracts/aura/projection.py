@@ -72,7 +72,7 @@ def place_of(text: str) -> Place:
 
 
 def latest_id(job: Job) -> str:
-    """Return the id of the job's newest event: a client that resumes here misses nothing."""
+    """Return the id behind the job's newest event: a client that resumes here gets only later events."""
     return event_id(job.event_ms, job.event_seq * PLACES + PLACES - 1)
 
 

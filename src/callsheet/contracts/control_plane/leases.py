@@ -1,4 +1,4 @@
-"""Lease tokens: 256 random bits that prove a claim. The store keeps only a token's hash, inside the claim's owner.
+"""Lease tokens: 256 bits that prove a claim. The store keeps only a token's hash, inside the claim's owner.
 
 A job's `worker_id` is `name~hash`, so write fences and the attempt history include the token. With a
 `claim_request_id` the token is derived from that id: a repeated claim request finds the same jobs again.

@@ -1,9 +1,9 @@
 """Parked claims: a waiting worker costs a small object, no store connection and no thread. k new jobs wake k claims.
 
-A hint wakes the claim that has waited longest; if that claim gets a job, it wakes the next. While a woken claim reads
-the store, further hints for its queues are added to it and passed on afterwards. So 1,000 claims that wait for one job
-cause two store reads, not 1,000. A hint does not name the job's tenant: the first claim of each tenant binding is
-woken. Heartbeats that wait for changes of their jobs are parked here, too.
+A hint wakes the claim that has waited longest; if that claim gets a job, it wakes the next. While a woken claim asks
+the store, further hints for its queues are added to it and passed on afterwards. So 1,000 workers that wait for one
+job send the store two claims, not 1,000. A hint does not name the job's tenant: the first claim of each tenant binding
+is woken. Heartbeats that wait for changes of their jobs are parked here, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Wish(NamedTuple):
 
 
 class _Flight:
-    """A woken claim that is reading the store. `again` collects the news that arrives during this read."""
+    """A woken claim that is asking the store for jobs. `again` collects the news that arrives meanwhile."""
 
     def __init__(self, wish: Wish, news: News) -> None:
         self.wish, self.woken_for = wish, news
@@ -181,7 +181,7 @@ class Waiting:
         return future.result() if future.done() and not future.cancelled() else None
 
     def _land(self, wish: Wish, flight: _Flight | None, jobs: list[Job], *, asked: bool) -> None:
-        """End a woken claim's store read: pass on collected news, and wake the next claim if it got a job.
+        """End a woken claim's request to the store: pass on collected news, and wake the next claim if it got a job.
 
         Claims with other tenant bindings were woken by the same news themselves.
         """
@@ -193,12 +193,12 @@ class Waiting:
             self._wake_one(news, wish.tenants)
 
     def _wake(self, news: News) -> None:
-        """For each tenant binding, wake the first matching claim, or add the news to a claim that reads now."""
+        """For each tenant binding, wake the first matching claim, or add the news to a claim that is awake."""
         for tenants in list(self._bindings):
             self._wake_one(news, tenants)
 
     def _wake_one(self, news: News, tenants: frozenset[str] | None) -> None:
-        """Wake the first matching claim of this tenant binding. A matching claim that reads now gets the news."""
+        """Wake the first matching claim of this tenant binding. A matching claim already awake gets the news."""
         for flight in self._flights:
             if flight.wish.tenants == tenants and flight.wish.fits(news):
                 flight.again.add(news)
