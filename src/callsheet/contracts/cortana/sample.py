@@ -1,4 +1,4 @@
-"""The stage `sample` uploads key frames of the original while ffmpeg still decodes the rest."""
+"""The stage `sample` uploads key frames of the original while the rest of the video is still being decoded."""
 
 from __future__ import annotations
 

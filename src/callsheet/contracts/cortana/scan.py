@@ -25,7 +25,7 @@ PATIENCE_MS = 60_000  # time for the scanner or client that entered a video to s
 
 
 class Scanned(NamedTuple):
-    """Counts of one scan. `odd` lists keys below the originals' folder that are not originals."""
+    """One scan's result: originals seen, video ids started, and `odd` keys in the originals' folder."""
 
     seen: int
     started: tuple[str, ...]
