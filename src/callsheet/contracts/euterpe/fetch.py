@@ -73,7 +73,7 @@ def check_room(path: Path, size_bytes: int) -> None:
 
 
 def _counting(count: Callable[[int], None], telling: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """Return a callback that reports progress and counts new bytes; bytes on disk before its first call do not count."""
+    """Return a callback that reports progress and counts new bytes; bytes before its first call do not count."""
     before: int | None = None
 
     def tell(done: int, total: int) -> None:
