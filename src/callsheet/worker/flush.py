@@ -99,7 +99,7 @@ class Flusher:
     def _consider(self) -> None:
         """Write now when the worker has nothing better to do, else when enough has come together."""
         flying, gathered = len(self._flights), len(self._pending)
-        if flying == FLIGHTS or not gathered:
+        if not gathered:
             return
         if gathered >= (self._most // 2 if flying else ENOUGH):
             self._flush()
