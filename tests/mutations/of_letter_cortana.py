@@ -11,6 +11,10 @@ def moves(name: str, before: str, after: str, test: str) -> Guard:
     return Guard("kernel", f"SQL workers, {name}", "catalog/postgres/jobs_moves.sql", before, after, f"{MOVES}::{test}")
 
 
+def beside(name: str, before: str, after: str, test: str) -> Guard:
+    return moves(name, before, after, test)._replace(test=f"tests/catalog/test_jobs_beside.py::{test}")
+
+
 UNEVEN = "tests/media/test_uneven.py"
 MERGE = "tests/media/reading/test_merge.py"
 LETTER_CORTANA = [
@@ -140,7 +144,7 @@ LETTER_CORTANA = [
         "contracts/cortana/models.py",
         '**by_sql.get("sql", {}),',
         "",
-        "tests/catalog/test_jobs_moves.py::test_the_api_tells_the_error_and_the_retries_as_sql_does",
+        "tests/catalog/test_jobs_beside.py::test_the_api_tells_the_error_and_the_retries_as_sql_does",
     ),
     Guard(
         "kernel",
@@ -148,15 +152,15 @@ LETTER_CORTANA = [
         "catalog/postgres/jobs.sql",
         "|| CASE j.status WHEN 'canceled' THEN '{}' ELSE",
         "|| CASE j.status WHEN 'nothing' THEN '{}' ELSE",
-        "tests/catalog/test_jobs_moves.py::test_the_api_tells_the_error_and_the_retries_as_sql_does",
+        "tests/catalog/test_jobs_beside.py::test_the_api_tells_the_error_and_the_retries_as_sql_does",
     ),
-    moves(
+    beside(
         "a reading by SQL is the last one",
         "SET coverage = v.coverage - 'detections'",
         "SET coverage = v.coverage",
         "test_a_reading_by_sql_is_the_last_one",
     ),
-    moves(
+    beside(
         "an active job of the type is named",
         "IF FOUND THEN\n            RAISE unique_violation",
         "IF false THEN\n            RAISE unique_violation",

@@ -127,7 +127,7 @@ OBJECTS = [
         "sqlite",
         "a url is judged after the body too",
         "http/objects.py",
-        "    await check()  # it may have been completed while the body came\n",
+        "    await check()  # the upload may have been completed while the body arrived\n",
         "",
         f"{ONCE}::test_a_body_that_was_under_way_at_the_completion_does_not_count",
     ),

@@ -26,10 +26,10 @@ STUDIO_LETTER = [
         DEAD_LINE,
     ),
     in_the_page(
-        "45 seconds are a silence",
-        "client.js",
-        "export const SILENCE_MS = 45_000;",
-        "export const SILENCE_MS = 60_000;",
+        "25 seconds are a silence",
+        "live.js",
+        "export const LIVE_SILENCE_MS = 25_000;",
+        "export const LIVE_SILENCE_MS = 60_000;",
         DEAD_LINE,
     ),
     in_the_page(

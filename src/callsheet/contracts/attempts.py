@@ -1,4 +1,4 @@
-"""What the tasks of several contracts do alike: errors as outcomes, and progress of a part as progress of the whole."""
+"""Code shared by the tasks of several contracts: error conversion, and a part's progress within the whole job."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from callsheet.worker.words import words_of
 
 @contextlib.contextmanager
 def told(ctx: Context, outcome_of: Callable[[Exception, int], Fatal | Retry | Outage]) -> Iterator[None]:
-    """Whatever goes wrong as an outcome with a code, by the contract's judgement, without a word of what is secret."""
+    """Convert any exception in the block to the outcome from `outcome_of`. Drops the cause, which may hold secrets."""
     try:
         yield
     except (Fatal, Retry, Snooze, StaleClaim):
         raise
     except Exception as error:
         if ctx.cancelled:
-            raise  # the reason to stop says what becomes of the job
+            raise  # the stop reason decides the job's outcome
         raise outcome_of(error, ctx.attempt) from None
 
 
 @contextlib.contextmanager
 def llm_errors_as_outcomes() -> Iterator[None]:
-    """Raise `Retry` or `Fatal` in place of an error of `llm`, by whether another attempt may help."""
+    """Convert `llm` errors in the block to `Retry` if another attempt may help, else to `Fatal`."""
     try:
         yield
     except Outage:
@@ -42,7 +42,7 @@ def llm_errors_as_outcomes() -> Iterator[None]:
 
 
 def telling(ctx: Context, low: float, high: float) -> Callable[[Progress], None]:
-    """Progress of one part of the work, which is `low` to `high` percent of it; told by whole percents."""
+    """Return a callback that reports progress of one part as `low` to `high` percent of the job, in whole percents."""
     last = 0.0
 
     def tell(progress: Progress) -> None:

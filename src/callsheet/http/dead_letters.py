@@ -1,4 +1,4 @@
-"""`/v1/dead-letters`: look at jobs whose attempts are spent, bring them back, or delete them; one by one or many."""
+"""`/v1/dead-letters`: list, replay or delete jobs that ended badly, one job or many jobs per request."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
     responses=problems.responses(*ALWAYS, "validation_failed"),
 )
 async def list_dead_letters(request: Request, who: Reader, asked: Annotated[PageFilter, Query()]) -> JsonAnswer:
-    """Newest first, by pages that do not shift while jobs come in."""
+    """List dead letters, newest first. Pages do not shift while new jobs arrive."""
     page = await dead_letters.find(site_of(request).engine, asked.wanted(who), asked.limit, asked.cursor)
     return JsonAnswer({"dead_letters": [dead_letter_body(job) for job in page.jobs], "next": page.cursor})
 
@@ -71,7 +71,7 @@ async def list_dead_letters(request: Request, who: Reader, asked: Annotated[Page
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def replay_many(request: Request, who: Writer) -> Response:
-    """Begins an operation that goes on by itself, also after a crash: see its progress at `Location`."""
+    """Start an operation that replays dead letters. It continues after a crash; `Location` names its progress."""
     asked = await _read(request, ReplayBody)
     return await _begin(request, who, Operation("", "replay", asked.wanted(who), asked.rate, asked.limit), asked)
 
@@ -85,7 +85,7 @@ async def replay_many(request: Request, who: Writer) -> Response:
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def purge_many(request: Request, who: Writer) -> Response:
-    """Deletes them with their events and attempts, as an operation. Without a filter it wants `all`."""
+    """Start an operation that deletes dead letters with events and attempts. Without a filter, `all` is required."""
     asked = await _read(request, PurgeBody)
     if not asked.all and not asked.model_fields_set - {"all", "limit"}:
         raise Problem("validation_failed", 'this would delete all dead letters: give a filter, or {"all": true}')
@@ -99,7 +99,7 @@ async def purge_many(request: Request, who: Writer) -> Response:
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
-    """The job, its error with its class and what to do about it, and every attempt."""
+    """Read the job, its error with class and advice, and every attempt."""
     engine = site_of(request).engine
     job = await _ended_badly(engine, job_id, who)
     (copy,) = await engine.store.get([dead_letters.copy_id(job)])
@@ -121,7 +121,7 @@ async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonA
     responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move", "queue_full", "quota_exceeded"),
 )
 async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
-    """Bring it back with fresh attempts, or run a copy of it. A job that is no dead letter is refused."""
+    """Requeue the job with fresh attempts, or run a copy. A job that is not a dead letter is refused."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     copied = not dead_letters.comes_back(_bad(job))
@@ -147,7 +147,7 @@ async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
     responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move"),
 )
 async def delete(request: Request, job_id: JobId, who: Writer) -> Response:
-    """With its events, attempts and checkpoints. Callbacks that are not yet delivered are kept until they are."""
+    """Delete the job with its events, attempts and checkpoints. Undelivered callbacks are kept until their delivery."""
     engine = site_of(request).engine
     job = await _ended_badly(engine, job_id, who)
     if not await engine.store.delete([job.claim]):
@@ -158,7 +158,7 @@ async def delete(request: Request, job_id: JobId, who: Writer) -> Response:
 
 
 async def _ended_badly(engine: Engine, job_id: str, who: Principal) -> Job:
-    """A dead letter or failed job that somebody may see; raises JobNotFound for all others."""
+    """Return a dead-lettered or failed job that the principal may see; raises JobNotFound for every other job."""
     job = await engine.get(job_id, requester_id=who.sees)
     if job.status not in dead_letters.ENDED_BADLY:
         raise JobNotFound(f"no job {job_id} among the dead letters; it is {job.status.value}")
@@ -180,7 +180,7 @@ async def _begin(request: Request, who: Principal, operation: Operation, asked: 
     same = hashlib.sha256(f"{operation.action} {asked.model_dump_json()}".encode()).hexdigest()
     operation_id = new_id() if key is None else str(uuid.uuid5(_KEYED, f"{who.requester_id}\0{key}"))
     named = operation._replace(operation_id=operation_id, request_hash=same, actor=who.key_id)
-    async with site.parts.setdefault(_Line, _Line()):  # each is counted before the next one begins
+    async with site.parts.setdefault(_Line, _Line()):  # each operation is counted before the next one starts
         await _check_open(site, who, operation_id)
         begun = await operations.begin(site.engine.store, named)
     if (part := site.parts.get(Operations)) is not None:
@@ -192,11 +192,14 @@ async def _begin(request: Request, who: Principal, operation: Operation, asked: 
 
 
 class _Line(asyncio.Lock):
-    """The requests of a process that begin operations, one after the other."""
+    """A lock that lets a process start one operation at a time."""
 
 
 async def _check_open(site: Site, who: Principal, operation_id: str) -> None:
-    """Raise Problem `too_many_requests` for one operation too many of a tenant; one that has begun is told again."""
+    """Raise Problem `too_many_requests` if the tenant has too many open operations.
+
+    A repeated request for an existing operation passes: its response is that operation.
+    """
     store = site.engine.store
     if who.sees is None or await operations.get(store, operation_id) is not None:
         return
@@ -206,7 +209,7 @@ async def _check_open(site: Site, who: Principal, operation_id: str) -> None:
 
 
 def _audit(action: str, who: Principal, **subject: str) -> None:
-    """Who did it, for the log: ids alone, nothing that a client can write."""
+    """Log the caller's key and the affected ids; the log line contains no text that a client can write."""
     fields = {"event": f"dead_letters.{action}", "key_id": who.key_id, "requester_id": who.requester_id, **subject}
     log.info(
         "dead letters: %s by key %s (%s)", action, who.key_id, " ".join(subject.values()), extra={"fields": fields}

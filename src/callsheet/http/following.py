@@ -1,4 +1,4 @@
-"""Who may open a stream of a job's events, by a key or by a ticket, and the parameters that all such routes have."""
+"""Authentication for streams of a job's events, by key or ticket, and the query parameters that these routes share."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from .keys import Principal
 from .problems import Problem
 from .site import Site, site_of
 
-ID_LENGTH = 1024  # of an id in a query: far more than any has, and three that are too long fit a request's head
+ID_LENGTH = 1024  # of an id in a query: far above any real id, yet three oversized ids still fit a request's head
 LastEventId = Annotated[str | None, Query(alias="lastEventId", max_length=ID_LENGTH, description="As the header.")]
 TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead of a key, for EventSource.")]
 
 
 async def who_follows(request: Request, ticket: str | None, subject: str, *, client: str | None = None) -> Principal:
-    """Who opens a stream, by a key or by a ticket for it; raises Problem. A `client` may use its ticket again."""
+    """Return the Principal that opens a stream, by API key or by a ticket for `subject`; raises Problem.
+
+    With `client`, a ticket is bound to its first client, which may use the ticket again.
+    """
     if ticket is None:
         return await check(request, "jobs:read")
     site = site_of(request)
@@ -37,6 +40,6 @@ async def who_follows(request: Request, ticket: str | None, subject: str, *, cli
 
 
 async def ticket_of(site: Site, who: Principal, subject: str, url: str) -> Response:
-    """The answer with a new ticket for one stream."""
+    """Return the response with a new ticket for one stream."""
     ticket = await tickets.issue(site.engine.store, who, subject)
     return JsonAnswer({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": tickets.LIFE_S}, 201)

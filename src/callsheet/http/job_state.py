@@ -1,4 +1,4 @@
-"""`/v1/jobs/{job_id}/state`: how a job stands by its own contract, why it waits, and what can be done with it."""
+"""`/v1/jobs/{job_id}/state`: a job's state in its contract's words, its reason to wait, and its allowed actions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ router = APIRouter(tags=["jobs"])
 
 
 class StateBody(BaseModel):
-    """A job by its own contract. `waits` null: it could run now, runs, or has ended."""
+    """A job's state in the words of its contract. `waits` null: the job is ready, running or ended."""
 
     job_id: str
     requester_id: str
@@ -60,7 +60,7 @@ class StateBody(BaseModel):
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def job_state(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
-    """Its stage among the contract's, why it waits, the lease, what to do about its error, and what is allowed now."""
+    """Read the job's stage, its reason to wait, its lease, advice about its error, and the actions allowed now."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     paused = job.status is Status.QUEUED and job.queue in await engine.store.paused()
@@ -69,7 +69,7 @@ async def job_state(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
 
 
 def state_body(job: Job, *, paused: bool, can_retry: bool) -> dict[str, Any]:
-    """A job's state as JSON."""
+    """Return a job's state as a JSON value."""
     lifecycle = lifecycle_of(job.contract)
     bad = job.status in dead_letters.ENDED_BADLY
     found = dead_letters.diagnose(job) if bad else None

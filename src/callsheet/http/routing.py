@@ -1,7 +1,7 @@
-"""Which route a request is for: paths without parameters are looked up, all others are searched in order.
+"""Finds a request's route: paths without parameters by index, all other paths by searching the routes in order.
 
-FastAPI asks the routes one after the other, and those of an included router twice: that was a tenth of the cost of
-`POST /api/jobs`.
+FastAPI tries the routes one by one, and those of an included router twice; the search was a tenth of the cost of `POST
+/api/jobs`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Include all routers, with what they do at the start; then make their routes the app's own, and index them."""
+    """Include all routers with their startup handlers, then flatten and index their routes."""
     for router in routers:
         app.include_router(router)
     app.router.routes[:] = _flat(list(app.router.routes))
@@ -26,20 +26,20 @@ def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
 
 
 class LiteralPaths:
-    """An ASGI app: a router, with an index of the paths that have no parameters."""
+    """An ASGI app: a router with an index of paths without parameters."""
 
     def __init__(self, router: APIRouter) -> None:
         self._search = router.app
         self._router_of = dict(_literal(router.routes))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the request to the route of its path, or to the search."""
+        """Pass the request to the indexed route of its path, else to the router's search."""
         router = self._router_of.get((scope.get("method", ""), scope.get("path", "")))
         await (router or self._search)(scope, receive, send)
 
 
 def _flat(routes: Sequence[BaseRoute]) -> Iterator[BaseRoute]:
-    """Yield the routes, with those of included routers in their place; ours are included without a prefix."""
+    """Yield the routes, replacing included routers with their routes. Our routers are included without a prefix."""
     for route in routes:
         included = getattr(route, "original_router", None)
         if included is None:

@@ -1,6 +1,6 @@
-"""How many names the workers of a tenant's keys may give themselves: each is noted in the store for a week.
+"""Limits how many worker names a tenant's keys may use per week, since the store keeps each name for a week.
 
-A name costs nothing, so somebody could claim under a new one each time. Each process counts its own.
+A name costs nothing, so a client could claim jobs under a new name each time. Each process counts separately.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ WEEK_S = 7 * 86_400.0
 
 
 class WorkerNames:
-    """The names of a process' workers, by tenant, with when each was last used."""
+    """The worker names used in this process, by tenant, with the time of their last use."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._of: dict[str, OrderedDict[str, float]] = {}
 
     def has_room(self, tenant: str, name: str) -> bool:
-        """Whether a name may be noted: it is known, or there are not too many of this week yet."""
+        """Record a worker name. Returns False for a new name if the tenant has used MOST_NAMES names this week."""
         names, now = self._of.setdefault(tenant, OrderedDict()), self._clock()
         while names and now - next(iter(names.values())) > WEEK_S:
             names.popitem(last=False)

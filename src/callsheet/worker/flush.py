@@ -99,7 +99,7 @@ class Flusher:
     def _consider(self) -> None:
         """Start a write at once if the worker is idle, after 2 ms if jobs wait, or when a batch is large enough."""
         flying, gathered = len(self._flights), len(self._pending)
-        if flying == FLIGHTS or not gathered:
+        if not gathered:
             return
         if gathered >= (self._most // 2 if flying else ENOUGH):
             self._flush()

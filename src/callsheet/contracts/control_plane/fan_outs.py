@@ -1,7 +1,7 @@
-"""How many jobs a worker of some tenants may create with a success: as many as its tenant may still have in line.
+"""How many follow-up jobs a tenant-bound worker may create: at most the tenant's remaining quota of queued jobs.
 
-One job in the place of its parent is always let through, since a job that runs must be able to end. Requests of one
-tenant are decided one after the other in a process, so that each knows what the others have created.
+One follow-up job is always allowed in place of its parent, so that a running job can always end. Each process decides
+the requests of one tenant one after another, so that each request counts the jobs of earlier requests.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """The places in line that the follow-ups of one request take. `quotas` None: nobody counts them."""
+    """The remaining quota for the follow-up jobs of one request. With `quotas` None there is no limit."""
 
     def __init__(self, quotas: Quotas | None) -> None:
         self._quotas = quotas
         self._left: dict[str, int | None] = {}
 
     async def take(self, requester_id: str, count: int) -> None:
-        """Take places for the follow-ups of one job; raises QuotaExceeded where there are too few."""
+        """Use quota for a job's `count` follow-up jobs; raises QuotaExceeded if the tenant has too little left."""
         if self._quotas is None or count <= 1:
             return
         if requester_id not in self._left:
@@ -44,12 +44,12 @@ class Places:
 
 
 class Lines(WeakValueDictionary[str, asyncio.Lock]):
-    """The tenants of a process whose workers create jobs just now."""
+    """One lock per tenant whose workers are creating follow-up jobs in this process."""
 
 
 @contextlib.asynccontextmanager
 async def places_of(site: Site, worker: Holder, tenants: Iterable[str]) -> AsyncIterator[Places]:
-    """The places of a request whose jobs are of these tenants; who works for all tenants is an operator's own."""
+    """Lock the tenants and yield their remaining quotas; workers of all tenants are an operator's and have no limit."""
     if worker.tenants is None:
         yield Places(None)
         return

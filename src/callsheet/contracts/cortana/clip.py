@@ -1,4 +1,4 @@
-"""The job `clip_generate`: a part of the original, cut to the frame. What was cut before is not cut again."""
+"""The job `clip_generate` cuts a part of the original, exact to the frame. An existing clip is not cut again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIX = ".mp4"
 
 
 class Wanted(NamedTuple):
-    """The payload."""
+    """The payload of a clip job."""
 
     clip_id: str
     t_start: int
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
 
 
 def range_of(wanted: Wanted, duration_ms: int) -> tuple[int, int]:
-    """From when to when, with the padding, inside the video; raises Fatal where nothing is left."""
+    """Return start and end of the clip with padding, limited to the video; raises Fatal for an empty range."""
     if wanted.t_end <= wanted.t_start:
         raise Fatal("t_end must be after t_start", code="invalid_payload")
     if duration_ms and wanted.t_start >= duration_ms:
@@ -42,7 +42,7 @@ def range_of(wanted: Wanted, duration_ms: int) -> tuple[int, int]:
 
 
 async def generate(bench: Bench, wanted: Wanted) -> dict[str, Any]:
-    """Cut the clip, unless it is there."""
+    """Cut the clip and upload it, unless the clip's object exists already."""
     ctx, objects = bench.ctx, bench.objects
     key = paths.clip(bench.video_id, wanted.clip_id)
     start, end = range_of(wanted, bench.video.duration_ms or 0)
@@ -61,7 +61,7 @@ async def generate(bench: Bench, wanted: Wanted) -> dict[str, Any]:
 
 
 async def _before(bench: Bench, wanted: Wanted) -> tuple[int, int] | None:
-    """From when to when the clip is that is there, where it is known."""
+    """Return start and end of the existing clip, None if the catalogue does not have them."""
     clip = await bench.parts.catalog.clip(wanted.clip_id, SERVICE)
     if clip is None or clip.actual_start is None or clip.actual_end is None:
         return None

@@ -1,4 +1,4 @@
-"""The stage `fetching`: a source of any kind as a file in the attempt's own folder, counted and hashed on the way."""
+"""The stage `fetching` brings a source of any kind into the attempt's folder, and counts and hashes its bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARE = 20.0  # percent of the job
 
 
 class Source(NamedTuple):
-    """What is to be transcoded."""
+    """The downloaded file to transcode."""
 
     path: Path
     size_bytes: int
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 async def fetched(ctx: Context, parts: Parts, access: Access, place: Place, storage: Storage) -> Source:
-    """The source on disk; raises ObjectsError, Refused, VaultError, DiskFull and their kin."""
+    """Download the source to disk; raises ObjectsError, Refused, VaultError, DiskFull and similar errors."""
     path = ctx.workspace / "source"
     telling = _telling(ctx)
     if place.kind == URL:
@@ -66,14 +66,14 @@ async def _from_objects(
 
 
 def check_room(path: Path, size_bytes: int) -> None:
-    """Raise DiskFull unless so many bytes fit on the disk, and some more."""
+    """Raise DiskFull unless the disk has room for `size_bytes` plus SPARE_BYTES."""
     free = free_bytes(path.parent)
     if free < size_bytes + SPARE_BYTES:
         raise DiskFull(f"the source needs {size_bytes} bytes and the disk has {free}; make room for it")
 
 
 def _counting(count: Callable[[int], None], telling: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """Tell of progress, and of the bytes that came since the last time. What was there already is not counted."""
+    """Return a callback that reports progress and counts new bytes; bytes before its first call do not count."""
     before: int | None = None
 
     def tell(done: int, total: int) -> None:

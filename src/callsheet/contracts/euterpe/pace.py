@@ -1,6 +1,6 @@
-"""How slowly a requester's own storage may answer: it holds a slot of a worker, a byte a minute would do so for a day.
+"""The minimum speed of a requester's storage: a byte a minute would occupy a worker slot for a day.
 
-The time that may pass grows with the bytes that have moved, so a large file has all the time that it needs.
+The time limit grows with the transferred bytes, so large files get enough time.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable
 
 from callsheet.kernel.errors import CallsheetError
 
-GRACE_S = 120.0  # for what comes before the first byte: a storage that is silent for a minute is asked once more
+GRACE_S = 120.0  # before the first byte: after a silent minute the request is repeated once
 LEAST_BYTES_S = 32 * 1024  # on average after that
-FILE_S = 1.0  # for each file that is sent, beside its bytes
+FILE_S = 1.0  # per file, in addition to its bytes
 
 
 @contextlib.asynccontextmanager
 async def paced(error: CallsheetError, grace_s: float | None = None) -> AsyncIterator[Callable[[int], None]]:
-    """Give the function that counts bytes which have moved; raises the error when they move too slowly."""
+    """Yield a function that counts transferred bytes; raises `error` if the transfer is too slow."""
     clock = asyncio.get_running_loop().time
     until = clock() + (GRACE_S if grace_s is None else grace_s)
     limit = asyncio.timeout_at(until)
@@ -39,5 +39,5 @@ async def paced(error: CallsheetError, grace_s: float | None = None) -> AsyncIte
 
 
 def time_for(size_bytes: int, files: int) -> float:
-    """How many seconds files of so many bytes in all may take: they are sent, and then get their names by a copy."""
+    """Return the seconds allowed for uploading files of `size_bytes` in total and copying them to their final keys."""
     return GRACE_S + 2 * (size_bytes / LEAST_BYTES_S + files * FILE_S)

@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from callsheet.extras import needed_for
 from callsheet.kernel.errors import DuplicateJob, StoreRefused, StoreUnavailable
 
 from .files import GROUPS, keep_private, make_private
@@ -98,7 +99,8 @@ def _use_log(db: Db) -> None:
 
 def _driver_connect(target: Target) -> Db:
     if target.driver == "libsql":
-        import libsql  # noqa: PLC0415 - an optional driver
+        with needed_for("a store at libsql://"):
+            import libsql  # noqa: PLC0415 - an optional driver
 
         db: Db = libsql.connect(target.path, isolation_level=None, _check_same_thread=False)
         return db
