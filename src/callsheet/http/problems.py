@@ -37,6 +37,7 @@ STATUSES: dict[str, int] = {
     "invalid_task": 422,
     "unknown_task": 422,
     "unknown_store": 500,
+    "missing_extra": 500,
     "refused": 409,
     "illegal_move": 409,
     "stale_claim": 409,

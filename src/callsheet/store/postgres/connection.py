@@ -107,6 +107,8 @@ def edge() -> Iterator[None]:
         raise StoreUnavailable(f"PostgreSQL cannot serve now: {str(error) or type(error).__name__}") from error
     except CallsheetError:
         raise
+    except OSError as error:
+        raise StoreUnavailable(f"PostgreSQL cannot be reached now: {str(error) or type(error).__name__}") from error
     except Exception as error:
         if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):  # a value that it cannot write
             raise
