@@ -77,7 +77,7 @@ class Client:
         return Receipt.read(await self._transport.post("/v1/jobs", body, {"Idempotency-Key": _header(key)}))
 
     async def get(self, job_id: str) -> RemoteJob:
-        """Return the current state of a job; raise NoSuchJob if the key's tenant has no such job."""
+        """Return the current state of a job; raise NoSuchJob if the job does not exist for this key."""
         return RemoteJob.read(await self._transport.get(job_path(job_id)))
 
     async def cancel(self, job_id: str, reason: str = "") -> RemoteJob:
@@ -172,7 +172,7 @@ class Client:
                 if event.ends:
                     pauses.moved_on()
             job = await self.get(job_id)
-            if not job.ended:  # somebody brought it back
+            if not job.ended:  # somebody requeued the job
                 await pauses.after(UnexpectedAnswer(f"job {job_id} does not end, though its events did"))
         return job
 

@@ -29,7 +29,7 @@ import httpx2
 
 from callsheet.kernel.errors import CallsheetError, IdempotencyConflict, InvalidInput, JobNotFound, Refused
 
-SHOWN = 200  # characters of an answer that is no problem document
+SHOWN = 200  # characters quoted from a response that is no problem document
 AGAIN = frozenset({429, 502, 503, 504})
 
 

@@ -103,7 +103,7 @@ class ManyJobs:
         anew = frame.event == RESET and "seq" not in told
         if "seq" in told:
             events = [(JobEvent.read(told), str(told.get("type")))]
-        elif anew or ALL in self._named:  # for "*" a hello frame lists jobs that changed meanwhile
+        elif anew or ALL in self._named:  # for "*" a hello frame lists the open jobs, with changes that were missed
             events = [(JobEvent.reset({"job": job}), RemoteJob.read(job).status) for job in told.get("jobs") or ()]
         else:
             return

@@ -69,7 +69,7 @@ class SyncClient:
         return run(client.create(task, payload, ttl_s=ttl_s, idempotency_key=idempotency_key))
 
     def get(self, job_id: str) -> RemoteJob:
-        """Return the current state of a job; raise NoSuchJob if the key's tenant has no such job."""
+        """Return the current state of a job; raise NoSuchJob if the job does not exist for this key."""
         return self._open.background.run(self._open.client.get(job_id))
 
     def cancel(self, job_id: str, reason: str = "") -> RemoteJob:

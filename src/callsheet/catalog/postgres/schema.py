@@ -78,7 +78,7 @@ async def _grant_access(session: Any) -> list[str]:
         return []
     await session.execute(ACCESS.roles)
     if not await session.fetchval(ACCESS.roles_are_here):
-        return []  # nobody but the owner of the tables reads them until the roles are there
+        return []  # until the roles exist, only the owner of the tables can read them
     await session.execute(ACCESS.grants)
     await session.execute(ACCESS.policies)
     await session.execute(Q.step_note, "access", digest)

@@ -15,8 +15,8 @@ NAMES = {"fuzzy": ("exact", "folded", "fuzzy", "prefix"), "exact": ("exact",), "
 FUZZY_MIN = 4  # letters
 PREFIX_MIN = 3
 PREFIX_MIN_DIGITS = 2
-MOST = {"folded": 64, "fuzzy": 128, "prefix": 64, "substring": 256}  # words that one is taken for
-MOST_ROWS = 4_000  # postings of a tier that are read for one word, so that the work is bounded
+MOST = {"folded": 64, "fuzzy": 128, "prefix": 64, "substring": 256}  # index words per tier and query word
+MOST_ROWS = 4_000  # postings per tier and query word, an upper bound of the work
 
 Tiers = tuple[tuple[str, ...], ...]
 
@@ -25,7 +25,7 @@ class Expanded(NamedTuple):
     """Index words by tier, best first. The first tier is the query word itself; each word is in one tier only."""
 
     tiers: Tiers
-    is_cut: bool  # there were more than are worth the work
+    is_cut: bool  # True if a limit dropped matching words
 
 
 def expand(part: Part, terms: Terms) -> Expanded:

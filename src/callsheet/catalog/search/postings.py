@@ -43,7 +43,7 @@ class Indexed(NamedTuple):
     """The index entries of one video."""
 
     places: dict[str, bytes]
-    counts: dict[str, int]  # in how many segments a word is; 0 for a term that stands for a filter
+    counts: dict[str, int]  # number of segments per word; 0 for filter terms
     facts: bytes
     row_ids: bytes
 

@@ -21,7 +21,7 @@ MODES = ("fuzzy", "exact", "substring")
 
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»″＂", '"'))
 _CHUNK = regex.compile(r'(?<!\S)-?"[^"]*"|"[^"]*"|[^\s"]+')
-_UNSENDABLE = regex.compile(r"[\x00\p{Cs}]")  # no database takes these, so no row has them
+_UNSENDABLE = regex.compile(r"[\x00\p{Cs}]")  # databases reject these, so no row contains them
 
 
 class Part(NamedTuple):

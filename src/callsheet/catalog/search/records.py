@@ -60,7 +60,7 @@ class Found(NamedTuple):
     total: int
     total_is_exact: bool
     per_video: dict[str, int]
-    expanded: dict[str, tuple[str, ...]]  # each word and what it was taken for, for "did you mean"
+    expanded: dict[str, tuple[str, ...]]  # query word to matching index words, for "did you mean"
 
 
 class Suggestion(NamedTuple):

@@ -20,11 +20,11 @@ from .sight import seen_by
 from .steps import Ask, Steps
 from .terms import Terms
 
-NEWEST_VIDEOS = 64  # are looked at first, then four times as many …
+NEWEST_VIDEOS = 64  # in the first span; each next span has four times as many …
 GROWTH = 4
-MOST_VIDEOS = 4_096  # … up to so many together
-FEW = 4_000  # rows: so few are read at once, whatever the round
-SHOWN = 8  # words that one was taken for
+MOST_VIDEOS = 4_096  # … up to this many
+FEW = 4_000  # rows of postings: up to this many are read at once, in any round
+SHOWN = 8  # index words reported per query word
 
 
 class Span(NamedTuple):
@@ -69,7 +69,7 @@ class Rounds:
         self._facts: dict[int, bytes] = {}  # by video
         self._query = asked.query
         self._filters_by_facts = asked.filters_by_facts
-        self._scope: dict[int, int] | None = None  # the videos that were named, and how many segments they have
+        self._scope: dict[int, int] | None = None  # segment counts of the videos that the query names
         words = {part: expand(part, terms) for clause in asked.clauses for part in clause.parts}
         readings = [Reading(c, tuple(words[part].tiers for part in c.parts)) for c in asked.clauses]
         self.is_cut = any(word.is_cut for word in words.values())

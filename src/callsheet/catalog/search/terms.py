@@ -15,7 +15,7 @@ from .steps import Ask, Steps
 from .words import look_alike
 
 LAST = "\U0010ffff"
-RELOAD_VIDEOS = 32  # when so many videos changed, all words are read anew
+RELOAD_VIDEOS = 32  # if more videos changed, all words are loaded again
 
 
 class Terms:
@@ -26,8 +26,8 @@ class Terms:
         self.newest = 0  # the greatest number of a video
         self.frequency: dict[str, int] = {}
         self._forward: list[str] = []
-        self._text = "\n"  # the same, a word a line
-        self._backward: list[str] = []  # reversed words, for those that end alike
+        self._text = "\n"  # the words of _forward, one per line
+        self._backward: list[str] = []  # reversed words, sorted, to search by suffix
         self._alike: dict[str, list[str]] = defaultdict(list)
         self._lock = threading.Lock()
 
@@ -54,7 +54,7 @@ class Terms:
             self.frequency.update(rows)
             for term in fresh:
                 self._alike[look_alike(term)].append(term)
-            # sorted() is linear where most is in order already; new lists, so that a reader keeps his old ones
+            # sorted() is linear on mostly sorted lists; new lists, so that concurrent readers keep the old ones
             self._forward = sorted(self._forward + fresh)
             self._text = "\n".join(["", *self._forward, ""])
             self._backward = sorted(self._backward + [term[::-1] for term in fresh])

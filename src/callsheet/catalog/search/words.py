@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-LONGEST = 64  # characters of a word; what is longer is cut, in the index and in the query alike
+LONGEST = 64  # characters of a word; longer words are cut, in the index and in queries
 THOUSAND = 3
 
 _JOINED = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -34,7 +34,7 @@ _ASCII = re.compile(
     r"|(?P<word>[a-z0-9]+)"
 )
 _BARE = regex.compile(r"[^_]+")
-_UNSEEN = regex.compile(r"[\p{Cf}\p{Cs}\x00]+")  # zero-width characters, and what no database takes
+_UNSEEN = regex.compile(r"[\p{Cf}\p{Cs}\x00]+")  # zero-width characters, and those that databases reject
 _CLUSTER = regex.compile(r"\X")
 _SEPARATORS = regex.compile("[.,]")
 
@@ -48,7 +48,7 @@ class Token(NamedTuple):
     place: int
     start: int
     end: int
-    is_extra: bool = False  # in the index beside another one; a query has no use for it
+    is_extra: bool = False  # True for tokens that only the index uses, beside another token
 
 
 class Mapped(NamedTuple):

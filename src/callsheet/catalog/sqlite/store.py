@@ -36,7 +36,7 @@ from .keeping import migrate
 
 T = TypeVar("T")
 Q = Queries("callsheet.catalog.sqlite")
-FIRST = (1 << 62, "")  # later than every video
+FIRST = (1 << 62, "")  # sorts after every video
 
 
 class SqliteCatalog:

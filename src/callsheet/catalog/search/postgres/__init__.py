@@ -16,8 +16,8 @@ from callsheet.store.queries import Queries
 
 T = TypeVar("T")
 Q = Queries(__name__)
-MANY = 50  # rows; a step over fewer takes less than a change of threads does
-THOUGHTFUL = {"version", "tags"}  # after these words are guessed at, and texts are split
+MANY = 50  # rows; a step over fewer rows takes less time than a thread switch
+THOUGHTFUL = {"version", "tags"}  # the steps after these queries expand words or tokenise texts
 
 
 async def run(session: Any, steps: Steps[T]) -> T:
