@@ -44,7 +44,7 @@ class InvalidKey(ObjectsError, InvalidInput):
 
 
 class KeyConflict(ObjectsError):
-    """The key is a folder of an existing key, or an existing key is a folder of it."""
+    """The key is a folder of an existing key, or an existing object's key is a folder of the key."""
 
     code = "key_conflict"
 
@@ -57,7 +57,7 @@ class UnknownObjects(ObjectsError, InvalidInput):
 
 
 class ObjectNotFound(ObjectsError):
-    """The key has no object."""
+    """The key names no stored object."""
 
     code = "object_not_found"
 

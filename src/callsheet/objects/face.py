@@ -43,7 +43,7 @@ class Objects(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Close connections and files. A second call does nothing."""
+        """Close connections and files. Calling twice is allowed."""
 
     @abstractmethod
     async def put(

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Owners(Protocol):
-    """Finds the owner of a job or a video. None means no such job or video, or no way to find out in this process."""
+    """Finds the owner of a job or a video. None means an unknown job or video, or an owner unknown to this process."""
 
     async def of_job(self, job_id: str) -> str | None:
         """Return the requester id of a job, None for an unknown job."""
@@ -92,7 +92,7 @@ class OwnedObjects(Objects):
         return (outputs, f"{JOBS}/{job_id}") if job_id else (outputs,)
 
     def _known(self, key: str) -> bool | None:
-        """Decide from the key's text whether the holder may read the key; None if the owner must be looked up."""
+        """Decide by the key's text whether the holder may read it; None if the owner requires a database lookup."""
         holder, named = self._holder, named_by(key)
         if any(is_below(key, folder) for folder in (*holder.folders, *holder.readable)):
             return True

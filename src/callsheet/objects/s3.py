@@ -215,7 +215,7 @@ class S3Objects(S3Uploads):
                 return
 
     async def copy(self, source: str, target: str, *, only_if_absent: bool = False) -> ObjectInfo:
-        """Copy within the storage: in one request, or in parts above 5 GiB or with `only_if_absent`."""
+        """Copy within the storage: one request, but parts for objects above 5 GiB and for `only_if_absent`."""
         info = await self.head(source)
         kind = checked_type(info.content_type or None, checked(target))
         if info.size_bytes and (only_if_absent or info.size_bytes > COPY_BYTES):

@@ -31,7 +31,7 @@ STALE_S = 24 * 3600.0
 
 
 class Entry(NamedTuple):
-    """A file in the tree."""
+    """A file's key and file status."""
 
     key: str
     stat: os.stat_result
