@@ -68,14 +68,14 @@ class HeldCredentials:
         return self.current
 
     async def cure(self, error: ObjectsError, used: Credentials) -> bool:
-        """Refresh after an error that new credentials may cure; return whether to retry. Raises the errors of `refresh`."""
+        """Refresh after an error that new credentials may cure; return whether to retry. Raises errors of `refresh`."""
         cured_by = ObjectsForbidden if self.on_any_refusal else CredentialsExpired
         if not isinstance(error, cured_by) or isinstance(error, ClockSkewed):
             return False
         return await self.renew(used)
 
     async def renew(self, used: Credentials) -> bool:
-        """Refresh unless `used` were already replaced; return whether new credentials exist. Raises errors of `refresh`."""
+        """Refresh unless `used` were already replaced; return whether new ones exist. Raises errors of `refresh`."""
         async with self._asking:
             if self.current is used and self._refresh is not None:
                 self.replace(await self._refresh(used))
