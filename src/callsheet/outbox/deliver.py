@@ -46,7 +46,7 @@ BACK_MS = 1_000
 
 
 class Deliveries:
-    """`async with Deliveries(engine, endpoints)` delivers during the block; or call `run()`, and `stop()` from another task."""
+    """`async with Deliveries(engine, endpoints)` delivers during the block; or use `run()`, and `stop()` elsewhere."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Deliveries:
         self._borrowed = Borrowed()
         self._settling: list[OutboxSettlement] = []
         self._wake, self._written, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._more: set[Destination] = set()  # destinations with possibly more due events, since a claim took their whole share
+        self._more: set[Destination] = set()  # a claim took their whole share: more events may be due
         self._full = False
         self._closed = False
         self._task: asyncio.Task[None] | None = None
@@ -218,7 +218,7 @@ class Deliveries:
         try:
             now = await self._store.now() if not outcome.ok or self._health.breaker(where).failures else 0
             breaker = await self._health.record(where, ok=outcome.ok, now=now)
-            hopeless = breaker.is_hopeless(now - self._clock.ahead_ms)  # a clock step does not count as days of failures
+            hopeless = breaker.is_hopeless(now - self._clock.ahead_ms)  # a step is no day of failures
             if endpoint is not None and (attempted.gone or hopeless):
                 reason = "gone" if attempted.gone else "failing"
                 await self._endpoints.disable(endpoint.endpoint_id, endpoint.requester_id, reason)
@@ -228,11 +228,11 @@ class Deliveries:
             log.warning("the health of a destination was not noted: %s", error)
 
     def _hand_back(self, event: OutboxEvent, delay_ms: int = BACK_MS) -> None:
-        """Return an event to the store undelivered: another process probes the destination, or other events go first."""
+        """Return an event to the store: another process probes its destination, or other events go first."""
         self._settle(OutboxSettlement(event.event_id, event.claim_version, Delivery.PENDING, delay_ms, counts=False))
 
     def _hand_back_held_up(self) -> None:
-        """Return events of held-up destinations, and surplus events, to the store: they would block other destinations."""
+        """Return the events of held-up destinations and surplus events to the store, to make room for others."""
         for where, line in list(self._waiting.items()):
             number = len(line) if self._shares.is_held_up(where) else min(len(line), self._shares.surplus(where))
             for _ in range(number):
@@ -246,7 +246,7 @@ class Deliveries:
         self._written.set()
 
     async def _write(self) -> None:
-        """Write settlements in batches until the end of `run`; while the store is unavailable, keep them until `stop()`."""
+        """Write settlements in batches; while the store is unavailable, keep the settlements until `stop()`."""
         while not self._closed or self._settling:
             await self._written.wait()
             self._written.clear()

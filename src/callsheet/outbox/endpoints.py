@@ -81,7 +81,7 @@ class Endpoint(NamedTuple):
 
 
 class Endpoints:
-    """Reads and writes the endpoints of a store. A `requester_id` of None (operators) accesses the endpoints of all requesters."""
+    """Reads and writes the endpoints of a store. For operators `requester_id` None means every requester."""
 
     def __init__(self, store: Store, sealer: Sealer, rules: Rules | None = None) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class Endpoints:
         self._line = asyncio.Lock()  # serialises `create`, so that the count is current
 
     async def create(self, requester_id: str, url: str, description: str = "") -> tuple[Endpoint, str]:
-        """Create an endpoint; returns the endpoint and the secret, shown only once. Raises InvalidTarget, TooManyEndpoints."""
+        """Create an endpoint and a signing secret, returned only once; raises InvalidTarget, TooManyEndpoints."""
         target_of(url, self.rules)
         async with self._line:
             if len(await self.list(requester_id)) >= MOST_ENDPOINTS:
@@ -126,7 +126,7 @@ class Endpoints:
     async def rotate(
         self, endpoint_id: str, requester_id: str | None, *, overlap_ms: int = OVERLAP_MS
     ) -> tuple[Endpoint, str]:
-        """Create a new secret and return its text once. The previous secret signs along for `overlap_ms`; 0 revokes it."""
+        """Create a new secret, returned only once. The previous secret also signs for `overlap_ms`; 0 revokes it."""
         endpoint, now = await self.get(endpoint_id, requester_id), await self._store.now()
         ends = now + max(0, min(overlap_ms, OVERLAP_MS))
         old = [s._replace(expires_at=min(s.expires_at or ends, ends)) for s in endpoint.good(now)]

@@ -54,7 +54,7 @@ class Target(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The operator's settings for targets. `networks` are allowed besides the public internet; `any_port` is for tests."""
+    """The operator's settings for targets. `networks` are allowed beside public addresses; `any_port` is for tests."""
 
     http: bool = False
     networks: tuple[Network, ...] = ()
@@ -130,7 +130,7 @@ def is_same(a: str, b: str) -> bool:
 
 
 class SystemResolver:
-    """The system's resolver in a dedicated thread pool, so that slow lookups block neither other names nor the store."""
+    """The system's resolver in a dedicated thread pool, so that slow lookups block no others and not the store."""
 
     def __init__(self, threads: int = RESOLVERS) -> None:
         self._threads = ThreadPoolExecutor(threads, "callsheet-resolve")

@@ -91,7 +91,7 @@ class Health:
         self._known.pop(where, None)
 
     async def _save(self, where: Destination, breaker: Breaker) -> bool:
-        """Write a breaker's document; returns False after a conflict, when the next refresh reads the other process's version."""
+        """Write a breaker's document; returns False after a conflict: the next refresh reads the winner's version."""
         body = json.dumps({**json.loads(breaker.json()), "requester_id": where.requester_id, "name": where.name})
         try:
             kept = await self._store.put_document(Document(KIND, _id(where), body, self._versions.get(where, 0)))

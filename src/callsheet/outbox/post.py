@@ -22,7 +22,7 @@ IS_LINE = re.compile(r"[ -~]+").fullmatch
 
 
 class Answer(NamedTuple):
-    """The response to a POST: status, Retry-After header, beginning of the body, duration."""
+    """The status, Retry-After header, beginning of the body and duration of a response."""
 
     status: int
     retry_after: str
@@ -106,7 +106,7 @@ class Outlet:
         return Answer(parsed.status, parsed.retry_after, bytes(parsed.kept), took_ms)
 
     async def _connect(self, target: Target) -> _Exchange:
-        """Connect to a checked address of the target; after a failure or time-out, to the next address."""
+        """Connect to the target's checked addresses in turn, each within a share of the deadline."""
         found = await addresses_of(target, self.rules, self._resolve)
         for left, address in zip(range(len(found), 0, -1), found, strict=True):
             try:
@@ -140,7 +140,7 @@ class Outlet:
 
 
 class _Exchange(asyncio.Protocol):
-    """A connection and its response. An asyncio stream instead took 8 % of a delivery's CPU time."""
+    """One HTTP connection and its response. An asyncio stream instead took 8 % of a delivery's CPU time."""
 
     transport: asyncio.Transport
 

@@ -25,7 +25,7 @@ MOST_KNOWN = 10_000
 
 
 class Shares:
-    """Limits and counts of each destination's events: running attempts, and events waiting in the process for a slot."""
+    """Limits and counts of each destination's events: running attempts and events waiting for a slot."""
 
     def __init__(self, slots: int, per_endpoint: int, per_requester: int | None = None) -> None:
         self.slots = slots
@@ -129,7 +129,7 @@ class Shares:
         self.held -= 1
 
     def mark_slow(self, where: Destination) -> None:
-        """Reset the window to one for a slow attempt. A quick destination becomes a new destination, any other becomes slow."""
+        """Reset the window to one for a slow attempt. A quick destination counts as new again, any other as slow."""
         if where in self._quick:
             self._quick.discard(where)
         else:
@@ -155,18 +155,21 @@ class Shares:
         self._forget()
 
     def _room(self, where: Destination) -> int:
-        """Return how many further events a destination may hold, 0 for a destination that is not quick while jammed."""
+        """Return the number of further events to claim for a destination, 0 while jammed unless the destination is quick.
+
+        A quick destination may hold two events per slot, so that no slot idles during a claim.
+        """
         if where not in self._quick and self.jammed:
             return 0
         return max(0, self._most_of(where) - self._held[where])
 
     def _most_of(self, where: Destination) -> int:
-        """Return a destination's maximum of held events under contention: twice the window if quick, for no idle slots."""
+        """Return a destination's maximum of held events under contention: the window, doubled if quick."""
         window = self._windows.get(where, 1)
         return 2 * window if where in self._quick and window > 1 else window
 
     def surplus(self, where: Destination) -> int:
-        """Return the number of events beyond the destination's maximum, claimed while no other destination had events."""
+        """Return the number of a destination's events beyond its maximum, claimed while no other destination waited."""
         if self._is_alone(where):
             return 0
         return max(0, self._held[where] - self._borrowed[where] - self._most_of(where))
@@ -182,14 +185,14 @@ class Shares:
 def whose_more(
     before: set[Destination], taken: Counter[Destination], sharing: Sharing, *, full: bool
 ) -> set[Destination]:
-    """Return the destinations with possibly more due events after a claim, so that the next free slot claims at once."""
+    """Return the destinations with possibly more due events after a claim; the next free slot then claims at once."""
     rooms = {Destination(room.requester_id, room.destination): room.room for room in sharing.rooms}
     more = before | {where for where, count in taken.items() if count >= rooms.get(where, sharing.each)}
     return more if full else {where for where in more if taken[where] >= rooms.get(where, sharing.each)}
 
 
 def _most(batch: int) -> int:
-    """Return the maximum of held events of one requester: two thirds of the batch."""
+    """Return the maximum of held events of one requester, two thirds of the batch."""
     return max(1, batch - max(1, batch // 3))
 
 

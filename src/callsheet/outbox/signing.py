@@ -1,4 +1,4 @@
-"""The headers of a delivery: the contract's signature headers, and the headers of Standard Webhooks.
+"""The signature headers of a delivery, for both the contract's scheme and Standard Webhooks.
 
     x-euterpe-signature   hex of HMAC-SHA256(key, timestamp + "." + nonce + "." + raw body)
     webhook-signature     v1,base64 of HMAC-SHA256(key, id + "." + timestamp + "." + raw body)
@@ -42,7 +42,7 @@ def key_of(secret: str) -> bytes:
 
 
 def signature(key: bytes, timestamp: str, nonce: str, body: bytes) -> str:
-    """Return the contract's signature; raises InvalidInput for a nonce with other characters than letters, digits, - and _."""
+    """Return the contract's signature; raises InvalidInput for a nonce outside 1 to 128 letters, digits, - and _."""
     if not IS_FIELD(nonce):
         raise InvalidInput("a nonce has 1 to 128 letters, digits, '-' and '_'")
     return hmac.new(key, b".".join((timestamp.encode(), nonce.encode(), body)), hashlib.sha256).hexdigest()
@@ -55,7 +55,7 @@ def standard_signature(key: bytes, event_id: str, timestamp: str, body: bytes) -
 
 
 def signed_headers(keys: Sequence[bytes], event_id: str, body: bytes, *, attempt: int, at_s: int) -> dict[str, str]:
-    """Return the headers of one attempt with a fresh nonce; raises InvalidInput for an event id with other characters."""
+    """Return the headers of one attempt with a fresh nonce; raises InvalidInput for an invalid event id."""
     if not IS_FIELD(event_id):
         raise InvalidInput("an event id has 1 to 128 letters, digits, '-' and '_'")
     timestamp, nonce = str(at_s), new_id().replace("-", "")
