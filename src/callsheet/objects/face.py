@@ -88,7 +88,7 @@ class Objects(ABC):
 
     @abstractmethod
     async def sign_get(self, key: str, expires_s: int, *, download_name: str | None = None) -> Signed:
-        """Sign a URL for reading the object without credentials; browsers save it as `download_name` if given."""
+        """Sign a URL for reading the object without credentials; browsers save the object as `download_name`."""
 
     @abstractmethod
     async def sign_put(

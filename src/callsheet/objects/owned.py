@@ -219,7 +219,7 @@ class OwnedObjects(Objects):
         return info
 
     async def delete(self, *keys: str) -> None:
-        """Delete objects of the holder and subtract their bytes from the quota."""
+        """Delete objects of the holder and subtract their bytes from the requester's count."""
         raw = await self._writable(*keys)
         for bill, some in itertools.groupby(keys, self._bill):
             await bill.delete(raw, list(some))

@@ -68,7 +68,7 @@ class Tree:
 
     @contextlib.contextmanager
     def folder(self, names: list[str], *, make: bool = False) -> Iterator[int]:
-        """Open a folder below the root for the block. Raises FileNotFoundError, OSError if a file blocks the path."""
+        """Open a folder below the root for the block; raises FileNotFoundError, or OSError if a file blocks it."""
         held = os.dup(self.root())
         try:
             for name in names:

@@ -135,7 +135,7 @@ class Endpoints:
         return await self._save(endpoint._replace(secrets=(sealed, *kept))), text
 
     async def disable(self, endpoint_id: str, requester_id: str | None, reason: str) -> Endpoint:
-        """Disable an endpoint: later events become dead letters."""
+        """Disable an endpoint: its undelivered events become dead letters."""
         endpoint = await self.get(endpoint_id, requester_id)
         if endpoint.disabled_at is not None:
             return endpoint

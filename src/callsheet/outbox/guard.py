@@ -130,7 +130,7 @@ def is_same(a: str, b: str) -> bool:
 
 
 class SystemResolver:
-    """The system's resolver in a dedicated thread pool, so that slow lookups block no others and not the store."""
+    """The system's resolver in its own thread pool, so that slow lookups block neither other names nor the store."""
 
     def __init__(self, threads: int = RESOLVERS) -> None:
         self._threads = ThreadPoolExecutor(threads, "callsheet-resolve")

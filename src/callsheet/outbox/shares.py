@@ -155,7 +155,7 @@ class Shares:
         self._forget()
 
     def _room(self, where: Destination) -> int:
-        """Return the number of further events to claim for a destination, 0 while jammed unless the destination is quick.
+        """Return the number of further events to claim for a destination; 0 while jammed unless it is quick.
 
         A quick destination may hold two events per slot, so that no slot idles during a claim.
         """
