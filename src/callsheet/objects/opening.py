@@ -1,4 +1,4 @@
-"""Objects by URL, with the variables that the contracts name for an S3."""
+"""Opens object storages by URL, with the environment variables that the contracts name for S3."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def objects_from_url(
     signer: Signer | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Objects:
-    """The objects of a URL: `file:///folder`, `s3://bucket/prefix` or `memory:`. Nothing is opened yet.
+    """Return the storage of a URL: `file:///folder`, `s3://bucket/prefix` or `memory:`, without opening a connection.
 
     An S3's settings come from S3_ENDPOINT, S3_BUCKET, S3_REGION, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY, else from
     the AWS_ variables. Raises UnknownObjects.
@@ -75,9 +75,9 @@ async def open_objects(
     credentials: Credentials | HeldCredentials | None = None,
     sealer: Sealers = lambda: None,
 ) -> Objects:
-    """The same, with the signing secret of a job store: its processes honour one another's signed URLs.
+    """Return the storage of a URL, signing with the job store's secret: all processes of the store accept its URLs.
 
-    `sealer` (`engine.sealer`) opens the secret. A process that cannot open it has the objects, and signs no URLs.
+    `sealer` (`engine.sealer`) decrypts the secret. A process unable to decrypt the secret signs no URLs.
     """
     signer = None
     if urlsplit(url).scheme != "s3":  # it signs by its own keys

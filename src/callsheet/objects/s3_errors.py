@@ -1,4 +1,4 @@
-"""What a storage and its driver say, as errors of ours: by error code, and without a word of their text."""
+"""Translates errors of S3 and its drivers to ObjectsErrors by error code; messages contain no text of the storage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OF_CODE: dict[str, type[ObjectsError]] = {
 
 
 def of_answer(status: int, body: str, doing: str) -> ObjectsError:
-    """The error that an answer of the storage is. `doing` is the verb and the key."""
+    """Return the ObjectsError for an error response. `doing` names the method and the key."""
     found = _CODE.search(body)
     code = found[1] if found else ""
     if code in OF_CODE:
@@ -67,7 +67,7 @@ def of_answer(status: int, body: str, doing: str) -> ObjectsError:
 
 
 def of_driver(error: Exception, doing: str) -> ObjectsError:
-    """The error that one of obstore's or httpx2's is."""
+    """Return the ObjectsError for an exception of obstore or httpx2."""
     if isinstance(error, ObjectsError):
         return error
     from obstore import exceptions as theirs  # noqa: PLC0415 - an extra; loaded by whoever has its errors
@@ -88,7 +88,7 @@ def of_driver(error: Exception, doing: str) -> ObjectsError:
 
 
 def is_range_beyond_the_end(error: Exception) -> bool:
-    """Whether a range begins after the last byte."""
+    """Return whether the error means a range beginning behind the object's last byte."""
     return "<Code>InvalidRange</Code>" in str(error) or "status code: 416" in str(error)
 
 
