@@ -42,13 +42,14 @@ endef
 demo: $(RUNS) ## Everything once: a script becomes a video, is read, found, cut, told of (ENGINE=postgres, ENGINE=redis)
 	$(BIN)/python -m tools.demo $(or $(ENGINE),sqlite)
 
-check: venv ## Format, lint, types, the import law, and no pin with known holes
+check: venv ## Format, lint, types, the import law, no pin with known holes, plain words
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.check_types
 	$(BIN)/python -m tools.check_pins
+	$(BIN)/python -m tools.check_words
 
 browser: ## Chromium for the tests of pages: installed when it is missing and it can be
 	@if command -v chromium >/dev/null; then exit 0; fi; \

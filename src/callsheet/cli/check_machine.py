@@ -14,7 +14,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 def check_machine() -> list[Finding]:
-    """The findings."""
+    """Return the findings of `callsheet doctor` about this machine."""
     return [_python(), _uvloop(), *_ffmpeg(), _pyav(), _tesseract()]
 
 
