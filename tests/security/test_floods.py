@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -13,7 +14,7 @@ import httpx2
 import pytest
 
 from callsheet.app.sealing import VaultSealer
-from callsheet.contracts.control_plane import waiting
+from callsheet.contracts.control_plane import fan_outs, moves, waiting
 from callsheet.engine import operations
 from callsheet.http import worker_names
 from callsheet.http.worker_names import WEEK_S, WorkerNames
@@ -65,9 +66,27 @@ def ended(got: dict[str, Any], follow_ups: list[dict[str, Any]]) -> dict[str, An
     }
 
 
+def count_when_all_are_here(live: Live, patch: pytest.MonkeyPatch, requests: int) -> None:
+    """Let no request count what is queued before so many have come to the place where they would."""
+    all_here, quotas, arrivals = asyncio.Event(), live.site.quotas, itertools.count(1)
+    places_of, room = fan_outs.places_of, quotas.room
+
+    def noting(*arguments: Any) -> Any:
+        if next(arrivals) == requests:
+            all_here.set()
+        return places_of(*arguments)
+
+    async def room_of(requester_id: str) -> int | None:
+        await all_here.wait()
+        return await room(requester_id)
+
+    patch.setattr(moves, "places_of", noting)
+    patch.setattr(quotas, "room", room_of)
+
+
 @pytest.mark.parametrize("make", [lambda live: keyed(live, "acme"), lambda live: enrolled(live, tenants=["acme"])])
 async def test_follow_ups_of_a_tenants_worker_stay_within_its_quota(
-    live: Live, make: Callable[[Live], Awaitable[Worker]]
+    live: Live, make: Callable[[Live], Awaitable[Worker]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one request, in many at once, and by its own route."""
     worker = await make(live)
@@ -76,7 +95,9 @@ async def test_follow_ups_of_a_tenants_worker_stay_within_its_quota(
     told = [move.get("code", "ok") for move in answer.json()["answers"]]
     assert told == ["ok", "ok", "quota_exceeded", "quota_exceeded"]
     assert await queued(live) == 8
-    many = await asyncio.gather(*(worker.move(got, do="complete", follow_ups=FAN[:2]) for got in jobs[4:8]))
+    with monkeypatch.context() as patch:
+        count_when_all_are_here(live, patch, 4)
+        many = await asyncio.gather(*(worker.move(got, do="complete", follow_ups=FAN[:2]) for got in jobs[4:8]))
     assert Counter(move.get("code", "ok") for move in many) == {"ok": 1, "quota_exceeded": 3}
     assert await queued(live) == QUOTA
     refused = problem(await worker.say("complete", jobs[8], follow_ups=FAN), 429, "quota_exceeded")
