@@ -9,7 +9,7 @@ RUNS := .venv/.runs
 APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y --no-install-recommends chromium >/dev/null 2>&1 </dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check browser test conformance faults storm simulate mutations differential bench reference format lock clean
+.PHONY: help venv demo check browser test conformance faults storm simulate mutations differential deep bench reference format lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -42,13 +42,14 @@ endef
 demo: $(RUNS) ## Everything once: a script becomes a video, is read, found, cut, told of (ENGINE=postgres, ENGINE=redis)
 	$(BIN)/python -m tools.demo $(or $(ENGINE),sqlite)
 
-check: venv ## Format, lint, types, the import law, and no pin with known holes
+check: venv ## Format, lint, types, the import law, no pin with known holes, plain words
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.check_types
 	$(BIN)/python -m tools.check_pins
+	$(BIN)/python -m tools.check_words
 
 browser: ## Chromium for the tests of pages: installed when it is missing and it can be
 	@if command -v chromium >/dev/null; then exit 0; fi; \
@@ -84,6 +85,9 @@ mutations: venv ## Every guard of the program, taken out once: its test must go 
 differential: venv ## All stores and the pure model under the same commands, for longer
 	CALLSHEET_DEEP=1 $(BIN)/python -m pytest tests/differential $(ARGS)
 
+deep: venv ## Mutations, differential and faults, one after the other, with one table at the end (ARGS="faults -- -k redis")
+	$(BIN)/python -m tools.deep $(ARGS)
+
 bench: venv ## Measure on this machine
 	$(BIN)/python -m bench $(ARGS)
 
@@ -99,8 +103,8 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 
 lock: ## Pin requirements/ anew from pyproject.toml (needs uv; ARGS=--upgrade for newer releases)
 	$(COMPILE) $(ARGS) --output-file requirements/base.txt
-	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra media --group demo --output-file requirements/demo.txt
-	$(COMPILE) $(ARGS) --extra postgres --extra redis --extra libsql --extra metrics --extra reload --extra media --extra embed --group dev \
+	$(COMPILE) $(ARGS) --extra server --extra postgres --extra redis --extra media --group demo --output-file requirements/demo.txt
+	$(COMPILE) $(ARGS) --extra all --group dev \
 		--output-file requirements/dev.txt
 
 clean: ## Remove .venv, caches and builds

@@ -65,7 +65,7 @@ async def measure(kind: str, *, quick: bool) -> None:
         for script in ("text", "picture", "full"):
             rounds = [await _once(script, folder) for _ in range(1 if quick else ROUNDS)]
             rows.append(_row(script, rounds))
-        keep(f"compose-{kind}", {"rows": rows, "servers": {"ffmpeg": Ffmpeg.found().binary.version}}, quick=quick)
+        keep(f"compose-{kind}", {"rows": rows, "servers": {"ffmpeg": Ffmpeg.default().binary.version}}, quick=quick)
     finally:
         shutil.rmtree(folder)
 
@@ -86,7 +86,7 @@ async def _once(kind: str, folder: Path) -> tuple[float, dict[str, Cost]]:
     """One video; how long it is, and what each stage took."""
     place = folder / "work"
     place.mkdir()
-    how = Ffmpeg.found(limits=LIMITS._replace(nice=0))
+    how = Ffmpeg.default(limits=LIMITS._replace(nice=0))
     clock = _Clock()
     try:
         script = parse(script_of(kind))

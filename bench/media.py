@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from bench.measure import keep, say
 from callsheet.media.arguments import arguments_for, input_for
-from callsheet.media.box import environment
 from callsheet.media.ffmpeg import LIMITS, Ffmpeg, Work
 from callsheet.media.probe import Media, probe
+from callsheet.media.sandbox import environment
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
 
@@ -40,7 +40,7 @@ async def measure(kind: str, *, quick: bool) -> None:
     """`kind` is always ffmpeg: no store has a part in this."""
     folder = Path(tempfile.mkdtemp(prefix="callsheet-bench-"))
     try:
-        how = Ffmpeg.found(limits=LIMITS._replace(nice=0))  # as the bare one
+        how = Ffmpeg.default(limits=LIMITS._replace(nice=0))  # as the bare one
         source = folder / "source.mp4"
         await _bare(
             [str(how.binary.path), "-v", "error", *SOURCE.split(), "-pix_fmt", "yuv420p", "-c:a", "aac", str(source)],

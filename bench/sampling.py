@@ -15,10 +15,10 @@ from typing import Any
 
 from bench.measure import keep, say
 from callsheet.media.binaries import ffmpeg
-from callsheet.media.box import environment
 from callsheet.media.sampling.records import Kept, Sampled
 from callsheet.media.sampling.running import LIMITS, Means
 from callsheet.media.sampling.sample import sample
+from callsheet.media.sandbox import environment
 
 SECONDS, QUICK_SECONDS, PART_SECONDS = 60, 20, 10  # coding takes longer than all the rest: a part, again and again
 ROUNDS = 3

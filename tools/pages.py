@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import click
 
@@ -213,6 +214,42 @@ def _word(contract: Lifecycle, status: Status) -> str:
     return "–" if word is None else f"`{word}`"
 
 
+PUBLIC = (
+    "callsheet",
+    "callsheet.errors",
+    "callsheet.tasks",
+    "callsheet.testing",
+    "callsheet.client",
+    "callsheet.receiver",
+    "callsheet.engine",
+    "callsheet.engine.dead_letters",
+    "callsheet.worker",
+    "callsheet.worker.remote",
+    "callsheet.objects",
+    "callsheet.vault",
+    "callsheet.llm",
+    "callsheet.media.compose",
+)
+
+
+def python_page() -> str:
+    """Every public name of the library, by its module."""
+    parts = [_public(import_module(name)) for name in PUBLIC]
+    return f"""# Python
+
+{MADE}
+These modules, and the names that each of them lists in `__all__`, are the library's public face: the guides use nothing
+else, and a name goes only [after a release that warns](../releasing.md). Everything else may change at any time.
+{"".join(parts)}"""
+
+
+def _public(module: ModuleType) -> str:
+    named = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
+    rows = [f"| `{name}` | {_first(value) if callable(value) else 'A constant.'} |" for name, value in named.items()]
+    said = (module.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
+    return f"\n## {module.__name__}\n\n{said}\n\n| name | |\n|---|---|\n{_lines(rows)}"
+
+
 def errors_page() -> str:
     """Every error with its code."""
     rows = [
@@ -245,8 +282,8 @@ def _below(error: type[CallsheetError]) -> set[type[CallsheetError]]:
     return {error}.union(*(_below(child) for child in error.__subclasses__()))
 
 
-def _first(error: type[CallsheetError]) -> str:
-    return (error.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
+def _first(named: Any) -> str:
+    return (named.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
 
 
 def _lines(rows: Iterable[str]) -> str:

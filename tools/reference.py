@@ -1,4 +1,4 @@
-"""Writes what `docs/reference` has from the code: flags, settings, events, errors. `python -m tools.reference`.
+"""Writes what `docs/reference` has from the code: flags, settings, events, errors, public names: `make reference`.
 
 `command-line.md` keeps its prose; its tables are made anew and commands that it lacks are added. The other pages are
 made whole. `tests/docs/test_reference.py` fails when a page is not what this writes.
@@ -15,7 +15,7 @@ import click
 
 from callsheet.cli import cli
 
-from .pages import errors_page, events_page, settings_page
+from .pages import errors_page, events_page, python_page, settings_page
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 HEAD = "| flag | variable | default | |\n|---|---|---|---|\n"
@@ -89,6 +89,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "settings.md": settings_page(known),
         FOLDER / "events.md": events_page(),
         FOLDER / "errors.md": errors_page(),
+        FOLDER / "python.md": python_page(),
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import Callsheet, JobHandle, Task
+    from .engine.schedules import Schedule
     from .kernel.errors import CallsheetError, JobCanceled, JobFailed, Outage, ResultTimeout
     from .kernel.retry import Backoff, RetryPolicy
     from .worker import Worker
@@ -29,12 +30,14 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryPolicy",
+    "Schedule",
     "Snooze",
     "Task",
     "Worker",
 ]
 _HOMES = {
     "app": ("Callsheet", "JobHandle", "Task"),
+    "engine.schedules": ("Schedule",),
     "kernel.errors": ("CallsheetError", "JobCanceled", "JobFailed", "Outage", "ResultTimeout"),
     "kernel.retry": ("Backoff", "RetryPolicy"),
     "worker": ("Worker",),
@@ -45,7 +48,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used: a store or a command alone needs little of this."""
+    """Load a public name on first use: many programs need few modules."""
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"callsheet.{module}"), name)

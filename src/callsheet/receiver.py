@@ -1,4 +1,4 @@
-"""For those who receive callbacks: verify them, and do the work of each event once. Standard library only.
+"""A receiver of callbacks: verify each request, and handle each event once. Standard library only.
 
     receiver = Receiver([os.environ["WEBHOOK_SECRET"]])
     event = receiver.verify(request.headers, request.body)       # raises NotVerified
@@ -6,9 +6,9 @@
         if first:
             handle(event.body)
 
-Verified are: the signature, in constant time, by any of the secrets; the timestamp, within five minutes; that the nonce
-was not seen before; and that the event's id in the header is the one in the body. Where several processes receive, let
-them share what was seen: `RedisSeen` or `SqlSeen`.
+`verify` checks the signature, in constant time, against each of the secrets; the timestamp, within five minutes; that
+the nonce is new; and that header and body have the same event id. If several processes receive callbacks, let them
+share nonces and event ids: `RedisSeen` or `SqlSeen`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["MemorySeen", "NotVerified", "Received", "Receiver", "RedisSeen", "Seen", "SqlSeen"]
+__all__ = ["SQL", "MemorySeen", "NotVerified", "Received", "Receiver", "RedisSeen", "Seen", "SqlSeen"]
 
 SKEW_S = 300
 EVENTS_KEPT_S = 7 * 86_400
@@ -35,11 +35,11 @@ SQL = "CREATE TABLE webhook_seen (name VARCHAR(255) PRIMARY KEY, expires_at BIGI
 
 
 class NotVerified(Exception):
-    """This request is not to be believed. Answer with 400 or 401, and do nothing."""
+    """The request cannot be trusted. Answer with 400 or 401, and do nothing else."""
 
 
 class Received(NamedTuple):
-    """A verified event. `body` is the parsed JSON, `raw` the bytes that were signed."""
+    """A verified event. `body` is the parsed JSON, `raw` the signed bytes."""
 
     event_id: str
     attempt: int
@@ -48,19 +48,19 @@ class Received(NamedTuple):
 
 
 class Seen(Protocol):
-    """Remembers names for a while."""
+    """Storage for names that expire: nonces and event ids."""
 
     def add(self, name: str, ttl_s: int) -> bool:
-        """Remember a name; False when it is known already."""
+        """Store a name for `ttl_s` seconds; return False if the name is stored already."""
         ...
 
     def forget(self, name: str) -> None:
-        """As if it had not been seen."""
+        """Remove a name."""
         ...
 
 
 class Receiver:
-    """Verifies with one secret, or with several while they change."""
+    """Verify callbacks with one secret, or with several while secrets rotate."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class Receiver:
         self._check_event_id = check_event_id
 
     def verify(self, headers: Mapping[str, str], raw: bytes) -> Received:
-        """The event of a request; `raw` are the bytes of its body, before anything has parsed them."""
+        """Return the event of a request, or raise NotVerified; `raw` is the request's unparsed body."""
         found = {name.lower(): value for name, value in headers.items()}
         timestamp, nonce, event_id = (found.get(PREFIX + name, "") for name in ("timestamp", "nonce", "event-id"))
         if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 13):  # noqa: PLR2004 - seconds
             raise NotVerified("there is no timestamp")
         if not nonce or not event_id:
             raise NotVerified("a header is missing")
-        # A "." stands between what is signed: a nonce that has one could hold a piece of the body.
+        # A "." separates the signed parts: a nonce with a "." could contain a piece of the body.
         if not IS_NONCE(nonce):
             raise NotVerified("the nonce may have letters, digits, '-', '_', '+', '/' and '=' alone")
         if abs(self._clock() - int(timestamp)) > self._skew_s:
@@ -103,7 +103,7 @@ class Receiver:
 
     @contextlib.contextmanager
     def once(self, event_id: str) -> Iterator[bool]:
-        """True the first time an event comes; one whose work raised may come again."""
+        """Yield True the first time an event arrives, else False; if the block raises, the event may arrive again."""
         name = f"event:{event_id}"
         first = self._seen.add(name, EVENTS_KEPT_S)
         try:
@@ -129,7 +129,7 @@ class Receiver:
 
 
 class MemorySeen:
-    """In this process; the oldest go when there are too many."""
+    """Store names in this process; above `most` names the oldest are removed."""
 
     def __init__(self, most: int = 100_000, *, clock: Callable[[], float] = time.time) -> None:
         self._known: OrderedDict[str, float] = OrderedDict()
@@ -153,7 +153,7 @@ class MemorySeen:
 
 
 class RedisSeen:
-    """In Redis, by a client of `redis.Redis`; many processes may share it."""
+    """Store names in Redis, through a `redis.Redis` client; receiving processes may share one database."""
 
     def __init__(self, client: Any, prefix: str = "webhook-seen:") -> None:
         self._client = client
@@ -169,7 +169,10 @@ class RedisSeen:
 
 
 class SqlSeen:
-    """In a table, by a DB-API connection; `SQL` makes the table. `mark` is the driver's parameter: `?` or `%s`."""
+    """Store names in a table, through a DB-API connection; `SQL` creates the table.
+
+    `mark` is the driver's parameter mark: `?` or `%s`.
+    """
 
     def __init__(self, connect: Callable[[], Any], mark: str = "?", *, clock: Callable[[], float] = time.time) -> None:
         self._connect = connect

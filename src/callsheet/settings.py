@@ -1,6 +1,6 @@
-"""Settings: every one is a flag of the command line and an environment variable `CALLSHEET_<NAME>`.
+"""Settings: each is a flag of the command line and an environment variable `CALLSHEET_<NAME>`.
 
-This is the one table of them; the command line makes its options from it. Nothing is read here.
+This table defines all settings; the command line makes its options from it. Reading values is the caller's task.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ DEFAULT_URL = "http://127.0.0.1:8484"
 
 
 def contract_objects_url(environ: Mapping[str, str]) -> str:
-    """The objects that the variables of contract 002 name; '' unless S3_BUCKET and S3_ACCESS_KEY_ID are set."""
+    """Return the object store URL of contract 002's variables; '' unless S3_BUCKET and S3_ACCESS_KEY_ID are set."""
     bucket = environ.get("S3_BUCKET", "")
     return f"s3://{bucket}" if bucket and environ.get("S3_ACCESS_KEY_ID") else ""
 
 
 class Kind(Enum):
-    """What a setting's text is read as."""
+    """The type that a setting's text is parsed as."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -38,11 +38,11 @@ class Kind(Enum):
 
 
 class Setting(NamedTuple):
-    """One setting. `default` is what holds when nobody says anything, as it would be written.
+    """One setting. `default` is the text of the default value.
 
-    `EACH` may be given several times; its variable separates by spaces. `choices` are all values that there are.
-    One that is not `from_environment` says what this one call does or prints; an environment must not say that.
-    `also` are the names that a contract gives to its variable.
+    A setting of kind `EACH` may be given several times; its variable separates values by spaces. `choices` lists all
+    allowed values. A setting without `from_environment` controls the action or output of a single call and has no
+    variable. `also` lists the variable names that contracts use.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Setting(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """As it is written on the command line."""
+        """The flag on the command line."""
         return f"--{self.name}"
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
+        """The environment variable's name, '' without `from_environment`."""
         return f"CALLSHEET_{self.name.upper().replace('-', '_')}" if self.from_environment else ""
 
 

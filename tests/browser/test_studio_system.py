@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from callsheet.kernel.job import Envelope, Status
+from callsheet.kernel.job import Status
 from callsheet.objects import Credentials, HeldCredentials
 from callsheet.objects.s3 import S3Objects
 from callsheet.objects.s3_wire import Bucket
@@ -186,10 +186,10 @@ async def test_a_destination_that_is_left_alone_is_told(live: Live, browser: Bro
 
 
 async def test_no_replay_is_offered_where_none_is_possible(live: Live, browser: Browser) -> None:
-    sealed = await dead(live, "500", contract="euterpe", credentials=Envelope(1, "YQ==", "YQ==", "kek", 1))
+    keyed = await dead(live, "500", contract="euterpe", concurrency_key="k", concurrency_limit=5)
     other = await dead(live, "500", contract="euterpe")
     async with signed_in(browser, live.url, "/studio/dead-letters") as page:
-        for job_id, count in ((sealed, 0), (other, 1)):
+        for job_id, count in ((keyed, 0), (other, 1)):
             await page.locator(f"[data-row='{job_id}']").get_by_role("button", name="Inspect").click()
             await expect(page.locator("dialog pre")).to_be_visible()
             await expect(page.locator("dialog").get_by_role("button", name="Replay")).to_have_count(count)
@@ -217,6 +217,7 @@ async def test_a_worker_is_invited_drained_and_revoked(live: Live, browser: Brow
         assert (await live.bare().post("/internal/worker/enroll", json=late)).status_code == 401
         body = {"enrolment_token": token, "worker_name": "gpu-1", "labels": ["gpu"]}
         enrolled = (await live.bare().post("/internal/worker/enroll", json=body)).json()
+        await check_open_invitations(page, live)
         row = page.locator(f"[data-row='{enrolled['worker_id']}']")
         await expect(row).to_contain_text("media, gpu")
         await check_in_all_looks(page, "workers")
@@ -228,6 +229,19 @@ async def test_a_worker_is_invited_drained_and_revoked(live: Live, browser: Brow
         await press_in_dialog(page, "Revoke it")
         await expect(row.locator(".badge")).to_have_text("Revoked")
         await expect(row.get_by_role("button")).to_have_count(0)
+
+
+async def check_open_invitations(page: Page, live: Live) -> None:
+    """Those that a worker can still use stand below the workers, and can be taken back there."""
+    card = page.get_by_role("region", name="Invitations")
+    await expect(card).to_be_hidden()
+    body = {"queues": ["media"], "tenants": ["acme"], "uses": 3}
+    made = (await live.client.post("/v1/workers/enrolments", json=body)).json()
+    row = card.locator(f"[data-row='{made['enrolment_id']}']")
+    await expect(row).to_contain_text("acme")
+    await check_in_all_looks(page, "invitations")
+    await row.get_by_role("button", name="Take it back").click()
+    await expect(card).to_be_hidden()
 
 
 async def test_a_key_is_shown_once_and_revoked(live: Live, browser: Browser) -> None:

@@ -117,6 +117,26 @@ async def test_a_clip_that_is_inserted_can_be_read(place: Place) -> None:
     assert clip.s3_path == paths.clip(video_id, clip_id)
 
 
+async def test_a_clip_that_is_asked_for_again_has_a_job_more_and_one_row(place: Place) -> None:
+    """The document lets duplicate requests in: the worker of the second one meets the clip and skips."""
+    video_id, other = await place.video(), await place.video()
+    asked = {"clip_id": "clip-xyz-123", "t_start": 1500, "t_end": 3000}
+    first = await place.insert(video_id, "clip_generate", asked)
+    second = await place.insert(video_id, "clip_generate", asked)
+    assert first["id"] != second["id"]
+    clip = await place.catalog.clip("clip-xyz-123", SERVICE)
+    assert clip is not None
+    assert clip.job_id == str(first["id"])
+    with pytest.raises(asyncpg.UniqueViolationError, match="clip of another video"):
+        await place.insert(other, "clip_generate", asked)
+    await place.session.execute("UPDATE jobs SET status = 'processing' WHERE id = $1", first["id"])
+    await place.session.execute("UPDATE jobs SET status = 'failed' WHERE id = $1", first["id"])
+    third = await place.insert(video_id, "clip_generate", asked)
+    clip = await place.catalog.clip("clip-xyz-123", SERVICE)
+    assert clip is not None
+    assert clip.job_id == str(third["id"])  # the first one's end is not the clip's any more
+
+
 async def test_one_job_of_a_pipeline_type_is_active_and_the_video_waits(place: Place) -> None:
     video_id = await place.video()
     await place.insert(video_id, "transcode")

@@ -9,6 +9,8 @@ import pytest
 from callsheet.catalog import open_catalog
 from callsheet.catalog.postgres.store import PostgresCatalog
 from callsheet.catalog.protocol import Catalog
+from callsheet.catalog.records import Box
+from callsheet.catalog.rows import MOST_PX
 from callsheet.catalog.search.records import Query
 from callsheet.kernel.errors import StoreError
 from tests.catalog.kit import ANN, added, ready, segment, writer
@@ -43,6 +45,24 @@ async def test_a_video_that_was_changed_by_hand_is_brought_up_to_date(catalog: C
     for word, hits in {"alpha": 0, "beta": 1, "gamma": 1}.items():
         assert len((await catalog.search(Query(word, mode="exact"), ANN)).hits) == hits, word
     assert await catalog.refresh_search() == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ('{"x": 60, "y": 170.5, "width": 400.25, "height": 40}', Box(60, 170, 400, 40)),
+        ('{"x": 1, "y": 2, "width": 3, "height": 4, "unit": "px"}', Box(1, 2, 3, 4)),
+        ('{"x": "1", "y": null, "width": 1e300}', Box(0, 0, MOST_PX, 0)),
+        ("[1, 2, 3, 4]", Box(0, 0, 0, 0)),
+    ],
+)
+async def test_a_box_as_a_worker_by_sql_writes_it_is_read(catalog: Catalog, written: str, read: Box) -> None:
+    new = await ready(catalog, "alpha")
+    await run(catalog, f"UPDATE segments SET bounding_box = '{written}'")
+    await run(catalog, "UPDATE videos SET search_stale = (1 = 1)")
+    await catalog.refresh_search()
+    assert [row.bounding_box for row in await catalog.segments_of(new.video_id, ANN)] == [read]
+    assert [hit.box for hit in (await catalog.search(Query("alpha"), ANN)).hits] == [read]
 
 
 async def test_many_refreshes_at_once_do_each_video_once(catalog: Catalog, url: str) -> None:

@@ -6,15 +6,20 @@ import json
 import signal
 
 import pytest
-from rich.console import Console
 
 from callsheet.cli.board import follow, shown
+from callsheet.cli.drawing import Console
 from callsheet.engine import Engine
 from callsheet.kernel import commands
 from callsheet.kernel.job import RESUMED_FROM, Envelope, NewJob, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import eventually
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def half_done(shop: Shop) -> str:
@@ -124,18 +129,22 @@ def test_retry_brings_a_job_back(shop: Shop) -> None:
     assert shop.cli("jobs", "retry", job_id).exit_code == 1
 
 
-def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it_and_refuses_a_sealed_one(shop: Shop) -> None:
+def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it(shop: Shop) -> None:
     sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
-    own, theirs = shop.dead(contract="euterpe"), shop.dead(contract="euterpe", credentials=sealed)
-    told = shop.cli("jobs", "retry", own, theirs)
+    own = shop.dead(contract="euterpe", credentials=sealed)
+    keyed = shop.dead(contract="euterpe", concurrency_key="k", concurrency_limit=5)
+    told = shop.cli("jobs", "retry", own, keyed)
     (line,) = told.stdout.splitlines()
     copy_id = line.removeprefix(f"{own} runs again as ").removesuffix(", queued")
     assert (shop.job(copy_id).contract, shop.job(own).status) == ("euterpe", Status.DEAD_LETTER)
-    kept = shop.ask(lambda engine: engine.store.checkpoints(copy_id))
-    assert json.loads(kept[RESUMED_FROM]) == own
+    checkpoints = shop.ask(lambda engine: engine.store.checkpoints(copy_id))
+    assert json.loads(checkpoints[RESUMED_FROM]) == own
     assert told.exit_code == 1
-    assert theirs in told.stderr
-    assert "send it again" in told.stderr
+    assert keyed in told.stderr
+    assert "concurrency key" in told.stderr
+    (credentials,) = shop.ask(lambda engine: engine.store.credentials([copy_id]))
+    assert credentials is not None
+    assert credentials.envelope == sealed
     again = shop.cli("jobs", "dead", "--retry-all", "--yes")
     assert f"{own} runs again as {copy_id}, queued" in again.stdout
     assert len(shop.ask(lambda engine: engine.find(JobQuery())).jobs) == 3, "one copy, however often it is asked for"
@@ -186,18 +195,19 @@ def test_watch_without_an_id_shows_all_that_runs_until_it_is_interrupted(shop: S
 
 def test_a_terminal_gets_bars(shop: Shop) -> None:
     job_id = half_done(shop)
-    screen = Console(file=io.StringIO(), force_terminal=True, width=160)
+    terminal = Terminal()
+    screen = Console(file=terminal, width=160)
 
     async def follow_to_the_end(engine: Engine) -> None:
         with shown(screen) as board:
             following = asyncio.create_task(follow(engine, job_id, board))
-            while "half way" not in screen.file.getvalue():  # type: ignore[attr-defined]
+            while "half way" not in terminal.getvalue():
                 await asyncio.sleep(0.01)
             await engine.settle([commands.succeed(await engine.get(job_id))])
             assert (await following).status is Status.SUCCEEDED
 
     shop.ask(follow_to_the_end)
-    drawn = screen.file.getvalue()  # type: ignore[attr-defined]
+    drawn = terminal.getvalue()
     assert "decoding: half way" in drawn
     assert "100%" in drawn
     assert "succeeded" in drawn

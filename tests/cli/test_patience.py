@@ -45,7 +45,7 @@ def server_of(kind: str) -> Iterator[Server]:
         with PostgresServer.start(settings={"shared_buffers": "32MB"}) as postgres:
             yield Server(postgres.create_database(), postgres.kill, postgres.start_again)
     else:
-        with RedisServer.start(settings={"appendfsync": "everysec"}) as redis:
+        with RedisServer.start(settings={"appendfsync": "always"}) as redis:
             yield Server(redis.fresh_url(), redis.kill9, redis.start_again)
 
 

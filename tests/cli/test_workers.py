@@ -66,6 +66,27 @@ def test_an_enrolment_is_taken_back(shop: Shop) -> None:
     assert (again.exit_code, again.stderr.startswith(f"callsheet: no enrolment {id_}")) == (1, True)
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgres", "redis"], indirect=True)
+def test_enrolments_that_can_be_used_are_listed(shop: Shop) -> None:
+    assert shop.cli("workers", "enrolments").stdout.startswith("no enrolment token can be used")
+    one = json.loads(shop.cli("workers", "enroll", "--json", "--queues", "media", "--tenants", "[b]acme").stdout)
+    two = json.loads(shop.cli("workers", "enroll", "--json", "--uses", "3", "--expires", "2h").stdout)
+    first, second = shop.cli("workers", "enrolments").stdout.splitlines()[1:]
+    for line, words in (
+        (first, (one["enrolment_id"], "media", "[b]acme", " 1 ", "0s ago")),
+        (second, (two["enrolment_id"], "all", " 3 ", "0s ago")),
+    ):
+        for word in words:
+            assert word in line
+    shown = json.loads(shop.cli("workers", "enrolments", "--json").stdout)
+    assert [right["enrolment_id"] for right in shown] == [one["enrolment_id"], two["enrolment_id"]]
+    assert one["enrolment_token"] not in json.dumps(shown)
+    shop.cli("workers", "withdraw", one["enrolment_id"])
+    enrolled(shop, two["enrolment_token"])
+    (left,) = json.loads(shop.cli("workers", "enrolments", "--json").stdout)
+    assert (left["enrolment_id"], left["uses_left"], left["expires_at"]) == (two["enrolment_id"], 2, two["expires_at"])
+
+
 @pytest.mark.parametrize("words", [["revoke"], ["drain"]])
 def test_a_worker_that_is_not_there_is_one_line(shop: Shop, words: list[str]) -> None:
     result = shop.cli("workers", *words, "nobody-0123456789")

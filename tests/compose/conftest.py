@@ -43,7 +43,7 @@ def photo(path: Path, size: tuple[int, int] = (400, 300)) -> Path:
 
 
 def encoder() -> Ffmpeg:
-    return Ffmpeg.found(limits=LIMITS._replace(nice=0))
+    return Ffmpeg.default(limits=LIMITS._replace(nice=0))
 
 
 async def planned(text: str, folder: Path, settings: Settings = SMALL) -> render.Plan:

@@ -43,10 +43,14 @@ def test_a_script_is_read_whole() -> None:
     assert (script.settings.theme, script.settings.accent, script.settings.language) == ("light", "#ff7a59", "en-gb")
     assert script.settings.words_per_minute == 180
     title, first, second = script.scenes
-    assert (script.title, title.is_title, title.spoken) == ("The title", True, ("The title", "What it is about."))
+    assert (script.title, title.is_title, title.narration_texts) == (
+        "The title",
+        True,
+        ("The title", "What it is about."),
+    )
     assert first.heading == "First & foremost"
     assert (first.duration_s, first.theme) == (8.5, "dark")
-    assert first.spoken == ("One bold sentence with a link.", "A second, on the next line!")
+    assert first.narration_texts == ("One bold sentence with a link.", "A second, on the next line!")
     assert second.picture is not None
     assert (second.picture.reference, second.picture.text) == ("object:pictures/boat.jpg", "a boat")
     assert [(line.text, line.is_item) for line in second.lines] == [("an item", True), ("another item", True)]
@@ -137,7 +141,7 @@ async def test_a_model_writes_the_script_and_is_told_what_was_wrong() -> None:
 
     text, script = await write_script("About boats", write)
     assert text == "# T\n## A\nSaid."
-    assert script.scenes[1].spoken == ("Said.",)
+    assert script.scenes[1].narration_texts == ("Said.",)
     assert "About boats" in asked[0]
     assert "could not be used: " in asked[1]
 

@@ -14,8 +14,8 @@ import pytest
 from callsheet import Callsheet, Context
 from callsheet.kernel.job import Event, Status
 from callsheet.kernel.retry import Backoff, RetryPolicy
+from callsheet.media.compose.artifacts import FolderShelf
 from callsheet.media.compose.errors import InvalidScript
-from callsheet.media.compose.kept import FolderShelf
 from callsheet.media.compose.script import Settings
 from callsheet.media.compose.sources import from_folder
 from callsheet.media.compose.stages import Parts, Request, Stages, compose
@@ -184,7 +184,7 @@ async def test_without_a_voice_a_warning_is_sent(app: Callsheet, parts: Parts, m
     def none() -> tuple[str, str]:
         raise NoVoice("espeak-ng is not installed")
 
-    monkeypatch.setattr(voice, "installed", none)
+    monkeypatch.setattr(voice, "voice_library", none)
 
     @app.task(max_attempts=1)
     async def video(ctx: Context) -> list[str]:

@@ -14,7 +14,7 @@ from callsheet.media.compose.layout import lay_out
 from callsheet.media.compose.markdown import parse
 from callsheet.media.compose.script import Scene, Settings
 from callsheet.media.compose.sfnt import NotAFont, read_bytes, read_fonts
-from callsheet.media.compose.text import Style, draw_line, is_right_to_left, width_of, wrapped
+from callsheet.media.compose.text import Style, draw_line, is_right_to_left, width_of, wrap_lines
 from callsheet.media.compose.theme import contrast, ground, rgb_of, theme_of
 
 BARE = ()  # a machine without any font
@@ -54,7 +54,7 @@ def test_letters_that_join_are_refused_without_the_library_for_it(monkeypatch: p
 
 def test_a_font_has_what_freetype_draws() -> None:
     """The parser of character maps against FreeType itself, on Pillow's own font: no glyph is drawn as a box."""
-    face = fonts.embedded()
+    face = fonts.pillow_font()
     font = ImageFont.load_default(24)
     assert isinstance(font, ImageFont.FreeTypeFont)
     box = bytes(font.getmask("\U0001f984"))
@@ -84,10 +84,10 @@ def with_table(font: bytes, tag: bytes, table: bytes) -> bytes:
 
 def test_a_colour_font_that_would_be_drawn_blank_is_passed_over() -> None:
     """COLR version 1 has paintings and no layers; FreeType draws its empty outlines, which is nothing."""
-    paintings = with_table(fonts.embedded_bytes(), b"COLR", struct.pack(">HHIIHI", 1, 0, 0, 0, 0, 0))
+    paintings = with_table(fonts.pillow_font_bytes(), b"COLR", struct.pack(">HHIIHI", 1, 0, 0, 0, 0, 0))
     with pytest.raises(NotAFont, match="paintings"):
         read_bytes(paintings)
-    layers = read_bytes(with_table(fonts.embedded_bytes(), b"COLR", struct.pack(">HHIIH", 0, 3, 0, 0, 0)))
+    layers = read_bytes(with_table(fonts.pillow_font_bytes(), b"COLR", struct.pack(">HHIIH", 0, 3, 0, 0, 0)))
     assert layers.is_colour
     assert layers.has("a")
 
@@ -95,7 +95,7 @@ def test_a_colour_font_that_would_be_drawn_blank_is_passed_over() -> None:
 def test_every_line_fits_its_width_and_nothing_is_lost() -> None:
     style = Style.of(fonts.choose(["abc"], BARE), 30)
     text = "Some words, and one-that-is-rather-long " + "w" * 200 + " then the rest."
-    lines = wrapped(text, style, 300)
+    lines = wrap_lines(text, style, 300)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert max(width_of(line, style) for line in lines) <= 300
 

@@ -97,7 +97,7 @@ def test_captions_are_in_order_within_the_video_and_say_what_is_said(made: Made)
     assert flat == sorted(flat)
     assert flat[-1] <= made.video.duration_s
     said = " ".join(" ".join(block[2:]) for block in blocks)
-    assert said == " ".join(text for scene in made.script.scenes for text in scene.spoken)
+    assert said == " ".join(text for scene in made.script.scenes for text in scene.narration_texts)
 
 
 def test_captions_are_safe_to_read() -> None:

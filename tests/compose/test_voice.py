@@ -39,7 +39,7 @@ async def test_every_scene_is_spoken_with_the_times_of_its_words(tmp_path: Path)
     assert loudness(tmp_path / first.file) > 500
     assert 2.5 < duration_of(tmp_path / first.file) < 8
     assert 0.4 < duration_of(tmp_path / second.file) < 3
-    said, again = first.said
+    said, again = first.lines
     text = "The quick brown fox jumps over the lazy dog."
     assert [text[offset:].partition(" ")[0] for offset, _ in said.words] == text.split()
     times = [at for _, at in said.words]
@@ -53,7 +53,7 @@ async def test_without_a_voice_there_are_tones_and_it_is_said(tmp_path: Path, mo
     def none() -> tuple[str, str]:
         raise NoVoice("espeak-ng is not installed")
 
-    monkeypatch.setattr(voice, "installed", none)
+    monkeypatch.setattr(voice, "voice_library", none)
     narration = await voice.speak(parse(SPOKEN), tmp_path, MEANS)
     assert [scene.is_speech for scene in narration.scenes] == [False, False]
     assert narration.warnings == ("the video has tones and captions instead of a voice: espeak-ng is not installed",)
@@ -63,7 +63,7 @@ async def test_without_a_voice_there_are_tones_and_it_is_said(tmp_path: Path, mo
 
 async def test_a_voice_that_cannot_be_loaded_is_no_voice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "libbroken.so").write_bytes(b"no library")
-    monkeypatch.setattr(voice, "installed", lambda: (str(tmp_path / "libbroken.so"), ""))
+    monkeypatch.setattr(voice, "voice_library", lambda: (str(tmp_path / "libbroken.so"), ""))
     narration = await voice.speak(parse(SPOKEN), tmp_path, MEANS)
     assert not any(scene.is_speech for scene in narration.scenes)
     assert "cannot be loaded" in narration.warnings[0]

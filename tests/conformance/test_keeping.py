@@ -232,6 +232,9 @@ async def test_documents_change_by_version(kit: Kit) -> None:
     assert [d.id for d in await kit.store.documents("key")] == ["a", "b"]
     assert await kit.store.documents("key", "b") == [second]
     assert await kit.store.documents("nothing") == []
+    for odd in ("\0", "b\0", "\0b"):
+        assert await kit.store.documents("key", odd) == []
+        assert await kit.store.delete_document("key", odd) is False
     assert await kit.store.delete_document("key", "b")
     assert not await kit.store.delete_document("key", "b")
     with pytest.raises(DocumentConflict):

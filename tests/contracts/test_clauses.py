@@ -1,4 +1,7 @@
-"""`docs/contracts/*.md` name a test for each clause of a contract; here is what keeps those lists true."""
+"""`docs/contracts/*.md` name the code and a test for each clause of a contract; here is what keeps those lists true.
+
+A code is a file below `src/callsheet`, perhaps with a name in it: `contracts/aura/debounce.py::Debounce`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {page.stem: page.read_text("utf-8") for page in sorted((ROOT / "docs" / "contracts").glob("*.md"))}
 ROW = re.compile(r"^\| ([A-Z])(\d+) \| (.*?) \| (.*) \|$", re.MULTILINE)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+CODE = re.compile(r"`([\w/.]+\.(?:py|lua|sql|js))(?:::(\w+))?`")
 NAMED = sorted({(page, path, name) for page, text in PAGES.items() for path, name in TEST.findall(text)})
 LEAST = {"redis-gateway": 45, "euterpe": 71}  # clauses that a contract has at least
 
@@ -30,6 +34,38 @@ def names_in(path: str) -> frozenset[str]:
 def test_a_named_test_exists(page: str, path: str, name: str) -> None:
     assert (ROOT / path).is_file(), f"docs/contracts/{page}.md names {path}"
     assert name in names_in(path)
+
+
+def code_of(rest: str) -> list[tuple[str, str]]:
+    """Return the files and names in the column before that of the tests."""
+    column, _, _ = rest.rpartition(" | ")
+    return CODE.findall(column)
+
+
+def is_defined(path: str, name: str) -> bool:
+    """Whether a file of the program is there, and defines a name; what is no Python has the name as a word."""
+    file = ROOT / "src" / "callsheet" / path
+    if not file.is_file():
+        return False
+    text = file.read_text("utf-8")
+    defined = rf"^\s*(?:async def|def|class) {name}\b|^{name}\b[^=\n]*=" if path.endswith(".py") else rf"\b{name}\b"
+    return not name or re.search(defined, text, re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_clause_names_its_code(page: str) -> None:
+    rows = ROW.findall(PAGES[page])
+    assert [f"{letter}{n}" for letter, n, _, rest in rows if not code_of(rest)] == []
+    named = {(path, name) for *_, rest in rows for path, name in code_of(rest)}
+    assert sorted(f"{path}::{name}" for path, name in named if not is_defined(path, name)) == []
+
+
+def test_a_code_that_is_not_there_is_seen() -> None:
+    assert is_defined("contracts/aura/debounce.py", "Debounce")
+    assert not is_defined("contracts/aura/debounce.py", "NoSuchName")
+    assert not is_defined("contracts/aura/no_such_file.py", "")
+    assert is_defined("store/redis/scripts/lib.lua", "touch")
+    assert not is_defined("store/redis/scripts/lib.lua", "no_such_function")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import random
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from callsheet.catalog.protocol import Catalog
+from callsheet.catalog.records import Video, VideoStatus, Writer
 from callsheet.cli import jobs as cli_jobs
 from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.cortana import pipeline_jobs
@@ -25,6 +29,8 @@ from callsheet.kernel.job import Job, NewJob, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import ClaimRequest, JobQuery
+from tests import stores
+from tests.contracts.cortana.kit import TENANT, running
 from tests.http.live import Live, serving
 
 ROUTERS = [aura.router, gateway.router, pipeline_jobs.router, dead_letters.router]
@@ -101,6 +107,52 @@ async def test_a_job_is_in_the_list_of_the_status_that_its_body_shows_alone(url:
             for body in whole[:20]:
                 one = (await live.client.get(f"{path}/{body[name]}")).json()
                 assert one["status"] == body["status"]
+
+
+async def live_a_video(catalog: Catalog, chance: random.Random) -> None:
+    """Add a video and let its pipeline write it a few times, as far as that goes."""
+    video_id = str(uuid.UUID(int=chance.getrandbits(128), version=4))
+    await catalog.add_video(
+        Video(video_id, TENANT, None, f"film {chance.randrange(9)}", VideoStatus.UPLOADING, "x", size_bytes=1)
+    )
+    for claim_version in range(1, 1 + chance.randrange(5)):
+        writer = Writer(str(uuid.UUID(int=7)), claim_version)
+        await catalog.queue(video_id)
+        if chance.random() < 0.8:
+            await catalog.begin(video_id, writer, "segment_index")
+            if chance.random() < 0.6:
+                await catalog.replace_segments(video_id, writer, [], [])
+            elif chance.random() < 0.6:
+                await catalog.fail(video_id, writer, '{"type": "Broke"}')
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_video_is_in_the_list_of_the_status_that_its_body_shows_alone(kind: str, tmp_path: Path) -> None:
+    async with running(stores.fresh_url(kind), tmp_path, worker=False) as stack:
+        chance = random.Random(5)
+        for _ in range(40):
+            await live_a_video(stack.catalog, chance)
+
+        async def listed(**query: str) -> list[dict[str, Any]]:
+            videos: list[dict[str, Any]] = []
+            place: dict[str, str] = {}
+            while True:
+                answer = await stack.client.get("/videos", params={**query, **place, "limit": 3})
+                assert answer.status_code == 200, answer.text
+                videos += answer.json()["videos"]
+                if not (following := answer.json()["next"]):
+                    return videos
+                place = {"before": following}
+
+        whole = await listed()
+        assert len(whole) == 40
+        for status in VideoStatus:
+            expected = [body for body in whole if body["status"] == status]
+            assert expected, f"these lives say too little of {status}"
+            assert await listed(status=status.value) == expected
+            assert await listed(status=status.value, text="FILM 3") == [x for x in expected if x["title"] == "film 3"]
+        for body in whole[:20]:
+            assert await stack.video(body["video_id"]) == body
 
 
 async def test_words_of_a_list_may_be_asked_for_together(url: str) -> None:

@@ -13,12 +13,14 @@ from callsheet.store.protocol import JobQuery
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_the_code_of_the_readme_is_twelve_lines_and_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (code,) = re.findall(r"```python\n# jobs.py\n(.*?)```", README, re.DOTALL)
+    (shown,) = re.findall(r"```console\n\$ python jobs.py\n(.*?)```", README, re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) == 12
+    assert code.rstrip().splitlines()[-2] == 'if __name__ == "__main__":'  # a worker that imports it does not run it
     run = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -28,8 +30,8 @@ def test_the_code_of_the_readme_is_twelve_lines_and_runs(tmp_path: Path) -> None
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout == "{'width': 640}\n"
-    told = ["queued", "running", "progress", "checkpoint", "done"]
+    assert run.stdout == shown
+    told = ["queued", "running", "progress", "done"]
     assert asyncio.run(events_of(f"sqlite:///{tmp_path / 'jobs.db'}")) == told
 
 
@@ -49,6 +51,13 @@ def test_the_readme_shows_the_studio_the_peers_all_contracts_and_all_promises() 
         assert f"({page.relative_to(ROOT)})" in README
     promised = re.findall(r"^\| (G\d) \|.*\(tests/", README, re.MULTILINE)
     assert promised == [f"G{n}" for n in range(1, 10)]
+
+
+def test_the_readme_has_nine_features_with_links_and_a_table_beside_four_others() -> None:
+    features = re.findall(r"^- \*\*\[[^\]]+\]\(docs/", README, re.MULTILINE)
+    assert len(features) == 9
+    assert "| | Callsheet | Celery | DBOS | River | BullMQ |" in README
+    assert "**When not to use it.**" in README
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -3,11 +3,14 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from callsheet.engine import Engine, Housekeeping
+from callsheet.engine import Engine, Housekeeping, housekeeping
 from callsheet.engine.begun import KEPT_MS, KIND, BegunJobs, needs_listing
+from callsheet.engine.clock import ClockWatch, Sight
 from callsheet.engine.housekeeping import Chores
 from callsheet.engine.schedules import Schedule, delete_schedule, fire_due, put_schedule, schedules
 from callsheet.kernel import commands
@@ -15,6 +18,7 @@ from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, Document, JobQuery, Settled
+from tests.beside import until
 from tests.kit import T0, new_job
 
 REMOTE = f"w~{'0f' * 32}"  # as the control plane names the owner of a claim
@@ -39,6 +43,48 @@ async def test_one_sweep_does_all_chores(engine: Engine) -> None:
     assert cancelled.status is Status.CANCELED
     assert parent.job_id in (cancelled.cancel_reason or "")
     assert (await engine.get(lost.job_id)).lease_losses == 1
+
+
+async def test_after_an_outage_living_workers_come_before_the_reaper(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s, sweeps, prune = 0.0, 0, engine.store.prune
+    goes_away = asyncio.Event()
+
+    class Clock(ClockWatch):
+        async def look(self) -> Sight:
+            nonlocal passed_s
+            if goes_away.is_set():
+                goes_away.clear()
+                passed_s += 60.0  # until this look is answered
+            return await super().look()
+
+    async def counted(**options: Any) -> int:
+        nonlocal sweeps
+        sweeps += 1
+        return await prune(**options)
+
+    async def sweep_twice() -> None:  # the first of them may have begun before what the test did
+        since = sweeps
+        await until(lambda: sweeps >= since + 2)
+
+    monkeypatch.setattr(housekeeping, "time", SimpleNamespace(monotonic=lambda: passed_s))
+    monkeypatch.setattr(engine.store, "prune", counted)
+    async with Housekeeping(engine, Chores(sweep_s=0.01), Clock(engine.store)):
+        await sweep_twice()
+        goes_away.set()
+        await sweep_twice()
+        await engine.enqueue([new_job()])
+        (job,) = await engine.claim(ClaimRequest("w", lease_ms=1))
+        await until(lambda: engine.store.expired(1))
+        await sweep_twice()
+        assert (await engine.get(job.job_id)).status is Status.RUNNING
+        passed_s += housekeeping.RESPITE_S
+        await until(lambda: _is_back(engine, job.job_id))
+
+
+async def _is_back(engine: Engine, job_id: str) -> bool:
+    return (await engine.get(job_id)).status is Status.QUEUED
 
 
 async def test_of_jobs_that_were_claimed_ahead_those_that_were_listed_as_begun_count(engine: Engine) -> None:

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callsheet.engine import Engine, Housekeeping
 from callsheet.kernel.job import Job, Status
+from callsheet.store.sqlite.store import SqliteStore
 
 Spawn = Callable[..., "Worker"]
 
@@ -31,6 +33,21 @@ async def run_out(engine: Engine, held: Job, *, reap: bool = False) -> None:
             if reap:
                 await Housekeeping(engine).reap()
             await asyncio.sleep(0.05)
+
+
+async def freeze(engine: Engine, pid: int) -> None:
+    """Stop a process in its tracks, but not while it holds the one lock under which all processes write to SQLite."""
+
+    def stop(_: object = None) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        while any("T (stopped)" not in (thread / "status").read_text("utf-8") for thread in threads):
+            pass
+
+    if isinstance(engine.store, SqliteStore):
+        await engine.store._writer.run(stop)  # work that its writer does is done with that lock held
+    else:
+        stop()
 
 
 class Worker:

@@ -19,7 +19,7 @@ from callsheet import Callsheet
 from callsheet.engine import Housekeeping
 from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import JobQuery
-from tests.faults.conftest import run_out
+from tests.faults.conftest import freeze, run_out
 from tests.faults.crew import count, once, slow
 from tests.pace import within
 from tests.servers import PostgresServer, RedisServer
@@ -145,7 +145,7 @@ async def test_a_frozen_worker_that_wakes_up_changes_nothing(app: Callsheet, sta
     (job,) = await app.enqueue([slow.definition.new_job("01900000-0000-7000-8000-000000000002", '{"seconds":2.0}')])
     zombie = start(LONG_S)
     await _until(lambda: "slow" in log.read_text())
-    zombie.send_signal(signal.SIGSTOP)
+    await freeze(await app.engine(), zombie.pid)
     healthy = start(LONG_S)
     await run_out(await app.engine(), await job.get())
     assert await job.result(timeout=60) == str(healthy.pid)
@@ -158,7 +158,7 @@ async def test_a_frozen_worker_that_wakes_up_changes_nothing(app: Callsheet, sta
     assert [a.outcome for a in await engine.store.attempts(job.id)] == ["lease_lost", "succeeded"]
 
 
-async def test_a_rolling_restart_costs_no_attempt(app: Callsheet, start: Start) -> None:
+async def test_a_rolling_restart_costs_no_attempt(app: Callsheet, start: Start, log: Path) -> None:
     ids = await enqueue(app, 600)
     crew = [start(LONG_S, concurrency=4)]
     engine = await app.engine()
@@ -167,6 +167,7 @@ async def test_a_rolling_restart_costs_no_attempt(app: Callsheet, start: Start) 
             while (await engine.store.counts())["default"].get(Status.SUCCEEDED, 0) < share:
                 await asyncio.sleep(0.01)
         crew.append(start(LONG_S, concurrency=4))
+        await _until(log.with_name(f"{log.name}.{crew[-1].pid}").exists)  # from here on SIGTERM means to hand back
         old = crew.pop(0)
         old.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(old.wait, 60) == 0

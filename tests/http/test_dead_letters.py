@@ -18,7 +18,7 @@ from callsheet.engine.dead_letters import Wanted
 from callsheet.engine.operations import Operations
 from callsheet.engine.quotas import Quotas
 from callsheet.kernel import commands
-from callsheet.kernel.job import RESUMED_FROM, Claim, Envelope
+from callsheet.kernel.job import RESUMED_FROM, Claim, Credentials, Envelope
 from callsheet.store.protocol import ClaimRequest, Settled
 from tests import stores
 from tests.cli.programs import Program, eventually
@@ -166,9 +166,19 @@ async def test_a_dead_transcoding_job_runs_again_as_a_copy_that_names_it(live: L
     assert await statuses(live, job_id) == ["dead_letter"]
 
 
-async def test_what_may_not_come_back_is_refused(live: Live) -> None:
+async def test_a_copy_has_the_credentials_of_its_dead_letter(live: Live) -> None:
     sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
-    spent = await dead(live, "500", contract="euterpe", credentials=sealed)
+    job_id = await dead(live, "503", contract="euterpe", requester_id="a", credentials=sealed)
+    assert (await live.client.get(f"/v1/dead-letters/{job_id}")).json()["can_replay"] is True
+    answer = await live.client.post(f"/v1/dead-letters/{job_id}/replay")
+    assert (answer.status_code, answer.json()["copied"]) == (202, True), answer.text
+    assert (await live.client.delete(f"/v1/dead-letters/{job_id}")).status_code == 204
+    copy_id = answer.json()["replay_job_id"]
+    assert await live.engine.store.credentials([copy_id]) == [Credentials(copy_id, "a", sealed)]
+
+
+async def test_what_may_not_come_back_is_refused(live: Live) -> None:
+    spent = await dead(live, "500", contract="euterpe", concurrency_key="j", concurrency_limit=5)
     keyed = await dead(live, contract="redis_gateway", concurrency_key="k", concurrency_limit=5)
     for job_id in (spent, keyed):
         assert (await live.client.get(f"/v1/dead-letters/{job_id}")).json()["can_replay"] is False

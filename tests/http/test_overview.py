@@ -212,12 +212,13 @@ async def test_a_dead_letter_of_our_own_contract_can_be_retried(live: Live) -> N
 
 
 async def test_can_retry_is_what_a_replay_answers(live: Live) -> None:
-    """A dead transcode comes back as a copy, unless its credentials are sealed for it alone."""
+    """A dead transcode comes back as a copy, unless that would not know the limit of its concurrency key."""
     sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
     own = await dead(live, "503", contract="euterpe")
     theirs = await dead(live, "503", contract="euterpe", credentials=sealed)
+    keyed = await dead(live, "503", contract="euterpe", concurrency_key="k", concurrency_limit=5)
     left = await dead(live, "no", contract="euterpe", max_attempts=2, retryable=False, credentials=sealed)
-    for job_id, expected in ((own, True), (theirs, False), (left, True)):
+    for job_id, expected in ((own, True), (theirs, True), (keyed, False), (left, True)):
         assert (await ask(live.client, f"/v1/jobs/{job_id}/state"))["can_retry"] is expected
         answer = await live.client.post(f"/v1/dead-letters/{job_id}/replay")
         assert answer.status_code == (202 if expected else 409), answer.text

@@ -122,7 +122,7 @@ async def test_a_server_that_falls_silent_is_given_up(
     monkeypatch.setattr(post, "CHUNK_S", 0.3)
     server.turns = [stream(piece("one "), hang=True)]
     job = await run(app, "chat", prompt="x")
-    assert "said nothing for 0.3 s" in (await error_of(job))["message"]
+    assert "sent nothing for 0.3 s" in (await error_of(job))["message"]
     assert (await job.get()).status is Status.QUEUED
     assert server.hung_up.is_set()
 
@@ -256,7 +256,7 @@ async def test_nobody_at_the_address_is_worth_another_attempt(app: Callsheet, mo
 @pytest.mark.parametrize("value", ["\ud83d", float("nan")])
 async def test_a_body_that_cannot_be_written_is_no_outage(server: Server, value: object) -> None:
     with pytest.raises(ValueError, match=r"surrogates|JSON"):
-        async with post.posted(chat_endpoint(), "chat/completions", {"a": value}):
+        async with post.open_post(chat_endpoint(), "chat/completions", {"a": value}):
             pass
 
 

@@ -90,7 +90,7 @@ async def test_with_neither_server_nor_model_both_ways_out_are_named(app: Callsh
     error = await error_of(await run(app, "embed", input="x"))
     assert error["code"] == "llm_not_configured"
     assert "CALLSHEET_EMBED_URL" in error["message"]
-    assert "callsheet[embed]" in error["message"]
+    assert "callsheet[llm]" in error["message"]
 
 
 WORDS = ("a", "cat", "dog", "sat")
@@ -179,7 +179,7 @@ async def test_a_local_model_that_lacks_a_part_is_told(
 ) -> None:
     monkeypatch.setitem(sys.modules, "model2vec", None)
     error = await error_of(await run(app, "embed", input="a"))
-    assert (error["code"], "pip install 'callsheet[embed]'" in error["message"]) == ("llm_not_configured", True)
+    assert (error["code"], "pip install 'callsheet[llm]'" in error["message"]) == ("llm_not_configured", True)
 
 
 async def test_a_server_goes_before_the_local_model(app: Callsheet, server: Server, folder: Path) -> None:

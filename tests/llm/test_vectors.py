@@ -16,8 +16,9 @@ from callsheet.kernel.errors import StoreError, StoreUnavailable, UnknownStore
 from callsheet.llm import similarity
 from callsheet.llm.chunks import Chunk
 from callsheet.llm.errors import OtherModel
-from callsheet.llm.similarity import packed, scores, unit, unpacked
-from callsheet.llm.vectors import Collection, Document, Vectors, open_vectors
+from callsheet.llm.opening import open_vectors
+from callsheet.llm.similarity import pack, scores, unit, unpack
+from callsheet.llm.vectors import Collection, Document, Vectors
 from callsheet.llm.vectors_postgres import PostgresVectors
 from tests import stores
 
@@ -155,7 +156,7 @@ async def test_a_place_that_is_not_there_is_told() -> None:
 
 def test_both_ways_to_multiply_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [unit([1, 2, 3]), unit([-1, 0.5, 0])]
-    query, packed_rows = packed(rows[0]), [packed(row) for row in rows]
+    query, packed_rows = pack(rows[0]), [pack(row) for row in rows]
     plain = scores(query, packed_rows)
     assert plain == pytest.approx([1.0, cosine([1, 2, 3], [-1, 0.5, 0])], abs=1e-6)
     monkeypatch.setattr(similarity, "np", _Numpy())
@@ -168,7 +169,7 @@ class _Numpy:
     @staticmethod
     def frombuffer(data: bytes, dtype: str) -> Any:
         assert dtype == "float32"
-        return _Array(unpacked(data))
+        return _Array(unpack(data))
 
 
 class _Array(list):

@@ -18,7 +18,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @pytest.fixture
 def how() -> Ffmpeg:
-    return Ffmpeg.found(limits=LIMITS._replace(nice=0))  # others are at work on the same cores
+    return Ffmpeg.default(limits=LIMITS._replace(nice=0))  # others are at work on the same cores
 
 
 @pytest.fixture(scope="session")

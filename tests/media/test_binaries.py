@@ -11,7 +11,7 @@ from callsheet.media import binaries
 from callsheet.media.binaries import Binary, best_of, choose, examine, ffmpeg, find_ffmpeg, find_tessdata
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
 
-ALL = frozenset(binaries.NEEDED)
+ALL = frozenset(binaries.REQUIRED_FEATURES)
 SCRIPT = """#!/bin/sh
 case "$*" in
 *-encoders*) for name in {coders}; do echo " V....D $name x"; done ;;

@@ -258,7 +258,7 @@ async def start(program, /, *args, **options):
     return process
 
 work = Work((Input(Path(sys.argv[1]), "mov", ("-stream_loop", "-1")),), ("-an", "-f", "mpegts", "out.ts"), 100.0)
-asyncio.run(Ffmpeg.found(start=start).run(work, Path(sys.argv[2]), lambda _: print("running", flush=True)))
+asyncio.run(Ffmpeg.default(start=start).run(work, Path(sys.argv[2]), lambda _: print("running", flush=True)))
 """
 
 

@@ -32,7 +32,7 @@ async def test_a_task_makes_an_output_and_tells_its_progress(app: Callsheet, cor
 
     @app.task(max_attempts=1)
     async def encode(ctx: Context) -> dict[str, object]:
-        how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
+        how = Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
         spec = OutputSpec("a.mp4", "mp4")
         output = await transcode(source, spec, ctx.workspace, how, lambda told: ctx.progress(told.percent or 0))
         return {"key": output.key, "bytes": output.size_bytes, "codec": output.codec}
@@ -50,7 +50,7 @@ async def test_a_cancelled_job_takes_its_ffmpeg_along(app: Callsheet, corpus: Co
     @app.task(max_attempts=1)
     async def encode(ctx: Context) -> None:
         started.by = ctx.children.start
-        how = Ffmpeg.found(start=started, is_stopped=lambda: ctx.cancelled)
+        how = Ffmpeg.default(start=started, is_stopped=lambda: ctx.cancelled)
         await how.run(work, tmp_path, lambda _: running.set())
 
     job = await encode.enqueue()

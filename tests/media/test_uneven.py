@@ -10,7 +10,7 @@ import pytest
 
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.hls import INDEX, make_hls, read_playlist
-from callsheet.media.holding import holds
+from callsheet.media.holding import has_long_frames
 from callsheet.media.playlists import end_playlist
 from callsheet.media.probe import probe
 from callsheet.media.sampling.records import Sampling
@@ -21,7 +21,7 @@ from tests.media.made_up.uneven import UNEVEN, uneven_in
 from tests.media.sampling.kit import sampled
 
 FRAME_S = 0.05  # a little more than the shortest usual one
-FILES = [(name, suffix) for name in UNEVEN for suffix in ("mp4", "mkv")]
+FILES = [(name, suffix) for name in UNEVEN if name != "reordered" for suffix in ("mp4", "mkv")]
 
 
 def pictures(path: Path) -> list[tuple[float, int]]:
@@ -100,6 +100,28 @@ async def test_what_stands_for_long_is_sampled_and_lasts(tmp_path: Path, name: s
             assert spans[at] == pytest.approx((end - zero) * 1000, abs=1), f"the frame at {at} ms stands until {end}"
 
 
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+async def test_pictures_that_are_not_decoded_in_their_order_are_all_shown(
+    tmp_path: Path, how: Ffmpeg, suffix: str
+) -> None:
+    """The head of an MP4 adds up lengths in the order of decoding: here it ends before the last picture begins."""
+    path = uneven_in(tmp_path, "reordered", suffix, reordered=True)
+    with av.open(str(path)) as container:
+        frames = list(container.decode(video=0))
+    end_s = max(float((frame.pts + (frame.duration or 0)) * (frame.time_base or 0)) for frame in frames)  # type: ignore[operator]
+    media = await probe(path)
+    assert media.duration_s == pytest.approx(end_s, abs=0.002)
+    hls = await make_hls(media, tmp_path / "hls", how, OutputSpec("hls", "hls", height=180))
+    assert hls.duration_s == pytest.approx(end_s, abs=0.03)
+    playlist = read_playlist(hls.folder / INDEX)
+    shown = [picture for segment in playlist.segments for picture in pictures(hls.folder / segment)]
+    for start_s, number in zip(UNEVEN["reordered"].starts, range(99), strict=False):
+        assert any(abs(at - shown[0][0] - start_s) < FRAME_S and seen == number for at, seen in shown), start_s
+    (tmp_path / "frames").mkdir()
+    outcome = await sampled(path, tmp_path / "frames", Sampling(dedupe_threshold=1.0))
+    assert outcome.sampled.duration_ms == pytest.approx(end_s * 1000, abs=30)
+
+
 def test_a_playlist_ends_when_the_source_does(tmp_path: Path) -> None:
     path = tmp_path / "a.m3u8"
     path.write_text("#EXTM3U\n#EXT-X-TARGETDURATION:6\n#EXTINF:6.000000,\na.ts\n#EXTINF:1.000000,\nb.ts\n")
@@ -112,5 +134,5 @@ def test_a_playlist_ends_when_the_source_does(tmp_path: Path) -> None:
 
 
 async def test_steady_sources_are_left_alone(tmp_path: Path) -> None:
-    assert not holds(await probe(uneven_in(tmp_path, "three_rates", "mp4")))
-    assert holds(await probe(uneven_in(tmp_path, "holds", "mp4")))
+    assert not has_long_frames(await probe(uneven_in(tmp_path, "three_rates", "mp4")))
+    assert has_long_frames(await probe(uneven_in(tmp_path, "holds", "mp4")))

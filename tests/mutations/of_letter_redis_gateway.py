@@ -40,7 +40,7 @@ LETTER_REDIS_GATEWAY = [
     script(
         "a foreign key names a job of the contract",
         "create",
-        "if (v[3] or (v[4] and 'callsheet' or 'redis_gateway')) ~= new.contract then return nil end",
+        "if (v[3] or (v[4] and OWN or FOREIGN)) ~= new.contract then return nil end",
         "",
         f"{KEYS}::test_a_key_does_not_answer_with_another_contracts_job",
     ),

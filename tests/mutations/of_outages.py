@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.guard import Guard
 
 WORKER = "tests/worker/test_outages.py"
+LEASES = "tests/worker/test_leases.py"
 UNHEARD = "tests/worker/test_unheard_claims.py"
 OUTAGES = [
     Guard(
@@ -118,8 +119,8 @@ OUTAGES = [
         "sqlite",
         "an answer that was lost is written down",
         "worker/local.py",
-        "self._unheard.add(asked_at)",
-        "pass",
+        "self._unheard.add(asked_at)\n            raise",
+        "raise",
         f"{UNHEARD}::test_a_claim_whose_answer_was_lost_costs_no_attempt",
     ),
     Guard(
@@ -145,5 +146,109 @@ OUTAGES = [
         "except Exception as error:  # a worker that ends would take its running jobs with it",
         "except ZeroDivisionError as error:",
         f"{UNHEARD}::test_an_odd_error_of_a_claim_ends_no_worker",
+    ),
+    Guard(
+        "kernel",
+        "an outcome waits for longer than its lease",
+        "worker/local.py",
+        "self.flusher.patience_s = OUTAGE_S",
+        "pass",
+        f"{LEASES}::test_an_outcome_waits_for_longer_than_its_lease",
+    ),
+    Guard(
+        "kernel",
+        "a worker that ends waits no longer than its leases",
+        "worker/shift.py",
+        "self.flusher.patience_s = 0.0",
+        "pass",
+        f"{LEASES}::test_a_worker_that_ends_does_not_wait_for_the_store_beyond_its_leases",
+    ),
+    Guard(
+        "kernel",
+        "work that was cut off goes back at no cost",
+        "worker/execute.py",
+        "return after_cut(run.job) if run.is_cut_off else None",
+        "return None",
+        f"{LEASES}::test_work_that_was_cut_off_goes_back_at_no_cost",
+    ),
+    Guard(
+        "sqlite",
+        "after an outage the reaper waits",
+        "engine/housekeeping.py",
+        "return sight if self._is_acquainted() else sight._replace(certain=False)",
+        "return sight",
+        "tests/engine/test_housekeeping.py::test_after_an_outage_living_workers_come_before_the_reaper",
+    ),
+    Guard(
+        "kernel",
+        "a claim that hangs is written down",
+        "worker/local.py",
+        "timer = asyncio.get_running_loop().call_later(beat_s, tell)",
+        "timer = asyncio.get_running_loop().call_later(3_600, tell)",
+        f"{UNHEARD}::test_a_claim_that_hangs_for_longer_than_its_lease_costs_no_attempt",
+    ),
+    Guard(
+        "kernel",
+        "what a Redis says of its state is an outage",
+        "store/redis/client.py",
+        "return code in OF_THE_COMMAND and not WITHIN_A_SCRIPT(str(error))",
+        "return True",
+        "tests/store_redis/test_states.py",
+    ),
+    Guard(
+        "kernel",
+        "what a PostgreSQL says of its state is an outage",
+        "store/postgres/connection.py",
+        'if (error.sqlstate or "")[:2] in OF_THE_STATEMENT:',
+        "if True:",
+        "tests/store_postgres/test_states.py",
+    ),
+    Guard(
+        "kernel",
+        "a start waits for room on the disk of its database",
+        "store/sqlite/connection.py",
+        "if any(words in str(error) for words in NO_DATABASE)",
+        'if "locked" not in str(error)',
+        "tests/store_sqlite/test_states.py",
+    ),
+    Guard(
+        "kernel",
+        "a value that no database could write is no outage",
+        "store/sqlite/connection.py",
+        "not isinstance(db, sqlite3.Connection) and type(error) is ValueError",
+        "isinstance(error, ValueError)",
+        "tests/store_sqlite/test_states.py",
+    ),
+    Guard(
+        "kernel",
+        "a storage that got no byte for a while is away",
+        "objects/s3_errors.py",
+        "if status in FORBIDDEN and code != TIMED_OUT:",
+        "if status in FORBIDDEN:",
+        "tests/objects/test_s3.py -k known_by_its_code",
+    ),
+    Guard(
+        "kernel",
+        "a source that cannot be reached is waited for",
+        "contracts/euterpe/download.py",
+        "class CutOff(Outage):",
+        "class CutOff(CallsheetError):",
+        "tests/contracts/euterpe/test_defaults.py",
+    ),
+    Guard(
+        "kernel",
+        "a wrong clock is waited for",
+        "objects/errors.py",
+        "class ClockSkewed(ObjectsForbidden, Outage):",
+        "class ClockSkewed(ObjectsForbidden):",
+        "tests/contracts/euterpe/test_gate.py -k wrong_clock",
+    ),
+    Guard(
+        "kernel",
+        "a key service that refuses us is waited for",
+        "vault/errors.py",
+        "class KeyServiceRefused(KeyServiceUnavailable, InvalidKeyring):",
+        "class KeyServiceRefused(InvalidKeyring):",
+        "tests/vault/test_services.py -k wrong_signature_or_token",
     ),
 ]

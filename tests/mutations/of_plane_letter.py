@@ -8,6 +8,8 @@ DUE = "tests/store_postgres/test_due.py"
 IDENTITY = "tests/remote/test_identity.py"
 PATIENCE = "tests/cli/test_patience.py"
 KEEPING = "tests/engine/test_housekeeping.py"
+SILENT = "tests/faults/test_silent_stores.py"
+ENDING = "tests/remote/test_ending.py::test_a_worker_stops_though_its_server_does_not_answer"
 SILENCE = f"{LEASE}::test_a_cancellation_leaves_a_lease_so_much_silence_and_no_more"
 BEAT = f"{LEASE}::test_a_beat_of_a_job_that_is_to_be_cancelled_is_good_for_two_beats"
 PLANE_LETTER = [
@@ -127,7 +129,7 @@ PLANE_LETTER = [
         "kernel",
         "a wrong password of Redis is known as such",
         "store/redis/client.py",
-        "except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:",
+        "except REFUSALS as error:",
         "except ZeroDivisionError as error:",
         f"{PATIENCE}::test_what_no_waiting_mends_fails_at_once",
     ),
@@ -143,7 +145,7 @@ PLANE_LETTER = [
         "kernel",
         "a locked file is waited for",
         "store/sqlite/connection.py",
-        'StoreUnavailable if "locked" in str(error) else StoreRefused',
+        "StoreRefused if any(words in str(error) for words in NO_DATABASE) else StoreUnavailable",
         "StoreRefused",
         f"{PATIENCE}::test_a_sqlite_file_that_somebody_locks_is_waited_for",
     ),
@@ -186,6 +188,36 @@ PLANE_LETTER = [
         "always = request.thorough or now is not None",
         "always = now is not None",
         f"{DUE}::test_a_thorough_claim_asks_for_due_jobs_in_any_case",
+    ),
+    *(
+        Guard(
+            store,
+            "the last claim is not waited for without end",
+            "worker/shift.py",
+            "timeout=min(self._drain_left_s(), seconds(self._options.grace))",
+            "timeout=None",
+            f"{test} --timeout=20",
+        )
+        for store, test in (
+            ("redis", f"{SILENT}::test_a_worker_stops_though_its_store_does_not_answer"),
+            ("kernel", ENDING),
+        )
+    ),
+    Guard(
+        "redis",
+        "the last claim is not waited for after a hard stop",
+        "worker/shift.py",
+        "asyncio.wait({claiming, hard}, ",
+        "asyncio.wait({claiming}, ",
+        f"{SILENT}::test_a_worker_stops_though_its_store_does_not_answer --timeout=20",
+    ),
+    Guard(
+        "postgres",
+        "the last sweep is not waited for without end",
+        "engine/housekeeping.py",
+        "timeout=LAST_SWEEP_S",
+        "timeout=None",
+        f"{SILENT}::test_a_worker_stops_though_its_store_does_not_answer --timeout=30",
     ),
     Guard(
         "kernel",

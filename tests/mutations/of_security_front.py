@@ -16,7 +16,23 @@ def _guard(name: str, file: str, before: str, after: str, test: str) -> Guard:
     return Guard("kernel", name, file, before, after, test)  # "kernel": it is of no store in particular
 
 
+ROUTING = "tests/http/test_routing.py"
+
 FRONT = [
+    _guard(
+        "an earlier route keeps the paths that it matches",
+        "http/routing.py",
+        "if next(other for other in routes if other.matches(scope)[0] is Match.FULL) is route:",
+        "if True:",
+        f"{ROUTING}::test_an_earlier_route_with_a_parameter_keeps_the_paths_that_it_matches",
+    ),
+    _guard(
+        "what routers do at the start is done",
+        "http/routing.py",
+        "        app.include_router(router)\n",
+        "        app.router.routes.extend(router.routes)\n",
+        f"{ROUTING}::test_what_a_router_does_at_the_start_and_the_end_is_done",
+    ),
     _guard(
         "a body has a deadline",
         "http/front.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.guard import Guard
 
-BOX = "tests/security/test_box.py"
+BOX = "tests/security/test_sandbox.py"
 FORMATS = "tests/security/test_formats_taken.py"
 
 
@@ -57,14 +57,14 @@ SECURITY_MEDIA = [
     ),
     media(
         "the filter is put in place",
-        "sandbox.py",
+        "sandbox_launcher.py",
         '_forbid_calls(is_logged="log" in order)',
         "pass",
         f"{BOX} -k kernel_refuses",
     ),
     media(
         "no other program is started",
-        "sandbox.py",
+        "sandbox_launcher.py",
         "AS_READ = READ | READ_FOLDER",
         "AS_READ = READ | READ_FOLDER | EXECUTE",
         f"{BOX} -k starts_no_other_program",
@@ -86,7 +86,7 @@ SECURITY_MEDIA = [
     media(
         "a codec that is not listed is refused by name",
         "probe.py",
-        "if used is not None and not is_codec_taken(used.kind, used.codec):",
+        "if main is not None and not is_codec_taken(main.kind, main.codec):",
         "if False:",
         f"{FORMATS} -k refused_by_name",
     ),
@@ -122,7 +122,7 @@ SECURITY_MEDIA = [
         "kernel",
         "a local model is the one that was pinned",
         "llm/local_model.py",
-        "if pinned != digest:",
+        "if pinned_digest != digest:",
         "if False:",
         "tests/llm/test_embed.py -k pinned_by_its_content",
     ),

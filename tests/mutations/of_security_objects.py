@@ -70,7 +70,7 @@ OBJECTS = [
     Guard(
         "kernel",
         "a steps file has a plain name",
-        "media/compose/kept.py",
+        "media/compose/artifacts.py",
         "if not isinstance(name, str) or not IS_PLAIN(name):",
         "if not isinstance(name, str):",
         f"{RESUME}::test_a_shelf_that_is_a_folder_gives_its_own_files_alone",
@@ -127,7 +127,7 @@ OBJECTS = [
         "sqlite",
         "a url is judged after the body too",
         "http/objects.py",
-        "    await check()  # it may have been completed while the body came\n",
+        "    await check()  # the upload may have been completed while the body arrived\n",
         "",
         f"{ONCE}::test_a_body_that_was_under_way_at_the_completion_does_not_count",
     ),

@@ -168,8 +168,8 @@ SECURITY_WORKERS = [
         "sqlite",
         "a log is readable whatever it holds",
         f"{PLANE}/logs.py",
-        "    except (ValueError, RecursionError):  # a task",
-        "    except KeyError:  # a task",
+        "    except (ValueError, RecursionError):  # an old version",
+        "    except KeyError:  # an old version",
         f"{WORDS}::test_a_log_is_readable_whatever_events_of_that_type_hold",
     ),
     Guard(

@@ -16,7 +16,7 @@ SIMULATION = [
     simulated(
         "an outcome waits for the store",
         "worker/flush.py",
-        "if time.monotonic() > until:",
+        "if time.monotonic() > until + self.patience_s:",
         "if True:",
         "refusals",
     ),
@@ -72,7 +72,7 @@ SIMULATION = [
     simulated(
         "work stops when the lease runs out",
         "worker/heartbeat.py",
-        "if run.expires_at < now and run.stop is not Stop.LOST:",
+        "if run.expires_at < now and run.stop is not Stop.LOST and not run.settled:",
         "if False:",
         "cuts",
     ),
@@ -83,4 +83,72 @@ SIMULATION = [
         "    if False:\n        reason",
         "receivers",
     ),
+    simulated(
+        "two batches at most on their way",
+        "worker/flush.py",
+        "if len(self._flights) < FLIGHTS:",
+        "if True:",
+        "slowness",
+    ),
+    simulated(
+        "a worker on a full disk claims nothing",
+        "worker/shift.py",
+        "if self.disk.is_full():",
+        "if False:",
+        "disks",
+    ),
+    simulated(
+        "an answer that was lost costs no attempt",
+        "engine/begun.py",
+        "(*waited, *remote, *unheard)",
+        "(*waited, *remote)",
+        "answers",
+    ),
+    simulated(
+        "an answer that was lost is written down",
+        "worker/local.py",
+        "self._unheard.add(asked_at)\n            raise",
+        "raise",
+        "answers",
+    ),
+    simulated(
+        "an outcome waits for longer than its lease",
+        "worker/local.py",
+        "self.flusher.patience_s = OUTAGE_S",
+        "pass",
+        "outages",
+    ),
+    simulated(
+        "work that was cut off goes back at no cost",
+        "worker/execute.py",
+        "return after_cut(run.job) if run.is_cut_off else None",
+        "return None",
+        "outages",
+    ),
+    simulated(
+        "after an outage the reaper waits",
+        "engine/housekeeping.py",
+        "return sight if self._is_acquainted() else sight._replace(certain=False)",
+        "return sight",
+        "outages",
+    ),
+    simulated(
+        "each outage has its respite",
+        "engine/housekeeping.py",
+        "(self._rests_until is None or self._was_refused)",
+        "self._rests_until is None",
+        "outages",
+    ),
 ]
+SIMULATED = {  # what the simulation runs of the worker, and of the housekeeping that decides on its losses
+    *(f"worker/{name}.py" for name in ("ahead", "execute", "flush", "heartbeat", "local", "shift", "slots")),
+    *(f"engine/{name}.py" for name in ("begun", "housekeeping", "unheard")),
+}
+NOT_SIMULATED = {  # its guards whose loss does harm that no world has or sees; each has a test of its own
+    "a worker that ends waits no longer than its leases": "nobody looks at how long a stop takes",
+    "an odd error of a claim ends no worker": "odd errors are made of settlements alone",
+    "what was lost early begins though no slot is free": "no line is full for ever",
+    "other times of a worker count": "nobody counts losses that cost nothing",
+    "a claim that was heard of again counts": "likewise",
+    "a claim that hangs is written down": "an answer that comes too late excuses a loss",
+}

@@ -26,6 +26,13 @@ STUDIO_LETTER = [
         DEAD_LINE,
     ),
     in_the_page(
+        "25 seconds are a silence",
+        "live.js",
+        "export const LIVE_SILENCE_MS = 25_000;",
+        "export const LIVE_SILENCE_MS = 60_000;",
+        DEAD_LINE,
+    ),
+    in_the_page(
         "an answer that does not begin is given up",
         "live.js",
         "let watchdog = setTimeout(giveUp, silenceMs);",

@@ -1,7 +1,8 @@
 """Mutation proof: each guard is taken out of a copy of the program, and the test that it answers to must go red.
 
-A guard that can be removed without a red test is not proved. The `of_*.py` files list them. One in eight is
-tried in `make test`; all are in `make mutations`. That their texts still stand in the program is looked at each time.
+A guard that can be removed without a red test is not proved. The `of_*.py` files list them. `make test` tries one in
+`ONE_IN` (8) of them, `make mutations` and `make deep` all. That their texts still stand in the program is looked at
+each time.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from tests.mutations.of_postgres import POSTGRES
 from tests.mutations.of_redis import REDIS
 from tests.mutations.of_security_bytes import SECURITY_BYTES
 from tests.mutations.of_security_clients import SECURITY_CLIENTS
+from tests.mutations.of_security_floods import SECURITY_FLOODS
 from tests.mutations.of_security_front import FRONT
 from tests.mutations.of_security_media import SECURITY_MEDIA
 from tests.mutations.of_security_objects import OBJECTS
 from tests.mutations.of_security_quotas import SECURITY_QUOTAS
 from tests.mutations.of_security_workers import SECURITY_WORKERS
-from tests.mutations.of_simulation import SIMULATION
+from tests.mutations.of_simulation import NOT_SIMULATED, SIMULATED, SIMULATION
 from tests.mutations.of_sqlite import SQLITE
 from tests.mutations.of_storm import STORM
 from tests.mutations.of_studio import STUDIO
@@ -66,6 +68,7 @@ ALL = [
     *SECURITY_MEDIA,
     *SECURITY_QUOTAS,
     *SECURITY_BYTES,
+    *SECURITY_FLOODS,
     *SECURITY_WORKERS,
     *SECURITY_CLIENTS,
     *LETTER_CORTANA,
@@ -112,6 +115,16 @@ def test_a_removed_guard_turns_its_test_red(guard: Guard, tmp_path: Path, python
     assert run.code == TESTS_FAILED, f"without this guard {guard.test} says:\n{run.output}\n{run.errors}"
     assert "failed" in run.output.splitlines()[-1]
     assert "error" not in run.output.splitlines()[-1]
+
+
+def test_the_docstring_says_how_many_guards_are_tried() -> None:
+    assert f"`ONE_IN` ({ONE_IN})" in (__doc__ or "")
+
+
+def test_the_simulation_minds_the_guards_of_the_worker() -> None:
+    minded = {(guard.file, guard.before) for guard in SIMULATION}
+    own = {guard.name: (guard.file, guard.before) for guard in (*WORKER, *OUTAGES) if guard.file in SIMULATED}
+    assert {name for name, text in own.items() if text not in minded} == set(NOT_SIMULATED)
 
 
 @pytest.mark.parametrize("guard", ALL, ids=lambda guard: f"{guard.store}:{guard.name}".replace(" ", "-"))

@@ -318,7 +318,7 @@ async def test_a_cancelled_put_leaves_nothing(folder: Objects, root: Path) -> No
     ("number", "known"),
     [
         (errno.EACCES, ObjectsForbidden),
-        (errno.EROFS, ObjectsForbidden),
+        (errno.EROFS, ObjectsUnavailable),
         (errno.ENOSPC, ObjectsUnavailable),
         (errno.EIO, ObjectsUnavailable),
         (errno.EMFILE, ObjectsUnavailable),

@@ -123,6 +123,7 @@ async def test_a_wrong_secret_is_refused_by_every_verb(tmp_path: Path) -> None:
         (403, "AccessDenied", ObjectsForbidden, False),
         (404, "NoSuchBucket", ObjectsError, False),
         (404, "NoSuchKey", ObjectNotFound, False),
+        (400, "RequestTimeout", ObjectsFailing, True),
         (400, "ExpiredToken", CredentialsExpired, True),
         (400, "TokenRefreshRequired", CredentialsExpired, True),
         (403, "InvalidToken", CredentialsExpired, True),

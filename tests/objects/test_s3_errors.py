@@ -9,9 +9,11 @@ from callsheet.contracts.euterpe.tasks import outcome_of
 from callsheet.objects.errors import ObjectsFailing
 from callsheet.objects.s3_errors import of_answer
 
+UNKNOWN = "<Error><Code>RateExceeded</Code></Error>"
 
-@pytest.mark.parametrize("body", ["", "slow down, please", "<html><Code>"])
-def test_a_429_without_a_code_is_a_request_to_slow_down(body: str) -> None:
+
+@pytest.mark.parametrize("body", ["", "slow down, please", "<html><Code>", UNKNOWN])
+def test_a_429_is_a_request_to_slow_down_whatever_its_code(body: str) -> None:
     error = of_answer(429, body, "head x")
     assert isinstance(error, ObjectsFailing)
     assert error.provider_code == "SlowDown"

@@ -37,7 +37,7 @@ def end_of(status: int) -> tuple[int, Delivery]:
         return 1, Delivery.DELIVERED
     if status == 410:
         return 1, Delivery.DEAD_LETTER
-    refused = 300 <= status < 500 and status not in {408, 409, 425, 429}
+    refused = 300 <= status < 500 and status not in {408, 409, 423, 425, 429}
     return 3 if refused else 20, Delivery.DEAD_LETTER
 
 

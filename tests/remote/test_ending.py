@@ -9,7 +9,7 @@ import pytest
 from callsheet import Callsheet
 from callsheet.cli.testkit.proxy import Asked, Fate, FaultProxy, problem
 from callsheet.kernel.job import Outcome, Status
-from callsheet.worker.remote import RemoteOptions, WorkerRefused
+from callsheet.worker.remote import RemoteOptions, WorkerRefused, caller
 from tests.http.live import Live
 
 from .conftest import Working, add, ended, until
@@ -51,6 +51,28 @@ async def test_an_idle_worker_stops_at_once_and_leaves_no_claim_behind(
                 await asyncio.sleep(0.01)
         worker.stop()
     assert [one.asked.said.get("first") for one in proxy.passed if one.asked.verb == "claim"] == [None]  # it left
+
+
+async def test_a_worker_stops_though_its_server_does_not_answer(
+    live: Live, app: Callsheet, token: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(caller, "ANSWER_S", 3600.0)  # nothing but the worker's own patience can be what ends it
+    app.task(name="one")(lambda: None)
+    asked = asyncio.Event()
+
+    def silent(said: Asked) -> Fate:
+        if said.verb == "claim":
+            asked.set()
+        return Fate(hole=said.verb == "claim")
+
+    async with FaultProxy.before(live.url, silent) as proxy:
+        worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=60.0), drain=0.0)
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(60):
+            await asked.wait()
+            worker.stop()
+            await running
+    assert "the last claim was not answered" in caplog.text
 
 
 async def test_a_server_that_asks_for_a_drain_is_obeyed(live: Live, app: Callsheet, token: str) -> None:

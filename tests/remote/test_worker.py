@@ -165,9 +165,9 @@ async def test_a_cancel_stops_work_within_a_second(
     monkeypatch.setattr(caller, "SLACK_S", 3600.0)
     news, waits = Waiting.news, asyncio.Event()
 
-    async def told_by_news_alone(self: Waiting, job_ids: frozenset[str], wait_s: float) -> None:
+    async def told_by_news_alone(self: Waiting, job_ids: frozenset[str], wait_s: float, *of: Any) -> bool:
         waits.set()
-        await news(self, job_ids, wait_s + 3600.0)
+        return await news(self, job_ids, wait_s + 3600.0, *of)
 
     monkeypatch.setattr(Waiting, "news", told_by_news_alone)
 

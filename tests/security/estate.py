@@ -17,15 +17,14 @@ from callsheet.catalog import open_catalog
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import Clip, Video, VideoStatus
 from callsheet.cli.hosting import ROUTERS
-from callsheet.contracts.control_plane.artifacts import key_of
 from callsheet.contracts.cortana import paths
 from callsheet.engine.ids import new_id
-from callsheet.http.attempt_files import ADOPTED
 from callsheet.kernel import commands
-from callsheet.kernel.job import Job, NewJob, NewOutboxEvent
+from callsheet.kernel.job import ADOPTED, Job, NewJob, NewOutboxEvent
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.objects import Objects, open_objects
+from callsheet.objects.folders import key_of
 from callsheet.outbox import Endpoints, Rules
 from callsheet.store.protocol import ClaimRequest, Settled
 from callsheet.vault.keys import first_keys

@@ -67,6 +67,7 @@ WORKERS = [
     Route("POST", "/internal/worker/token", WORKER),
     Route("POST", "/internal/worker/enroll", OPEN, body={"enrolment_token": "cs_enroll_x", "worker_name": "w"}),
     Route("GET", "/v1/workers", ADMIN),
+    Route("GET", "/v1/workers/enrolments", ADMIN),
     Route("POST", "/v1/workers/enrolments", ADMIN),
     Route("DELETE", "/v1/workers/enrolments/{enrolment_id}", ADMIN, "/v1/workers/enrolments/{enrolment_id}"),
     Route("POST", "/v1/workers/{worker_id}/drain", ADMIN, "/v1/workers/{worker_id}/drain"),

@@ -131,7 +131,7 @@ def sampled(order: Order) -> int:
 
 @pytest.fixture
 def how() -> Ffmpeg:
-    return Ffmpeg.found()
+    return Ffmpeg.default()
 
 
 @pytest.mark.parametrize("name", UNLISTED_CONTAINERS)

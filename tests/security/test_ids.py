@@ -64,6 +64,25 @@ async def test_no_bent_id_of_the_victim_opens_anything_for_a_stranger(here: Town
         assert f"/{VICTIM}/" not in text.partition("location:")[2].partition("\r\n")[0], told
 
 
+async def test_no_id_and_no_parameter_with_a_nul_breaks_anything(here: Town) -> None:
+    """Whoever asks: PostgreSQL keeps no NUL, and none of the stores has anything under such a name."""
+    paths = here.live.server.config.app.openapi()["paths"]  # type: ignore[union-attr]
+    own = await here.live.text(VICTIM, scopes=[READ, WRITE, WORKER])
+    admin = here.live.client.headers["authorization"].partition(" ")[2]
+    for route in ROUTES:
+        path = here.estate.fill(route.path or route.template)
+        name = route.path.partition("{")[2].partition("}")[0]
+        mine = str(getattr(here.estate, name)) if name else ""
+        bent = [path.replace(mine, f"{mine[:4]}%00"), path.replace(mine, "%00")] if mine else []
+        told = paths.get(route.template.replace(":path", ""), {}).get(route.method.lower(), {})
+        names = [one["name"] for one in told.get("parameters", ()) if one["in"] == "query"]
+        bent += [f"{path.partition('?')[0]}?{one}=%00" for one in names if not route.stream]  # a stream would stay open
+        for key in (own, admin):
+            for one in bent:
+                status, text = await send(here, route, one, key)
+                assert status < 500, f"{route.name} as {one!r}: {text[:400]}"
+
+
 async def send(here: Town, route: Route, path: str, key: str) -> tuple[int, str]:
     """A request whose path goes out as it stands: a client's library would tidy it up. Its status and whole text."""
     body = b"" if route.body is None else json.dumps(here.estate.fill(route.body)).encode()

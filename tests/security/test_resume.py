@@ -18,8 +18,8 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import IllegalMove, InvalidInput, InvalidJob
 from callsheet.kernel.job import RESUMED_FROM, Job, Status
 from callsheet.kernel.retry import JobError
+from callsheet.media.compose.artifacts import FolderShelf, fetch_all, place_in
 from callsheet.media.compose.errors import InvalidStep
-from callsheet.media.compose.kept import FolderShelf, fetch_all, place_in
 from callsheet.objects.memory import MemoryObjects
 from callsheet.store.protocol import ClaimRequest
 from callsheet.worker.signals import Fatal

@@ -106,14 +106,21 @@ class Checks:
             is_listed = (attempt.worker_id, claim.job_id) in self._world.moves.listed
             self._need(entry is not None or is_listed, f"{claim} only waited in a worker, and was counted")
         ended_at = ((attempt.ended_at or 0) / 1000) - EPOCH_S  # the wall clock may have been set forward since
-        confessed = [at for who, at in self._world.moves.confessed if who is made.process]
-        has_cause = (  # that its answer was lost is none, if its worker could say so while the lease lasted
-            (claim not in made.process.heard and not any(made.at <= at <= ended_at for at in confessed))
+        has_cause = (
+            self._is_unheard(claim, ended_at)
             or made.process.died_at <= ended_at
             or made.process.had_trouble(made.at, ended_at)
             or any(made.at <= jump <= ended_at for jump in self._world.jumps)
         )
         self._need(has_cause, f"{claim} of {made.process.name} was lost without a cause, made at {made.at:.3f}")
+
+    def _is_unheard(self, claim: Claim, ended_at: float) -> bool:
+        """Whether the answer to a claim was lost, and its worker could not say so while the lease lasted."""
+        made = self._world.moves.claims[claim]
+        if claim in made.process.heard or self._world.faults.only_answers_are_lost:
+            return False
+        confessed = [at for who, at in self._world.moves.confessed if who is made.process]
+        return not any(made.at <= at <= ended_at for at in confessed)
 
     def _check_early_loss(self, claim: Claim, entry: Execution | None) -> None:
         made = self._world.moves.claims[claim]

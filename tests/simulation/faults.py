@@ -56,6 +56,8 @@ class Faults:
         self.chance = Random(f"faults {seed}")
         self.odds = odds or (Odds() if seed % CALM_ONE_IN == 0 else _odds(self.chance))
         self.is_calm = self.odds == Odds()
+        self.greater = self.odds.greater
+        self.only_answers_are_lost = self.odds == Odds(lost=self.odds.lost)
         self.counts: Counter[str] = Counter()
         self._world = world
 
@@ -112,7 +114,7 @@ def _odds(chance: Random) -> Odds:
     def some(most: float) -> float:
         return chance.uniform(0.0, most) if chance.random() < 0.5 else 0.0
 
-    kinds = ("crash", "freeze", "cut", "silence", "jump", "stop", "fill")
+    kinds = ("crash", "freeze", "cut", "silence", "jump", "stop", "fill", "away")
     return Odds(
         refused=some(0.1),
         lost=some(0.1),
@@ -168,6 +170,8 @@ class Chaos:
         elif kind in ("cut", "silence"):
             process.suffer(lasts_s)
             process.cut_until, process.is_silent = now + lasts_s, kind == "silence"
+        elif kind == "away":
+            self._world.cut_all(lasts_s, is_silent=self._chance.random() < 0.5)
 
 
 def _clear(process: Process) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from callsheet.engine.ids import new_id
 from callsheet.kernel.errors import Outage
 from callsheet.kernel.job import NewJob, OnDependencyFailure
-from callsheet.kernel.retry import RetryPolicy, write_policy
+from callsheet.kernel.policies import write_policy
+from callsheet.kernel.retry import RetryPolicy
 from callsheet.worker.context import Context
 from callsheet.worker.current import RUN
 from callsheet.worker.definition import Definition

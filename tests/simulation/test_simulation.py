@@ -15,6 +15,7 @@ FIRST, GROUPS, EACH = 1, 8, 10
 ANY = (1, 2, 3, 4, 5, 6)
 WITH_LONG_WORK = (44, 49, 65, 75, 175, 193)
 WITH_CROWDS = (10, 45, 124, 186, 394, 4)  # and among them jobs that kill their workers
+WITH_WORK_FOR_OUTAGES = (4, 5, 8, 28, 29, 40)
 ONE_KIND = {
     "calm": (Odds(), ANY),
     "refusals": (Odds(refused=0.1, lost=0.05), ANY),
@@ -24,6 +25,8 @@ ONE_KIND = {
     "crashes": (Odds(greater=("crash",)), WITH_CROWDS),
     "disks": (Odds(greater=("fill",)), ANY),
     "receivers": (Odds(receiver=0.8), ANY),
+    "answers": (Odds(lost=0.1), ANY),
+    "outages": (Odds(greater=("away",)), WITH_WORK_FOR_OUTAGES),
 }
 
 

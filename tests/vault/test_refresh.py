@@ -212,7 +212,8 @@ async def test_the_job_goes_on_only_if_the_version_advanced(memory: Engine, seal
 @pytest.mark.parametrize(
     ("statuses", "sends", "error"),
     [
-        ((503, 429, 204), 3, None),
+        ((423, 429, 204), 3, None),
+        ((503, 204), 2, None),
         ((ConnectionResetError(), 200), 2, None),
         ((500, TimeoutError(), 502), 3, RefreshFailed),
         ((404,), 1, CredentialRejected),

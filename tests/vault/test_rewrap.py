@@ -53,15 +53,18 @@ async def walk_until_killed(url: str, keys: Path) -> bool:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "tests.vault.walker", url, str(keys), str(BATCH)),
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": "src:."},
     )
+    assert process.stdin is not None
     assert process.stdout is not None
     async for line in process.stdout:
         done, total = map(int, line.split())
         if 0 < done < total:
             process.kill()
             break
+        process.stdin.write(b"\n")
     return await process.wait() == -9
 
 

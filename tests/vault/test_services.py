@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from callsheet.kernel.errors import Outage
 from callsheet.sigv4 import Scope, signing_key
 from callsheet.vault import Binding, Keyring, Secret, Vault, keyring_from
 from callsheet.vault.errors import (
     InvalidKeyring,
+    KeyServiceRefused,
     KeyServiceUnavailable,
     NoKeyring,
     RetiredKek,
@@ -128,9 +130,10 @@ async def test_a_busy_service_is_asked_again_and_one_that_is_away_is_said_to_be(
 async def test_a_wrong_signature_or_token_is_refused(service: Any, name: str) -> None:
     wrong = "wrong-but-plausible"
     keyring = keyring_from(service.environ() | {name: wrong})
-    with pytest.raises(InvalidKeyring) as caught:
+    with pytest.raises(KeyServiceRefused) as caught:
         await keyring.wrap(bytes(32), MINE)
     assert wrong not in str(caught.value)
+    assert isinstance(caught.value, Outage), "a token that ended is no fault of the jobs that need a key"
 
 
 async def test_a_vault_that_ignores_associated_data_is_not_used() -> None:

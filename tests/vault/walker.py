@@ -1,4 +1,7 @@
-"""A process that wraps credentials anew and tells of each batch: `python -m tests.vault.walker URL KEYS_FILE BATCH`."""
+"""A process that wraps credentials anew: `python -m tests.vault.walker URL KEYS_FILE BATCH`.
+
+It prints a line for each batch, and waits for a line before it begins the next one.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from callsheet.vault.rewrap import Progress, rewrap
 def tell(progress: Progress) -> None:
     sys.stdout.write(f"{progress.wrapped} {progress.total}\n")
     sys.stdout.flush()
+    sys.stdin.readline()
 
 
 async def main() -> None:

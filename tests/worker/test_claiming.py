@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 
-from callsheet import Callsheet, Context
+from callsheet import Callsheet, Context, Fatal
 from callsheet.app.options import JobOptions
 from callsheet.engine import Engine
+from callsheet.engine.begun import AHEAD
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
+from callsheet.worker import shift
 from tests.beside import until
 
 ALONE: JobOptions = {"concurrency_key": "k", "concurrency_limit": 1}
@@ -62,6 +64,32 @@ async def test_an_end_is_no_reason_to_ask_again_where_nothing_was(monkeypatch: p
         assert happened.count("asks") == asked + 1  # once: its end may have released others
         worker.stop()
         await running
+
+
+@pytest.mark.parametrize("contract", ["euterpe", "callsheet"])
+async def test_no_job_is_claimed_ahead_whose_claims_are_told_of(
+    small: Callsheet, monkeypatch: pytest.MonkeyPatch, contract: str
+) -> None:
+    """A claim is told as `claimed`, and a requester takes that for a beginning."""
+    asked: list[ClaimRequest] = []
+    claim = Engine.claim
+
+    async def noting(self: Engine, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        asked.append(request)
+        return await claim(self, request, now=now)
+
+    @small.task(contract=contract, retry=False)
+    async def short() -> None:
+        raise Fatal("at once")
+
+    await short.enqueue_many([{}] * 300)
+    monkeypatch.setattr(Engine, "claim", noting)
+    monkeypatch.setattr(shift, "SHORT_S", 3_600.0)  # on any machine these are short
+    await small.worker(concurrency=3).run(burst=True)
+    most = max(request.limit for request in asked)
+    assert (most <= 3, any(AHEAD in request.worker_id for request in asked)) == (
+        (True, False) if contract == "euterpe" else (False, True)
+    )
 
 
 def _noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:

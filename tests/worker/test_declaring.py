@@ -14,7 +14,7 @@ import pytest
 from callsheet import Backoff, Callsheet, Context, RetryPolicy
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import InvalidInput, InvalidPayload, InvalidTask, UnknownTask
-from callsheet.kernel.retry import read_policy
+from callsheet.kernel.policies import read_policy
 
 app = Callsheet("sqlite::memory:")
 

@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from callsheet import Callsheet, Context
-from callsheet.engine import Engine
+from callsheet.engine import Engine, Housekeeping
 from callsheet.kernel.errors import InvalidInput, StoreUnavailable
 from callsheet.kernel.job import Status
 from callsheet.worker.heartbeat import Heartbeat
 from callsheet.worker.run import Run
 from tests.beside import until, working
 from tests.pace import within
+
+from .conftest import events_of
 
 
 class Outage:
@@ -90,6 +92,72 @@ async def test_work_stops_when_the_lease_runs_out_by_the_workers_own_clock(
         assert stopped == ["lost"]
         outage.on = False
         assert await job.result(timeout=60) == "again"
+
+
+async def test_an_outcome_waits_for_longer_than_its_lease(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    outage = Outage(await small.engine(), monkeypatch)
+
+    @small.task(max_attempts=1)
+    async def work() -> str:
+        outage.on = True
+        return "kept"
+
+    job = await work.enqueue()
+    async with working(small, lease=1.0, housekeeping=False) as worker:
+        await until(lambda: outage.overdue or (not worker.unsettled and outage.refused["settle"]))
+        tried = outage.refused["settle"]
+        await until(lambda: outage.refused["settle"] > tried + 1 or not worker.unsettled)
+        outage.on = False
+        await until(lambda: not worker.unsettled)
+    ended = await job.get()
+    assert (ended.status, ended.attempt_count, ended.claim_version) == (Status.SUCCEEDED, 1, 1)
+
+
+async def test_work_that_was_cut_off_goes_back_at_no_cost(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
+    outage = Outage(await small.engine(), monkeypatch)
+    attempts: list[int] = []
+
+    @small.task(max_attempts=1)
+    async def work(ctx: Context) -> str:
+        attempts.append(ctx.attempt)
+        if len(attempts) > 1:
+            return "again"
+        outage.on = True
+        await asyncio.Event().wait()
+        return "never"
+
+    job = await work.enqueue()
+    async with working(small, lease=1.0, housekeeping=False) as worker:  # the test's own comes later
+        await until(lambda: outage.refused["settle"] > 1 or (attempts and not worker.runs))
+        outage.on = False
+        await until(lambda: not worker.runs)
+        async with Housekeeping(await small.engine()):
+            assert await job.result(timeout=60) == "again"
+    ended = await job.get()
+    assert (attempts, ended.attempt_count, ended.lease_losses) == ([1, 1], 1, 0)
+    assert "waiting" in await events_of(small, job.job_id)
+
+
+async def test_a_worker_that_ends_does_not_wait_for_the_store_beyond_its_leases(
+    small: Callsheet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(await small.engine(), monkeypatch)
+
+    @small.task
+    async def work() -> None:
+        outage.on = True
+
+    job = await work.enqueue()
+    worker = small.worker(lease=1.0, housekeeping=False)
+    running = asyncio.create_task(worker.run())
+    await until(lambda: outage.refused["settle"])
+    worker.stop()
+    await until(lambda: outage.overdue or running.done())
+    tried = outage.refused["settle"]
+    await until(lambda: outage.refused["settle"] > tried + 3 or running.done())
+    outage.on = False
+    await running
+    assert (await job.get()).status is Status.RUNNING
 
 
 async def test_work_stops_though_a_store_in_the_process_never_answers_a_heartbeat(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from callsheet import Callsheet, Context
 from callsheet.engine import Engine
 from callsheet.engine.housekeeping import Housekeeping
-from callsheet.engine.unheard import KIND, MOST, UnheardClaims, windows_of
+from callsheet.engine.unheard import KIND, MOST, UnheardClaims, is_within, windows_of
 from callsheet.kernel.errors import StoreUnavailable
 from callsheet.kernel.job import Job, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
-from tests.beside import working
+from tests.beside import until, working
 from tests.kit import new_job
+from tests.pace import within
 
 
 async def test_a_claim_whose_answer_was_lost_costs_no_attempt(app: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +44,40 @@ async def test_a_claim_whose_answer_was_lost_costs_no_attempt(app: Callsheet, mo
     ended = await job.get()
     assert len(lost) == 1
     assert (attempts, ended.attempt_count, ended.lease_losses) == ([1], 1, 0)
+
+
+async def test_a_claim_that_hangs_for_longer_than_its_lease_costs_no_attempt(
+    small: Callsheet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @small.task(max_attempts=1)
+    async def once() -> str:
+        return "done"
+
+    job = await once.enqueue()
+    engine = await small.engine()
+    claim, lost, broken = engine.store.claim, list[Job](), asyncio.Event()
+
+    async def hanging(request: ClaimRequest, *, now: int | None = None) -> list[Job]:
+        jobs = await claim(request, now=now)
+        if jobs and not lost:
+            lost.extend(jobs)
+            await broken.wait()
+            raise StoreUnavailable("the connection was silent, and then it broke")
+        return jobs
+
+    async def is_written_down() -> bool:
+        return bool(lost) and is_within(lost[0], await windows_of(engine.store, "w"))
+
+    monkeypatch.setattr(engine.store, "claim", hanging)
+    async with working(small, worker_id="w", lease=1.0, housekeeping=False):
+        try:
+            await until(is_written_down, within(1.0))
+            assert await Housekeeping(engine).reap(now=(lost[0].lease_expires_at or 0) + 1) == 1
+        finally:
+            broken.set()
+        assert await job.result(timeout=60) == "done"
+    ended = await job.get()
+    assert (ended.attempt_count, ended.lease_losses, ended.claim_version) == (1, 0, 2)
 
 
 async def test_an_odd_error_of_a_claim_ends_no_worker(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:

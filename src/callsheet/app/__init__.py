@@ -1,4 +1,4 @@
-"""The library's face: an app holds tasks, enqueues their jobs, and hands out handles to them."""
+"""The library's public interface: an app declares tasks, enqueues their jobs, and returns job handles."""
 
 from .application import Callsheet
 from .handle import JobHandle

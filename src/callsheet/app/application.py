@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from callsheet.catalog import catalog_url, migrate_beside, open_catalog
 from callsheet.engine import Engine
+from callsheet.engine.schedules import Schedule, delete_schedule, put_schedule, schedules
 from callsheet.kernel.errors import InvalidTask, UnknownStore, UnknownTask
 from callsheet.settings import DEFAULT_DATABASE_URL, contract_objects_url
 from callsheet.worker import Worker
@@ -46,9 +47,9 @@ T = TypeVar("T")
 class Callsheet:
     """A job system on the store of a URL: `sqlite:///jobs.db`, `postgresql://…` or `redis://…`.
 
-    The store opens when it is first used; `async with app` closes it at the end. Without a URL
-    CALLSHEET_DATABASE_URL names it. `redis_url` (else CALLSHEET_REDIS_URL) puts Redis Streams beside a SQL store; an
-    empty one does not. CALLSHEET_OBJECTS_URL (else S3_BUCKET), or `objects_url` set later, says where files are kept.
+    The store opens on first use; `async with app` closes the store at the end. The default URL is
+    CALLSHEET_DATABASE_URL. `redis_url` (else CALLSHEET_REDIS_URL) adds Redis Streams to a SQL store; an empty value
+    turns them off. CALLSHEET_OBJECTS_URL (else S3_BUCKET), or the attribute `objects_url`, locates files of jobs.
     """
 
     def __init__(
@@ -77,15 +78,15 @@ class Callsheet:
         await self.close()
 
     async def engine(self) -> Engine:
-        """The engine of this event loop, opened when it is first asked for."""
+        """Return the engine of this event loop, opened on first use."""
         return await self._engines.get()
 
     async def objects(self, *, of_all_tenants: bool = False) -> Objects:
-        """The objects of this event loop: files of jobs, in a folder or an S3. Raises UnknownObjects without a URL.
+        """Return this event loop's objects: files of jobs, in a folder or S3. Raises UnknownObjects without a URL.
 
-        Inside a running task these are the job's own, as `ctx.objects`. All objects are for operators' code alone: it
-        asks for them before a worker runs in this process, or says `of_all_tenants`. Else ObjectNotOwned is raised,
-        because a thread that a task has started cannot be told from it.
+        Inside a running task the result is limited to the job, like `ctx.objects`. Access to all objects is for
+        operators' code only: before a worker runs in this process, or with `of_all_tenants`. Other calls raise
+        ObjectNotOwned, because a thread started by a task looks the same as operators' code.
         """
         run = RUN.get()
         if of_all_tenants or run is None:
@@ -106,14 +107,14 @@ class Callsheet:
             )
 
     def objects_of(self, job: Job, loop: asyncio.AbstractEventLoop | None = None) -> OwnedObjects:
-        """The objects that a job's task may use. Verbs that block wait on `loop`, else on that of `sync`."""
+        """Return the objects that a job's task may use. Blocking methods run on `loop`, else on the loop of `sync`."""
         from callsheet.objects.owned import Holder, OwnedObjects, Source  # noqa: PLC0415 - a third of an app's import
 
         source = Source(self._objects.get, AppOwners(self), loop or self._portal.loop(), self._counter)
         return OwnedObjects(source, Holder(job.requester_id, job.job_id))
 
     async def catalog(self) -> Catalog:
-        """The catalogue of videos of this event loop, opened when it is first asked for."""
+        """Return the video catalogue of this event loop, opened on first use."""
         return await self._catalogs.get()
 
     async def _open_engine(self) -> Engine:
@@ -138,7 +139,7 @@ class Callsheet:
         return catalog
 
     async def close(self) -> None:
-        """Close the store, the objects and the catalogue of this event loop. May be called twice."""
+        """Close the store, the objects and the catalogue of this event loop; a second call is harmless."""
         if (catalog := await self._catalogs.taken()) is not None:
             await catalog.close()
         if (objects := await self._objects.taken()) is not None:
@@ -147,7 +148,7 @@ class Callsheet:
             await engine.__aexit__(None, None, None)
 
     async def migrate(self) -> list[str]:
-        """Bring the schemas of the store and of the catalogue to this program's version; the names of what ran."""
+        """Migrate the schemas of store and catalogue to this program's version; return the migrations that ran."""
         engine = Engine.from_url(self.database_url)
         try:
             ran = await engine.store.migrate()
@@ -181,7 +182,7 @@ class Callsheet:
         return task
 
     def task_named(self, name: str) -> Task[..., Any]:
-        """A declared task by name; raises UnknownTask."""
+        """Return a declared task by name; raises UnknownTask."""
         try:
             return self.tasks[name]
         except KeyError:
@@ -189,7 +190,7 @@ class Callsheet:
             raise UnknownTask(f"no task {name!r}; declared are: {known}") from None
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
-        """Create jobs made by `task.new_job(…)`, of one task or of many, all or none."""
+        """Create jobs made by `task.new_job(…)`, of one or several tasks, in one transaction."""
         engine = await self.engine()
         answers = await engine.enqueue(jobs)
         return handles(self, jobs, answers)
@@ -201,30 +202,42 @@ class Callsheet:
     def within(self, connection: Any) -> Within | WithinPlain:
         """Enqueue in a transaction of yours: `await app.within(connection).enqueue(resize, url=…)`.
 
-        `connection` is asyncpg's, psycopg's or sqlite3's, to the same database. With a plain one there is no `await`.
+        `connection` is asyncpg's, psycopg's or sqlite3's, to the same database. A sync connection needs no `await`.
         """
         return within(self, connection)
 
+    async def put_schedule(self, schedule: Schedule) -> None:
+        """Create a schedule, or replace the schedule of that name; the next slot fires first."""
+        await put_schedule((await self.engine()).store, schedule)
+
+    async def schedules(self) -> list[tuple[Schedule, int]]:
+        """Return all schedules, each with its next slot in milliseconds."""
+        return await schedules((await self.engine()).store)
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Delete a schedule; return False for an unknown name."""
+        return await delete_schedule((await self.engine()).store, name)
+
     def job(self, job_id: str) -> JobHandle[Any]:
-        """A handle to a job by its id; nothing is read yet."""
+        """Return a handle to a job by its id, without reading the store."""
         return JobHandle(self, job_id, None, created=False)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
-        """A worker for this app's tasks: `await app.worker(concurrency=20).run()`."""
+        """Return a worker for this app's tasks: `await app.worker(concurrency=20).run()`."""
         return Worker(self, **options)
 
     def remote_worker(self, remote: RemoteOptions, **options: Unpack[WorkerOptions]) -> RemoteWorker:
-        """The same with jobs from a server: `await app.remote_worker(RemoteOptions(url, token)).run()`."""
+        """Return a worker with jobs from a server: `await app.remote_worker(RemoteOptions(url, token)).run()`."""
         from callsheet.worker.remote import RemoteWorker  # noqa: PLC0415 - httpx2, which a local worker does not need
 
         return RemoteWorker(self, remote, **options)
 
     def sync(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
-        """For scripts, Flask and Django: `job = app.sync(resize.enqueue(url=…))`; one background loop serves all."""
+        """Run an awaitable from sync code, on a shared background loop: `job = app.sync(resize.enqueue(url=…))`."""
         return self._portal.run(awaitable, timeout)
 
     def sync_iterate(self, items: Any) -> Iterator[Any]:
-        """The same for streams: `for event in app.sync_iterate(job.events())`."""
+        """Iterate over an async iterator from sync code: `for event in app.sync_iterate(job.events())`."""
         return self._portal.iterate(items)
 
 
@@ -235,7 +248,7 @@ def _system_sealer() -> Sealer | None:
 
 
 class _Declares:
-    """The type of `@app.task(…)`: it takes a function with or without a context."""
+    """The type of `@app.task(…)`: decorates functions with or without a context."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...

@@ -1,4 +1,4 @@
-"""The tasks that come along: the gateway's, transcoding, and with the extra `media` compose and video search."""
+"""The built-in tasks: language models, transcoding, and with the extra `media` compose and video search."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_builtin(
     storage: Rules | None = None,
     max_source_bytes: int = MAX_SOURCE_BYTES,
 ) -> Callsheet:
-    """Declare them on an app, but for those that it has set up itself; the rules are those of `add_transcoding`."""
+    """Declare the built-in tasks, except tasks that the app declared already; `add_transcoding` explains the rules."""
     if "chat" not in app.definitions:
         add_gateway(app)
     if "transcode" not in app.definitions:

@@ -1,4 +1,4 @@
-"""What the tasks of an app store is counted for their tenants, and held to the quotas that the servers tell."""
+"""Storage quotas for tasks: bytes written by an app's tasks are counted per tenant, against the servers' quotas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_MARKED = 1_000
 
 
 class AppCounter:
-    """Counts in the app's own store. Without a server, which has quotas, it refuses nothing."""
+    """Counts bytes in the app's store. Quotas come from a server; without a server nothing is refused."""
 
     def __init__(self, app: Callsheet) -> None:
         self._app = app
@@ -27,7 +27,7 @@ class AppCounter:
         return Quotas((await self._app.engine()).store, None)
 
     async def charge(self, requester_id: str, key: str, more: int) -> None:
-        """Count bytes that are about to be written below a key; raises QuotaExceeded, and then none is counted."""
+        """Count bytes before they are written under a key; raises QuotaExceeded without counting."""
         from callsheet.objects.folders import part_of  # noqa: PLC0415 - a third of an app's import
 
         quotas = await self._quotas.get()
@@ -36,13 +36,13 @@ class AppCounter:
         await quotas.charge(requester_id, more, part_of(key))
 
     async def add(self, requester_id: str, keys: dict[str, int]) -> None:
-        """Count bytes below keys that are there already, or that are gone (below 0)."""
+        """Add bytes of existing keys to the count; negative numbers subtract deleted bytes."""
         from callsheet.objects.folders import parts_of  # noqa: PLC0415
 
         await (await self._quotas.get()).bytes.add(requester_id, parts_of(keys))
 
     async def _mark(self, requester_id: str, key: str) -> None:
-        """Note once for each job that it has files: they go when the job is forgotten."""
+        """Mark a job once as an owner of files, so that housekeeping deletes them together with the job."""
         from callsheet.objects.folders import named_by  # noqa: PLC0415
 
         named = named_by(key)

@@ -1,4 +1,4 @@
-"""`JobHandle`: what the caller of `enqueue` holds: wait for the result, follow the events, cancel, retry."""
+"""`JobHandle`, the return value of `enqueue`: wait for the result, follow the events, cancel, retry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class JobHandle(Generic[R]):
-    """A job by its id. `created` is False when a key found an earlier job."""
+    """A reference to a job. `created` is False if a unique or idempotency key matched an earlier job."""
 
     __slots__ = ("_app", "_definition", "created", "job_id")
 
@@ -39,21 +39,21 @@ class JobHandle(Generic[R]):
         return self.job_id
 
     async def get(self) -> Job:
-        """The job as it is now; raises JobNotFound."""
+        """Read the job's current state; raises JobNotFound."""
         return await (await self._app.engine()).get(self.job_id)
 
     async def status(self) -> Status:
-        """Its status now."""
+        """Read the job's current status."""
         return (await self.get()).status
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """Its events after a `seq`, past and live, until its end."""
+        """Yield the job's events after a `seq`, past and live, until the job ends."""
         engine = await self._app.engine()
         async for event in engine.watch(self.job_id, after):
             yield event
 
     async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - it limits the wait, not the work
-        """What the task returned, once it has; raises JobFailed, JobCanceled or ResultTimeout."""
+        """Wait for the job's end and return the task's result; raises JobFailed, JobCanceled or ResultTimeout."""
         try:
             async with asyncio.timeout(None if timeout is None else seconds(timeout)):
                 return self._outcome(await self._ended())
@@ -61,11 +61,11 @@ class JobHandle(Generic[R]):
             raise ResultTimeout(f"job {self.job_id} has not ended within {timeout}; it goes on") from None
 
     async def cancel(self, reason: str = "") -> Job:
-        """Ask for its end: at once when it waits, soon when it runs."""
+        """Cancel the job: a queued job ends at once, a running job soon."""
         return await (await self._app.engine()).cancel(self.job_id, reason)
 
     async def retry(self) -> Job:
-        """Bring it back after it failed, was cancelled, or became a dead letter."""
+        """Requeue the job after a failure, a cancellation or a dead letter."""
         return await (await self._app.engine()).requeue(self.job_id)
 
     async def _ended(self) -> Job:

@@ -1,4 +1,4 @@
-"""The keywords of `@app.task` and of `enqueue`, and what they mean to the engine."""
+"""The keywords of `@app.task` and of `enqueue`, and their conversion to definitions and jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.durations import Duration, milliseconds, seconds
 from callsheet.kernel.errors import InvalidInput, InvalidTask
 from callsheet.kernel.job import Idempotency, Json, NewJob, OnDependencyFailure
-from callsheet.kernel.retry import DEFAULT, Backoff, RetryPolicy, read_policy, write_policy
+from callsheet.kernel.policies import read_policy, write_policy
+from callsheet.kernel.retry import DEFAULT, Backoff, RetryPolicy
 from callsheet.worker.definition import Definition, Executor
 
 Retries = RetryPolicy | Backoff | str | Sequence[Duration] | bool
@@ -25,8 +26,8 @@ Retries = RetryPolicy | Backoff | str | Sequence[Duration] | bool
 class TaskOptions(TypedDict, total=False):
     """`@app.task(…)`. `timeout` limits one attempt; `retry` is a policy, a backoff, or delays: `["1m", "5m"]`.
 
-    `needs`: labels that a worker must have, such as `["gpu"]`. `contract`: the one contract whose jobs run this task;
-    its own route alone creates them over HTTP.
+    `needs`: required labels of a worker, such as `["gpu"]`. `contract`: only jobs of this contract run the task; over
+    HTTP only that contract's route creates such jobs.
     """
 
     name: str
@@ -42,7 +43,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class JobOptions(TypedDict, total=False):
-    """`task.options(…)` and the same words in `task.enqueue(…)`. `ttl`: how long the ended job is kept."""
+    """Keywords of `task.options(…)` and `task.enqueue(…)`. `ttl`: the time until an ended job is deleted."""
 
     queue: str
     needs: Sequence[str]
@@ -78,7 +79,7 @@ _SAME = (
 
 
 def definition_of(function: Callable[..., Any], options: TaskOptions) -> Definition:
-    """A function and its options as a definition; raises InvalidTask."""
+    """Return the definition of a function with its options; raises InvalidTask."""
     if unknown := options.keys() - TaskOptions.__annotations__.keys():
         raise InvalidTask(f"@app.task has no option {', '.join(sorted(unknown))}")
     name = options.get("name") or function.__name__
@@ -102,7 +103,7 @@ def definition_of(function: Callable[..., Any], options: TaskOptions) -> Definit
 
 
 def _policy(retry: Retries | None) -> tuple[str, int | None]:
-    """A policy as text, and how many attempts it asks for where that is not its own word."""
+    """Return a retry policy as text, and its number of attempts if given."""
     match retry:
         case None | True:
             return "", None
@@ -120,7 +121,7 @@ def _policy(retry: Retries | None) -> tuple[str, int | None]:
 
 
 def job_of(definition: Definition, payload: Json, options: JobOptions, job_id: str = "") -> NewJob:
-    """A new job; raises InvalidInput for options that make no sense."""
+    """Return a new job of a task; raises InvalidInput for unknown or invalid options."""
     new = definition.new_job(job_id or new_id(), payload)
     if not options:
         return new
@@ -151,7 +152,7 @@ def _labels(needs: Sequence[str]) -> Sequence[str]:
 
 
 def _ids(jobs: Any) -> tuple[str, ...]:
-    """Ids of jobs given as ids, handles or new jobs, one or many."""
+    """Return the job ids of one or several ids, handles or new jobs."""
     if isinstance(jobs, str) or hasattr(jobs, "job_id"):
         jobs = (jobs,)
     return tuple(job if isinstance(job, str) else job.job_id for job in jobs)

@@ -1,4 +1,4 @@
-"""Whose a job or a video is, as an app's own store and catalogue say it."""
+"""Owners of jobs and videos, read from an app's store and catalogue."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class AppOwners:
-    """Asks the store and the catalogue of the loop that asks. What they do not know belongs to nobody."""
+    """Reads owners from the app's store and catalogue in the caller's event loop; unknown ids have no owner."""
 
     def __init__(self, app: Callsheet) -> None:
         self._app = app
 
     async def of_job(self, job_id: str) -> str | None:
-        """The requester of a job."""
+        """Return a job's requester id; None for an unknown job."""
         (job,) = await (await self._app.engine()).store.get([job_id])
         return None if job is None else job.requester_id
 
     async def of_video(self, video_id: str) -> str | None:
-        """The owner of a video; None where the app has no catalogue."""
+        """Return a video's owner id; None for an unknown video or an app without a catalogue."""
         if catalog_url(self._app.catalog_url, self._app.database_url) is None:
             return None
         video = await (await self._app.catalog()).video(video_id, SERVICE)

@@ -1,4 +1,4 @@
-"""One thing for each event loop that uses it."""
+"""`PerLoop`: one opened resource, such as an engine, per event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class PerLoop(Generic[T]):
-    """Opened when a loop first asks for it, and again after it could not be opened."""
+    """Opens a resource on its first use in an event loop; after a failed opening, the next use tries again."""
 
     def __init__(self, opening: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._opening = opening
@@ -19,7 +19,7 @@ class PerLoop(Generic[T]):
         self.opened = weakref.WeakKeyDictionary()
 
     async def get(self) -> T:
-        """That of this event loop."""
+        """Return this event loop's resource, opened on first use."""
         loop = asyncio.get_running_loop()
         opening = self.opened.get(loop)
         if opening is None or _failed(opening):
@@ -27,7 +27,7 @@ class PerLoop(Generic[T]):
         return await asyncio.shield(opening)  # one caller that is cancelled does not take the others with it
 
     async def taken(self) -> T | None:
-        """That of this event loop, for its end: it is not kept any more. None when there is none."""
+        """Remove and return this event loop's resource, for closing; None if no resource is open."""
         opening = self.opened.pop(asyncio.get_running_loop(), None)
         return None if opening is None or _failed(opening) else await opening
 

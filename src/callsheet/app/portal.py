@@ -1,4 +1,4 @@
-"""The synchronous face: one background event loop that runs whatever coroutine it is given."""
+"""The synchronous interface: a background event loop that runs coroutines for blocking callers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Portal:
-    """Starts its loop when it is first used, anew after a fork; `closing` runs there at the end of the process."""
+    """Starts an event loop on first use, and a new loop after a fork; `closing` runs there at the process's exit."""
 
     def __init__(self, closing: Callable[[], Awaitable[None]]) -> None:
         self._closing = closing
@@ -25,7 +25,7 @@ class Portal:
         self._pid = 0
 
     def run(self, awaitable: Awaitable[T], timeout_s: float | None = None) -> T:
-        """The result of an awaitable, from a thread without an event loop; raises ResultTimeout."""
+        """Run an awaitable from a thread without an event loop and return its result; raises ResultTimeout."""
         _refuse_event_loop(awaitable)
         asked = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._running())
         try:
@@ -37,7 +37,7 @@ class Portal:
             raise ResultTimeout(f"no answer within {timeout_s} s") from None
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """The items of an async iterator, one by one."""
+        """Yield the items of an async iterator to blocking code."""
         end = object()
         try:
             while (item := self.run(_next(items, end))) is not end:
@@ -48,7 +48,7 @@ class Portal:
                 self.run(close())
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, begun when it is first asked for."""
+        """Return the background loop, started on first use."""
         return self._running()
 
     def _running(self) -> asyncio.AbstractEventLoop:

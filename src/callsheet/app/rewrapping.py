@@ -1,9 +1,7 @@
-"""Secrets of webhook endpoints and of the system under the current KEK, while everything goes on.
+"""Re-wrapping the secrets of webhook endpoints and of the system under the current KEK during normal operation.
 
-`vault.rewrap` does the same for credentials.
-
-Each document is under its old KEKs or under the new one, so a walk that was killed is begun again. One that somebody
-changed meanwhile is read again.
+`vault.rewrap` re-wraps credentials. Each document is under its old KEK or under the current KEK, so a killed run is
+repeated from the start. A document that another writer changed meanwhile is read again.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ RACES = 10
 
 
 async def webhook_keks(store: Store) -> dict[str, int]:
-    """How many secrets of endpoints each KEK has wrapped."""
+    """Return the number of endpoint secrets per KEK."""
     return Counter(kek_of(secret.sealed) for endpoint in await every(store) for secret in endpoint.secrets)
 
 
 async def rewrap_webhooks(store: Store, keyring: Keyring) -> tuple[Progress, dict[str, str]]:
-    """Bring all secrets of endpoints under the current KEK; what was done, and why some could not, by endpoint."""
+    """Re-wrap all endpoint secrets under the current KEK; return the counts, and the errors by endpoint id."""
     walk = _Walk(store, keyring)
     for endpoint in await every(store):
         await walk.bring(endpoint.endpoint_id)
@@ -50,7 +48,7 @@ class _Walk:
         self.faults: dict[str, str] = {}
 
     async def bring(self, endpoint_id: str) -> None:
-        """One endpoint; again when somebody changed it meanwhile."""
+        """Re-wrap one endpoint's secrets, with retries after conflicting writes."""
         for _ in range(RACES):
             found = await every(self._store, endpoint_id)
             if not found:
@@ -82,19 +80,19 @@ class _Walk:
 
 
 async def system_keks(store: Store) -> dict[str, int]:
-    """How many secrets of the system each KEK has wrapped; those in the clear are not counted."""
+    """Return the number of system secrets per KEK, without unencrypted secrets."""
     found = [document for place in PLACES for document in await store.documents(place.kind, place.name)]
     return Counter(kek_of(text) for text in map(sealed_text, found) if text is not None)
 
 
 async def keks_in_use(store: Store) -> dict[str, int]:
-    """How much of all that is sealed each KEK has wrapped."""
+    """Return the number of envelopes per KEK: credentials, endpoint secrets and system secrets."""
     counts = (await store.credential_keks(), await webhook_keks(store), await system_keks(store))
     return sum(map(Counter, counts), Counter[str]())
 
 
 async def rewrap_system(store: Store, keyring: Keyring) -> tuple[int, dict[str, str]]:
-    """Bring the secrets of the system under the current KEK, clear ones too; how many, and why some could not."""
+    """Re-wrap or seal all system secrets under the current KEK; return their number, and the errors by owner."""
     wrapped, faults = 0, {}
     for place in PLACES:
         try:

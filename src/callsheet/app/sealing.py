@@ -1,4 +1,4 @@
-"""Secrets of webhook endpoints and of the system, sealed by the vault's keys: an envelope of its own for each."""
+"""Encryption of webhook endpoint secrets and system secrets with the vault's keys: one envelope per secret."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ VERSION = 1
 
 
 class VaultSealer:
-    """Seals with a data key that the keyring wraps; both are bound to the secret's owner and requester."""
+    """Encrypts each secret with its own data key, which the keyring wraps; both are bound to owner and requester."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
     async def seal(self, plain: str, *, owner: str, requester_id: str) -> str:
-        """The sealed text."""
+        """Encrypt a secret and return its envelope as JSON text."""
         binding, dek = Binding(owner, requester_id, VERSION), envelope.new_dek()
         wrapped = await self._keyring.wrap(dek, binding)
         sealed = envelope.encrypt(Secret(plain), dek, binding)
         return json.dumps({"kek_id": wrapped.kek_id, "dek": envelope.to_text(wrapped.wrapped), "sealed": sealed})
 
     async def open(self, sealed: str, *, owner: str, requester_id: str) -> str:
-        """What was sealed; raises what the keyring raises, and Tampered."""
+        """Decrypt an envelope; raises Tampered or the keyring's errors."""
         body, binding = json.loads(sealed), Binding(owner, requester_id, VERSION)
         dek = await self._keyring.unwrap(body["kek_id"], envelope.from_text(body["dek"]), binding)
         return envelope.decrypt(body["sealed"], dek, binding).reveal()
 
     async def rewrapped(self, sealed: str, *, owner: str, requester_id: str) -> str:
-        """The same with its data key under the current KEK; what is inside is not opened."""
+        """Return the envelope with its data key wrapped under the current KEK, without decrypting the secret."""
         body, binding = json.loads(sealed), Binding(owner, requester_id, VERSION)
         dek = await self._keyring.unwrap(body["kek_id"], envelope.from_text(body["dek"]), binding)
         wrapped = await self._keyring.wrap(dek, binding)
@@ -44,28 +44,28 @@ class VaultSealer:
 
 
 def kek_of(sealed: str) -> str:
-    """Which KEK has wrapped the data key of a sealed text."""
+    """Return the id of the KEK that wraps an envelope's data key."""
     kek_id: str = json.loads(sealed)["kek_id"]
     return kek_id
 
 
 class NoSealer:
-    """Stands where no keyring is: nothing can be sealed, and whoever tries is told what to set."""
+    """The sealer of a process without a keyring: each call raises NoKeyring, which names the variables to set."""
 
     def __init__(self, why: NoKeyring) -> None:
         self._why = str(why)
 
     async def seal(self, plain: str, *, owner: str, requester_id: str) -> str:  # noqa: ARG002 - the protocol's
-        """Raises NoKeyring."""
+        """Refuse to encrypt: raise NoKeyring."""
         raise NoKeyring(self._why)
 
     async def open(self, sealed: str, *, owner: str, requester_id: str) -> str:  # noqa: ARG002
-        """Raises NoKeyring."""
+        """Refuse to decrypt: raise NoKeyring."""
         raise NoKeyring(self._why)
 
 
 def sealer_from(environ: Mapping[str, str]) -> Sealer:
-    """The sealer that the environment's keyring makes; raises InvalidKeyring."""
+    """Return a sealer for the environment's keyring, or a NoSealer without one; raises InvalidKeyring."""
     try:
         return VaultSealer(keyring_from(environ))
     except NoKeyring as error:
@@ -73,7 +73,7 @@ def sealer_from(environ: Mapping[str, str]) -> Sealer:
 
 
 def system_sealer() -> VaultSealer | None:
-    """The sealer of this process's environment for secrets of the system; None without a keyring."""
+    """Return the sealer for system secrets from this process's environment; None without a keyring."""
     try:
         return VaultSealer(keyring_from(os.environ))
     except NoKeyring:

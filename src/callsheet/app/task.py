@@ -1,4 +1,4 @@
-"""`Task`: a declared function. Calling it runs it here and now; `enqueue` makes a job of the call."""
+"""`Task`: a declared function. A plain call runs the function directly; `enqueue` creates a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_OPTIONS: JobOptions = {}
 
 
 class Task(Generic[P, R]):
-    """A function that can be enqueued. Its parameters are those of the function, without the context."""
+    """A declared task. `enqueue` has the parameters of the function, without the context."""
 
     def __init__(self, app: Callsheet, definition: Definition, options: JobOptions = NO_OPTIONS) -> None:
         self.definition = definition
@@ -34,23 +34,23 @@ class Task(Generic[P, R]):
         self.__wrapped__ = definition.function
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
-        """The function itself, for tests and for direct use."""
+        """Call the function directly, without a job."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
     def options(self, **options: Unpack[JobOptions]) -> Task[P, R]:
-        """The same task with options for its jobs: `await resize.options(delay="10m").enqueue(url=…)`."""
+        """Return the task with options for its jobs: `await resize.options(delay="10m").enqueue(url=…)`."""
         return Task(self._app, self.definition, cast("JobOptions", {**self._options, **options}))
 
     @property
     def app(self) -> Callsheet:
-        """The app that the task was declared on."""
+        """The app of this task."""
         return self._app
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Create a job; answers after commit. Options may stand among the arguments: `enqueue(url=…, delay="10m")`."""
+        """Create a job and return its handle after commit. Arguments may include options, such as `delay="10m"`."""
         (handle,) = await self._app.enqueue([self.new_job(*args, **kwargs)])
         return handle
 
@@ -62,7 +62,7 @@ class Task(Generic[P, R]):
         return await self._app.enqueue(jobs)
 
     def new_job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """A job that is checked and not yet enqueued, for `app.enqueue`, `app.within` and `ctx.enqueue`."""
+        """Return a checked job without enqueueing it, for `app.enqueue`, `app.within` and `ctx.enqueue`."""
         options = self._options
         if named := JOB_OPTIONS & kwargs.keys():
             options = cast("JobOptions", {**options, **{name: kwargs.pop(name) for name in named}})

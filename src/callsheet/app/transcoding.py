@@ -1,4 +1,4 @@
-"""Transcoding for an app: the contract's task, with the app's own store, objects, vault and way out."""
+"""Transcoding for an app: the contract's task, on the app's store, vault and guarded network access."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def add_transcoding(
     storage: Rules | None = None,
     max_source_bytes: int = MAX_SOURCE_BYTES,
 ) -> None:
-    """Declare the task `transcode`. `rules` say where refresh URLs may lead, `storage` sources and storage endpoints.
+    """Declare the task `transcode`.
 
-    Without rules of their own, these have the former.
+    `rules` restrict the addresses of refresh URLs; `storage` restricts source URLs and storage endpoints, by default
+    with the same rules.
     """
     made: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Parts] = weakref.WeakKeyDictionary()
 

@@ -1,7 +1,7 @@
 """Enqueue inside the caller's own transaction: the job exists if and only if the caller commits.
 
-The connection must be to the database that holds the jobs: asyncpg, psycopg (plain or async) or sqlite3. What is made
-of a plain connection is called plainly, what is made of an async one is awaited.
+The connection must be to the database that holds the jobs: asyncpg, psycopg (sync or async) or sqlite3. For a sync
+connection the methods are plain calls, for an async connection they are awaited.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ T = TypeVar("T")
 
 
 class Session(Protocol):
-    """What the PostgreSQL store needs of a connection: the part of asyncpg's own that it uses."""
+    """The part of asyncpg's connection interface that the PostgreSQL store uses."""
 
     async def fetch(self, sql: str, *parameters: object) -> Sequence[Any]:
-        """Rows."""
+        """Run a query and return its rows."""
         ...
 
     async def fetchval(self, sql: str, *parameters: object) -> Any:
-        """The first column of the first row."""
+        """Run a query and return the first column of its first row."""
         ...
 
     async def execute(self, sql: str, *parameters: object) -> object:
-        """Nothing of interest."""
+        """Run a statement; the result is ignored."""
         ...
 
 
@@ -53,12 +53,12 @@ class Within:
         self._session = session
 
     async def enqueue(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
-        """Create a job of a task as a part of the transaction."""
+        """Create a job of a task inside the transaction."""
         (handle,) = await self.enqueue_many([task.new_job(*args, **kwargs)])
         return handle
 
     async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
-        """Create jobs made by `task.new_job(…)`. Workers hear of them when the caller commits."""
+        """Create jobs made by `task.new_job(…)`. Workers are notified on the caller's commit."""
         from callsheet.store.postgres.enqueue import Q, enqueue_within  # noqa: PLC0415 - needs asyncpg
 
         intake.check_batch(jobs)
@@ -74,7 +74,7 @@ class Within:
         return handles(self._app, jobs, answers)
 
     async def _savepoint(self) -> None:
-        """The server refuses one outside a transaction, where a job could come to be half made."""
+        """Create a savepoint; raises InvalidInput outside a transaction, where a job could be written only in part."""
         try:
             await self._session.execute("SAVEPOINT callsheet")
         except Exception as error:
@@ -84,13 +84,13 @@ class Within:
 
 
 class WithinPlain:
-    """`app.within(connection)` for plain connections."""
+    """`app.within(connection)` for sync connections."""
 
     def __init__(self, within: Within) -> None:
         self._within = within
 
     def enqueue(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
-        """Create a job of a task as a part of the transaction."""
+        """Create a job of a task inside the transaction."""
         return _finished(self._within.enqueue(task, *args, **kwargs))
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
@@ -104,7 +104,7 @@ class _WithinSqlite(Within):
         self._db = db
 
     async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
-        """In a savepoint, so that a batch is whole also where the caller has not begun a transaction."""
+        """Create jobs in a savepoint, so that a batch is atomic even if the caller has not begun a transaction."""
         from callsheet.store.sqlite.enqueue import enqueue  # noqa: PLC0415
 
         intake.check_batch(jobs)
@@ -127,7 +127,7 @@ class _WithinSqlite(Within):
 
 
 class _Psycopg:
-    """A psycopg connection, plain or async, with asyncpg's words."""
+    """Adapts a sync or async psycopg connection to asyncpg's interface."""
 
     def __init__(self, connection: Any, *, plain: bool) -> None:
         import psycopg  # noqa: PLC0415 - the caller's library
@@ -155,7 +155,7 @@ class _Psycopg:
 
 
 class _Asyncpg:
-    """An asyncpg connection whose UUIDs are text, as ours are."""
+    """Adapts an asyncpg connection: UUIDs in rows become text."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -172,7 +172,7 @@ class _Asyncpg:
 
 
 def within(app: Callsheet, connection: Any) -> Within | WithinPlain:
-    """The way in for a connection, by its library."""
+    """Return the enqueueing object for a connection, by its library; raises InvalidInput for other libraries."""
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(connection).__mro__}
     if "sqlite3.Connection" in kinds:
         return WithinPlain(_WithinSqlite(app, connection))
@@ -187,25 +187,25 @@ def within(app: Callsheet, connection: Any) -> Within | WithinPlain:
 
 
 def handles(app: Callsheet, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
-    """A handle for each answer."""
+    """Return a job handle per answer."""
     find = app.definitions.get
     return [JobHandle(app, a.job_id, find(new.kind), created=a.created) for new, a in zip(jobs, answers, strict=True)]
 
 
 def _with_plain_ids(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Rows whose UUIDs are text, as those of our own connections are."""
+    """Return the rows with UUIDs as text, like the rows of the store's own connections."""
     return [tuple(str(value) if isinstance(value, UUID) else value for value in row) for row in rows]
 
 
 def _plain_text(value: object) -> object:
-    """Enumerations as the texts that they are; tuples as lists."""
+    """Convert string enumerations to plain text, and tuples to lists."""
     if isinstance(value, (list, tuple)):
         return [_plain_text(item) for item in value]
     return str(value) if isinstance(value, str) else value
 
 
 def _finished(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never has to wait."""
+    """Run a coroutine that never suspends and return its result."""
     try:
         work.send(None)
     except StopIteration as done:

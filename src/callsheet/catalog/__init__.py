@@ -1,6 +1,6 @@
-"""What is known of videos: their text, when it is on screen, and how it is found. On SQLite and on PostgreSQL alike.
+"""The catalogue of videos: their text, the times when the text is on screen, and the search over it.
 
-`open_catalog(url)` makes one that is not yet open. The catalogue is normally in the database of the jobs.
+It runs on SQLite and on PostgreSQL, normally in the database of the jobs. `open_catalog(url)` makes one, not yet open.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ BESIDE_REDIS = "sqlite:///callsheet-catalog.db"
 
 
 def catalog_url(asked: str | None, database_url: str) -> str | None:
-    """Where the catalogue is: where CALLSHEET_CATALOG_URL says, else with the jobs; None when it is `off`.
+    """Return the URL of the catalogue: CALLSHEET_CATALOG_URL if set, else the database of the jobs; None for `off`.
 
-    Redis keeps no tables, so beside it the catalogue is a file of its own.
+    Redis has no tables: if the jobs are in Redis, the catalogue is a SQLite file in the working directory.
     """
     if asked:
         return None if asked == OFF else asked
@@ -30,7 +30,7 @@ def catalog_url(asked: str | None, database_url: str) -> str | None:
 
 
 def open_catalog(url: str) -> Catalog:
-    """The catalogue, not yet open, of `sqlite:///file.db` or `postgresql://…`; raises UnknownStore."""
+    """Return the catalogue, not yet open, of `sqlite:///file.db` or `postgresql://…`; raise UnknownStore for others."""
     scheme = url.partition(":")[0]
     try:
         if scheme in SQLITE:
@@ -48,7 +48,7 @@ def open_catalog(url: str) -> Catalog:
 
 
 async def migrate_catalog(url: str) -> list[str]:
-    """Bring the catalogue's schema to this program's version; the names of what ran. Needs no extra but the driver."""
+    """Migrate the catalogue's schema and return the names of the migrations. Needs no extra but the database driver."""
     scheme = url.partition(":")[0]
     try:
         if scheme in SQLITE:
@@ -66,10 +66,10 @@ async def migrate_catalog(url: str) -> list[str]:
 
 
 async def migrate_beside(asked: str | None, database_url: str) -> list[str]:
-    """What `callsheet migrate` does after the store's own migrations; the names of what ran.
+    """Migrate the catalogue after the job store, for `callsheet migrate`; return the names of the migrations.
 
-    Nothing where nobody asked and no videos can be searched: the extra `media` is not there, or the jobs are in Redis.
-    Files are migrated when they are opened, and memory is gone when it is closed.
+    Does nothing for an in-memory database, which is lost when it is closed. Without CALLSHEET_CATALOG_URL it also does
+    nothing if the jobs are in Redis (opening the catalogue file migrates it) or the extra `media` is not installed.
     """
     url = catalog_url(asked, database_url)
     if url is None or ":memory:" in url:

@@ -1,4 +1,4 @@
-"""What may enter the catalogue, checked once for every database. Raises InvalidInput."""
+"""Validation of records before they enter the catalogue, for every database. Invalid ones raise InvalidInput."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ MAX_ID = 200
 
 
 class Batch(NamedTuple):
-    """Segments and entities as they are written."""
+    """Validated segments and entities, ready to be written."""
 
     segments: Sequence[NewSegment]
     entities: Sequence[NewEntity]
 
 
 def known_id(video_id: str) -> str | None:
-    """The id in the form that it is kept in; None for what is no UUID, which names no video."""
+    """Return the id in lower case, as rows store it; None for text that is no UUID, as no video has such an id."""
     lower = video_id.lower()
     return lower if IS_UUID(lower) else None
 
 
 def known_ids(video_ids: Iterable[str]) -> list[str]:
-    """Those that can be the id of a video."""
+    """Return the ids that are UUIDs, in lower case; drop the rest, as no video has such an id."""
     return [id_ for id_ in map(known_id, video_ids) if id_ is not None]
 
 
 def video_of(video: Video) -> Video:
-    """A new video as it is kept."""
+    """Return a new video as its row stores it; raise InvalidInput for a bad id or bad JSON."""
     video_id = known_id(video.video_id)
     if video_id is None:
         raise InvalidInput(f"{video.video_id[:80]!r} is no id of a video; ids are UUIDs")
@@ -45,12 +45,12 @@ def video_of(video: Video) -> Video:
 
 
 def reader_of(reader: Reader) -> Reader:
-    """A reader by names that can be compared with those of rows."""
+    """Return the reader with owner and team names cleaned like those in rows, so that the two compare equal."""
     return Reader(plain(reader.owner_id), tuple(map(plain, reader.team_ids)), reader.sees_all)
 
 
 def batch_of(segments: Sequence[NewSegment], entities: Sequence[NewEntity] = ()) -> Batch:
-    """Segments and entities as they are kept; what breaks a rule is told by its id."""
+    """Return segments and entities as rows store them; raise InvalidInput with the id of the first invalid one."""
     for segment in segments:
         if not segment.segment_id or len(segment.segment_id) > MAX_ID:
             raise InvalidInput(f"a segment's id has 1 to {MAX_ID} characters")
@@ -70,7 +70,7 @@ def batch_of(segments: Sequence[NewSegment], entities: Sequence[NewEntity] = ())
 
 
 def merged_of(segments: Sequence[NewSegment], entities: Sequence[NewEntity]) -> Batch:
-    """The same for merged segments: each id once, for they are the whole text of the video."""
+    """Return the batch of a video's merged segments, its whole text; raise InvalidInput also for duplicate ids."""
     batch = batch_of([segment._replace(is_merged=True) for segment in segments], entities)
     if len({s.segment_id for s in segments}) < len(segments) or len({e.entity_id for e in entities}) < len(entities):
         raise InvalidInput("two segments, or two entities, have the same id; an id names one of them")
@@ -78,7 +78,7 @@ def merged_of(segments: Sequence[NewSegment], entities: Sequence[NewEntity]) -> 
 
 
 def clip_of(clip: Clip) -> Clip:
-    """A new clip as it is kept."""
+    """Return a new clip as its row stores it; raise InvalidInput for bad ids or times."""
     video_id = known_id(clip.video_id)
     if video_id is None:
         raise InvalidInput(f"{clip.video_id[:80]!r} is no id of a video; ids are UUIDs")
@@ -91,25 +91,25 @@ def clip_of(clip: Clip) -> Clip:
 
 
 def check_page(page: VideoPage) -> None:
-    """A page has a length that can be served."""
+    """Raise InvalidInput unless the page has 1 to 1,000 videos."""
     if not 0 < page.limit <= MAX_PAGE:
         raise InvalidInput(f"a page has 1 to {MAX_PAGE} videos, not {page.limit}")
 
 
 def fold(text: str) -> str:
-    """Text as it is compared: the same on every database."""
+    """Return text in NFKC, case-folded: comparisons then give the same result on every database."""
     return unicodedata.normalize("NFKC", plain(text)).casefold()
 
 
 def plain(text: str) -> str:
-    """Text that every database can keep; positions stay the same."""
+    """Replace NUL and lone surrogates, which databases reject, one character each, so that positions stay the same."""
     if text.isascii() and "\0" not in text:
         return text
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
 def check_json(*texts: Json | None) -> None:
-    """Texts that are there are JSON objects."""
+    """Raise InvalidInput unless each text is None or a JSON object without NUL characters."""
     for text in texts:
         if text is None:
             continue

@@ -1,8 +1,8 @@
-"""The verbs of a catalogue. One suite of tests holds for each: `tests/catalog`.
+"""The verbs of a catalogue. Every implementation passes the same test suite, `tests/catalog`.
 
-A pipeline's stages write behind a fence: a video remembers its writer `(job_id, claim_version)`, `begin` and each write
-move it forward, and a write of an earlier one, or of a video that is gone, raises StaleClaim and changes nothing. Every
-write is one transaction and can be repeated: the same rows have the same ids.
+A pipeline's stages write behind a fence: a video stores its writer `(job_id, claim_version)`, which `begin` and each
+write move forward. A write by an earlier writer, or to a deleted video, raises StaleClaim and changes nothing. Each
+write is one transaction and safe to repeat, because a repeated row has the same id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Catalog(Protocol):
     """Videos, their segments and entities, and the search over them."""
 
     async def open(self) -> None:
-        """Connect; raises StoreUnavailable, and SchemaMismatch when `migrate` was not run. SQLite files migrate now."""
+        """Connect; raise StoreUnavailable, or SchemaMismatch before `migrate` was run. Migrates a SQLite file."""
         ...
 
     async def close(self) -> None:
@@ -28,113 +28,110 @@ class Catalog(Protocol):
         ...
 
     async def migrate(self) -> list[str]:
-        """Bring the schema to this program's version; the names of what ran."""
+        """Migrate the schema to this program's version and return the names of the migrations that ran."""
         ...
 
     async def add_video(self, video: Video) -> bool:
-        """Enter a video; False, and nothing is changed, when there is one with this id: of many scanners one wins."""
+        """Insert a video; return False and change nothing if the id exists, so that one of many scanners wins."""
         ...
 
     async def video(self, video_id: str, reader: Reader) -> Video | None:
-        """One video, if this reader may see it."""
+        """Return the video if it exists and the reader may see it, else None."""
         ...
 
     async def videos(self, page: VideoPage, reader: Reader) -> list[Video]:
-        """A page of what this reader may see, newest first."""
+        """Return a page of the videos that the reader may see, newest first."""
         ...
 
     async def known(self, video_ids: Sequence[str]) -> set[str]:
-        """Which of these are in the catalogue already."""
+        """Return the ids among `video_ids` that the catalogue already has."""
         ...
 
     async def begin(self, video_id: str, writer: Writer, stage: str) -> Video | None:
-        """Make this attempt the video's writer and the video `processing`; None when there is no such video.
+        """Make this attempt the video's writer and the video `processing`; return None if the video does not exist.
 
-        Its job is entered in `jobs` under the stage. A `ready` video stays `ready` until its text is replaced.
-        Raises StaleClaim for an earlier writer.
+        Stores the job's id in the column `jobs` under the stage. A `ready` video stays `ready` meanwhile.
+        Raises StaleClaim if the video has a later writer.
         """
         ...
 
     async def note(self, video_id: str, writer: Writer, facts: VideoFacts) -> None:
-        """Write what a stage found out."""
+        """Store the facts that a stage measured; fields that are None keep their column's value."""
         ...
 
     async def fail(self, video_id: str, writer: Writer, error: Json) -> None:
-        """The pipeline ended: the video is `failed`, unless it is `ready` from an earlier run."""
+        """Store the pipeline's error and mark the video `failed`, unless an earlier run made it `ready`."""
         ...
 
     async def queue(self, video_id: str, size_bytes: int | None = None) -> None:
-        """The upload is complete, or somebody starts it again: `uploading` or `failed` becomes `queued`."""
+        """Change an `uploading` or `failed` video to `queued`, after its upload or for a new run of the pipeline."""
         ...
 
     async def clear_detections(self, video_id: str, writer: Writer) -> None:
-        """Remove raw detections, so that a new reading of the frames starts afresh."""
+        """Delete the video's raw detections before its frames are read again."""
         ...
 
     async def add_detections(self, video_id: str, writer: Writer, segments: Sequence[NewSegment]) -> None:
-        """Keep a batch of raw detections; rows that are there already stay as they are."""
+        """Insert a batch of raw detections; rows that already exist stay unchanged."""
         ...
 
     async def detections_of(self, video_id: str) -> list[Segment]:
-        """Raw detections by time, for the stage that merges them; there are none once that is done."""
+        """Return the raw detections by time, for the merging stage; `replace_segments` deletes them."""
         ...
 
     async def segments_of(self, video_id: str, reader: Reader) -> list[Segment]:
-        """All segments by time: merged ones, or raw detections while there are no others."""
+        """Return the merged segments by time, or the raw detections as long as no segment is merged."""
         ...
 
     async def replace_segments(
         self, video_id: str, writer: Writer, segments: Sequence[NewSegment], entities: Sequence[NewEntity]
     ) -> None:
-        """In one transaction: these are the video's segments and entities, they can be searched, it is `ready`.
-
-        Raw detections are replaced, too.
-        """
+        """Replace the video's segments, detections and entities, index them and mark it `ready`, in one transaction."""
         ...
 
     async def refresh_search(self) -> int:
-        """Bring the search up to date with videos that somebody marked `search_stale`; how many.
+        """Index the videos that somebody marked `search_stale` and return their number.
 
-        `replace_segments` has done it for its own.
+        `replace_segments` indexes its own video, so only writers by SQL need this.
         """
         ...
 
     async def entities_of(self, video_id: str, reader: Reader) -> list[Entity]:
-        """All entities of a video by time."""
+        """Return the video's entities, ordered by time."""
         ...
 
     async def delete_video(self, video_id: str) -> None:
-        """Remove a video and all that is known of it. May be called twice."""
+        """Delete a video with its segments, entities, clips and index entries. Safe to call twice."""
         ...
 
     async def add_clip(self, clip: Clip) -> Clip:
-        """Enter a clip; the one that has this id already, if there is one. Raises InvalidInput without its video."""
+        """Insert a clip and return it, or the existing clip of this id. Raises InvalidInput without the video."""
         ...
 
     async def clip(self, clip_id: str, reader: Reader) -> Clip | None:
-        """One clip, if this reader may see it."""
+        """Return the clip if it exists and the reader may see it, else None."""
         ...
 
     async def clips_of(self, video_id: str, reader: Reader) -> list[Clip]:
-        """The clips of a video, newest first."""
+        """Return the video's clips that the reader may see, newest first."""
         ...
 
     async def note_clip(self, clip_id: str, actual: tuple[int, int], expires_at: int) -> None:
-        """It was cut, from and to these times."""
+        """Store the actual start and end of a finished clip, and when it expires."""
         ...
 
     async def expired_clips(self, now_ms: int, limit: int) -> list[Clip]:
-        """Clips that are to be removed."""
+        """Return at most `limit` clips that expired by `now_ms`, oldest expiry first."""
         ...
 
     async def delete_clips(self, clip_ids: Sequence[str]) -> list[str]:
-        """Forget clips; the ids of those that were there: of two who do so at the same time one gets each."""
+        """Delete clips and return the ids of the deleted rows; of two concurrent callers only one gets each id."""
         ...
 
     async def search(self, query: Query, reader: Reader) -> Found:
-        """Segments that fit, best first. Raises InvalidInput for what cannot be asked; never for odd text."""
+        """Return a page of matching segments, best first. Raises InvalidInput for invalid filters, not for odd text."""
         ...
 
     async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
-        """Words in this reader's videos that begin so, most frequent first."""
+        """Return words with this prefix from videos that the reader may see, most frequent first."""
         ...

@@ -10,7 +10,7 @@ ENTITY_TYPES = ("mention", "hashtag", "url", "emoji", "number")
 
 
 class VideoStatus(StrEnum):
-    """How far a video is."""
+    """The pipeline state of a video."""
 
     UPLOADING = "uploading"
     QUEUED = "queued"
@@ -20,7 +20,7 @@ class VideoStatus(StrEnum):
 
 
 class Reader(NamedTuple):
-    """Who reads: his own rows and those of his teams. `sees_all` is for the service itself and for administrators."""
+    """The identity behind a read, which sees rows of its owner and teams. `sees_all` is for the service and admins."""
 
     owner_id: str = ""
     team_ids: tuple[str, ...] = ()
@@ -31,10 +31,10 @@ SERVICE = Reader(sees_all=True)
 
 
 class Writer(NamedTuple):
-    """The attempt that writes. Of two of one job the later claim is the later writer.
+    """The job attempt that writes a video. Of two attempts of one job, the later claim is the later writer.
 
-    Of two jobs it is the one that the job store took later: `created_at` is that store's clock. Where one has none
-    their ids decide, which grow with the clocks of those that made them.
+    Of two jobs, the one with the later `created_at`, by the job store's clock, is the later writer. If either has
+    none, the greater job id is later: ids grow with the clock of the machine that generated them.
     """
 
     job_id: str
@@ -43,7 +43,7 @@ class Writer(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Where a text is on the picture, in pixels of the original."""
+    """The bounding box of a text in the picture, in pixels of the original video."""
 
     x: int
     y: int
@@ -52,9 +52,9 @@ class Box(NamedTuple):
 
 
 class Video(NamedTuple):
-    """A row of `videos`. `options` are what its owner chose for its stages (languages, target_fps and so on).
+    """A row of `videos`. `options` holds the owner's settings for the stages (languages, target_fps and so on).
 
-    `jobs` has for each stage the id of its latest job, from the moment it began.
+    `jobs` maps each stage to the id of its latest job, from the start of that job.
     """
 
     video_id: str
@@ -79,7 +79,7 @@ class Video(NamedTuple):
 
 
 class VideoFacts(NamedTuple):
-    """What a stage found out about a video; None leaves a column as it is."""
+    """Facts that a stage measured about a video; None keeps a column's value."""
 
     s3_proxy_path: str | None = None
     s3_thumb_path: str | None = None
@@ -92,7 +92,7 @@ class VideoFacts(NamedTuple):
 
 
 class NewSegment(NamedTuple):
-    """A text and when it is on screen: a raw detection of one frame, or a merged range."""
+    """A text with its times on screen: a raw detection of one frame, or a merged range of frames."""
 
     segment_id: str
     t_start: int
@@ -137,7 +137,7 @@ class Segment(NamedTuple):
 
 
 class Entity(NamedTuple):
-    """A row of `entities`, with when its segment is on screen."""
+    """A row of `entities`, with the start and end of its segment."""
 
     entity_id: str
     segment_id: str
@@ -150,7 +150,7 @@ class Entity(NamedTuple):
 
 
 class Clip(NamedTuple):
-    """A clip somebody asked for. `expires_at` is when it is removed; `actual_*` are None until it was cut."""
+    """A row of `clips`. The fields `actual_*` are None before the clip is cut. It is deleted after `expires_at`."""
 
     clip_id: str
     video_id: str
@@ -168,7 +168,7 @@ class Clip(NamedTuple):
 
 
 class VideoPage(NamedTuple):
-    """Which videos are asked for, newest first; `before` is the last id of the page before."""
+    """A request for a page of videos, newest first; `before` is the last id of the previous page."""
 
     limit: int = 50
     before: str | None = None

@@ -1,4 +1,4 @@
-"""From rows to records. Columns stand in the order of the records' fields."""
+"""Conversion between rows and records. Columns have the order of the records' fields."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any
 
 from .records import Box, Json, NewSegment, Segment, Video, VideoStatus
 
+MOST_PX = 1 << 31
 _STATUS = Video._fields.index("status")
 _BOX = Segment._fields.index("bounding_box")
 _MERGED = Segment._fields.index("is_merged")
 
 
 def video_of(row: Sequence[Any]) -> Video:
-    """The video in a row."""
+    """Return the Video record of a row."""
     fields = list(row)
     fields[_STATUS] = VideoStatus(fields[_STATUS])
     return Video._make(fields)
 
 
 def segment_of(row: Sequence[Any]) -> Segment:
-    """The segment in a row."""
+    """Return the Segment record of a row."""
     fields = list(row)
     fields[_BOX] = box_of(fields[_BOX])
     fields[_MERGED] = bool(fields[_MERGED])
@@ -29,16 +30,22 @@ def segment_of(row: Sequence[Any]) -> Segment:
 
 
 def box_of(text: Json) -> Box:
-    """A box from its JSON."""
-    return Box(**json.loads(text))
+    """Return the Box of a JSON text in whole pixels. A worker may have written it by SQL: non-numbers become 0."""
+    told = json.loads(text)
+    sides = told if isinstance(told, dict) else {}
+    return Box(*(_pixels(sides.get(side)) for side in Box._fields))
+
+
+def _pixels(number: object) -> int:
+    return round(min(max(number, -MOST_PX), MOST_PX)) if isinstance(number, int | float) else 0
 
 
 def box_json(box: Box) -> Json:
-    """A box as the contract writes it."""
+    """Return a box as JSON, in the form of the contract."""
     return f'{{"x":{int(box.x)},"y":{int(box.y)},"width":{int(box.width)},"height":{int(box.height)}}}'
 
 
 def segment_row(s: NewSegment, video_id: str, owner_id: str, team_id: str | None) -> tuple[Any, ...]:
-    """A new segment as a row of `segments`."""
+    """Return the row of `segments` for a new segment."""
     head = (s.segment_id, video_id, owner_id, team_id, s.t_start, s.t_end, s.text, s.normalized_text, s.text_hash)
     return (*head, s.confidence, box_json(s.bounding_box), s.language, s.is_merged, s.seen)

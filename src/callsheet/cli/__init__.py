@@ -8,7 +8,8 @@ from importlib import import_module
 import click
 
 from callsheet import __version__
-from callsheet.kernel.errors import CallsheetError
+from callsheet.extras import needed_for
+from callsheet.kernel.errors import CallsheetError, MissingExtra
 
 from .failures import told
 
@@ -60,7 +61,10 @@ class Commands(click.Group):
             return None
         gc.disable()  # an import leaves no garbage, and looking for it is a fifth of the time a server takes to start
         try:
-            command: click.Command = import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
+            with needed_for(f"callsheet {cmd_name}"):
+                command: click.Command = import_module(f"{__name__}.{cmd_name.replace('-', '_')}").command
+        except MissingExtra as error:
+            raise told(error) from error
         finally:
             gc.enable()
         return command

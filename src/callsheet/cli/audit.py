@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from callsheet.http.audit_routes import FAMILIES, audit_body
 from callsheet.kernel.audit import ACTIONS, AuditEntry
@@ -14,6 +13,7 @@ from callsheet.kernel.wire import decode
 from callsheet.settings import AUDIT
 from callsheet.store.audit import AuditQuery
 
+from .drawing import escape
 from .failures import WrongInput
 from .options import settings
 from .records import moment, print_json

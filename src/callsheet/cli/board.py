@@ -7,10 +7,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
 from callsheet.engine import Engine
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.events import TERMINAL_EVENTS
@@ -18,6 +14,8 @@ from callsheet.kernel.job import Event, Job, Status
 from callsheet.store.protocol import JobQuery
 from callsheet.store.tasks import end
 
+from . import bars
+from .drawing import Console, escape
 from .records import message, reason
 
 LOOK_BACK = 20
@@ -63,10 +61,10 @@ class Lines:
 class Bars:
     """A bar for each job. `keep`: ended ones stay."""
 
-    def __init__(self, progress: Progress, *, keep: bool) -> None:
+    def __init__(self, progress: bars.Progress, *, keep: bool) -> None:
         self._progress = progress
         self._keep = keep
-        self._rows: dict[str, TaskID] = {}
+        self._rows: dict[str, bars.TaskID] = {}
 
     def begin(self, job: Job) -> None:
         """A new row."""
@@ -97,13 +95,13 @@ def shown(console: Console, *, keep: bool = True) -> Iterator[Board]:
         yield Lines(console)
         return
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(24),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[said]}"),
+        bars.text("{task.description}"),
+        bars.bar(24),
+        bars.percent,
+        bars.elapsed,
+        bars.text("{task.fields[said]}"),
     )
-    with Progress(*columns, console=console) as progress:
+    with bars.Progress(*columns, console=console) as progress:
         yield Bars(progress, keep=keep)
 
 

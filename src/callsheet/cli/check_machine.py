@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from callsheet.media import binaries, box, libraries, versions
+from callsheet.media import binaries, libraries, sandbox, versions
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
 
 from .findings import Finding, bad, good, warning
@@ -14,7 +14,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 def check_machine() -> list[Finding]:
-    """The findings."""
+    """Return the findings of `callsheet doctor` about this machine."""
     return [_python(), _uvloop(), *_ffmpeg(), _pyav(), _tesseract()]
 
 
@@ -75,7 +75,7 @@ def _halves(error: Exception) -> tuple[str, str]:
 
 def _box() -> Finding:
     """What keeps a decoder that a file has taken over from doing harm."""
-    walls = box.walls()
+    walls = sandbox.walls()
     network = "no network" if walls.no_network else "network open"
     files = "sees its own files only" if walls.landlock else "sees all files of this user"
     how = ", ".join(name for name in ("namespace", "seccomp", "landlock") if getattr(walls, name))

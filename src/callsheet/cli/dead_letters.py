@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TypedDict, Unpack
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from callsheet.engine import Engine, dead_letters
 from callsheet.engine.dead_letters import Done, Wanted
@@ -17,6 +16,7 @@ from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Claim, Job
 from callsheet.settings import DEAD_LIST, DEAD_PURGE, DEAD_REPLAY, JOBS_SHOW
 
+from . import bars
 from .acts import note
 from .failures import Told
 from .options import settings
@@ -155,10 +155,10 @@ async def _chosen(database_url: str, ids: tuple[str, ...], given: Filter) -> lis
 
 async def _worked_off(database_url: str, claims: Sequence[Claim], action: str, act: Act, rate: int | None) -> Done:
     total, size = Done(), BATCH if rate is None else max(1, min(BATCH, rate // 2))
-    columns = (TextColumn(action), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (bars.text(action), bars.bar(), bars.count, bars.remaining)
     out = console(stderr=True)
     async with opened(database_url) as engine:
-        with Progress(*columns, console=out, disable=not out.is_terminal) as bar:
+        with bars.Progress(*columns, console=out) as bar:
             task = bar.add_task(action, total=len(claims))
             for at in range(0, len(claims), size):
                 batch = claims[at : at + size]

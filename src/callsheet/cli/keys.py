@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from callsheet.http.keys import DEFAULT_SCOPES, ApiKey, ApiKeys
 from callsheet.kernel.durations import seconds
 from callsheet.settings import KEYS_CREATE, KEYS_LIST, STORE_ONLY
 
 from .acts import note
+from .drawing import escape
 from .failures import Told
 from .options import settings
 from .records import print_json

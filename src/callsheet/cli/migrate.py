@@ -1,4 +1,4 @@
-"""`callsheet migrate`."""
+"""The command `callsheet migrate`: create or update the tables of a store."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import click
-from rich.markup import escape
 
 from callsheet.engine import Engine
 from callsheet.engine.quotas import Quota, Quotas
@@ -14,6 +13,7 @@ from callsheet.http.keys import ApiKeys
 from callsheet.settings import QUOTAS_LIST, QUOTAS_SET, STORE_ONLY
 
 from .acts import note
+from .drawing import escape
 from .failures import Told, WrongInput
 from .options import settings
 from .records import print_json

@@ -1,4 +1,4 @@
-"""`callsheet scan`."""
+"""The command `callsheet scan`: find new originals in the storage and add their videos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`callsheet serve`."""
+"""The command `callsheet serve`: the HTTP server without a worker."""
 
 from __future__ import annotations
 

@@ -7,11 +7,10 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from callsheet.app.sealing import system_sealer
 from callsheet.catalog import BESIDE_REDIS, catalog_url, open_catalog
-from callsheet.catalog.protocol import Catalog
 from callsheet.engine import Engine
 from callsheet.kernel.errors import JobNotFound, SchemaMismatch, StoreError
 from callsheet.kernel.intake import IS_UUID
@@ -21,6 +20,9 @@ from callsheet.store.sqlite import SqliteStore
 
 from .failures import Told, WrongInput
 from .passwords import check_url, without_password
+
+if TYPE_CHECKING:
+    from callsheet.catalog.protocol import Catalog
 
 log = logging.getLogger("callsheet.cli")
 T = TypeVar("T")

@@ -1,16 +1,13 @@
-"""Tables of jobs for people, drawn by rich. Programs take `--json`."""
+"""Tables of jobs for people. Programs take `--json`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from callsheet.kernel.job import Attempt, Event, Job, Status
 from callsheet.kernel.wire import decode
 
+from .drawing import Console, Table, escape
 from .records import as_json, bar, message, moment, reason, span, trace
 
 PIPED_WIDTH = 200
@@ -27,8 +24,8 @@ STYLES = {
 
 def console(*, stderr: bool = False) -> Console:
     """Where to draw; wide enough for whole rows where no terminal sets the width."""
-    found = Console(stderr=stderr, highlight=False)
-    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PIPED_WIDTH)
+    found = Console(stderr=stderr)
+    return found if found.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
 
 
 def show_jobs(jobs: Sequence[Job], now: int) -> None:
@@ -54,9 +51,9 @@ def show_dead(jobs: Sequence[Job], now: int) -> None:
 def show_job(job: Job, attempts: Sequence[Attempt], events: Sequence[Event]) -> None:
     """All of one job."""
     out = console()
-    fields = Table(box=None, show_header=False, pad_edge=False)
+    fields = Table(show_header=False)
     fields.add_column(style="bold")
-    fields.add_column(overflow="fold")
+    fields.add_column()
     for name, value in as_json(job).items():
         if name not in ("error", "event_ms") and value not in (None, ""):
             fields.add_row(name, _status(job) if name == "status" else escape(_text(name, value, job)))
@@ -74,10 +71,10 @@ def show_job(job: Job, attempts: Sequence[Attempt], events: Sequence[Event]) -> 
 
 def table(*columns: str) -> Table:
     """A table without lines; ids are never folded."""
-    made = Table(box=None, header_style="bold", pad_edge=False)
+    made = Table()
     for name in columns:
         whole = name in ("id", "status", "progress", "tries", "age", "ended")
-        made.add_column(name, no_wrap=whole, overflow="fold", min_width=36 if name == "id" else None)
+        made.add_column(name, no_wrap=whole, min_width=36 if name == "id" else None)
     return made
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from callsheet.app.rewrapping import keks_in_use, rewrap_system, rewrap_webhooks, system_keks, webhook_keks
 from callsheet.settings import VAULT_REWRAP, VAULT_ROTATE, VAULT_STATUS
@@ -22,7 +20,9 @@ from callsheet.vault.rewrap import Progress as Rewrapped
 from callsheet.vault.rewrap import rewrap as rewrap_all
 from callsheet.vault.wraps import WARN_AT, totals
 
+from . import bars
 from .acts import note
+from .drawing import escape
 from .failures import Told
 from .options import settings
 from .records import print_json
@@ -209,7 +209,6 @@ async def _vault(database_url: str, keys_file: str | None) -> AsyncIterator[Vaul
         yield vault
 
 
-def _bar() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    out = console(stderr=True)
-    return Progress(*columns, console=out, disable=not out.is_terminal)
+def _bar() -> bars.Progress:
+    columns = (bars.text("{task.description}"), bars.bar(), bars.count, bars.remaining)
+    return bars.Progress(*columns, console=console(stderr=True))

@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from callsheet.app import Callsheet
 from callsheet.app.builtin import add_builtin
@@ -29,8 +26,9 @@ from callsheet.kernel.job import Status
 from callsheet.media.reading.exports import WRITERS
 from callsheet.settings import VIDEO_ADD, VIDEO_CLIP, VIDEO_LIST, VIDEO_SEARCH, VIDEO_TEXT
 
-from . import logs
+from . import bars, logs
 from .apps import Places
+from .drawing import Text, escape
 from .failures import Told, WrongInput
 from .options import settings
 from .passwords import check_url
@@ -216,29 +214,23 @@ async def _worked(app: Callsheet, ids: Sequence[str], names: Sequence[str], *, q
         await running
 
 
-async def _watched(app: Callsheet, bar: Progress, video_id: str, name: str) -> None:
+async def _watched(app: Callsheet, bar: bars.Progress, video_id: str, name: str) -> None:
     engine, catalog = await app.engine(), await app.catalog()
     shown = bar.add_task(escape(name), total=100 * len(PIPELINE), stage="queued")
     async for far in follow(engine, catalog, video_id):
         _update(bar, shown, far)
 
 
-def _update(bar: Progress, shown: TaskID, far: Far) -> None:
+def _update(bar: bars.Progress, shown: bars.TaskID, far: Far) -> None:
     stage = next(reversed(far.stages), "queued")
     done = 100.0 * len(PIPELINE) if far.video.status is VideoStatus.READY else sum(far.stages.values())
     bar.update(shown, completed=done, stage=far.video.status.value if far.is_over else stage)
 
 
-def _bar(*, disable: bool = False) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        TextColumn("[blue]{task.fields[stage]:<13}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-    )
-    out = console(stderr=True)
-    return Progress(*columns, console=out, disable=disable or not out.is_terminal)
+def _bar(*, disable: bool = False) -> bars.Progress:
+    stage = bars.text("[blue]{task.fields[stage]:<13}[/]")
+    columns = (bars.text("{task.description}"), stage, bars.bar(), bars.percent, bars.elapsed)
+    return bars.Progress(*columns, console=console(stderr=True), disable=disable)
 
 
 async def _cut(app: Callsheet, video: Video, span: tuple[int, int], padding_ms: int) -> Clip:

@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from callsheet.app.sealing import sealer_from
 from callsheet.engine import Engine
@@ -29,6 +28,7 @@ from callsheet.settings import (
 from callsheet.store.outbox import OutboxFilter
 
 from .acts import note
+from .drawing import escape
 from .failures import WrongInput
 from .options import settings
 from .outgoing import rules_of

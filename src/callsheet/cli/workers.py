@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import click
-from rich.markup import escape
 
 from callsheet.contracts.control_plane.workers import state_of, worker_body
 from callsheet.http.problems import Problem
-from callsheet.http.workers import Worker, Workers
+from callsheet.http.workers import Enrolment, Worker, Workers
 from callsheet.kernel.durations import seconds
 from callsheet.settings import STORE_ONLY, WORKERS_DRAIN, WORKERS_ENROLL, WORKERS_LIST
 
 from .acts import note
+from .drawing import escape
 from .failures import Told
 from .options import settings
 from .records import print_json, span
@@ -24,6 +24,7 @@ from .tables import console, table
     epilog="""\b
 Examples:
   callsheet workers enroll --queues media,default
+  callsheet workers enrolments
   callsheet workers list
   callsheet workers drain gpu1-7Tq2bXc9Lm
   callsheet workers revoke gpu1-7Tq2bXc9Lm""",
@@ -125,6 +126,24 @@ def revoke(worker_id: str, database_url: str) -> None:
     run(work())
 
 
+@command.command("enrolments", epilog="\b\nExample:\n  callsheet workers enrolments --json")
+@settings(WORKERS_LIST)
+def enrolments(database_url: str, *, json: bool) -> None:
+    """Show the enrolment tokens that can still be used: by their ids, for the tokens are kept nowhere."""
+
+    async def work() -> None:
+        async with opened(database_url) as engine:
+            rights, now = await Workers(engine.store).enrolments(), await engine.store.now()
+            if json:
+                print_json([right._asdict() for right in rights])
+            elif rights:
+                _show_enrolments(rights, now)
+            else:
+                click.echo("no enrolment token can be used; callsheet workers enroll makes one")
+
+    run(work())
+
+
 @command.command("withdraw", epilog="\b\nExample:\n  callsheet workers withdraw 7Tq2bXc9Lm")
 @click.argument("enrolment_id", metavar="ID")
 @settings(STORE_ONLY)
@@ -151,11 +170,24 @@ def _show(workers: list[Worker], now: int) -> None:
         rows.add_row(
             escape(worker.worker_id),
             state_of(worker, now),
-            escape(", ".join(worker.queues)) if worker.queues is not None else "all",
-            escape(", ".join(worker.tenants)) if worker.tenants is not None else "all",
+            _names(worker.queues),
+            _names(worker.tenants),
             escape(" ".join(worker.labels)),
             str(worker.running),
             "never" if worker.last_seen_at is None else f"{span(now - worker.last_seen_at)} ago",
             escape(worker.version),
         )
     console().print(rows)
+
+
+def _show_enrolments(rights: list[Enrolment], now: int) -> None:
+    rows = table("enrolment", "queues", "tenants", "uses left", "made", "ends in")
+    for right in rights:
+        made, ends = f"{span(now - right.created_at)} ago", span(right.expires_at - now)
+        rows.add_row(right.enrolment_id, _names(right.queues), _names(right.tenants), str(right.uses_left), made, ends)
+    console().print(rows)
+
+
+def _names(bound: tuple[str, ...] | None) -> str:
+    """What a worker is bound to, for a table."""
+    return "all" if bound is None else escape(", ".join(bound))

@@ -1,4 +1,4 @@
-"""One event loop in a thread of its own, that runs coroutines for threads without one."""
+"""A background thread with an event loop, which runs coroutines for threads that have no event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _live: weakref.WeakSet[Background] = weakref.WeakSet()
 
 
 class Background:
-    """Starts its loop when it is first used; the thread does not keep the process alive."""
+    """An event loop in a daemon thread, started on first use; the thread does not keep the process alive."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class Background:
         _live.add(self)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine. One that is interrupted here (Ctrl-C) is cancelled there before this returns."""
+        """Run a coroutine and return its result. An interrupt of the caller (Ctrl-C) first cancels the coroutine."""
         try:
             _refuse_event_loop()
             asked = asyncio.run_coroutine_threadsafe(work, self._running())
@@ -42,7 +42,7 @@ class Background:
             raise
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """The items of an async iterator, one by one."""
+        """Yield the items of an async iterator, and close the iterator at the end."""
         end: Any = object()
         try:
             while (item := self.run(_next(items, end))) is not end:
@@ -53,7 +53,7 @@ class Background:
                 self.run(close())
 
     def stop(self, closing: Callable[[], Awaitable[None]]) -> None:
-        """Run a last thing, end what still runs, end the loop. May be called twice."""
+        """Run `closing`, cancel all remaining tasks, stop the loop. Safe to call twice."""
         with self._lock:
             loop, self._loop, self._stopped = self._loop, None, True
         if loop is not None:
@@ -73,7 +73,7 @@ class Background:
 
 @atexit.register
 def _stop_all() -> None:
-    """An iterator that is left over must not wait for a loop whose thread is gone."""
+    """Stop all loops at exit: an unfinished iterator must not wait for a loop whose thread has ended."""
     for background in list(_live):
         background.stop(_nothing)
 
@@ -98,7 +98,7 @@ async def _finish(closing: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _ended(work: Coroutine[Any, Any, Any]) -> None:
-    """Wait for the end of what was cancelled: an iterator that is still busy cannot be closed."""
+    """Wait for the cancelled task to end, because a busy async iterator cannot be closed."""
     tasks = [task for task in asyncio.all_tasks() if task.get_coro() is work]
     if tasks:
         await asyncio.wait(tasks)

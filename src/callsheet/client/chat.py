@@ -1,4 +1,4 @@
-"""What a chat, plan or code job is asked and how it answers: its payload, its tokens, its whole text."""
+"""Payload, token events and result text of chat, plan and code jobs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 TOKEN = "token"  # noqa: S105 - the type of an event
 VOID = frozenset(
     {"restart", "retrying", "lease_lost", "released", "waiting", "requeued"}
-)  # after these all is said anew
+)  # after these the answer starts again
 Messages = Sequence[Mapping[str, Any]]
 
 
 def question(messages: str | Messages, *, system: str = "", model: str | None = None) -> dict[str, Any]:
-    """The payload for one text or a conversation."""
+    """Return the payload for one prompt or for a conversation."""
     asked: dict[str, Any] = (
         {"prompt": messages} if isinstance(messages, str) else {"messages": list(map(dict, messages))}
     )
@@ -22,11 +22,11 @@ def question(messages: str | Messages, *, system: str = "", model: str | None = 
 
 
 def token(data: Mapping[str, Any]) -> str:
-    """The text of a token event."""
+    """Return the text of a token event."""
     return str(data.get("text") or "")
 
 
 def answer(result: Any) -> str:
-    """The text of a result, for tasks that do not send tokens."""
+    """Return the text of a result, for tasks that send no token events."""
     text = result.get("text") if isinstance(result, Mapping) else result
     return text if isinstance(text, str) else json.dumps(result, ensure_ascii=False)

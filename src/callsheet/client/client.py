@@ -1,4 +1,4 @@
-"""`Client`: a server's jobs from anywhere. Every method survives a lost connection, and none does anything twice."""
+"""`Client`: jobs on a Callsheet server, over HTTP. Every method survives lost connections and takes effect once."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ DEFAULT_PATIENCE = Patience()
 
 
 class Client:
-    """A server and a key; without them CALLSHEET_URL and CALLSHEET_API_KEY name them.
+    """An async client of one server. URL and API key default to CALLSHEET_URL and CALLSHEET_API_KEY.
 
-    Use it as `async with Client() as client`, in one event loop. `SyncClient` is the same without async.
+    Use it as `async with Client() as client`, in one event loop. `SyncClient` has the same methods without async.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """The server."""
+        """The URL of the server."""
         return self._transport.url
 
     async def __aenter__(self) -> Self:
@@ -58,7 +58,7 @@ class Client:
         await self._transport.__aexit__(kind, error, trace)
 
     async def close(self) -> None:
-        """Close all connections. May be called twice."""
+        """Close all connections. Safe to call twice."""
         await self._transport.close()
 
     async def create(
@@ -69,7 +69,7 @@ class Client:
         ttl_s: int | None = None,
         idempotency_key: str | None = None,
     ) -> Receipt:
-        """A new job. Tries that follow a lost answer find the same job, by a key of our own if none is given."""
+        """Create a job and return its receipt. By default a random idempotency key keeps retries from adding jobs."""
         body: dict[str, Any] = {"task": task, "payload": payload}
         if ttl_s is not None:
             body["ttl_s"] = ttl_s
@@ -77,11 +77,11 @@ class Client:
         return Receipt.read(await self._transport.post("/v1/jobs", body, {"Idempotency-Key": _header(key)}))
 
     async def get(self, job_id: str) -> RemoteJob:
-        """A job as it is now; raises NoSuchJob."""
+        """Return the current state of a job; raise NoSuchJob if the job does not exist for this key."""
         return RemoteJob.read(await self._transport.get(job_path(job_id)))
 
     async def cancel(self, job_id: str, reason: str = "") -> RemoteJob:
-        """Ask for the end of a job: at once when it waits, soon when it runs. Raises Conflict when it has ended."""
+        """Cancel a job: a queued job ends now, a running job soon. Raises Conflict if the job ended otherwise."""
         try:
             told = await self._transport.post(job_path(job_id, "/cancel"), {"reason": reason} if reason else {})
         except Conflict:
@@ -99,7 +99,7 @@ class Client:
         queue: str | None = None,
         limit: int | None = None,
     ) -> AsyncGenerator[RemoteJob]:
-        """Jobs, the newest first, page by page as they are needed; at most `limit`."""
+        """Yield jobs, newest first, at most `limit`; pages are requested as the loop needs them."""
         query: dict[str, str | int] = {"limit": PAGE if limit is None else min(limit, PAGE)}
         query |= {name: word for name, word in (("status", status), ("task", task), ("queue", queue)) if word}
         left = limit
@@ -114,7 +114,7 @@ class Client:
             query["cursor"] = cursor
 
     async def quotas(self) -> dict[str, Any]:
-        """What the key's tenant may have and what it uses: `limits`, `used`, `own` and `scope` by quota."""
+        """Return the quotas of the key's tenant and their use: `limits`, `used`, `own` and `scope` by quota."""
         page = await self._transport.get("/v1/quotas", {"limit": 1})
         found: list[dict[str, Any]] = page.get("quotas") or []
         if not found:
@@ -122,7 +122,7 @@ class Client:
         return found[0]
 
     async def audit(self, *, limit: int | None = None, **filters: str | int) -> AsyncGenerator[dict[str, Any]]:
-        """Acts of the audit log, the newest first, page by page; filters are action, actor, tenant, since and until."""
+        """Yield audit log entries, newest first; the filters are action, actor, tenant, since and until."""
         query: dict[str, str | int] = {"limit": PAGE if limit is None else min(limit, PAGE), **filters}
         left = limit
         while left is None or left > 0:
@@ -136,26 +136,26 @@ class Client:
             query["cursor"] = str(page["next"])
 
     def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[JobEvent]:
-        """A job's events after an event's id, past and live, until its end: each once, in order, over any network.
+        """Yield a job's past and live events after event id `after`, each once, in order, until the job ends.
 
-        An event of type `reset` says that the server knows no such id: go on from the job that it carries.
+        An event of type `reset` means that the server does not know the id: continue from the job in its data.
         """
         return follow(self._transport, OneJob(job_id, after))
 
     def events_of(self, *job_ids: str) -> AsyncGenerator[JobEvent]:
-        """The events of several jobs over one connection, until all have ended.
+        """Yield the events of several jobs over one connection, until all jobs have ended.
 
-        `"*"` is every job, without an end: first a `reset` for each open one. After a lost connection a `reset` tells
-        of each open job that moved meanwhile; of those that ended meanwhile the server does not tell.
+        `"*"` follows every job and never ends; it begins with a `reset` event per open job. After a lost connection, a
+        `reset` reports each open job that changed meanwhile; jobs that ended meanwhile are not reported.
         """
         return follow(self._transport, ManyJobs(job_ids))
 
     def live(self, job_id: str, last_event_id: str = "") -> AsyncGenerator[LiveEvent]:
-        """A live job's events in the words of contract 004; `LiveState` holds what they come to."""
+        """Yield a live job's events in the form of contract 004; `LiveState` merges them into the job's state."""
         return follow_live(self._transport, job_id, last_event_id=last_event_id)
 
     async def wait(self, job_id: str, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - limits the wait only
-        """A job's result, once it has one; raises JobFailed, JobCanceled, or ResultTimeout while the job goes on."""
+        """Wait for a job and return its result; raise JobFailed, JobCanceled, or ResultTimeout (the job continues)."""
         try:
             async with asyncio.timeout(None if timeout is None else seconds(timeout)):
                 return outcome(await self.ended(job_id))
@@ -163,7 +163,7 @@ class Client:
             raise ResultTimeout(f"job {job_id} has not ended within {timeout}; it goes on") from None
 
     async def ended(self, job_id: str) -> RemoteJob:
-        """A job, once it has ended, however it did."""
+        """Wait until a job is done, failed or canceled, and return it."""
         pauses = Pauses(self._transport.patience, self._transport.patience.reconnect_for_s)
         job = await self.get(job_id)
         while not job.ended:
@@ -172,17 +172,17 @@ class Client:
                 if event.ends:
                     pauses.moved_on()
             job = await self.get(job_id)
-            if not job.ended:  # somebody brought it back
+            if not job.ended:  # somebody requeued the job
                 await pauses.after(UnexpectedAnswer(f"job {job_id} does not end, though its events did"))
         return job
 
     async def stream_text(
         self, messages: str | Messages, *, task: str = "chat", system: str = "", model: str | None = None
     ) -> AsyncGenerator[str]:
-        """Ask a model and yield its answer piece by piece; raises JobFailed or JobCanceled.
+        """Create a model job and yield its answer piece by piece; raise JobFailed or JobCanceled.
 
-        `messages` is one text or a conversation. Leaving the loop early does not cancel the job. After a failed
-        attempt the next one's text follows from its beginning; `events` shows where.
+        `messages` is one prompt or a conversation. Leaving the loop early does not cancel the job. After a failed
+        attempt, the next attempt's text starts from the beginning; `events` shows the point.
         """
         job = await self.create(task, question(messages, system=system, model=model))
         silent = True
@@ -196,9 +196,9 @@ class Client:
             yield answer(result)
 
     async def upload(self, path: Path | str, *, upload_id: str = "", on_progress: OnUpload = unwatched) -> Upload:
-        """Send a file, in parts; its `key` is for jobs. A cut connection costs the part that was on its way.
+        """Upload a file in parts; jobs name it by the returned `key`. A lost connection costs only the current part.
 
-        Another process goes on with the `upload_id` that `on_progress` was told. The same file has to be there.
+        Another process can resume the same file with the `upload_id` from a record passed to `on_progress`.
         """
         source = Path(path)
         if upload_id:
@@ -210,9 +210,9 @@ class Client:
         return Upload.read(await self._transport.post(upload_path(upload.upload_id, "/complete"), {}))
 
     async def add_video(self, path: Path | str, *, on_progress: OnUpload = unwatched, **about: Any) -> str:
-        """Send a video and begin the work on it; its id. `about` is its `title`, `team_id`, `options`.
+        """Upload a video, start its pipeline and return its id. `about` may hold `title`, `team_id` and `options`.
 
-        When the first answer is lost, a video without a file may stay behind as `uploading`; nothing works on it.
+        If the first response is lost, a video without a file may remain `uploading`; no job runs for this video.
         """
         source = Path(path)
         made = await self._transport.post("/videos", {**_file(source), **about})
@@ -226,7 +226,7 @@ class Client:
 
 
 def outcome(job: RemoteJob) -> Any:
-    """An ended job's result; raises JobCanceled or JobFailed."""
+    """Return an ended job's result; raise JobCanceled or JobFailed if it did not succeed."""
     if job.status == "done":
         return job.result
     error = job.error or {}

@@ -1,4 +1,4 @@
-"""Every error of the client, as one tree. An answer with a problem keeps what the server said.
+"""The client's error classes, as one tree. An ApiError carries the fields of the server's problem document.
 
 CallsheetError
 ├── ApiError                the server answered with a problem: code, status, detail, request_id, retry_after_s
@@ -29,12 +29,12 @@ import httpx2
 
 from callsheet.kernel.errors import CallsheetError, IdempotencyConflict, InvalidInput, JobNotFound, Refused
 
-SHOWN = 200  # characters of an answer that is no problem document
+SHOWN = 200  # characters quoted from a response that is no problem document
 AGAIN = frozenset({429, 502, 503, 504})
 
 
 class Told(NamedTuple):
-    """What a problem answer says."""
+    """The fields of an error response."""
 
     status: int
     code: str
@@ -45,7 +45,7 @@ class Told(NamedTuple):
 
 
 class ApiError(CallsheetError):
-    """The server refused. `code` is stable and safe to match on."""
+    """An error response of the server. `code` is stable and safe to match on."""
 
     code = "api_error"
 
@@ -60,12 +60,12 @@ class ApiError(CallsheetError):
 
     @property
     def again(self) -> bool:
-        """True when the same request may succeed later, unchanged."""
+        """True if the same request, unchanged, may succeed later."""
         return self.status in AGAIN or (self.status == HTTPStatus.CONFLICT and self.retry_after_s is not None)
 
 
 class InvalidRequest(ApiError, InvalidInput):
-    """The request is wrong in itself; sending it again changes nothing. `errors` says where."""
+    """The request is invalid, so repeating it fails again. `errors` names the invalid fields."""
 
 
 class Unauthorized(ApiError):
@@ -73,19 +73,19 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """The API key may not do this."""
+    """The API key lacks the scope for this request."""
 
 
 class NotFound(ApiError):
-    """The server knows no such path."""
+    """The server has nothing at this path."""
 
 
 class NoSuchJob(NotFound, JobNotFound):
-    """No such job for this key."""
+    """The job does not exist, or this API key has no access to it."""
 
 
 class Conflict(ApiError, Refused):
-    """Right in itself, but not in this state."""
+    """The request is valid but not allowed in the current state of the job or resource."""
 
 
 class KeyConflict(Conflict, IdempotencyConflict):
@@ -93,31 +93,31 @@ class KeyConflict(Conflict, IdempotencyConflict):
 
 
 class TooManyRequests(ApiError):
-    """Slow down: `retry_after_s` says for how long."""
+    """The rate limit is exceeded: wait `retry_after_s` seconds before the next request."""
 
 
 class ServerFailed(ApiError):
-    """The server could not do it."""
+    """The server failed to handle the request (status 5xx)."""
 
 
 class ServerBusy(ServerFailed):
-    """The server, or one before it, cannot serve now."""
+    """The server, or a proxy before it, is temporarily unavailable; retry later."""
 
 
 class ServerUnreachable(CallsheetError):
-    """No answer came within the client's patience."""
+    """No response arrived within the limits of the client's Patience."""
 
     code = "server_unreachable"
 
 
 class UnexpectedAnswer(CallsheetError):
-    """An answer that is none of the API's."""
+    """A response that does not come from the Callsheet API."""
 
     code = "unexpected_answer"
 
 
 class EventTooLarge(UnexpectedAnswer):
-    """One event of a stream is over the limit."""
+    """An event of a stream exceeds the limit of 1 MiB."""
 
     code = "event_too_large"
 
@@ -136,7 +136,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def problem_of(answer: httpx2.Response) -> CallsheetError:
-    """The error that an answer is; its body must have been read."""
+    """Return the error for a response whose body has been read."""
     if not answer.is_error:
         return UnexpectedAnswer(f"{answer.url.host} answered with status {answer.status_code}; is the URL right?")
     told = _told(answer)
@@ -149,7 +149,7 @@ def _told(answer: httpx2.Response) -> Told:
         body = answer.json()
     except ValueError:
         body = None
-    if not isinstance(body, dict):  # of a proxy, say
+    if not isinstance(body, dict):  # from a proxy, for example
         body = {"detail": " ".join(answer.text.split())[:SHOWN] or answer.reason_phrase}
     errors = body.get("errors")
     return Told(
@@ -163,7 +163,7 @@ def _told(answer: httpx2.Response) -> Told:
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds from now, written as a number or as a moment."""
+    """Return a Retry-After header, a number or a date, as seconds from now; None if unreadable."""
     if text.isascii() and text.isdigit():
         return float(text)
     try:

@@ -1,8 +1,8 @@
-"""Live jobs (contract 004): follow one over a network that breaks, and hold what is known of it.
+"""Live jobs (contract 004): follow a job's events over an unreliable network, and merge them into the job's state.
 
-Reconnects after 1, 2, 4, 8 and 16 s (never more than 30), five times in a row; an event that was of use begins the
-count anew. The server says something each 10 s, if only a comment: a connection that is silent for 25 s is lost. A job
-that is not there, or not for this key, is not asked for again.
+Reconnects after 1, 2, 4, 8 and 16 s (never more than 30), at most five times in a row; an event with an id resets the
+count. The server sends at least a comment each 10 s: a connection that is silent for 25 s counts as lost. A job that
+does not exist, or that the key may not see, is not requested again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEPT = 99  # warnings beside the newest: a job may run for days
 
 
 class LiveEvent(NamedTuple):
-    """An event in the contract's words."""
+    """An event in the form of contract 004."""
 
     id: str
     type: str
@@ -38,13 +38,13 @@ class LiveEvent(NamedTuple):
 
 
 def backoff_s(attempt: int) -> float:
-    """The pause before a reconnection; the first is attempt 1."""
+    """Return the pause in seconds before a reconnection; the first has attempt number 1."""
     return float(min(LONGEST_S, FIRST_S * 2 ** (attempt - 1)))
 
 
 @dataclass
 class LiveState:
-    """What is known of a job, event by event. Progress never falls, whatever arrives in whatever order."""
+    """The state of a job, merged from its events. Progress never decreases, even if events arrive out of order."""
 
     status: str = "Queued"
     stage: str = ""
@@ -58,7 +58,7 @@ class LiveState:
     ended: bool = False
 
     def merge(self, event: LiveEvent) -> bool:
-        """Take an event in; False for a report that was overtaken, which changes nothing."""
+        """Merge an event into the state; return False for outdated progress, which only counts as `rejected`."""
         data = event.data
         progress = data.get("progressPct", data.get("percent"))
         if isinstance(progress, int | float):
@@ -71,7 +71,7 @@ class LiveState:
         self.stage = str(data.get("step") or data.get("stage") or self.stage)
         self.phase = str(data.get("phase") or self.phase)
         begins = event.type == "step-status" and data.get("status") == "started"
-        self.message = str(data.get("message") or ("" if begins else self.message))  # it was said of the stage before
+        self.message = str(data.get("message") or ("" if begins else self.message))  # not of the stage before
         if event.type == "warning":
             self.warnings = [*self.warnings[-KEPT:], str(data.get("message", ""))]
         if event.type in ENDS:
@@ -91,7 +91,7 @@ async def follow_live(
     last_event_id: str = "",
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> AsyncGenerator[LiveEvent]:
-    """A live job's events, each once and in order, until its end. Raises ApiError, and ServerUnreachable after five."""
+    """Yield a live job's events, each once and in order, until it ends. Raises ApiError or ServerUnreachable."""
     attempt, last, window = 0, last_event_id, secrets.token_urlsafe(12)
     silence_s = min(SILENCE_S, transport.patience.silence_s)
     while True:

@@ -1,4 +1,4 @@
-"""How long the client tries, and how it waits in between: twice as long each time, with chance, as the server asks."""
+"""Time limits and retry pauses of the client: exponential backoff with jitter, or the server's Retry-After."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from callsheet.kernel.errors import CallsheetError
 from .errors import ApiError
 
 log = logging.getLogger("callsheet.client")
-TOLD_AFTER = 3  # failures in a row before somebody is told
+TOLD_AFTER = 3  # failures in a row before the log has a warning
 
 
 class Patience(NamedTuple):
-    """Limits of a client, in seconds. `silence_s` is three of the server's pings."""
+    """Time limits of a client, in seconds. `silence_s` covers three pings of the server."""
 
     connect_s: float = 10.0
     answer_s: float = 30.0
@@ -29,10 +29,10 @@ class Patience(NamedTuple):
 
 
 class Pauses:
-    """The pauses between the tries of one thing, for `for_s` seconds without a sign of life."""
+    """The backoff of one request or stream: it gives up after `for_s` seconds without a connection."""
 
     def __init__(self, patience: Patience, for_s: float) -> None:
-        self.hint_s = 0.0  # the least that the server wants between two connections
+        self.hint_s = 0.0  # the server's minimum pause between two connections
         self._patience = patience
         self._for_s = for_s
         self._failures = 0
@@ -40,19 +40,19 @@ class Pauses:
 
     @property
     def longest_s(self) -> float:
-        """The longest pause; a connection that outlives it was no failure."""
+        """The longest pause in seconds; a connection that lasts longer than this resets the backoff."""
         return self._patience.longest_pause_s
 
     def connected(self) -> None:
-        """The server lives; the pauses stay as long as they are until it is of use."""
+        """Reset the deadline, as the server responds; the pause length stays until `moved_on`."""
         self._deadline = None
 
     def moved_on(self) -> None:
-        """It was of use: the next trouble is a new one."""
+        """Reset the pause length after progress: the next failure counts as the first."""
         self._failures = 0
 
     async def after(self, trouble: CallsheetError) -> None:
-        """Wait before the next try; raises the trouble itself when patience is over."""
+        """Wait before the next attempt; raise `trouble` if the pause would pass the deadline."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._for_s
@@ -65,7 +65,7 @@ class Pauses:
         await asyncio.sleep(pause_s)
 
     def _pause(self, asked_s: float | None) -> float:
-        """Chance spreads clients that lost the same server over time."""
+        """Return the next pause in seconds. Its jitter spreads the clients that lost the same server over time."""
         if asked_s is not None:
             return asked_s * random.uniform(1.0, 1.1)  # noqa: S311 - no secret
         ceiling = min(self._patience.longest_pause_s, self._patience.first_pause_s * 2 ** min(self._failures, 20))

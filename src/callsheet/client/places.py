@@ -1,4 +1,4 @@
-"""Where a reader is in a stream: what to ask for after a lost connection, and which events are new to it."""
+"""Positions in an event stream: the request that resumes the stream, and the filter that drops repeated events."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ RESUME = "Last-Event-ID"
 
 
 class Place(Protocol):
-    """A place in a stream. `ended` becomes True when nothing more can come."""
+    """A position in an event stream. `ended` becomes True when no more events can follow."""
 
     ended: bool
     path: str
 
     @property
     def query(self) -> Mapping[str, str]:
-        """What is asked for."""
+        """The query parameters of the stream's request."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """How the server learns where to go on."""
+        """The request headers that tell the server where to resume."""
         ...
 
     def take(self, frame: Frame) -> Iterator[JobEvent]:
-        """The events of a frame that are new, none or one or (of a new beginning) several."""
+        """Yield the new events of a frame: none, one, or several if the frame resets the stream."""
         ...
 
 
 class OneJob:
-    """A place among the events of one job."""
+    """A position in the event stream of one job."""
 
     query: Mapping[str, str] = {}
 
@@ -52,13 +52,13 @@ class OneJob:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The id of the last event that was taken."""
+        """The Last-Event-ID header with the id of the last event."""
         return {} if self._after is None else {RESUME: self._after}
 
     def take(self, frame: Frame) -> Iterator[JobEvent]:
-        """The frame's event, unless it was seen before. A reset moves the place, also back."""
+        """Yield the frame's event unless it is a repeat. A reset event sets the position, forward or back."""
         told = read(frame)
-        if "seq" in told:  # a task may call an event of its own hello or reset: the form decides, not the name
+        if "seq" in told:  # tasks may name their own events hello or reset: the form decides, not the name
             event = JobEvent.read(told)
             if event.seq <= self._seq:
                 return
@@ -73,7 +73,7 @@ class OneJob:
 
 
 class ManyJobs:
-    """A place in the stream of many jobs. The server's cursor is opaque; each job's own numbers tell what is new."""
+    """A position in the stream of several jobs: the server's opaque cursor, and each job's last event number."""
 
     path = "/v1/events"
 
@@ -88,22 +88,22 @@ class ManyJobs:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The jobs."""
+        """The query parameter with the job ids."""
         return {"jobs": ",".join(self._named)}
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The server's cursor."""
+        """The Last-Event-ID header with the server's cursor."""
         return {RESUME: self._cursor} if self._cursor else {}
 
     def take(self, frame: Frame) -> Iterator[JobEvent]:
-        """The frame's event if it is new, or a reset for each job of a snapshot that says more than is known."""
+        """Yield the frame's event if it is new, or a reset event for each job whose state in a snapshot is newer."""
         told = read(frame)
         self._cursor = frame.id or self._cursor
         anew = frame.event == RESET and "seq" not in told
         if "seq" in told:
             events = [(JobEvent.read(told), str(told.get("type")))]
-        elif anew or ALL in self._named:  # of "*" a hello tells what was missed meanwhile
+        elif anew or ALL in self._named:  # for "*" a hello frame lists the open jobs, with changes that were missed
             events = [(JobEvent.reset({"job": job}), RemoteJob.read(job).status) for job in told.get("jobs") or ()]
         else:
             return
@@ -120,14 +120,14 @@ class ManyJobs:
 
 
 def job_path(job_id: str, rest: str = "") -> str:
-    """The path of a job on the server."""
+    """Return the URL path of a job; raise InvalidInput for an empty id."""
     if not job_id:
         raise InvalidInput("a job's id is missing")
     return f"/v1/jobs/{quote(job_id, safe='')}{rest}"
 
 
 def read(frame: Frame) -> dict[str, Any]:
-    """The JSON object of a frame; raises UnexpectedAnswer."""
+    """Return the JSON object in a frame; raise UnexpectedAnswer for other data."""
     try:
         told = json.loads(frame.data)
     except ValueError as error:

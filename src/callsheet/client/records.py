@@ -1,4 +1,4 @@
-"""Jobs and events as a server tells of them. Unknown members are ignored: a newer server may say more."""
+"""Records of the server's JSON: jobs, events, uploads. Unknown members are ignored, as newer servers may add some."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R", bound="RemoteJob | Receipt | Upload | Part")
 
 
 class RemoteJob(NamedTuple):
-    """A job in the server's words: `status` is queued, running, done, error or canceled. Times are milliseconds."""
+    """A job as the server reports it: `status` is queued, running, done, error or canceled. Times are milliseconds."""
 
     job_id: str
     task: str
@@ -38,17 +38,17 @@ class RemoteJob(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """True when nothing more will happen to it."""
+        """True if the job is done, failed or canceled."""
         return self.status in ENDED
 
     @classmethod
     def read(cls, told: Any) -> Self:
-        """From JSON; raises UnexpectedAnswer."""
+        """Return the job in JSON data; raise UnexpectedAnswer for unreadable data."""
         return _read(cls, told)
 
 
 class Receipt(NamedTuple):
-    """A job was taken and will not be lost. `status` is what it was then."""
+    """The server's confirmation that a job is stored durably, with the job's status at that moment."""
 
     job_id: str
     task: str
@@ -57,12 +57,12 @@ class Receipt(NamedTuple):
 
     @classmethod
     def read(cls, told: Any) -> Self:
-        """From JSON; raises UnexpectedAnswer."""
+        """Return the receipt in JSON data; raise UnexpectedAnswer for unreadable data."""
         return _read(cls, told)
 
 
 class Part(NamedTuple):
-    """A request that sends `size` bytes of a file from `offset` on; the URL is good for this alone."""
+    """A signed request that uploads `size` bytes of a file from `offset` on; the URL is valid for this part only."""
 
     offset: int
     size: int
@@ -72,7 +72,7 @@ class Part(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """A file on its way: `received` of `size` bytes are there; `status` is open or done. Jobs name it by `key`."""
+    """An upload: the server has `received` of `size` bytes; `status` is open or done. Jobs name the file by `key`."""
 
     upload_id: str
     key: str
@@ -84,13 +84,13 @@ class Upload(NamedTuple):
 
     @classmethod
     def read(cls, told: Any) -> Self:
-        """From JSON; raises UnexpectedAnswer."""
+        """Return the upload in JSON data; raise UnexpectedAnswer for unreadable data."""
         upload = _read(cls, told)
         return upload._replace(todo=tuple(_read(Part, part) for part in upload.todo))
 
 
 class JobEvent(NamedTuple):
-    """One fact of a job. Of type `reset`: the server did not know where we were, and `data["job"]` is all it knows."""
+    """An event of a job. Type `reset` means that the server lost the position; `data["job"]` is the job's state."""
 
     id: str
     job_id: str
@@ -108,7 +108,7 @@ class JobEvent(NamedTuple):
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Self:
-        """From JSON; raises UnexpectedAnswer."""
+        """Return the event in JSON data; raise UnexpectedAnswer for unreadable data."""
         try:
             return cls(
                 str(told["id"]),
@@ -125,7 +125,7 @@ class JobEvent(NamedTuple):
 
     @classmethod
     def reset(cls, told: Mapping[str, Any]) -> Self:
-        """The event that says: begin anew from this job."""
+        """Return a `reset` event with the job's state; raise UnexpectedAnswer for unreadable JSON."""
         job = RemoteJob.read(told.get("job"))
         last_id = str(told.get("last_event_id") or job.last_event_id or "0-0")
         return cls(
@@ -143,12 +143,12 @@ def _read(cls: type[R], told: Any) -> R:
 
 
 def _object(data: Any) -> Mapping[str, Any]:
-    """A foreign worker may send anything as its data."""
+    """Return event data as a mapping; other values, which foreign workers may send, go under `_raw`."""
     return data if isinstance(data, dict) else {} if data is None else {"_raw": data}
 
 
 def seq_of(event_id: str) -> int:
-    """A job's event number, from the id of the event; raises UnexpectedAnswer."""
+    """Return the event number in an event id; raise UnexpectedAnswer for an invalid id."""
     try:
         return parse_event_id(event_id)[1]
     except InvalidInput as error:

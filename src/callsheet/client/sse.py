@@ -1,6 +1,6 @@
-"""Server-sent events from bytes, by the rules of the WHATWG standard. No I/O: bytes go in, events come out.
+"""A parser of server-sent events, by the rules of the WHATWG standard. No I/O: bytes go in, events come out.
 
-Chunks may be cut anywhere, also inside a character or between CR and LF. One event may hold 1 MiB and no more.
+Chunks may be split anywhere, even inside a character or between CR and LF. An event is limited to 1 MiB.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 class Frame(NamedTuple):
-    """One dispatched event. `id` is the stream's last event id at that moment, "" while there was none."""
+    """One dispatched event. `id` is the stream's last event id at that moment, "" before the first id."""
 
     event: str
     data: str
@@ -26,16 +26,16 @@ class Frame(NamedTuple):
 
 
 class Parser:
-    """Reads one connection. An unfinished event is never given, and its id does not count.
+    """Parses the bytes of one connection. An unfinished event is dropped together with its id.
 
-    `last_id` is the stream's last event id, `retry_ms` the pause that the server asked for last.
+    `last_id` is the stream's last event id, `retry_ms` the last reconnection time that the server sent.
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self.last_id = ""
         self.retry_ms: int | None = None
         self._limit = limit_bytes
-        self._line = bytearray()  # the beginning of a line whose end has not come yet
+        self._line = bytearray()  # the beginning of an unfinished line
         self._first = True
         self._after_cr = False
         self._data: list[str] = []
@@ -44,7 +44,7 @@ class Parser:
         self._id = ""
 
     def feed(self, chunk: bytes) -> Iterator[Frame]:
-        """The events that this chunk completes; raises EventTooLarge after those before it."""
+        """Yield the events that this chunk completes; raise EventTooLarge at the first event over the limit."""
         start = 0
         if chunk and self._after_cr:
             start = chunk[:1] == b"\n"  # the second half of a CRLF that was cut
@@ -77,7 +77,7 @@ class Parser:
         return None
 
     def _field(self, name: str, value: str) -> None:
-        """One field; a comment is one without a name, and unknown ones mean nothing."""
+        """Apply one field to the current event; comments (fields without a name) and unknown fields are ignored."""
         match name:
             case "data":
                 self._data.append(value)

@@ -1,4 +1,4 @@
-"""Events over as many connections as it takes: each one once, in order, until the end."""
+"""Event streams that reconnect: yield each event once, in order, over any number of connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .transport import Transport
 
 
 async def follow(transport: Transport, place: Place) -> AsyncGenerator[JobEvent]:
-    """What comes after a place. Raises what the server refuses, and ServerUnreachable when it stays away."""
+    """Yield the events after a position. Raises ApiError, or ServerUnreachable if reconnecting fails for too long."""
     pauses = Pauses(transport.patience, transport.patience.reconnect_for_s)
     while not place.ended:
         try:
@@ -44,7 +44,7 @@ async def follow(transport: Transport, place: Place) -> AsyncGenerator[JobEvent]
 
 
 async def _frames(answer: httpx2.Response, pauses: Pauses) -> AsyncGenerator[Frame]:
-    """The frames of one connection. One that lasted was of use, even if nothing happened meanwhile."""
+    """Yield the frames of one connection. A connection that lasts resets the backoff, even without events."""
     parser, opened_at = Parser(), time.monotonic()
     async for chunk in answer.aiter_raw():
         for frame in parser.feed(chunk):

@@ -1,4 +1,4 @@
-"""`SyncClient`: the same client for threads without an event loop. `Client` does all the work, on a background loop."""
+"""`SyncClient`: the client for threads without an event loop. It runs a `Client` on a background event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Open(NamedTuple):
 
 
 class SyncClient:
-    """`with SyncClient(url, api_key) as client`; threads may share one. A forked process opens its own."""
+    """Use it as `with SyncClient(url, api_key) as client`. Threads may share it; a forked process reconnects."""
 
     def __init__(
         self, url: str | None = None, api_key: str | None = None, *, patience: Patience = DEFAULT_PATIENCE
@@ -48,11 +48,11 @@ class SyncClient:
 
     @property
     def url(self) -> str:
-        """The server."""
+        """The URL of the server."""
         return self._opened.client.url
 
     def close(self) -> None:
-        """Close all connections and end the loop. May be called twice."""
+        """Close all connections and stop the background loop. Safe to call twice."""
         opened = self._open
         opened.background.stop(opened.client.close)
 
@@ -64,16 +64,16 @@ class SyncClient:
         ttl_s: int | None = None,
         idempotency_key: str | None = None,
     ) -> Receipt:
-        """A new job; see `Client.create`."""
+        """Create a job and return its receipt; see `Client.create`."""
         client, run = self._open.client, self._open.background.run
         return run(client.create(task, payload, ttl_s=ttl_s, idempotency_key=idempotency_key))
 
     def get(self, job_id: str) -> RemoteJob:
-        """A job as it is now; raises NoSuchJob."""
+        """Return the current state of a job; raise NoSuchJob if the job does not exist for this key."""
         return self._open.background.run(self._open.client.get(job_id))
 
     def cancel(self, job_id: str, reason: str = "") -> RemoteJob:
-        """Ask for the end of a job; raises Conflict when it has ended."""
+        """Cancel a job; raise Conflict if the job ended otherwise. See `Client.cancel`."""
         return self._open.background.run(self._open.client.cancel(job_id, reason))
 
     def list(
@@ -84,56 +84,56 @@ class SyncClient:
         queue: str | None = None,
         limit: int | None = None,
     ) -> Iterator[RemoteJob]:
-        """Jobs, the newest first; see `Client.list`."""
+        """Yield jobs, newest first; see `Client.list`."""
         return self._open.background.iterate(self._open.client.list(status=status, task=task, queue=queue, limit=limit))
 
     def quotas(self) -> dict[str, Any]:
-        """What the key's tenant may have and what it uses; see `Client.quotas`."""
+        """Return the quotas of the key's tenant and their use; see `Client.quotas`."""
         return self._open.background.run(self._open.client.quotas())
 
     def audit(self, *, limit: int | None = None, **filters: str | int) -> Iterator[dict[str, Any]]:
-        """Acts of the audit log, the newest first; see `Client.audit`."""
+        """Yield audit log entries, newest first; see `Client.audit`."""
         return self._open.background.iterate(self._open.client.audit(limit=limit, **filters))
 
     def events(self, job_id: str, after: str | None = None) -> Iterator[JobEvent]:
-        """A job's events until its end, each once; see `Client.events`."""
+        """Yield a job's events, each once, until the job ends; see `Client.events`."""
         return self._open.background.iterate(self._open.client.events(job_id, after))
 
     def events_of(self, *job_ids: str) -> Iterator[JobEvent]:
-        """The events of several jobs; see `Client.events_of`."""
+        """Yield the events of several jobs; see `Client.events_of`."""
         return self._open.background.iterate(self._open.client.events_of(*job_ids))
 
     def live(self, job_id: str, last_event_id: str = "") -> Iterator[LiveEvent]:
-        """A live job's events in the words of contract 004; see `Client.live`."""
+        """Yield a live job's events in the form of contract 004; see `Client.live`."""
         return self._open.background.iterate(self._open.client.live(job_id, last_event_id))
 
     def wait(self, job_id: str, timeout: Duration | None = None) -> Any:
-        """A job's result; raises JobFailed, JobCanceled or ResultTimeout."""
+        """Wait for a job and return its result; raise JobFailed, JobCanceled or ResultTimeout."""
         return self._open.background.run(self._open.client.wait(job_id, timeout))
 
     def ended(self, job_id: str) -> RemoteJob:
-        """A job, once it has ended, however it did."""
+        """Wait until a job is done, failed or canceled, and return it."""
         return self._open.background.run(self._open.client.ended(job_id))
 
     def stream_text(
         self, messages: str | Messages, *, task: str = "chat", system: str = "", model: str | None = None
     ) -> Iterator[str]:
-        """Ask a model and yield its answer piece by piece; see `Client.stream_text`."""
+        """Create a model job and yield its answer piece by piece; see `Client.stream_text`."""
         client = self._open.client
         return self._open.background.iterate(client.stream_text(messages, task=task, system=system, model=model))
 
     def upload(self, path: Path | str, *, upload_id: str = "", on_progress: OnUpload = unwatched) -> Upload:
-        """Send a file, in parts; `on_progress` is called in another thread. See `Client.upload`."""
+        """Upload a file in parts; `on_progress` is called in another thread. See `Client.upload`."""
         run, client = self._open.background.run, self._open.client
         return run(client.upload(path, upload_id=upload_id, on_progress=on_progress))
 
     def add_video(self, path: Path | str, *, on_progress: OnUpload = unwatched, **about: Any) -> str:
-        """Send a video and begin the work on it; its id. See `Client.add_video`."""
+        """Upload a video, start its pipeline and return its id. See `Client.add_video`."""
         return self._open.background.run(self._open.client.add_video(path, on_progress=on_progress, **about))
 
     @property
     def _open(self) -> _Open:
-        """The client of this process: sockets and threads of a parent are not ours to use."""
+        """The client of this process, created anew after a fork: a parent's sockets and threads must not be used."""
         if self._opened.pid != os.getpid():
             self._opened = _Open(os.getpid(), self._make(), Background())
         return self._opened

@@ -1,4 +1,4 @@
-"""Requests to one server: the key, the tries, and the one place where httpx2's errors become ours."""
+"""Requests to one server: authorization, retries, and the only place that translates httpx2's errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN = 60
 
 
 class Transport:
-    """One server and one key. The key is in the headers of requests and nowhere else."""
+    """The HTTP connections to one server with one API key, which appears only in request headers."""
 
     def __init__(self, url: str | None, api_key: str | None, patience: Patience) -> None:
         self.url = _checked_url(url or os.environ.get("CALLSHEET_URL") or DEFAULT_URL)
@@ -47,15 +47,15 @@ class Transport:
         await self._http.__aexit__(kind, error, trace)
 
     async def close(self) -> None:
-        """Close all connections. May be called twice."""
+        """Close all connections. Safe to call twice."""
         await self._http.aclose()
 
     async def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Any:
-        """What a path holds."""
+        """GET a path, with retries, and return the JSON of the response."""
         return await self._until_answered(self._http.build_request("GET", path, params=query))
 
     async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
-        """Send JSON. It may be sent more than once: the caller sees to it that this does no harm."""
+        """POST JSON to a path and return the JSON of the response. Retries may repeat it, so it must be idempotent."""
         try:
             request = self._http.build_request("POST", path, json=body, headers=headers)
         except (TypeError, ValueError) as error:
@@ -66,7 +66,7 @@ class Transport:
     async def stream(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str], silence_s: float | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """An open event stream, or a 204. Raises ServerUnreachable here and while it is read, also after a silence."""
+        """Open an event stream, or get a 204. Raises ServerUnreachable, also while reading and after a silence."""
         silence_s = self.patience.silence_s if silence_s is None else silence_s
         request = self._http.build_request(
             "GET",
@@ -84,7 +84,7 @@ class Transport:
                 await answer.aclose()
 
     async def send(self, part: Part, content: AsyncIterator[bytes]) -> None:
-        """Send a part of a file to its signed URL, once, and without the key: the storage may be another's."""
+        """Send a part of a file to its signed URL, once, without the API key: the storage may be a third party's."""
         headers = {**part.headers, "Content-Length": str(part.size)}
         request = self._http.build_request(part.method, part.url, content=content, headers=headers)
         request.headers.pop("Authorization", None)
@@ -141,7 +141,7 @@ async def _check_stream(answer: httpx2.Response) -> None:
 
 
 def _checked_url(text: str) -> str:
-    """A URL to put paths behind; raises InvalidInput without telling what is in it."""
+    """Return a base URL without trailing slash; raise InvalidInput without quoting the URL, which may hold secrets."""
     try:
         url = httpx2.URL(text)
     except httpx2.InvalidURL as error:
@@ -154,7 +154,7 @@ def _checked_url(text: str) -> str:
 
 
 def _authorization(key: str) -> dict[str, str]:
-    """The header for a key. One with odd characters is refused here: later it would be shown in an error."""
+    """Return the Authorization header of a key. Invalid characters raise here, as a later error would show the key."""
     if not key:
         return {}
     if not (key.isascii() and key.isprintable()) or " " in key:

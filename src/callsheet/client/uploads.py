@@ -1,6 +1,7 @@
-"""Sending a file in parts, to the URLs that the server signs. What did not arrive is asked for and sent again.
+"""Uploads of files in parts, to URLs that the server signs.
 
-A part is all or nothing. After a cut connection, or in another process, the server says which ones it lacks.
+The server stores a part completely or not at all. After a lost connection, or in another process, the client asks the
+server for the missing parts and sends only these.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ OnUpload = Callable[[Upload], object]
 
 
 def upload_path(upload_id: str, rest: str = "") -> str:
-    """Where an upload is on a server."""
+    """Return the URL path of an upload."""
     return f"/v1/uploads/{quote(upload_id, safe='')}{rest}"
 
 
 def unwatched(upload: Upload) -> None:
-    """For those who do not look at progress."""
+    """Ignore upload progress; the default of `on_progress`."""
 
 
 async def send_all(transport: Transport, path: Path, upload: Upload, on_progress: OnUpload) -> None:
-    """Send all that the server lacks; raises InvalidInput when the file is not the one that was begun with."""
+    """Send all parts that the server lacks; raise InvalidInput if the file's size differs from the upload's."""
     with path.open("rb") as file:
         _check_size(file, upload)
         pauses = Pauses(transport.patience, transport.patience.retry_for_s)
@@ -50,18 +51,18 @@ async def send_all(transport: Transport, path: Path, upload: Upload, on_progress
 
 
 async def _sent(transport: Transport, file: BinaryIO, upload: Upload, on_progress: OnUpload) -> CallsheetError:
-    """Send the next parts until one fails; why none of them may have arrived."""
+    """Send the missing parts until one fails; return the error to raise if the server received none of them."""
     for part in upload.todo:
         try:
             await transport.send(part, _pieces(file, part, upload, on_progress))
-        except (ServerUnreachable, ApiError) as trouble:  # all may pass: fresh URLs come with the next answer
+        except (ServerUnreachable, ApiError) as trouble:  # all errors may be temporary: the next answer has fresh URLs
             return trouble
         upload = upload._replace(received=upload.received + part.size)
     return UnexpectedAnswer("parts were taken, and the server says that they did not arrive")
 
 
 async def _pieces(file: BinaryIO, part: Part, upload: Upload, on_progress: OnUpload) -> AsyncIterator[bytes]:
-    """A part piece by piece, so that a large one needs little memory and can be watched."""
+    """Yield a part in chunks of 256 KiB, so that a large part needs little memory and reports progress."""
     file.seek(part.offset)
     left = part.size
     on_progress(upload)

@@ -1,1 +1,1 @@
-"""The published contracts: each a thin router over the engine, in its own words."""
+"""The published contracts: each is a thin router over the engine, with its own vocabulary."""

@@ -1,7 +1,7 @@
-"""How long the worker of a running job may be silent once its job is to be cancelled: two beats.
+"""How long the worker of a job may stay silent after a cancellation request: two heartbeats.
 
-A worker of the control plane beats as often as its claims say, however long its lease is; any other beats three times
-in a lease.
+A worker of the control plane sends heartbeats as often as its claims say, however long its lease is; any other worker
+sends three per lease.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from .begun import is_remote
 if TYPE_CHECKING:
     from callsheet.kernel.job import Job
 
-REMOTE_BEAT_S = 4.0  # the contract asks for no beat at once: two of these fit into the lease of an unconfirmed claim
+REMOTE_BEAT_S = 4.0  # the contract asks for no heartbeat at once: two fit into the lease of an unconfirmed claim
 
 
 def silence_ms_of(job: Job) -> int | None:
-    """Return two beats of the worker that has the job, None where there is none of ours, or it was told before."""
+    """Return two heartbeats of the job's worker in milliseconds; None without a worker or lease of ours.
+
+    If cancellation was requested before, the lease has that length already and its present length is returned.
+    """
     if job.worker_id is None or job.lease_expires_at is None or job.heartbeat_at is None:
         return None
     lease_ms = job.lease_expires_at - job.heartbeat_at
@@ -29,5 +32,5 @@ def silence_ms_of(job: Job) -> int | None:
 
 
 def remote_silence_ms(beat_s: float) -> int:
-    """Return two beats of a worker that was told how often to beat."""
+    """Return two heartbeats in milliseconds, for a worker with this heartbeat interval."""
     return round(beat_s * BEATS_OF_SILENCE * 1000)

@@ -1,15 +1,14 @@
-"""Which jobs have begun, of those that are `running` in the store.
+"""Tell begun jobs from jobs that are only `running` in the store.
 
-A job that is claimed ahead is `running` in the store and only waits inside the worker, and short jobs end before it
-would be worth a write to say that they have begun. So the owner of such a claim is `NAME~+NONCE`, and one document
-of that name lists the jobs that have begun and did not end within a moment. When the worker dies, a job that is not
-listed has not begun, or was short, and its loss costs nothing. A job that was lost with its worker once, like that or
-another way, is listed before it begins, from then on: if it kills its worker, that counts.
+A job that is claimed ahead is `running` in the store and only waits inside the worker, and short jobs end before a
+write about their start would be worthwhile. So such a claim's owner is `NAME~+NONCE`, and a document with this name
+lists the jobs that have begun and did not end within a moment. If the worker dies, an unlisted job has not begun, or
+was short, and no attempt is counted. A job that was lost with its worker before, for any reason, is always listed
+before it begins: if it kills its worker, the attempt counts.
 
-A claim of the control plane has begun when its worker was heard of again, by a heartbeat or a move: the answer to the
-claim may have been lost on its way. A worker that is killed before its first word looks the same, so a job that was
-lost like that once counts as begun the next time. A worker beside the store says itself which answers it never heard:
-see `unheard`.
+A claim of the control plane has begun after the worker's next heartbeat or move, because the response to the claim may
+be lost. A worker that is killed before its first request looks the same, so a job lost like that once counts as begun
+the next time. A worker with direct store access records which responses it never received: see `unheard`.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 KIND = "begun"
-AHEAD = "~+"  # it stands in two rows of each short job: every letter of it is felt
+AHEAD = "~+"  # stored in two rows of each short job, so kept short
 LEASE_TOKEN = re.compile(r"~[0-9a-f]{64}$").search
-KEPT_MS = 30 * 86_400_000  # what a killed worker left behind goes after this time
+KEPT_MS = 30 * 86_400_000  # lists of killed workers are deleted after this time
 
 
 class BegunJobs:
-    """The list of one run of a worker, which alone writes it. `owner` owns its claims ahead."""
+    """The list of one worker process, written only by this process. `owner` owns the worker's claims ahead."""
 
     def __init__(self, store: Store, worker_id: str) -> None:
         self.owner = f"{worker_id}{AHEAD}{secrets.token_hex(3)}"
@@ -45,7 +44,7 @@ class BegunJobs:
         self._version = 0
 
     async def write(self, job_ids: Collection[str]) -> None:
-        """Make this the list; raises StoreError. A write whose answer was lost is made again."""
+        """Replace the list by these jobs; raises StoreError. A write whose answer was lost is repeated."""
         now = await self._store.now()
         if not self._version:
             await _sweep(self._store, now)
@@ -58,39 +57,39 @@ class BegunJobs:
         self._version = made.version
 
     async def remove(self) -> None:
-        """Forget the list: the worker holds no claim any more."""
+        """Delete the list, once the worker holds no claims."""
         if self._version:
             await self._store.delete_document(KIND, self.owner)
 
 
 def is_ahead(job: Job) -> bool:
-    """Whether a running job was claimed ahead."""
+    """Return whether a running job was claimed ahead."""
     return AHEAD in (job.worker_id or "")
 
 
 def needs_listing(job: Job) -> bool:
-    """Whether a job may begin only after it is listed: it may have killed the worker that it was lost with."""
+    """Return whether a job must be listed before it begins, because it may have killed an earlier worker."""
     return job.lease_losses > 0 or was_lost_early(job)
 
 
 def was_lost_early(job: Job) -> bool:
-    """Return whether the last worker that held this job went silent before the job had begun, as far as it said."""
+    """Return whether the job's last worker went silent before the job had begun, according to the job's error."""
     return job.error is not None and LOST_EARLY in job.error
 
 
 def is_remote(job: Job) -> bool:
-    """Whether a running job was claimed over HTTP: the hash of a lease token stands in its owner."""
+    """Return whether a running job was claimed over HTTP: its owner contains the hash of a lease token."""
     return LEASE_TOKEN(job.worker_id or "") is not None
 
 
 def is_unconfirmed(job: Job) -> bool:
-    """Whether nothing was heard of a claim since it was made."""
+    """Return whether no heartbeat or event followed the claim."""
     heard_at = max(job.heartbeat_at or 0, job.event_ms)
     return job.attempt_started_at is None or heard_at <= job.attempt_started_at
 
 
 async def lost_early(store: Store, jobs: Sequence[Job]) -> frozenset[str]:
-    """The ids of those jobs that have not begun, as far as their silent workers have said."""
+    """Return the ids of jobs that have not begun, according to the records of their silent workers."""
     ahead = [job for job in jobs if is_ahead(job)]
     lists = {owner: await _listed(store, owner) for owner in _owners(ahead)}
     waited = [job for job in ahead if job.job_id not in lists[job.worker_id or ""]]
@@ -105,7 +104,7 @@ async def lost_early(store: Store, jobs: Sequence[Job]) -> frozenset[str]:
 
 
 def _owners(jobs: Sequence[Job]) -> list[str]:
-    """Return the owners, each once, in the order of their jobs: the store is asked in the same order each time."""
+    """Return the owners without duplicates in job order, so that the store is read in the same order each time."""
     return list(dict.fromkeys(job.worker_id or "" for job in jobs))
 
 
@@ -115,7 +114,7 @@ async def _listed(store: Store, owner: str) -> frozenset[str]:
 
 
 async def _sweep(store: Store, now: int) -> None:
-    """Remove the lists of workers that were killed long ago."""
+    """Delete the lists of workers that were killed long ago."""
     for document in await store.documents(KIND):
         if json.loads(document.body)["at"] < now - KEPT_MS:
             await store.delete_document(KIND, document.id)

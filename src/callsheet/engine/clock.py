@@ -1,7 +1,7 @@
-"""The store's clock beside this machine's steady one: a step is seen, and what waits is moved by it (ADR 0034).
+"""Compare the store's clock with this machine's steady clock; after a step, move waiting times (ADR 0034).
 
-Every process that sweeps compares two looks at both clocks. What it saw last is in a document, the mark, so that of
-many processes one moves what waits, and a process that has just begun sees what happened while it was away.
+Every process that sweeps compares both clocks at two moments. A document, the mark, holds its last reading, so that one
+of many processes moves the waiting times, and a process that has just started sees steps made while it was down.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.clock")
 KIND, ID = "clock", "store"
-MARK_MS = 30_000  # so old may a mark become before it is written anew
-SILENT_MS = MARK_MS + TOLERANCE_MS  # a mark that is older was left by processes that are gone, or the clock stepped
-DOUBT_MS = 5_000  # so long are those waited for that can tell which: they look each second
+MARK_MS = 30_000  # the mark is written again at this age
+SILENT_MS = MARK_MS + TOLERANCE_MS  # an older mark comes from ended processes, or the clock stepped
+DOUBT_MS = 5_000  # the wait for processes that can tell which; they look each second
 REMEMBERED = 10
 RACES = 5
 DAY_MS = 86_400_000
 
 
 class Look(NamedTuple):
-    """The store's time, and this machine's steady time just before and just after it was asked for, in milliseconds."""
+    """A reading: the store's time, and this machine's steady time just before and just after, in milliseconds."""
 
     at: int
     steady: tuple[int, int]
 
 
 class Step(NamedTuple):
-    """A step that was seen: where the clock stood after it, and by how much it moved. Above 0 is forward."""
+    """An observed step: the clock's time after the step, and its distance. Positive is forward."""
 
     at: int
     by_ms: int
 
 
 class Mark(NamedTuple):
-    """What processes tell each other of the store's clock.
+    """The shared record of the store's clock.
 
-    `boot` names the machine's steady clock, which all of its processes share. `ahead` are the steps forward that no
-    step back has undone yet, `steps` the last ones, for people.
+    `boot` names the machine's steady clock, which all of its processes share. `ahead` lists the forward steps that no
+    backward step has undone yet, `steps` the latest steps, for people.
     """
 
     look: Look
@@ -67,9 +67,9 @@ class Mark(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What a look has shown: the store's time, by how much it may be ahead of the truth, and whether that is certain.
+    """A look's result: the store's time, how far it may be ahead of true time, and whether that is certain.
 
-    It is not while nobody knows what the clock did: then a lease that seems to be over may be alive.
+    While the clock's movement is unknown, the result is uncertain: leases that seem expired may be alive.
     """
 
     at: int
@@ -86,11 +86,11 @@ class ClockWatch:
         self._boot = boot or boot_id()
         self._last: Look | None = None
         self._version = 0
-        self.ahead_ms = 0  # by how much the clock may be ahead, as the last look saw it
-        self._doubt: tuple[int, int] | None = None  # since when, and at which version of the mark
+        self.ahead_ms = 0  # how far the clock may be ahead, by the last look
+        self._doubt: tuple[int, int] | None = None  # the start of the doubt, and the mark's version then
 
     async def glance(self) -> int:
-        """The store's time, after a look if it has stepped since the last one; else nothing more is asked for."""
+        """Return the store's time; look at the mark only if the clock has stepped since the last reading."""
         now = await self._ask()
         if self._last is None or _step(due(self._last, now), now.at):
             return (await self.look()).at
@@ -98,7 +98,7 @@ class ClockWatch:
         return now.at
 
     async def look(self) -> Sight:
-        """Compare the clocks; where the store's has stepped, move what waits by it, unless another process has."""
+        """Compare the clocks; after a step of the store's clock, move waiting times unless another process did."""
         for _ in range(RACES):
             now, mark = await self._ask(), await read_mark(self._store)
             certain, step = self._is_certain(mark, now), self._step_since(mark, now)
@@ -107,7 +107,7 @@ class ClockWatch:
                     mark = await self._rebase(mark, now, step)
                 elif mark is None or (certain and now.at - mark.look.at >= MARK_MS):
                     mark = await self._note(mark, now)
-            except DocumentConflict:  # another process was faster: what it has seen may be what was to be done here
+            except DocumentConflict:  # another process was faster and may have handled the same step
                 continue
             self._last, self._version, self.ahead_ms = now, mark.version, _ahead_ms(mark.ahead, now.at)
             return Sight(now.at, self.ahead_ms, certain)
@@ -119,10 +119,10 @@ class ClockWatch:
         return Look(at, (before, self._steady()))
 
     def _is_certain(self, mark: Mark | None, now: Look) -> bool:
-        """Whether what the clock did since the mark is known here.
+        """Return whether this process knows the clock's movement since the mark.
 
-        A process that has just begun and finds an old mark of another machine cannot tell. It waits for those that can,
-        and writes no mark of its own meanwhile, which would look as if it had seen to a step.
+        A process that has just started and reads an old mark of another machine cannot tell. It waits for other
+        processes that can, and writes no mark meanwhile: a new mark would suggest a handled step.
         """
         if mark is None or (self._doubt is None and (self._last is not None or self._knows(mark, now))):
             return True
@@ -137,7 +137,7 @@ class ClockWatch:
         return _is_of_boot(mark, self._boot, now) or now.at - mark.look.at <= SILENT_MS
 
     def _step_since(self, mark: Mark | None, now: Look) -> int:
-        """By how much the store's clock has stepped, 0 if it has not or another process has seen to it."""
+        """Return the distance of a step of the store's clock; 0 without a step, or if another process handled it."""
         if self._last is not None and now.steady[0] >= self._last.steady[1]:
             expected = due(self._last, now)
         elif mark is None:
@@ -145,12 +145,12 @@ class ClockWatch:
         elif _is_of_boot(mark, self._boot, now):
             expected = due(mark.look, now)
         else:
-            return _step((mark.look.at, max(mark.look.at, now.at)), now.at)  # a step forward is not seen by this
+            return _step((mark.look.at, max(mark.look.at, now.at)), now.at)  # this cannot detect a step forward
         step = _step(expected, now.at)
         return step if mark is None or self._is_open(mark, step, expected, now) else 0
 
     def _is_open(self, mark: Mark, step: int, expected: tuple[int, int], now: Look) -> bool:
-        """Whether the mark was written before the step, so that nobody has seen to it."""
+        """Return whether the mark is older than the step, so that no process has handled the step."""
         if step > 0:
             return mark.look.at <= expected[1] + TOLERANCE_MS
         return mark.look.at > now.at + TOLERANCE_MS or self._last is None or mark.version == self._version
@@ -160,7 +160,7 @@ class ClockWatch:
         return fresh._replace(version=(await self._store.put_document(_document(fresh))).version)
 
     async def _rebase(self, mark: Mark | None, now: Look, step: int) -> Mark:
-        """Move what waits, in one write with the mark."""
+        """Move waiting times, in one write with the mark."""
         before = mark or Mark(now, self._boot)
         since, ahead = (None, (*before.ahead, Step(now.at, step))) if step > 0 else undone(before.ahead, -step)
         steps = (*before.steps, Step(now.at, step))
@@ -171,20 +171,21 @@ class ClockWatch:
 
 
 def due(last: Look, now: Look) -> tuple[int, int]:
-    """What the store's clock should show, at least and at most, had it gone on evenly since a look."""
+    """Return the lowest and highest time that the store's clock should show if it ran evenly since a look."""
     return last.at + now.steady[0] - last.steady[1], last.at + now.steady[1] - last.steady[0]
 
 
 def _step(expected: tuple[int, int], at: int) -> int:
-    """How far a time is outside of what was expected; 0 within the tolerance."""
+    """Return how far a time lies outside the expected range; 0 within the tolerance."""
     step = at - min(max(at, expected[0]), expected[1])
     return step if abs(step) > TOLERANCE_MS else 0
 
 
 def undone(ahead: tuple[Step, ...], back_ms: int) -> tuple[int | None, tuple[Step, ...]]:
-    """Since when the clock was ahead that has now stepped back, and by which steps it still is.
+    """Return since when the clock was ahead before it stepped back, and the forward steps still in effect.
 
-    None: it was wrong before anybody looked, or is wrong now; either way all that waits was written by another clock.
+    None as the first value: the clock was wrong before the first look, or is wrong now; in both cases a different clock
+    wrote all waiting times.
     """
     left = list(ahead)
     while left:
@@ -197,7 +198,7 @@ def undone(ahead: tuple[Step, ...], back_ms: int) -> tuple[int | None, tuple[Ste
 
 
 async def read_mark(store: Store) -> Mark | None:
-    """The mark as the last process left it; None before the first."""
+    """Return the stored mark; None before the first."""
     for document in await store.documents(KIND, ID):
         body: dict[str, Any] = json.loads(document.body)
         low, high = body["steady"]
@@ -212,12 +213,12 @@ def _document(mark: Mark) -> Document:
 
 
 def _is_of_boot(mark: Mark, boot: str, now: Look) -> bool:
-    """Whether the mark's steady time is of the same clock as ours; one that was set back with its machine is not."""
+    """Return whether the mark's steady time is from our own clock; false if a restored snapshot set that clock back."""
     return mark.boot == boot and now.steady[0] >= mark.look.steady[1]
 
 
 def _ahead_ms(ahead: tuple[Step, ...], at: int) -> int:
-    """By how much the clock may be ahead: what it stepped forward within its last day."""
+    """Return how far the clock may be ahead: the sum of its forward steps within its last day."""
     return sum(step.by_ms for step in ahead if step.at > at - DAY_MS)
 
 
@@ -231,22 +232,22 @@ def _tell(step: Step, moved: Rebased) -> None:
 
 
 def told(step: Step) -> str:
-    """A step in words: which way, how far, and to what time."""
+    """Return a step as text: direction, distance, and new time."""
     moment = datetime.fromtimestamp(step.at / 1000, UTC).isoformat(timespec="seconds")
     return f"{'forward' if step.by_ms > 0 else 'back'} by {timedelta(seconds=abs(step.by_ms) // 1000)} to {moment}"
 
 
 def steady_ms() -> int:
-    """This machine's steady clock: it is never set, and stands still while the machine is suspended."""
+    """Return this machine's steady clock: it is never set, and stands still while the machine is suspended."""
     return time.monotonic_ns() // 1_000_000
 
 
 @functools.cache
 def boot_id() -> str:
-    """A name for this machine's steady clock: the same in all processes since its start, else in this one alone."""
+    """Return a name for this machine's steady clock: shared by all processes since boot, or else this process's own."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        text = f"{boot} {Path('/proc/self/ns/time').readlink()} {socket.gethostname()}"  # snapshots share the first
+        text = f"{boot} {Path('/proc/self/ns/time').readlink()} {socket.gethostname()}"  # clones share the boot id
     except OSError:
         text = uuid.uuid4().hex
     return hashlib.sha256(text.encode()).hexdigest()[:16]

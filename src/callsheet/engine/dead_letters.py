@@ -1,7 +1,7 @@
-"""Dead letters: jobs whose attempts are spent. Found by filter, explained, brought back, or deleted.
+"""Dead letters: jobs without attempts left. Functions to find, explain, replay and delete them.
 
-A contract in which an end is final has no way back for a job: then a copy of it runs, whose id is made from the dead
-letter, so that however often it is asked for there is one copy.
+If a contract makes an end final, a replay runs a copy of the job. The copy's id is derived from the dead letter, so
+that repeated requests make one copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from callsheet.kernel.wire import decode
 from callsheet.store.protocol import JobPage, JobQuery
 
 from .quotas import slot_of
-from .resuming import resuming_job
+from .resuming import first_of, resuming_job
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 DEAD = (Status.DEAD_LETTER,)
 ENDED_BADLY = (Status.DEAD_LETTER, Status.FAILED)
 STATUSES = {"dead_letter": DEAD, "failed": (Status.FAILED,), "both": ENDED_BADLY}
-PAGES = 20  # of the store, until one has something that fits
+PAGES = 20  # pages read from the store until one has a fitting job
 _COPIES = uuid.UUID("b0a5a0de-8f43-4a2e-9c70-4f2d3f5d3c4e")
+__all__ = ["Diagnosis", "Done", "Wanted", "bring_back", "can_replay", "diagnose", "find", "purge", "replay"]
 
 
 class Wanted(NamedTuple):
-    """Which dead letters. `requester_id` None is for operators only; ranges are from (with) to (without)."""
+    """A filter over dead letters. `requester_id` None is for operators only; ranges include `from` and exclude `to`."""
 
     requester_id: str | None = None
     status: str = "dead_letter"
@@ -49,7 +50,7 @@ class Wanted(NamedTuple):
     ended_to: int | None = None
 
     def fits(self, job: Job) -> bool:
-        """What a store cannot ask for."""
+        """Return whether a job passes the filters that a store query lacks: error code and time of end."""
         ended_at = job.ended_at or 0
         return (
             (self.error_code is None or error_of(job).code == self.error_code)
@@ -59,14 +60,14 @@ class Wanted(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """The class of an error, and what to do about it."""
+    """The class of an error, and advice for the next step."""
 
     error_class: str
     advice: str
 
 
 class Done(NamedTuple):
-    """What became of a batch. `why` is the reason of the last refusal."""
+    """The counts of a batch: handled and refused jobs. `why` is the reason of the last refusal."""
 
     done: int = 0
     refused: int = 0
@@ -74,7 +75,10 @@ class Done(NamedTuple):
 
 
 async def find(engine: Engine, wanted: Wanted, limit: int, cursor: str | None = None) -> JobPage:
-    """A page, newest first. It may hold fewer than `limit` and still have a cursor; only without one it is the last."""
+    """Return a page of dead letters, newest first.
+
+    A page may hold fewer than `limit` jobs and still have a cursor; the last page has no cursor.
+    """
     w = wanted
     query = JobQuery(
         w.requester_id, STATUSES[w.status], w.kind, w.queue, w.contract, w.created_from, w.created_to, limit, cursor
@@ -89,7 +93,7 @@ async def find(engine: Engine, wanted: Wanted, limit: int, cursor: str | None = 
 
 
 def error_of(job: Job) -> JobError:
-    """The error that a job ended with; a foreign worker may have written anything."""
+    """Return the error that a job ended with; a foreign worker may have written any text."""
     try:
         told = decode(job.error) if job.error else {}
     except (ValueError, RecursionError):
@@ -102,7 +106,7 @@ def error_of(job: Job) -> JobError:
 
 
 def diagnose(job: Job) -> Diagnosis:
-    """The class of a dead letter's error by the job's own policy, and what to do next."""
+    """Return the class of a dead letter's error by the job's own policy, and advice for the next step."""
     error, policy = error_of(job), commands.policy_of(job)
     if error.code == "worker_lost":
         told = f"its worker went silent {job.lease_losses} times: look for crashes and memory limits, then replay it"
@@ -123,12 +127,12 @@ def diagnose(job: Job) -> Diagnosis:
 
 
 def copy_id(job: Job) -> str:
-    """The id of the copy that a replay makes where a contract has no way back."""
+    """Return the id of the copy that a replay creates if the contract makes an end final."""
     return str(uuid.uuid5(_COPIES, f"{job.job_id}:{job.claim_version}"))
 
 
 def comes_back(job: Job) -> bool:
-    """Whether the job itself runs again; raises IllegalMove where neither it nor a copy may."""
+    """Return whether the job itself can return to the queue; raises IllegalMove if a copy is not allowed either."""
     try:
         commands.requeue(job)
     except IllegalMove:
@@ -142,18 +146,19 @@ def comes_back(job: Job) -> bool:
     return True
 
 
-async def can_replay(engine: Engine, job: Job) -> bool:
-    """Whether a replay would bring it, or a copy of it, back to work."""
+def can_replay(job: Job) -> bool:
+    """Return whether a replay would start the job, or a copy of the job."""
     try:
-        return job.status in ENDED_BADLY and (comes_back(job) or not await _has_credentials(engine, job))
+        comes_back(job)
     except IllegalMove:
         return False
+    return job.status in ENDED_BADLY
 
 
 async def bring_back(engine: Engine, job_id: str) -> Job:
-    """Bring an ended job back by an operator's hand; returns the job that runs, which is a copy where an end is final.
+    """Replay an ended job for an operator; return the job that runs, a copy if the contract makes an end final.
 
-    Raises IllegalMove where neither it nor a copy may.
+    Raises IllegalMove if neither the job nor a copy may run.
     """
     job = await engine.get(job_id)
     if job.status not in ENDED_BADLY or comes_back(job):
@@ -163,9 +168,9 @@ async def bring_back(engine: Engine, job_id: str) -> Job:
 
 
 async def replay(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None = None) -> Done:
-    """Bring jobs back that ended with these claims. One that somebody has brought back meanwhile counts as done.
+    """Replay jobs that ended with these claims; a job that someone else replayed meanwhile counts as done.
 
-    Copies are held to the tenants' `quotas` of running jobs; without them to none.
+    Copies respect the tenants' `quotas` of running jobs, if given.
     """
     found = [
         job
@@ -189,21 +194,16 @@ async def replay(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None 
 
 
 async def purge(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None = None) -> Done:  # noqa: ARG001
-    """Delete jobs that ended with these claims; one that is gone already counts as done."""
+    """Delete jobs that ended with these claims; a job deleted earlier counts as done."""
     await engine.store.delete(claims)
     left = [job for job in await engine.store.get([claim.job_id for claim in claims]) if job is not None]
     why = f"job {left[-1].job_id} was brought back meanwhile" if left else ""
     return Done(len(claims) - len(left), len(left), why)
 
 
-async def _has_credentials(engine: Engine, job: Job) -> bool:
-    (credentials,) = await engine.store.credentials([job.job_id])
-    return credentials is not None
-
-
 async def _copy(engine: Engine, job: Job, quotas: Quotas | None) -> None:
-    if await _has_credentials(engine, job):
-        raise illegal(job, "replay", "a copy to use its credentials, which are sealed for it alone; send it again")
+    """Enqueue the copy of a dead letter. Credentials are copied unchanged and stay bound to their original job."""
+    (kept,) = await engine.store.credentials([job.job_id])
     running = quotas.known(job.requester_id).running if quotas is not None and job.concurrency_key is not None else 0
     copy = resuming_job(job)._replace(
         job_id=copy_id(job),
@@ -211,7 +211,9 @@ async def _copy(engine: Engine, job: Job, quotas: Quotas | None) -> None:
         concurrency_key=slot_of(job.requester_id) if running else None,
         concurrency_limit=running or 1,
     )
+    if kept is not None:
+        copy = copy._replace(credentials=kept.envelope, resumed_from=await first_of(engine.store, job.job_id))
     try:
         await engine.enqueue([copy])
     except DuplicateJob:
-        return  # it was asked for before
+        return  # an earlier request made the copy

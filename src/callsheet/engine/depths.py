@@ -1,8 +1,7 @@
-"""How full the queues are, for whoever reads the metrics, from whatever thread. The store is asked when they do.
+"""Queue depths as metrics, readable from any thread; a reading queries the store.
 
-The lanes of tenants are counted together: whoever may read metrics is not to learn who the others are. A tenant can
-name any queue, so only the queues of this process and the biggest of all others have a label of their own; the rest is
-summed as `other`.
+The lanes of tenants are counted together: readers of metrics must not learn the names of tenants. Tenants can name any
+queue, so only this process's queues and the biggest other queues have a label each; the rest is summed as `other`.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 log = logging.getLogger("callsheet.metrics")
-SAMPLE_S = 5.0  # the store is asked for its backlog at most this often
+SAMPLE_S = 5.0  # the backlog is read at most this often
 PATIENCE_S = 2.0
 OTHER = "other"
-MOST_SHOWN = 100  # queues at a time that have a label, beside those of this process
-MOST_EVER = 500  # in the life of a process, by three states: OpenTelemetry's SDK drops labels beyond 2,000
+MOST_SHOWN = 100  # queues with a label at one time, next to those of this process
+MOST_EVER = 500  # in the life of a process, each with three states: OpenTelemetry's SDK drops labels beyond 2,000
 
 
 class Depths:
-    """The backlog as observations; `engine` answers None while there is none. On the event loop that makes it."""
+    """The backlog as observations; `engine` returns None while there is no engine. Create it on the event loop."""
 
     def __init__(self, engine: Callable[[], Engine | None], queues: Iterable[str] = ()) -> None:
         self._engine = engine
@@ -47,16 +46,16 @@ class Depths:
 
     @property
     def sources(self) -> dict[str, Callable[[], Iterable[Observation]]]:
-        """For `telemetry.observe`."""
+        """The gauge sources for `telemetry.observe`."""
         return {"callsheet.queue.depth": self._depth, "callsheet.queue.oldest.age": self._oldest}
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop sampling the backlog."""
         if self._soon is not None:
             self._soon.cancel()
 
     async def sample(self) -> None:
-        """Ask the store what waits, unless that was done of late. While it is away the queues have no numbers."""
+        """Read the store's backlog unless a recent sample exists. Without the store, no depths are reported."""
         async with self._asking:
             engine = self._engine()
             if engine is None or self._fresh:
@@ -72,7 +71,7 @@ class Depths:
             self._asked_at = time.monotonic()
 
     def _show(self, found: Mapping[str, Backlog], own: frozenset[str]) -> None:
-        """Choose the queues with a label. One that is empty keeps it while there is room: an alert waits for its 0."""
+        """Choose the queues with a label. An empty queue keeps its label while there is room: alerts wait for its 0."""
         before = self._shown
         ranked = sorted(
             (found.keys() | before) - own - {OTHER},
@@ -91,7 +90,7 @@ class Depths:
         return time.monotonic() - self._asked_at < SAMPLE_S
 
     def _latest(self) -> Mapping[str, Backlog] | None:
-        """A sample that is not old. Another thread waits for it; on the event loop it comes too late for this time."""
+        """Return a recent sample. Other threads wait for a new sample; on the event loop it serves the next reading."""
         if not self._fresh and not self._loop.is_closed():
             if _running_loop() is self._loop:
                 if self._soon is None or self._soon.done():
@@ -119,12 +118,12 @@ class Depths:
 
 
 def without_tenants(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
-    """The backlog by queue and by what its jobs need, whosever they are."""
+    """Return the backlog by queue and required labels, with all tenants summed."""
     return _summed((name.partition(OF_TENANT)[0] or name, its_own) for name, its_own in backlog.items())
 
 
 def with_others(backlog: Mapping[str, Backlog], shown: Collection[str]) -> dict[str, Backlog]:
-    """The backlog of the queues that are shown, 0 where nothing waits; all others together are `other`."""
+    """Return the backlog of the labelled queues, 0 for empty queues; all other queues are summed as `other`."""
     empty = dict.fromkeys(shown, Backlog())
     return empty | _summed((name if name in shown else OTHER, its_own) for name, its_own in backlog.items())
 

@@ -1,4 +1,4 @@
-"""The engine: one thin step above a store. It checks what comes in, counts, and lets the kernel decide."""
+"""The engine: a thin layer above a store that checks input, counts, and lets the kernel decide."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
     from .transport import Transport
 
-SUCCEEDED, APPLIED = Status.SUCCEEDED, Settled.APPLIED  # asked for every settlement, and slow to look up
-RACES = 20  # how often a command from outside may find the job changed under it before it gives up
+SUCCEEDED, APPLIED = Status.SUCCEEDED, Settled.APPLIED  # read for every settlement, and slow to look up
+RACES = 20  # attempts of an external command while other writers change the job
 
 
 def _no_sealer() -> None:
-    """There is no keyring."""
+    """Return None: an engine without a keyring."""
 
 
 class Engine:
-    """The verbs of a store, for workers and surfaces. `async with Engine(store)` opens and closes it."""
+    """The verbs of a store, for workers and servers. `async with Engine(store)` opens and closes the store."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class Engine:
         fair_queues: Sequence[str] = (),
         redis_url: str | None = None,
     ) -> None:
-        """In `fair_queues` every tenant has a lane of its own, and they are served in turn.
+        """In `fair_queues` every tenant has a separate lane, and claims serve the lanes in turn.
 
-        `redis_url` puts Redis Streams beside a SQL store; one that is a Redis itself needs none.
+        `redis_url` adds Redis Streams to a SQL store; a Redis store ignores it.
         """
         self.store = store
         self.lanes = Lanes(self.backlog)
         self.transport: Transport | None = None
         self._redis_url = redis_url
         self.fair_queues = frozenset(fair_queues)
-        self.sealer: Sealers = _no_sealer  # who seals the secrets of the system, where there is a keyring
+        self.sealer: Sealers = _no_sealer  # seals the system's secrets if there is a keyring
         self._payload_limit_bytes = payload_limit_bytes
         self._watch = Watch(store)
 
@@ -68,7 +68,7 @@ class Engine:
     def from_url(
         cls, url: str, *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES, redis_url: str | None = None
     ) -> Self:
-        """An engine on the store of a URL, not yet open."""
+        """Return an engine on the store of a URL, not yet open."""
         return cls(store_from_url(url), payload_limit_bytes=payload_limit_bytes, redis_url=redis_url)
 
     async def __aenter__(self) -> Self:
@@ -76,7 +76,7 @@ class Engine:
         try:
             await self.store.open()
         except BaseException:
-            await self.store.close()  # what it has begun: it may be opened again and again until it is there
+            await self.store.close()  # undo a partial open: callers retry until the store is up
             raise
         if transport is not None:
             self.transport = await transport.__aenter__()
@@ -98,7 +98,7 @@ class Engine:
         quotas: Mapping[str, int] | None = None,
         now: int | None = None,
     ) -> list[Enqueued]:
-        """Create jobs, all or none; raises InvalidJob and its kin before anything is written."""
+        """Create jobs, all or none; raises InvalidJob or a related error before anything is written."""
         with verb("enqueue", len(batch)):
             intake.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
             if self.fair_queues:
@@ -114,7 +114,7 @@ class Engine:
         return new._replace(queue=lane_name(new.queue, tenant=new.requester_id)) if fair else new
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
-        """Take jobs for a worker."""
+        """Claim jobs for a worker."""
         with verb("claim", request.limit):
             jobs = await self.store.claim(request, now=now)
         if self.transport is not None:
@@ -124,12 +124,12 @@ class Engine:
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
     ) -> list[Beat]:
-        """Extend leases; the answers say which are lost and which are to be cancelled."""
+        """Extend leases; the answers name lost claims and jobs to cancel."""
         with verb("heartbeat", len(claims)):
             return await self.store.heartbeat(claims, lease_ms=lease_ms, silence_ms=silence_ms, now=now)
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
-        """Apply moves; a stale one changes nothing and says so."""
+        """Apply moves; a stale move changes nothing, and its answer is STALE."""
         with verb("settle", len(settlements)):
             answers = await self.store.settle(settlements, now=now)
         if self.transport is not None:
@@ -147,7 +147,7 @@ class Engine:
         return answers
 
     async def settle_one(self, job: Job, settlement: Settlement, *, now: int | None = None) -> Job:
-        """Apply one move of a claim; raises StaleClaim. The job as it is then, its times as of its last event."""
+        """Apply one move of a claim; raises StaleClaim. Returns the job after the move, with its last event's times."""
         (answer,) = await self.settle([settlement], now=now)
         if answer is Settled.STALE:
             raise StaleClaim(f"claim {job.claim_version} of job {job.job_id} is not held any more; stop its work")
@@ -156,9 +156,9 @@ class Engine:
     async def cancel(
         self, job_id: str, reason: str = "", *, requester_id: str | None = None, now: int | None = None
     ) -> Job:
-        """Ask for the end of a job: at once when it waits or its worker is silent, else by a flag for it.
+        """Cancel a job at once if it is queued or its worker silent; otherwise set a flag that the worker sees.
 
-        A worker that says nothing for two beats after that has lost the job: housekeeping ends it.
+        If the worker sends no heartbeat for two intervals afterwards, it loses the job and housekeeping ends the job.
         """
         at = await self.store.now() if now is None else now
 
@@ -168,13 +168,13 @@ class Engine:
         return await self._command(job_id, decide, requester_id, now)
 
     async def requeue(self, job_id: str, *, requester_id: str | None = None, now: int | None = None) -> Job:
-        """Bring an ended job back by hand, where its contract allows that."""
+        """Return an ended job to the queue for an operator, if its contract allows that."""
         return await self._command(job_id, commands.requeue, requester_id, now)
 
     async def get(self, job_id: str, *, requester_id: str | None = None) -> Job:
-        """One job; raises JobNotFound also for another requester's. None is for operators.
+        """Return a job; raises JobNotFound, also for another requester's job. `requester_id` None is for operators.
 
-        Our ids are lower-case and found by any spelling; a foreign gateway's may be upper-case.
+        Our ids are lower-case and match in any case; a foreign gateway's ids may be upper-case.
         """
         lower = job_id.lower()
         ids = [job_id] if lower == job_id else [job_id, lower]
@@ -185,26 +185,26 @@ class Engine:
         return job
 
     async def steps(self, job: Job) -> Steps:
-        """The steps that a job may go on from: its own, and those of the jobs that it resumes."""
+        """Return the completed steps that a job may continue from: its own steps and those of resumed jobs."""
         return await steps_of(self.store, job)
 
     async def resume(self, job_id: str, *, requester_id: str | None = None) -> Job:
-        """The one job that goes on where an ended one stopped, however often it is asked for; raises IllegalMove."""
+        """Return the one job that continues an ended job, also for repeated requests; raises IllegalMove."""
         job = await self.get(job_id, requester_id=requester_id)
         return await resume(self.store, job, lambda new: self.enqueue([new]))
 
     async def find(self, query: JobQuery) -> JobPage:
-        """Jobs by filter, newest first."""
+        """Return jobs by filter, newest first."""
         with verb("find", query.limit):
             return await self.store.find(query)
 
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
-        """What waits and runs, by queue."""
+        """Return waiting and running work by queue."""
         with verb("backlog"):
             return await self.store.backlog(now=now)
 
     async def watch(self, job_id: str, after: int = 0) -> AsyncIterator[Event]:
-        """A job's events after a `seq`, past and to come, until its end; raises JobNotFound."""
+        """Yield a job's events after a `seq`, past and future, until its end; raises JobNotFound."""
         job = await self.get(job_id)
         if job.status.terminal and job.event_seq <= after:
             return
@@ -212,17 +212,20 @@ class Engine:
             yield event
 
     def hints(self) -> AsyncIterator[Hint]:
-        """Wake-ups; may be lost, doubled or late."""
+        """Yield wake-ups; hints may be lost, doubled or late."""
         if self.transport is None:
             return self.store.hints()
         return together(self.store.hints(), self.transport.hints())
 
     def follow(self, after: Mapping[str, int], *, open_ended: bool = False) -> Watcher:
-        """A watcher of many jobs, each after a `seq`; whether they exist is not asked. Close it."""
+        """Return a watcher of many jobs, each after a `seq`; missing jobs raise no error.
+
+        The caller closes the watcher.
+        """
         return self._watch.follow(after, open_ended=open_ended)
 
     async def _cancel_requeued(self, job_ids: Sequence[str], now: int | None) -> None:
-        """A worker that gave a job back may not have known that it is to be cancelled: then that is done now."""
+        """Cancel returned jobs with a cancellation request that their workers may have missed."""
         jobs = await self.store.get(job_ids) if job_ids else []
         wanted = [j for j in jobs if j is not None and j.status is Status.QUEUED and j.cancel_requested_at is not None]
         if wanted:
@@ -239,7 +242,7 @@ class Engine:
         requester_id: str | None,
         now: int | None,
     ) -> Job:
-        """Read, decide, settle; again when the job moved in between, which each time is progress of someone."""
+        """Read the job, decide, settle; repeat if the job moved in between, since each such move is progress."""
         for race in range(RACES):
             job = await self.get(job_id, requester_id=requester_id)
             (answer,) = await self.settle([decide(job)], now=now)
@@ -259,7 +262,7 @@ def _transport(store: Store, redis_url: str) -> Transport:
 
 
 def _count(moved: Sequence[Settlement]) -> None:
-    """Count what applied moves, other than successes, have done."""
+    """Count applied moves, other than successes, in the metrics."""
     fact("retried", sum(s.outcome is Outcome.RETRIED for s in moved))
     fact("lease_lost", sum(s.lease_lost for s in moved))
     fact("dead_letter", sum(s.status is Status.DEAD_LETTER for s in moved))

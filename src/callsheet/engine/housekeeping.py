@@ -1,18 +1,20 @@
-"""Housekeeping: what keeps a store in order. Any number of processes may run it at once; each step is idempotent."""
+"""Housekeeping keeps a store in order. Many processes may run it at once; each step is idempotent."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import logging
+import math
 import random
+import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError, StoreError
 from callsheet.store.clock import TOLERANCE_MS
 from callsheet.store.protocol import Settled
-from callsheet.store.tasks import wait
+from callsheet.store.tasks import end, wait
 
 from .begun import lost_early
 from .clock import ClockWatch, Sight
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.housekeeping")
 DAY_MS = 86_400_000
 AUDIT_EACH = 60  # sweeps
+LAST_SWEEP_S = 2.0  # a longer sweep is cancelled: any process can do the rest
+AWAY_S = 2.0  # after this long without the store, workers may have lost it too
+RESPITE_S = 3.0  # the time that workers then have to send heartbeats
 
 
 class Chores(NamedTuple):
-    """How often and how much. `retention_ms` is how long an ended job is kept, `audit_ms` an entry of the audit log.
+    """The interval and size of sweeps. `retention_ms` keeps ended jobs that long, `audit_ms` entries of the audit log.
 
-    None leaves the audit log alone: servers prune it, for they are told for how long it is kept.
+    `audit_ms` None leaves the audit log alone: servers prune it, since they have the setting for its age.
     """
 
     sweep_s: float = 1.0
@@ -45,7 +50,7 @@ class Chores(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What one sweep did."""
+    """Counts of one sweep."""
 
     promoted: int = 0
     reaped: int = 0
@@ -55,7 +60,7 @@ class Swept(NamedTuple):
 
 
 class Housekeeping:
-    """Watch the clock, reap lost leases, free or cancel dependents, bring due jobs into line, fire schedules, prune."""
+    """Watch the clock, reap lost leases, free or cancel dependents, promote due jobs, fire schedules, prune."""
 
     def __init__(self, engine: Engine, chores: Chores | None = None, clock: ClockWatch | None = None) -> None:
         self._engine = engine
@@ -63,6 +68,9 @@ class Housekeeping:
         self._chores = chores or Chores()
         self._stopping = asyncio.Event()
         self._sweeps = 0
+        self._swept_at = math.inf  # by the monotonic clock
+        self._rests_until: float | None = None
+        self._was_refused = False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -74,14 +82,17 @@ class Housekeeping:
     ) -> None:
         self.stop()
         if self._task is not None:
-            await self._task
+            await asyncio.wait({self._task}, timeout=LAST_SWEEP_S)
+            await end(self._task)
 
     async def run(self) -> None:
-        """Sweep until stopped, at jittered times so that many processes do not march in step."""
+        """Sweep until stopped, at jittered times so that processes do not sweep in step."""
         while not self._stopping.is_set():
             try:
                 await self.sweep()
+                self._swept_at = time.monotonic()
             except StoreError as error:
+                self._was_refused = True
                 log.warning("housekeeping waits for the store: %s", error)
             except Exception:
                 log.exception("a sweep failed; the next one tries again")
@@ -93,9 +104,10 @@ class Housekeeping:
         self._stopping.set()
 
     async def sweep(self, *, now: int | None = None) -> Swept:
-        """All chores once. The clock comes first: a lease that a step seems to have ended is not reaped.
+        """Run all chores once. The clock comes first: leases that only seem expired after a step are not reaped.
 
-        What has ended is kept for as long as the clock may be ahead, too. With `now` the clock is not looked at.
+        The retention of ended jobs is extended by the time that the clock may be ahead. With `now` the clock is not
+        checked.
         """
         store = self._engine.store
         sight = await self._look() if now is None else Sight(now)
@@ -109,25 +121,41 @@ class Housekeeping:
             pruned=await store.prune(ended_before=at - self._chores.retention_ms, limit=self._chores.batch, now=now),
         )
 
+    def _is_acquainted(self) -> bool:
+        """Return whether the store was reachable long enough for living workers to extend their leases.
+
+        After an outage heartbeats and outcomes come first, so that jobs lose no attempt. A sweep that was merely late
+        does not start a second grace period, or a slow machine would never reap.
+        """
+        now = time.monotonic()
+        is_back = now - self._swept_at > self._chores.sweep_s * 1.25 + AWAY_S
+        if is_back and (self._rests_until is None or self._was_refused):
+            self._rests_until, self._was_refused = now + RESPITE_S, False
+        if self._rests_until is not None and now < self._rests_until:
+            return False
+        self._rests_until = None
+        return True
+
     async def _look(self) -> Sight:
-        """Return the clock's state; when what waits cannot be moved now, all chores go on but reaping."""
+        """Return the clock's state; if waiting times cannot be moved now, all chores except reaping continue."""
         try:
-            return await self._clock.look()
+            sight = await self._clock.look()
         except StoreError as error:
             at = await self._engine.store.now()
             log.warning("a step of the clock cannot be seen to now, no lease is reaped until it can: %s", error)
             return Sight(at, certain=False)
+        return sight if self._is_acquainted() else sight._replace(certain=False)
 
     async def _prune_audit(self, at: int) -> None:
-        """Delete old entries of the audit log, now and then: a minute more or less does not matter."""
+        """Delete old entries of the audit log, every 60 sweeps."""
         self._sweeps += 1
         if self._chores.audit_ms is not None and self._sweeps % AUDIT_EACH == 1:
             await self._engine.store.audit_prune(before=at - self._chores.audit_ms, limit=10 * self._chores.batch)
 
     async def reap(self, *, seen_at: int | None = None, now: int | None = None) -> int:
-        """Take jobs from workers that went silent; the kernel says where each goes. How many this process took.
+        """Take jobs from silent workers; the kernel decides each job's next status. Returns how many this process took.
 
-        `seen_at` is when the clock was last looked at: a lease that ends later may be over by a step since then alone.
+        `seen_at` is the time of the last look at the clock: a later lease end may be the effect of a step since then.
         """
         total = 0
         while expired := await self._expired(seen_at, now):
@@ -145,7 +173,7 @@ class Housekeeping:
         return [job for job in jobs if (job.lease_expires_at or 0) <= seen_at + TOLERANCE_MS]
 
     async def cancel_broken(self, *, now: int | None = None) -> int:
-        """Cancel the jobs that wait for one that did not succeed, and then those that wait for them."""
+        """Cancel jobs with a failed dependency, and then the jobs that depend on them."""
         total = 0
         while broken := await self._engine.store.broken(self._chores.batch):
             taken = await self._settle_each(broken, _cancel_broken, now)

@@ -6,18 +6,18 @@ import os
 import time
 
 _AT_ONCE = 512
-_chances: list[str] = []  # 80 random bits each, as 20 hex digits; fetched in bulk, for a call to the system costs 1 µs
+_chances: list[str] = []  # 80 random bits each, as 20 hex digits; fetched in bulk, since a system call costs 1 µs
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_chances.clear)  # a child must not make its parent's ids again
+    os.register_at_fork(after_in_child=_chances.clear)  # a child process must not repeat its parent's ids
 
 
 def new_id() -> str:
-    """A fresh UUIDv7 in its usual form."""
+    """Return a fresh UUIDv7 in its usual form."""
     return new_ids(1)[0]
 
 
 def new_ids(count: int) -> list[str]:
-    """As many, of one moment and in rising order; each costs a third of one alone."""
+    """Return fresh UUIDv7s of one moment in rising order; each costs a third of a single `new_id`."""
     ms = f"{time.time_ns() // 1_000_000:012x}"
     head = f"{ms[:8]}-{ms[8:]}-7"
     chances = [_chance() for _ in range(count)] if count < _AT_ONCE else _draw(count)
@@ -30,7 +30,7 @@ _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 def _chance() -> str:
     while True:
         try:
-            return _chances.pop()  # atomic: two threads never get the same
+            return _chances.pop()  # atomic: two threads never get the same bits
         except IndexError:
             _chances.extend(_draw(_AT_ONCE))
 

@@ -1,6 +1,6 @@
-"""Lanes: one queue as several, so that a claim chooses by capability and serves tenants in turn, at no cost to it.
+"""Lanes divide a queue, so that claims choose jobs by capability and serve tenants in turn, without extra cost.
 
-`kernel/lane.py` has their names. Whoever serves `queue` asks for those of its lanes that it can serve, longest unserved
+`kernel/lane.py` defines their names. A worker of `queue` claims from the lanes that it can serve, longest unserved
 first.
 """
 
@@ -20,23 +20,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Lane", "Lanes", "lane_name", "lane_of"]
 REFRESH_S = 5.0
-SHARE = 50  # a long line takes time to count: no more than a fiftieth of it goes into that
+SHARE = 50  # counting a long line takes time: at most a fiftieth of all time
 MOST = 64  # lanes of one claim
 
 
 class Lanes:
-    """The lanes that are known to have jobs. `backlog` is asked now and then; hints tell of new ones at once."""
+    """The lanes that have jobs, as far as known.
+
+    `backlog` is read from time to time; hints announce new lanes at once.
+    """
 
     def __init__(self, backlog: Callable[[], Awaitable[Mapping[str, Backlog]]]) -> None:
         self._backlog = backlog
-        self._by_queue: dict[str, dict[str, int]] = {}  # of a queue: its lanes, with the turn in which each was served
+        self._by_queue: dict[str, dict[str, int]] = {}  # per queue, its lanes and the turn of each lane's last service
         self._heard_at: dict[str, float] = {}
         self._turn = 0
         self._due_at = float("-inf")
         self._asking = asyncio.Lock()
 
     def heard(self, names: Iterable[str]) -> frozenset[str]:
-        """Somebody put jobs into these; the queues that they are lanes of, and themselves."""
+        """Record lanes that received jobs; return their names and the names of their queues."""
         found = set(names)
         for name in tuple(found):
             lane = lane_of(name)
@@ -49,9 +52,9 @@ class Lanes:
     async def expand(
         self, queues: Sequence[str], labels: Collection[str] = (), tenants: Collection[str] | None = None
     ) -> tuple[str, ...]:
-        """The queues in their order, each with the lanes that these labels can serve; no other tenants' if given.
+        """Return the queues in order, each with the lanes that these labels can serve, limited to `tenants` if given.
 
-        A queue and its lanes without a tenant hold jobs of all: which of them are theirs, the claim itself asks.
+        A queue and its lanes without a tenant hold jobs of all tenants; the claim itself filters these jobs.
         """
         await self._refresh()
         wanted: list[str] = []
@@ -67,9 +70,9 @@ class Lanes:
     def served(
         self, asked: Sequence[str], got: Collection[str], *, short: bool, tenants: Collection[str] | None = None
     ) -> None:
-        """What a claim found: a lane that was served goes to the end of its turn; after a short claim all are empty.
+        """Record a claim's result: served lanes move to the end of the turn; a short claim leaves the others empty.
 
-        After one for some `tenants` that is known of their own lanes alone.
+        After a short claim for some `tenants`, only these tenants' own lanes are known to be empty.
         """
         self._turn += 1
         for name in asked:
@@ -92,6 +95,6 @@ class Lanes:
                 self._due_at = now + max(REFRESH_S, SHARE * (now - asked_at))
 
     def _forget(self, name: str) -> None:
-        """It has no jobs any more; whoever puts one in is heard of."""
+        """Drop an empty lane; a hint announces its next job."""
         self._by_queue.get(lane_of(name).queue, {}).pop(name, None)
         self._heard_at.pop(name, None)

@@ -1,7 +1,7 @@
-"""Long operations on many jobs: documents with a filter, a cursor and counts, worked off by whoever holds their lease.
+"""Long operations on many jobs: documents with a filter, a cursor, counts, and a lease for the working process.
 
-A batch is written down before it is done and crossed out after it, so a process may die at any point: the next one does
-the batch again, which changes nothing that was done already, and counts each job once.
+A batch is recorded before the work and cleared after it. If a process dies in between, the next process repeats the
+batch, which changes nothing that was done already, and counts each job once.
 """
 
 from __future__ import annotations
@@ -41,13 +41,17 @@ ACT_OF = {"replay": "dead_letters.replayed", "purge": "dead_letters.purged"}  # 
 BATCH = 100
 LEASE_MS = 3_000
 IDLE_S = 2.0
-FULL_MS = 1_000  # until a replay looks again whether its tenant has room
+FULL_MS = 1_000  # the pause before a replay checks its tenant's quota again
 KEPT_MS = 7 * 86_400_000
+MOST_OPEN, MOST_OF_TENANT = 20, 1_000  # a tenant's open operations, and all its stored operations
 RUNNING, DONE, STOPPED = "running", "done", "stopped"
 
 
 class Operation(NamedTuple):
-    """One operation as it is kept. `rate` is jobs in a second, `limit` the most that are done; None is without."""
+    """The stored state of an operation.
+
+    `rate` is jobs per second, `limit` the maximum number of jobs; None is unlimited.
+    """
 
     operation_id: str
     action: str
@@ -72,13 +76,16 @@ class Operation(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many jobs the next batch may have: half a second's worth, none beyond the limit."""
+        """The maximum size of the next batch: half a second's worth of jobs, within the limit."""
         most = BATCH if self.rate is None else min(BATCH, max(1, round(self.rate / 2)))
         return most if self.limit is None else max(0, min(most, self.limit - self.done))
 
 
 async def begin(store: Store, operation: Operation) -> Operation:
-    """Write an operation down; the same id with the same request answers with the first, with another it conflicts."""
+    """Store a new operation; repeating the request returns the first operation, a different request raises.
+
+    The error for a different request with the same id is IdempotencyConflict.
+    """
     now = await store.now()
     made = operation._replace(created_at=now, updated_at=now, next_at=now)
     try:
@@ -91,15 +98,27 @@ async def begin(store: Store, operation: Operation) -> Operation:
     return made
 
 
+async def make_room(store: Store, requester_id: str) -> bool:
+    """Delete a tenant's oldest ended operations to admit another; return False if MOST_OPEN are still open."""
+    known = [_read(document) for document in await store.documents(KIND)]
+    mine = [one for one in known if one.wanted.requester_id == requester_id]
+    ended = sorted((one.ended_at, one.operation_id) for one in mine if one.ended_at is not None)
+    if len(mine) - len(ended) >= MOST_OPEN:
+        return False
+    for _, operation_id in ended[: max(0, len(mine) + 1 - MOST_OF_TENANT)]:
+        await store.delete_document(KIND, operation_id)
+    return True
+
+
 async def get(store: Store, operation_id: str) -> Operation | None:
-    """An operation by its id."""
+    """Return an operation by its id; None for an unknown id."""
     for document in await store.documents(KIND, operation_id):
         return _read(document)
     return None
 
 
 async def stop(store: Store, operation_id: str) -> Operation | None:
-    """Let an operation do no further batch; None when there is none."""
+    """Stop an operation after its present batch; return None for an unknown id."""
     while True:
         documents = await store.documents(KIND, operation_id)
         if not documents or _read(documents[0]).ended_at is not None:
@@ -112,10 +131,10 @@ async def stop(store: Store, operation_id: str) -> Operation | None:
 
 
 class Operations:
-    """Works off what is open. Any number of processes may run it; each operation is with one of them at a time."""
+    """Run open operations. Any number of processes may run this class; one process at a time works on an operation."""
 
     def __init__(self, engine: Engine, quotas: Quotas | None = None) -> None:
-        """With `quotas`, a tenant's replay waits while the tenant has as many jobs in line as it may."""
+        """With `quotas`, a tenant's replay waits while the tenant's queued jobs have reached their quota."""
         self._engine = engine
         self._quotas = quotas
         self._me = new_id()
@@ -130,10 +149,10 @@ class Operations:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._task is not None:
-            await end(self._task)  # in the middle of a batch, if it must be: see above
+            await end(self._task)  # possibly in the middle of a batch, which is safe: see above
 
     def wake(self) -> None:
-        """There is something new to do."""
+        """Wake the loop for a new operation."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -150,14 +169,14 @@ class Operations:
             await wait(self._wake, pause_s)
 
     async def sweep(self) -> float:
-        """One batch of each open operation; in how many seconds to come back."""
+        """Work one batch of each open operation; return the seconds until the next sweep."""
         store, pause_s = self._engine.store, IDLE_S
         for document in await store.documents(KIND):
             operation, now = _read(document), await store.now()
             if operation.ended_at is not None:
                 if operation.ended_at + KEPT_MS < now:
                     await store.delete_document(KIND, document.id)
-            elif operation.updated_at > now + TOLERANCE_MS:  # by a clock that was ahead, and so are its other times
+            elif operation.updated_at > now + TOLERANCE_MS:  # written by a clock that was ahead, like its other times
                 with contextlib.suppress(DocumentConflict):
                     await self._catch_up(document, operation, now)
             elif operation.owner not in ("", self._me) and operation.leased_until > now:
@@ -165,13 +184,13 @@ class Operations:
             elif operation.next_at > now:
                 pause_s = min(pause_s, (operation.next_at - now) / 1000)
             else:
-                with contextlib.suppress(DocumentConflict):  # another process has it, or somebody stopped it
+                with contextlib.suppress(DocumentConflict):  # another process works on it, or a user stopped it
                     await self._step(document, operation, now)
                 pause_s = 0.0
         return pause_s
 
     async def _catch_up(self, document: Document, operation: Operation, now: int) -> None:
-        """Let an operation wait by the clock as it is now, for no longer than it would have."""
+        """Correct an operation's times after the clock stepped back; its remaining waits stay the same."""
         behind_ms = operation.updated_at - now
         leased_until, next_at = operation.leased_until - behind_ms, operation.next_at - behind_ms
         moved = operation._replace(updated_at=now, leased_until=leased_until, next_at=next_at)
@@ -194,7 +213,7 @@ class Operations:
             await self._count_late(held, found)
 
     async def _room(self, operation: Operation) -> int | None:
-        """How many jobs a tenant's replay may bring back now; None is any number, as operators' and deletions have."""
+        """Return how many jobs a tenant's replay may enqueue now; None is unlimited, for operators and deletions."""
         requester_id = operation.wanted.requester_id
         if self._quotas is None or requester_id is None or operation.action != "replay":
             return None
@@ -219,7 +238,7 @@ class Operations:
         return counted
 
     async def _count_late(self, held: Operation, found: Done) -> None:
-        """Somebody stopped it while the batch was being done: what was done is still told."""
+        """Add a batch's counts to an operation that was stopped during the batch."""
         for document in await self._engine.store.documents(KIND, held.operation_id):
             operation = _read(document)
             if operation.status == STOPPED and operation.owner == self._me and operation.batch == held.batch:

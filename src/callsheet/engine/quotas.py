@@ -1,6 +1,6 @@
-"""What each tenant may have: defaults for all, a document for whom an operator sets others, and the bytes it stores.
+"""Limits per tenant: defaults for all, documents for tenants with other limits, and counts of stored bytes.
 
-Jobs of nobody in particular (requester "") are the operators' own: they have no quota unless one is set for them.
+Jobs without a requester (requester "") are the operators' own and have no quota unless an operator sets one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 KIND, PUBLISHED = "quota", "quota_defaults"
 SERVER = "server"
-KEPT_S = 5.0  # how long what was read is believed: a change made through another process is seen after this
-BEGINNING_MS = 60_000  # within this a file that was charged for is known to the store
+KEPT_S = 5.0  # how long a read stays valid: a change by another process takes effect after this
+BEGINNING_MS = 60_000  # a charged file is visible in the store within this time
 MOST_COUNTED = 100_000
-MOST = 2**53 - 1  # what JSON carries exactly
+MOST = 2**53 - 1  # the largest integer that JSON carries exactly
 
 
 class Quota(NamedTuple):
-    """Limits of one tenant; 0 is any number. In a document of a tenant, None is the server's default.
+    """Limits of one tenant; 0 is unlimited. In a tenant's document, None stands for the server's default.
 
-    `bytes` are those of its stored files; `rate` is requests in a second; `streams` and `rate` hold for each server.
-    `uploads` are those that have begun and are neither complete nor dropped.
+    `bytes` counts stored files; `rate` is requests per second; `streams` and `rate` apply to each server process.
+    `uploads` counts open uploads, neither complete nor dropped.
     """
 
     queued: int | None = None
@@ -44,7 +44,7 @@ class Quota(NamedTuple):
     uploads: int | None = None
 
     def over(self, defaults: Quota) -> Quota:
-        """These limits where they are set, the defaults elsewhere."""
+        """Return these limits, with the defaults for each unset limit."""
         return Quota(*(own if own is not None else other for own, other in zip(self, defaults, strict=True)))
 
 
@@ -54,7 +54,7 @@ DEFAULTS = Quota(queued=20_000, running=0, bytes=100 * 10**9, streams=400, rate=
 
 
 def checked(quota: Quota) -> Quota:
-    """The same; raises InvalidInput for a number that is none."""
+    """Return the quota unchanged; raises InvalidInput for a number out of range."""
     for name, value in quota._asdict().items():
         if value is not None and not 0 <= value <= MOST:
             raise InvalidInput(f"{name}: a quota is a whole number from 0 (any number) to {MOST}")
@@ -64,7 +64,8 @@ def checked(quota: Quota) -> Quota:
 class Quotas:
     """The quotas of a store's tenants, as one process knows them.
 
-    Without `defaults` they are those that a server has published, and none before there was one.
+    Without `defaults`, the defaults published by a server apply; until a server publishes defaults, tenants are
+    unlimited.
     """
 
     def __init__(self, store: Store, defaults: Quota | None = DEFAULTS) -> None:
@@ -77,20 +78,20 @@ class Quotas:
         self._reading = asyncio.Lock()
 
     def known(self, requester_id: str) -> Quota:
-        """What holds for a tenant, as of the last `refresh`; every field is a number."""
+        """Return a tenant's effective quota, as of the last `refresh`; every field is a number."""
         defaults = self.defaults if requester_id else UNLIMITED
         own = self._own.get(requester_id)
         return defaults if own is None else own.over(defaults)
 
     @property
     def are_old(self) -> bool:
-        """Whether it is time to `refresh`."""
+        """Whether the last read has expired, so that `refresh` reads again."""
         return time.monotonic() - self._read_at >= KEPT_S
 
     async def refresh(self, *, now: bool = False) -> None:
-        """Read what operators have set, unless that was done a moment ago. Without the store the old numbers hold.
+        """Read the quotas set by operators, at most every 5 s unless `now`; if the store is down the old quotas apply.
 
-        While somebody reads, others go on with the old numbers; before there are any, they wait.
+        During a read other callers continue with the old numbers; before the first read they wait.
         """
         if not now and not self.are_old:
             return
@@ -108,7 +109,7 @@ class Quotas:
         self._was_read, self._read_at = True, time.monotonic()
 
     async def publish(self) -> None:
-        """Tell workers and commands of this server's defaults; of several servers the last one to start is believed."""
+        """Publish this server's defaults to workers and commands; of several servers the last one to start wins."""
         body = json.dumps(self.defaults._asdict())
         with contextlib.suppress(DocumentConflict):
             before = await self._store.documents(PUBLISHED, SERVER)
@@ -116,12 +117,12 @@ class Quotas:
                 await self._store.put_document(Document(PUBLISHED, SERVER, body, before[0].version if before else 0))
 
     async def own(self) -> dict[str, Quota]:
-        """What operators have set, by tenant."""
+        """Return the quotas set by operators, by tenant."""
         await self.refresh(now=True)
         return dict(self._own)
 
     async def set(self, requester_id: str, changes: Mapping[str, int | None]) -> Quota:
-        """Change a tenant's own limits; None gives one back to the default. Raises InvalidInput."""
+        """Change a tenant's own limits; None restores a default. Raises InvalidInput."""
         for _ in range(RACES):
             found = await self._store.documents(KIND, requester_id)
             quota = checked((_read(found[0]) if found else Quota())._replace(**changes))
@@ -133,13 +134,13 @@ class Quotas:
         raise DocumentConflict(f"the quotas of {requester_id!r} changed {RACES} times meanwhile; try again")
 
     async def remove(self, requester_id: str) -> bool:
-        """Give a tenant the defaults again; False when it had no others."""
+        """Restore a tenant's default limits; return False if the tenant had the defaults already."""
         gone = await self._store.delete_document(KIND, requester_id)
         await self.refresh(now=True)
         return gone
 
     async def room(self, requester_id: str) -> int | None:
-        """How many more jobs a tenant may have in line; None is any number."""
+        """Return how many more jobs a tenant may queue; None is unlimited."""
         limit = self.known(requester_id).queued
         if not limit:
             return None
@@ -147,13 +148,16 @@ class Quotas:
         return limit - queued
 
     async def check_queued(self, requester_id: str) -> None:
-        """Raise QuotaExceeded where a tenant may have no more jobs in line: for one that is brought back."""
+        """Raise QuotaExceeded if a tenant's queue is full, before a job returns to the queue."""
         if await self.room(requester_id) == 0:
             limit = self.known(requester_id).queued or 0
             raise refused("queued", requester_id, limit=limit, used=limit)
 
     async def used(self, requester_id: str) -> dict[str, int]:
-        """What a tenant has of what the store counts; of very many queued jobs, MOST_COUNTED."""
+        """Return a tenant's use of the quotas that the store counts.
+
+        The count of queued jobs stops at MOST_COUNTED, or at the tenant's quota if that is higher.
+        """
         most = max(self.known(requester_id).queued or 0, MOST_COUNTED)
         (queued,) = await self._store.queued_of([requester_id], most=most)
         running = sum(load.running for load in await self._store.load(requester_id))
@@ -161,40 +165,40 @@ class Quotas:
         return {"queued": queued, "running": running, "bytes": stored.total, "uploads": stored.open_uploads}
 
     async def stored(self, requester_id: str) -> int:
-        """The bytes that are counted for a tenant: of its files, and promised to those that begin."""
+        """Return the bytes counted for a tenant: stored files, and bytes reserved for files in progress."""
         return (await self.bytes.of(requester_id)).total
 
     async def charge(self, requester_id: str, more: int, part: str = UPLOADS, *, opens: bool = False) -> None:
-        """Count bytes that a tenant is about to store; raises QuotaExceeded, and then none is counted.
+        """Count bytes that a tenant is about to store; raises QuotaExceeded and then counts nothing.
 
-        `opens`: they are an upload's that begins.
+        `opens`: the bytes begin a new upload.
         """
         quota = self.known(requester_id)
         most_open = quota.uploads or 0 if opens else None
         await self.bytes.charge(requester_id, {part: more}, quota.bytes or 0, most_open=most_open)
 
     async def add(self, requester_id: str, more: int, part: str = UPLOADS, *, closed: int = 0) -> None:
-        """Count bytes that are there already, or that are gone (below 0), and uploads that are not open any more."""
+        """Count bytes already stored, or deleted (below 0), and subtract closed uploads."""
         await self.bytes.add(requester_id, {part: more}, closed=closed)
 
     async def recount(
         self, requester_id: str, count: Callable[[], Awaitable[tuple[int, int]]], part: str = UPLOADS
     ) -> None:
-        """Count what is there instead of what was added up so far: the bytes of a part, and the open uploads.
+        """Replace the summed counts by an actual count: the bytes of a part, and the open uploads.
 
-        Not while files begin: one that was charged for a moment ago may not be there yet.
+        Skipped while files begin: a file charged a moment ago may not be visible yet.
         """
         before = await self.bytes.of(requester_id)
         if before.charged_at + BEGINNING_MS > await self._store.now():
             return
         stored, open_uploads = await count()
         after = before._replace(parts={**before.parts, part: stored}, open_uploads=open_uploads)
-        with contextlib.suppress(DocumentConflict):  # a file has begun meanwhile
+        with contextlib.suppress(DocumentConflict):  # a file began in the meantime
             await self.bytes.keep(requester_id, after)
 
 
 def slot_of(requester_id: str) -> str:
-    """The concurrency key of a tenant with a quota of running jobs."""
+    """Return the concurrency key of a tenant with a quota of running jobs."""
     return f"callsheet.tenant:{requester_id}"
 
 

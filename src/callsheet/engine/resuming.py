@@ -1,7 +1,7 @@
-"""Steps that a job has for its use: its own, and those of the ended jobs that it resumes.
+"""The steps available to a job: its own steps and those of resumed jobs.
 
-Which job that is stands in the store, written with the job itself. A job never takes over a step of another tenant or
-of another task, whatever its record says.
+The store records the resumed job together with the new job. A job never takes over a step of another tenant or of
+another task, whatever its record says.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from callsheet.kernel.contracts import RESUMABLE
 from callsheet.kernel.errors import DuplicateJob, IllegalMove
 from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import RESERVED, RESUMED_FROM, Job, Json, NewJob, Status
@@ -22,20 +23,19 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 LONGEST_CHAIN = 50
-RESUMABLE = frozenset({"aura", "callsheet", "redis_gateway", "control_plane"})
-"""Contracts whose jobs can be resumed. The others have ways of their own to do work again."""
+VERSION_AT = 14  # the index of the version digit in a UUID's text
 _RESUMED = uuid.UUID("5be0a4c1-2f8e-4f0a-9d6b-7a3f1c9e8d20")
 
 
 class Steps(NamedTuple):
-    """The results of completed steps by name, and the jobs that they are from, the asking one first."""
+    """The results of completed steps by name, and the jobs that completed them, the requesting job first."""
 
     results: dict[str, Json]
     jobs: tuple[str, ...]
 
 
 async def steps_of(store: Store, job: Job) -> Steps:
-    """What a job may go on from. A step that it completed itself stands before one that it took over."""
+    """Return the steps that a job may continue from. The job's own steps take precedence over inherited ones."""
     known = await store.checkpoints(job.job_id)
     results, jobs = _plain(known), [job.job_id]
     while RESUMED_FROM in known and len(jobs) < LONGEST_CHAIN:
@@ -48,8 +48,25 @@ async def steps_of(store: Store, job: Job) -> Steps:
     return Steps(results, tuple(jobs))
 
 
+async def first_of(store: Store, job_id: str) -> str:
+    """Return the id that a job's credentials are bound to: the dead letter that it replays, else its own id."""
+    named = await named_by(store, job_id)
+    return job_id if named is None else named
+
+
+async def named_by(store: Store, job_id: str) -> str | None:
+    """Return the id of the ended job that this job copies or resumes, or None.
+
+    Copies and resuming jobs have a UUID of version 5; for other versions the store is not read.
+    """
+    if job_id[VERSION_AT] != "5":
+        return None
+    text = (await store.checkpoints(job_id)).get(RESUMED_FROM)
+    return None if text is None else str(json.loads(text))
+
+
 async def _resumed(store: Store, job: Job, text: Json) -> str | None:
-    """The id of the job that a record names, if the asking job may have its steps."""
+    """Return the job id in a record, if the requesting job may use that job's steps."""
     try:
         job_id = json.loads(text)
     except ValueError:
@@ -67,24 +84,24 @@ def _plain(known: dict[str, Json]) -> dict[str, Json]:
 
 
 def can_be_resumed(job: Job) -> bool:
-    """Whether a job ended badly, of a contract that lets another one take over its steps.
+    """Return whether a job ended badly and its contract lets another job take over its steps.
 
-    The limit of a concurrency key is not known any more when a job has ended: one with such a key cannot be resumed,
-    unless that is the key of its tenant's quota, which the intake gives to each job.
+    The limit of a concurrency key is unknown after a job's end: a job with such a key cannot be resumed, unless the key
+    is its tenant's quota key, which the intake gives to each job.
     """
     badly = job.status.terminal and job.status is not Status.SUCCEEDED
     return badly and job.contract in RESUMABLE and job.concurrency_key in (None, slot_of(job.requester_id))
 
 
 async def resume(store: Store, job: Job, enqueue: Callable[[NewJob], Awaitable[object]]) -> Job:
-    """The job that goes on where an ended one stopped; `enqueue` makes it when it is first asked for.
+    """Return the job that continues an ended job; `enqueue` creates it on the first request.
 
-    Raises IllegalMove where there is nothing to go on from, or where another job stands in its way.
+    Raises IllegalMove if there is no completed step, or if another job has the key or id.
     """
     if not can_be_resumed(job) or not (await steps_of(store, job)).results:
         raise IllegalMove(f"job {job.job_id} cannot be resumed: it did not end badly, or completed no step")
     new = resuming_job(job)
-    with contextlib.suppress(DuplicateJob):  # it was asked for before
+    with contextlib.suppress(DuplicateJob):  # an earlier request made the job
         await enqueue(new)
     (found,) = await store.get([new.job_id])
     if found is None or (await steps_of(store, found)).jobs[1:2] != (job.job_id,):
@@ -93,9 +110,9 @@ async def resume(store: Store, job: Job, enqueue: Callable[[NewJob], Awaitable[o
 
 
 def resuming_job(job: Job) -> NewJob:
-    """The job that resumes another: the same work with the same payload. It has one id, however often it is asked for.
+    """Return the job that resumes another: the same work, payload and, for repeated requests, the same id.
 
-    That id depends on the claim, so that a job that was brought back by hand and ended again can be resumed anew.
+    The id depends on the claim, so that a job that an operator requeued and that ended again can be resumed anew.
     """
     return NewJob(
         str(uuid.uuid5(_RESUMED, f"{job.job_id}:{job.claim_version}")),

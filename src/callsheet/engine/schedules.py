@@ -1,7 +1,8 @@
-"""Cron schedules: documents that say what to enqueue and when. However many processes look, a slot fires once.
+"""Cron schedules: documents with a job and its times. However many processes look, a slot fires once.
 
-The job of a slot has an id made from the schedule's name and the slot, so the second one to try finds it taken. A
-schedule knows when its next slot was chosen: where that has yet to come, the clock was ahead, and it is chosen anew.
+The job of a slot has an id made from the schedule's name and the slot, so a second process gets DuplicateJob. A
+schedule stores when its next slot was chosen: a future time means that the clock was ahead, and the slot is chosen
+again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SPACE = uuid.UUID("6f1d5a5c-2b6e-4c53-9d0e-5d6f6b0a7c11")
 
 
 class Schedule(NamedTuple):
-    """What to enqueue at each slot of a cron line, in a time zone. Slots missed while nobody looked fire once."""
+    """A job to enqueue at each slot of a cron line, in a time zone. Slots missed during downtime fire once together."""
 
     name: str
     cron: str
@@ -44,20 +45,20 @@ class Schedule(NamedTuple):
     timezone: str = "UTC"
 
     def next_slot(self, after_ms: int) -> int:
-        """The first slot after a moment; raises InvalidInput for a bad line or zone."""
+        """Return the first slot after a moment; raises InvalidInput for a bad line or zone."""
         try:
             moment = datetime.fromtimestamp(after_ms / 1000, ZoneInfo(self.timezone))
             slots = (int(slot.timestamp()) * 1000 for slot in CronSim(self.cron, moment))
             return next(
                 slot for slot in slots if slot > after_ms
-            )  # of an hour that comes twice, the past one is not meant
+            )  # if clocks go back an hour, skip slots that have passed
         except (CronSimError, StopIteration, ZoneInfoNotFoundError, ValueError) as error:
             raise InvalidInput(
                 f"schedule {self.name}: {self.cron!r} in {self.timezone!r} has no next slot ({error})"
             ) from error
 
     def job_at(self, slot: int) -> NewJob:
-        """The job of a slot; its id is the same in every process."""
+        """Return the job of a slot; its id is the same in every process."""
         return NewJob(
             job_id=str(uuid.uuid5(_SPACE, f"{self.name}:{slot}")),
             kind=self.kind,
@@ -71,7 +72,7 @@ class Schedule(NamedTuple):
 
 
 async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = None) -> None:
-    """Create or replace a schedule; it fires from the next slot on."""
+    """Create or replace a schedule, which fires from the next slot on; raises InvalidInput or InvalidJob."""
     at = await store.now() if now is None else now
     slot = schedule.next_slot(at)
     intake.enqueue(schedule.job_at(slot))
@@ -80,17 +81,17 @@ async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = No
 
 
 async def schedules(store: Store) -> list[tuple[Schedule, int]]:
-    """All schedules, each with its next slot."""
+    """Return all schedules, each with its next slot."""
     return [_read(document)[:2] for document in await store.documents(KIND)]
 
 
 async def delete_schedule(store: Store, name: str) -> bool:
-    """Stop a schedule; False when there was none."""
+    """Delete a schedule; return False if there was none."""
     return await store.delete_document(KIND, name)
 
 
 async def fire_due(store: Store, *, now: int | None = None) -> int:
-    """Enqueue the jobs of slots that have come; how many this process fired."""
+    """Enqueue the jobs of due slots; return how many this process fired."""
     at = await store.now() if now is None else now
     fired = 0
     for document in await store.documents(KIND):
@@ -104,7 +105,7 @@ async def fire_due(store: Store, *, now: int | None = None) -> int:
 
 
 async def _fire(store: Store, document: Document, at: int) -> bool:
-    """Enqueue the job of a slot that has come, and move the schedule on; False when another process was faster."""
+    """Enqueue the job of a due slot and advance the schedule; return False if another process was faster."""
     schedule, slot, chosen_at = _read(document)
     if slot > at and chosen_at <= at + TOLERANCE_MS:
         return False
@@ -116,13 +117,13 @@ async def _fire(store: Store, document: Document, at: int) -> bool:
         await store.enqueue([schedule.job_at(slot)], now=at)
         fired = True
     except DuplicateJob:
-        fired = False  # another process fired this slot and has not yet said so
+        fired = False  # another process fired this slot and has not yet advanced the schedule
     await _move_on(store, _document(schedule, next_slot, at, document.version))
     return fired
 
 
 async def _move_on(store: Store, document: Document) -> None:
-    with contextlib.suppress(DocumentConflict):  # another process has moved it on, or somebody changed it
+    with contextlib.suppress(DocumentConflict):  # another process advanced the schedule, or a user changed it
         await store.put_document(document)
 
 
@@ -132,7 +133,7 @@ def _document(schedule: Schedule, slot: int, at: int, version: int) -> Document:
 
 
 def _read(document: Document) -> tuple[Schedule, int, int]:
-    """A schedule, its next slot, and when that was chosen; 0 where an earlier version did not say."""
+    """Return a schedule, its next slot, and the slot's choosing time; 0 in documents of earlier versions."""
     body: dict[str, Any] = decode(document.body)
     schedule = Schedule(**{name: value for name, value in body.items() if name in Schedule._fields})
     return schedule, body["next_slot"], body.get("chosen_at", 0)

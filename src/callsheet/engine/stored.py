@@ -1,7 +1,7 @@
-"""The bytes that are counted for each tenant: one document for each, by part, changed by its version.
+"""The bytes counted for each tenant: one document per tenant, by part, guarded by its version.
 
-What is promised to a file that begins (`RESERVED`) is in the same document as what is there. So one write decides
-whether there is room, whichever server process or worker asks, on every store.
+Bytes promised to a file in progress (`RESERVED`) are in the same document as stored bytes. So one write decides whether
+there is room, for every server process and worker, on every store.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 STORED, JOB_FILES = "stored_bytes", "job_files"
-# The parts of what a tenant stores. Open uploads of its clients are in `uploads` and `videos` from their beginning.
+# The parts of a tenant's stored bytes. Open uploads of its clients count in `uploads` and `videos` from their start.
 UPLOADS, VIDEOS, ARTIFACTS, OUTPUTS, RESERVED = "uploads", "videos", "artifacts", "outputs", "reserved"
 RACES = 100
 
 
 class Stored(NamedTuple):
-    """The bytes of a tenant's files by part, when it was last charged for one, and the version of this document.
+    """A tenant's bytes by part, the time of the last charge, and the version of this document.
 
-    `removed` are the bytes that ever went, by part: who reads it twice knows what went in between. `open_uploads` is
-    how many uploads of its clients have begun and are neither complete nor dropped.
+    `removed` sums all bytes ever deleted, by part: two reads give the bytes deleted in between. `open_uploads` is the
+    number of client uploads that are neither complete nor dropped.
     """
 
     parts: dict[str, int]
@@ -44,39 +44,40 @@ class Stored(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The total bytes of all parts."""
         return sum(self.parts.values())
 
     def plus(self, changes: Mapping[str, int]) -> Stored:
-        """The same with more bytes in some parts, or fewer; never below 0."""
+        """Return these counts with bytes added to some parts, or subtracted; never below 0."""
         after = {part: max(0, self.parts.get(part, 0) + more) for part, more in changes.items()}
         gone = {part: self.removed.get(part, 0) - more for part, more in changes.items() if more < 0}
         return self._replace(parts={**self.parts, **after}, removed={**self.removed, **gone})
 
 
 class StoredBytes:
-    """The counts of a store's tenants. Writers of one process wait in line, so that only processes race."""
+    """The byte counts of a store's tenants. Writers of one process take turns, so that only processes race."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def of(self, requester_id: str) -> Stored:
-        """What is counted for a tenant."""
+        """Return the counts of a tenant."""
         for document in await self._store.documents(STORED, requester_id):
             return _read(document)
         return Stored({})
 
     async def of_all(self) -> dict[str, Stored]:
-        """What is counted, by tenant."""
+        """Return all counts, by tenant."""
         return {document.id: _read(document) for document in await self._store.documents(STORED)}
 
     async def charge(
         self, requester_id: str, changes: Mapping[str, int], limit: int, *, most_open: int | None = None
     ) -> None:
-        """Count bytes that a tenant is about to store; raises QuotaExceeded above `limit` and counts none. 0 is any.
+        """Count bytes that a tenant is about to store; raises QuotaExceeded above `limit`, then counting none.
 
-        With `most_open` they are an upload's that begins, which is one of so many at most.
+        A `limit` of 0 is unlimited. With `most_open` the bytes begin an upload; the tenant may have at most `most_open`
+        open uploads.
         """
         more, now = sum(changes.values()), await self._store.now()
 
@@ -92,7 +93,7 @@ class StoredBytes:
         await self._change(requester_id, counted)
 
     async def add(self, requester_id: str, changes: Mapping[str, int], *, closed: int = 0) -> None:
-        """Count bytes that are there already, or that are gone (below 0), and uploads that are not open any more."""
+        """Count bytes already stored, or deleted (below 0), and subtract closed uploads."""
 
         def counted(before: Stored) -> Stored:
             return before.plus(changes)._replace(open_uploads=max(0, before.open_uploads - closed))
@@ -111,19 +112,19 @@ class StoredBytes:
         raise DocumentConflict("many files of this tenant begin at the same moment; try again")
 
     async def keep(self, requester_id: str, stored: Stored) -> None:
-        """Write a count as it is; raises DocumentConflict when it changed since it was read."""
+        """Write a count as given; raises DocumentConflict if the stored count changed since the read."""
         body = {name: value for name, value in stored._asdict().items() if name != "version"}
         await self._store.put_document(Document(STORED, requester_id, json.dumps(body), stored.version))
 
 
 async def mark_job(store: Store, job_id: str, requester_id: str) -> None:
-    """Note that a job has files below its own folder; once is enough. They are removed when the job is forgotten."""
+    """Record that a job has files in its own folder; repeating is harmless. Pruning the job removes the files."""
     with contextlib.suppress(DocumentConflict):
         await store.put_document(Document(JOB_FILES, job_id, json.dumps({"requester_id": requester_id}), 0))
 
 
 def refused(quota: str, requester_id: str, *, limit: int, used: int) -> QuotaExceeded:
-    """The error of a quota that is used up, counted for the operators; no tenant's name gets into a metric."""
+    """Return the error of a full quota and count the refusal in metrics, without the tenant's name."""
     quota_refused(quota)
     return QuotaExceeded(quota, requester_id, limit=limit, used=used)
 

@@ -1,7 +1,7 @@
-"""Secrets of the system itself: one document of the store for each, made by the first process that needs it.
+"""The system's own secrets: one document per secret, created by the first process that needs the secret.
 
-Where a process has a keyring the document holds the secret sealed; one that was written in the clear before is sealed
-when it is read. Without a keyring it stands in the clear, and the store's own access rules are all that guards it.
+In a process with a keyring the document holds the secret sealed; reading a clear secret seals it. Without a keyring the
+secret is stored in the clear, protected only by the store's own access rules.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ RACES = 10
 
 
 class Sealer(Protocol):
-    """Seals texts that the store keeps. What is sealed opens for the same owner and requester only."""
+    """Seal texts for storage. Sealed text opens only for the same owner and requester."""
 
     async def seal(self, plain: str, *, owner: str, requester_id: str) -> str:
-        """The sealed text."""
+        """Return the sealed text."""
         ...
 
     async def open(self, sealed: str, *, owner: str, requester_id: str) -> str:
-        """The text that was sealed."""
+        """Return the text that was sealed."""
         ...
 
 
-Sealers = Callable[[], Sealer | None]  # called when a secret is needed: a keyring may be a service far away
+Sealers = Callable[[], Sealer | None]  # called only when a secret is needed: a keyring may be a remote service
 
 
 class SecretSealed(CallsheetError):
-    """A secret of the system is sealed, and this process has no keyring."""
+    """A secret of the system is sealed, and this process lacks the keyring."""
 
     code = "no_keyring"
 
 
 class Place(NamedTuple):
-    """Where a secret is kept. `is_bare`: in the clear its document is the text alone, as older programs read it."""
+    """The kind and name of a secret's document. `is_bare`: a clear document holds just the text, for older programs."""
 
     kind: str
     name: str
@@ -52,11 +52,11 @@ class Place(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """The name that its seal is bound to."""
+        """The owner name that binds the seal."""
         return f"system/{self.kind}/{self.name}"
 
     def clear(self, text: str) -> str:
-        """The document's body in the clear."""
+        """Return the body of the document in the clear."""
         return json.dumps(text if self.is_bare else {"secret": text})
 
 
@@ -67,7 +67,7 @@ PLACES = (OBJECT_LINKS, LEASE_TOKENS, TRANSCODE_IDS)
 
 
 async def system_secret(store: Store, place: Place, sealer: Sealer | None = None) -> bytes:
-    """The secret of a place, the same for all processes of a store; raises SecretSealed and the keyring's errors."""
+    """Return a secret shared by all processes of a store; raises SecretSealed and the keyring's errors."""
     for _ in range(RACES):
         for document in await store.documents(place.kind, place.name):
             text = await _read(place, document, sealer)
@@ -79,19 +79,19 @@ async def system_secret(store: Store, place: Place, sealer: Sealer | None = None
         try:
             await store.put_document(Document(place.kind, place.name, body, 0))
         except DocumentConflict:
-            continue  # another process was faster: its secret is there now
+            continue  # another process was faster: read its secret
         return bytes.fromhex(text)
     raise DocumentConflict(f"{place.owner} changed {RACES} times while it was being read; try again")
 
 
 def sealed_text(document: Document) -> str | None:
-    """The sealed text that a document holds; None for one in the clear."""
+    """Return the sealed text in a document; None for a clear document."""
     body: Any = json.loads(document.body)
     return str(body[SEALED]) if isinstance(body, dict) and SEALED in body else None
 
 
 def with_sealed(document: Document, sealed: str) -> Document:
-    """The document with this sealed text in place of what it holds."""
+    """Return the document with this sealed text as its body."""
     return document._replace(body=json.dumps({SEALED: sealed}))
 
 
@@ -107,7 +107,7 @@ async def _read(place: Place, document: Document, sealer: Sealer | None) -> str:
 
 
 async def _seal(store: Store, place: Place, document: Document, text: str, sealer: Sealer) -> None:
-    """Put the sealed secret in place of the clear one; whoever else does the same is as good."""
+    """Replace the clear secret by the sealed one; a simultaneous seal by another process is just as good."""
     try:
         await store.put_document(document._replace(body=await _sealed(place, text, sealer)))
     except DocumentConflict:

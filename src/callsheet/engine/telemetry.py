@@ -1,7 +1,7 @@
-"""Spans and metrics, by OpenTelemetry's interface: nearly free until an SDK is installed.
+"""Spans and metrics through OpenTelemetry's API: nearly free until an SDK is installed.
 
-What is measured where it happens (verbs, ends, facts) is counted here. What is looked at from time to time (queues,
-workers) are gauges: who has their numbers adds a source. `docs/guides/metrics.md` lists them all.
+Events (verbs, ends, facts) are counted here as they happen. States (queues, workers) are gauges: their owners add a
+source. `docs/guides/metrics.md` lists all metrics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ATTEMPT_SECONDS = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 FACTS = ("retried", "lease_lost", "stale_claim", "dead_letter", "clock_step")
 OUTCOMES = ("succeeded", "failed", "dead_letter", "canceled")
-UNMEASURED = ("_ProxyMeterProvider", "NoOpMeterProvider")  # the first has no public name
+UNMEASURED = ("_ProxyMeterProvider", "NoOpMeterProvider")  # the first class has no public name
 IDLE = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 _sources: list[Source] = []
@@ -54,7 +54,7 @@ _refusals = _meter.create_counter("callsheet.quota.refused", "{refusal}", "What 
 
 @contextlib.contextmanager
 def verb(name: str, items: int = 1) -> Iterator[None]:
-    """A span and two metrics around one verb; 3 µs without an SDK, of which 10 were the span that nobody saw."""
+    """Record a span and two metrics for one verb; 3 µs without an SDK, since an unseen span would cost 10 µs more."""
     attributes = {"verb": name, "error": ""}
     begun = time.perf_counter()
     with _span(name, items) if tracing() else contextlib.nullcontext():
@@ -73,39 +73,42 @@ def _span(name: str, items: int) -> contextlib.AbstractContextManager[Span]:
 
 
 def fact(name: str, count: int = 1) -> None:
-    """Count something worth an alert: one of FACTS."""
+    """Count an event worth an alert: one of FACTS."""
     if count:
         _facts.add(count, {"fact": name})
 
 
 def quota_refused(quota: str) -> None:
-    """Count a refusal by the quota's name; whose it was is not told."""
+    """Count a refusal by the quota's name, without the tenant's name."""
     _refusals.add(1, {"quota": quota})
 
 
 def ended(outcome: str, count: int = 1) -> None:
-    """Count jobs that have ended, as one of OUTCOMES."""
+    """Count ended jobs, by one of OUTCOMES."""
     if count:
         _ended.add(count, {"outcome": outcome})
 
 
 def measuring() -> bool:
-    """True when a meter SDK is installed, so that a number for each job is worth its cost; ask once for many jobs."""
+    """Return whether a meter SDK is installed, so that per-job numbers are worth their cost. Check once per batch."""
     return type(metrics.get_meter_provider()).__name__ not in UNMEASURED
 
 
 def attempted(task: str, outcome: str, took_s: float) -> None:
-    """Time one attempt of a task. Only where `measuring()`."""
+    """Record the duration of one attempt of a task. Call only if `measuring()`."""
     _attempts.record(took_s, {"task": task, "outcome": outcome})
 
 
 def tracing() -> bool:
-    """True when a tracer SDK is installed, so that spans are worth their cost; 0.5 µs, ask once for many jobs."""
+    """Return whether a tracer SDK is installed, so that spans are worth their cost.
+
+    Takes 0.5 µs: check once per batch.
+    """
     return not isinstance(trace.get_tracer_provider(), IDLE)
 
 
 class attempt_span:  # noqa: N801 - a word of its users: `with attempt_span(job) as span`
-    """The span of one attempt, current while the function runs. Only where `tracing()`: it costs 15 µs."""
+    """The span of one attempt, current while the function runs. Use only if `tracing()`: a span costs 15 µs."""
 
     __slots__ = ("_scope", "_span")
 
@@ -128,7 +131,7 @@ class attempt_span:  # noqa: N801 - a word of its users: `with attempt_span(job)
         self._scope.__exit__(kind, error, trace)
 
     def ended(self, settlement: Settlement | None) -> None:
-        """Say what became of the attempt; None means that its claim was lost."""
+        """Set the attempt's outcome on the span; None means that its claim was lost."""
         status = "lost" if settlement is None else (settlement.outcome or settlement.status).value
         self._span.set_attribute("callsheet.status", status)
         if settlement is None or settlement.error is not None:
@@ -137,9 +140,10 @@ class attempt_span:  # noqa: N801 - a word of its users: `with attempt_span(job)
 
 
 def observe(source: Source) -> Callable[[], None]:
-    """Add a source of numbers for the gauges, by their names; what it answers takes it away again.
+    """Add a source of gauge readings, by metric name; return a function that removes the source.
 
-    Its functions may be called from any thread. Counters begin at 0 now, so that their first step is seen.
+    The source's functions may be called from any thread. Counters start at 0 now, so that their first increase is
+    visible.
     """
     for name in FACTS:
         _facts.add(0, {"fact": name})

@@ -1,10 +1,9 @@
-"""Claims whose answers a worker never heard: the store may have made them, and then their jobs run nowhere.
+"""Unheard claims: the store may have made a claim whose answer a worker never received, so that its jobs run nowhere.
 
-When a claim of a worker ends in an error, the worker writes down when it had asked, as soon as the store is there again
-and before it claims anything else. A job of that worker whose lease runs out, and whose claim was made in such a time,
-has not begun: its loss costs nothing. A worker's name need not be its own alone: another process of the same name may
-have claimed and begun a job in that time. Then its loss is not counted once; the job bears a mark, and counts from then
-on (`begun.needs_listing`).
+If a worker's claim ends in an error, the worker records the time of the request, as soon as the store is back and
+before its next claim. If a lease of that worker expires and the claim falls in a recorded window, the job has not
+begun: its loss counts no attempt. Another process of the same worker name may have claimed and begun a job in that
+window. In that case one loss stays uncounted; the job is marked, and later losses count (`begun.needs_listing`).
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 KIND = "unheard"
-KEPT_MS = 86_400_000  # a lease that ran out is seen long before that
+KEPT_MS = 86_400_000  # housekeeping notices an expired lease long before that
 MOST = 100
 RACES = 20
 
 
 class Window(NamedTuple):
-    """A time by the store's clock, in milliseconds, in which an unheard claim may have been made."""
+    """The time window of an unheard claim, in milliseconds by the store's clock."""
 
     begin: int
     end: int
@@ -42,17 +41,17 @@ class UnheardClaims:
         self._since = math.inf
 
     def add(self, asked_at: float) -> None:
-        """Note that a claim, asked for at this moment of the monotonic clock, was not answered."""
+        """Record that a claim requested at this moment of the monotonic clock got no answer."""
         self._since = min(self._since, asked_at)
 
     async def write(self) -> None:
-        """Write down what is noted, if anything; raises StoreError and keeps it noted."""
+        """Store the recorded window, if any; raises StoreError and keeps the record."""
         if math.isinf(self._since):
             return
         now = await self._store.now()
         ago_ms = math.ceil((time.monotonic() - self._since) * 1000) + 1
         window = Window(now - ago_ms, now)
-        for _ in range(RACES):  # another process of this name may write as well
+        for _ in range(RACES):  # another process of this worker name may write as well
             known = await self._store.documents(KIND, self._worker_id)
             windows = [window, *(each for document in known for each in _read(document) if each.end > now - KEPT_MS)]
             body = json.dumps(windows[:MOST])
@@ -66,12 +65,12 @@ class UnheardClaims:
 
 
 async def windows_of(store: Store, worker_id: str) -> list[Window]:
-    """Return the times in which claims of a worker may have gone unheard."""
+    """Return the time windows of a worker's unheard claims."""
     return [window for document in await store.documents(KIND, worker_id) for window in _read(document)]
 
 
 def is_within(job: Job, windows: list[Window]) -> bool:
-    """Whether the claim of a running job was made in one of these times."""
+    """Return whether the claim of a running job falls in a time window."""
     claimed_at = job.heartbeat_at if job.attempt_started_at is None else job.attempt_started_at
     return claimed_at is not None and any(window.begin <= claimed_at <= window.end for window in windows)
 

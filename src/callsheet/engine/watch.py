@@ -1,7 +1,7 @@
-"""Watching jobs: a durable cursor for each watcher and job, a lossy hint to look, one reader for all of them.
+"""Watching jobs: a durable cursor per watcher and job, lossy hints to read, one reader for all watchers.
 
-A watcher that is slow costs nobody else: it holds a bounded number of events and, when it comes back, is read for
-again from its own cursors.
+A slow watcher delays no other watcher: it holds a bounded number of events, and later reads resume from its own
+cursors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POLL_S = 0.5
 ROOM = 256
 IN_LINE = frozenset(
     {"queued", "retrying", "released", "waiting", "lease_lost", "requeued"}
-)  # then any worker may take the job
+)  # after these events any worker may take the job
 
 
 class Watch:
@@ -40,13 +40,16 @@ class Watch:
         self._poll_s = poll_s
         self._watchers: dict[str, set[Watcher]] = {}
         self._named: set[str] = set()
-        self._with_others: dict[str, None] = {}  # jobs whose next event may be a foreign program's
+        self._with_others: dict[str, None] = {}  # jobs whose next event may come from a foreign program
         self._others_changed = False
         self._look = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def follow(self, after: Mapping[str, int], *, open_ended: bool = False) -> Watcher:
-        """A watcher of these jobs, each after a `seq`; `open_ended` ones go on when all have ended. Close it."""
+        """Return a watcher of these jobs, each after a `seq`; `open_ended` watchers outlive their jobs.
+
+        Close it after use.
+        """
         self._start()
         watcher = Watcher(self, open_ended=open_ended)
         for job_id, seq in after.items():
@@ -54,7 +57,7 @@ class Watch:
         return watcher
 
     async def events(self, job_id: str, after: int) -> AsyncIterator[Event]:
-        """Events of one job after a `seq` until its terminal one, or until it is pruned or the watch is stopped."""
+        """Yield events of one job after a `seq`, until the terminal event, the job's deletion, or the watch's stop."""
         watcher = self.follow({job_id: after})
         try:
             while events := await watcher.take():
@@ -72,18 +75,18 @@ class Watch:
                 watcher.end()
 
     def want(self, job_id: str) -> None:
-        """Read for this job soon."""
+        """Request a read of this job's events."""
         self._named.add(job_id)
         self._look.set()
 
     def add(self, job_id: str, watcher: Watcher) -> None:
-        """Serve a watcher of a job."""
+        """Start serving a watcher of a job."""
         self._watchers.setdefault(job_id, set()).add(watcher)
         self._is_with_others(job_id, maybe=True)
         self.want(job_id)
 
     def remove(self, job_id: str, watcher: Watcher) -> None:
-        """Serve it no more."""
+        """Stop serving a watcher of a job."""
         watchers = self._watchers.get(job_id, set())
         watchers.discard(watcher)
         if not watchers:
@@ -91,7 +94,7 @@ class Watch:
             self._is_with_others(job_id, maybe=False)
 
     def _is_with_others(self, job_id: str, *, maybe: bool) -> None:
-        """Note whether the store has to look for foreign events of a job."""
+        """Record whether the store must look for foreign events of a job."""
         if maybe is not (job_id in self._with_others):
             self._others_changed = True
             if maybe:
@@ -124,7 +127,7 @@ class Watch:
                     await self._look.wait()
             self._look.clear()
             named, self._named = self._named, set()
-            everyone = clock() >= poll_at  # also while hints for some keep coming: those of others may be lost
+            everyone = clock() >= poll_at  # also while hints for some jobs keep coming: hints for others may be lost
             try:
                 await self._deliver(list(self._watchers if everyone else named & self._watchers.keys()))
                 if everyone:
@@ -136,7 +139,7 @@ class Watch:
                 self._named |= named
             except Exception:
                 log.exception("a read for watchers failed; the next one tries again")
-            if everyone:  # many that sleep are asked after less often: hints do not fail all the time
+            if everyone:  # many idle watchers are polled less often, since hints rarely fail
                 poll_at = clock() + self._poll_s * min(10.0, max(1.0, len(self._watchers) / 200))
 
     async def _end_watchers_of_pruned_jobs(self) -> None:
@@ -146,7 +149,7 @@ class Watch:
                 watcher.over(job_id)
 
     async def _deliver(self, jobs: list[str]) -> None:
-        """Read once for all watchers of these jobs, from the cursor of the one that is furthest behind."""
+        """Read events once for all watchers of these jobs, from the cursor of the slowest watcher."""
         cursors = {
             job_id: min(w.seqs[job_id] for w in watchers if w.room)
             for job_id in jobs
@@ -164,7 +167,7 @@ class Watch:
 
 
 class Watcher:
-    """One reader's place in each of its jobs: what it was given last, and what it has not taken yet."""
+    """One reader's position in each watched job: the last event given, and the events not taken yet."""
 
     def __init__(self, watch: Watch, *, open_ended: bool) -> None:
         self.seqs: dict[str, int] = {}
@@ -176,21 +179,21 @@ class Watcher:
 
     @property
     def room(self) -> bool:
-        """Whether it can take more for now."""
+        """Whether the watcher has room for more events."""
         return len(self._events) < ROOM
 
     @property
     def drained(self) -> bool:
-        """Whether its reader has taken all."""
+        """Whether the reader has taken all events."""
         return not self._events
 
     def follow(self, job_id: str, after: int) -> None:
-        """One more job."""
+        """Add a job to this watcher."""
         self.seqs[job_id] = after
         self._watch.add(job_id, self)
 
     def give(self, event: Event) -> None:
-        """Take the next event in order; a gap (it had no room) is read for again later."""
+        """Store the next event in order; events after a gap are read again later."""
         if self.room and event.seq == self.seqs[event.job_id] + 1:
             self.seqs[event.job_id] = event.seq
             self._events.append(event)
@@ -199,24 +202,27 @@ class Watcher:
                 self.over(event.job_id)
 
     def over(self, job_id: str) -> None:
-        """No more will come of a job."""
+        """End one job: no further events follow."""
         self._watch.remove(job_id, self)
         self.seqs.pop(job_id, None)
         if not self.seqs and not self._open_ended:
             self.end()
 
     def end(self) -> None:
-        """No more will come at all."""
+        """End the watcher: no further events follow."""
         self.ended = True
         self._ready.set()
 
     def poke(self) -> None:
-        """Make its reader look up, though nothing has happened."""
+        """Wake the reader without an event."""
         self._poked = True
         self._ready.set()
 
     async def take(self) -> list[Event]:
-        """The events since the last time; none at the end, or when poked. May be cancelled without loss."""
+        """Return the events since the last call; an empty list at the end, or after a poke.
+
+        Cancelling this call loses no events.
+        """
         while not self._events:
             if self.ended or self._poked:
                 self._poked = False
@@ -226,11 +232,11 @@ class Watcher:
         taken = list(self._events)
         self._events.clear()
         for job_id in {event.job_id for event in taken} & self.seqs.keys() if len(taken) == ROOM else ():
-            self._watch.want(job_id)  # it was full: there may be more
+            self._watch.want(job_id)  # the watcher was full: there may be more events
         return taken
 
     def close(self) -> None:
-        """Its reader has gone."""
+        """Stop all jobs of this watcher, for a reader that has left."""
         for job_id in list(self.seqs):
             self._watch.remove(job_id, self)
         self.seqs.clear()

@@ -1,1 +1,1 @@
-"""The HTTP side that all surfaces share: the server, keys, limits, problems, idempotency and event streams."""
+"""The HTTP layer that all contracts share: server, API keys, limits, error responses, idempotency and event streams."""

@@ -1,20 +1,19 @@
-"""What attempts of remote workers upload: a record for each attempt, which reserves room in its tenant's quota.
+"""Files that attempts of remote workers upload: one record per attempt, which reserves bytes in its tenant's quota.
 
-A file gets room when its upload begins, of the size that was told, else of the longest that one request can send. When
-the attempt is over its record is closed: what the job adopted is counted as it is, all else is removed and its room is
-free. The count comes last, so that a crash leaves too much counted, never too little; the recount finds that.
+A file reserves bytes when its upload begins: its announced size, or else the most that one request can send. Closing
+an ended attempt's record counts files that the job adopted at their real size, deletes all other files and releases
+their bytes. The count is written last, so a crash leaves the count too high, never too low; the recount corrects that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.engine.stored import ARTIFACTS, RESERVED, mark_job
 from callsheet.kernel.errors import DocumentConflict
-from callsheet.kernel.job import RESERVED as OWN_NAMES
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import ADOPTED, Status
 from callsheet.objects import ObjectsError, Upload
 from callsheet.objects.folders import INCOMING, JOBS
 from callsheet.store.protocol import Document
@@ -30,18 +29,18 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 KIND = "attempt_files"
-ADOPTED = f"{OWN_NAMES}artifacts"
-UNSAID_BYTES = 5 * 1024**3  # what one request may send whose length was not told, and so what needs room
-MOST_FILES = 1_000  # of one attempt; no more can be adopted
+UNSAID_BYTES = 5 * 1024**3  # the most that one request without Content-Length may send; reserved for it
+MOST_FILES = 1_000  # per attempt: a job adopts no more
 RACES = 100
 AT_ONCE = 1_000
 
 
 class File(NamedTuple):
-    """The room of one file, in bytes.
+    """The bytes reserved for one file.
 
-    `whole` is for requests that send all of it, `parts` for its open upload, `done` was put together already. `said` is
-    the longest that a URL was signed for: such a request may be under way whatever another has sent.
+    `whole` is reserved for requests that send the complete file, `parts` for its open multipart upload, `done` for the
+    file already assembled from parts. `said` is the largest size that a URL was signed for: a request with that URL may
+    still be running, whatever other requests have sent.
     """
 
     whole: int = 0
@@ -52,18 +51,18 @@ class File(NamedTuple):
     said: int = 0
 
     def with_whole(self, most: int, *, is_said: bool) -> File:
-        """Return the file with room for a request that sends up to `most` bytes, a length that was said or not."""
+        """Return the file with room for a request of up to `most` bytes. `is_said`: its length was announced."""
         said = max(self.said, most) if is_said else self.said
         return self._replace(whole=max(self.whole, most), said=said)
 
     @property
     def room(self) -> int:
-        """All of it."""
+        """The total number of bytes reserved for the file."""
         return self.whole + self.parts + self.done
 
 
 class AttemptFiles(NamedTuple):
-    """The files of one attempt, by name, and the version of their record; 0 when there is none yet."""
+    """The files of one attempt, by name. `version` is 0 for a record that is not stored yet."""
 
     requester_id: str
     job_id: str
@@ -73,32 +72,32 @@ class AttemptFiles(NamedTuple):
 
     @property
     def room(self) -> int:
-        """The bytes that are reserved for it."""
+        """The total number of bytes reserved for the attempt."""
         return sum(file.room for file in self.files.values())
 
     @property
     def folder(self) -> str:
-        """Where its files are once they were put together or adopted."""
+        """The folder that holds the attempt's files once they are assembled or adopted."""
         return f"{JOBS}/{self.job_id}/{self.claim_version}"
 
     def upload_of(self, name: str) -> Upload | None:
-        """The open upload of a file that comes in parts."""
+        """Return the open multipart upload of a file, or None if it has none."""
         file = self.files.get(name, File())
         return Upload(f"{self.folder}/{name}", file.upload_id, file.part_bytes) if file.upload_id else None
 
     def document(self) -> Document:
-        """The same as the store keeps it."""
+        """Return the record as a document for the store."""
         body = {"requester_id": self.requester_id, "files": {name: [*file] for name, file in self.files.items()}}
         return Document(KIND, _id_of(self.job_id, self.claim_version), json.dumps(body), self.version)
 
 
 def of(job: Job, claim_version: int) -> AttemptFiles:
-    """The record of an attempt that has uploaded nothing."""
+    """Return an empty record for an attempt that has uploaded no files."""
     return AttemptFiles(job.requester_id, job.job_id, claim_version, {})
 
 
 async def read(store: Store, attempt: AttemptFiles) -> AttemptFiles:
-    """The record of an attempt as it is kept, the same where nothing is."""
+    """Return the stored record of an attempt, or `attempt` unchanged if the store has none."""
     for document in await store.documents(KIND, _id_of(attempt.job_id, attempt.claim_version)):
         return _record(document)
     return attempt
@@ -107,9 +106,10 @@ async def read(store: Store, attempt: AttemptFiles) -> AttemptFiles:
 async def change(
     quotas: Quotas, store: Store, attempt: AttemptFiles, name: str, how: Callable[[File], File]
 ) -> AttemptFiles:
-    """Change one file of an attempt and the room that is reserved for it; the record before that.
+    """Change one file of an attempt and its reserved bytes. Returns the record before the change.
 
-    Raises QuotaExceeded where there is no room, and then nothing is changed.
+    Raises QuotaExceeded, and changes nothing, if the tenant's quota has too few bytes left. Raises Problem `refused`
+    for more than MOST_FILES files.
     """
     for _ in range(RACES):
         before = await read(store, attempt)
@@ -133,9 +133,9 @@ async def change(
 
 
 async def close(quotas: Quotas, store: Store, objects: Objects, record: AttemptFiles) -> bool:
-    """End the record of an attempt that is over; False for one that is not, which is left as it is.
+    """Close the record of an ended attempt. Returns False, and changes nothing, while the attempt still runs.
 
-    Of two who do so at the same time one removes the record, and only that one counts.
+    If two callers close the same record, only the caller whose delete removes the record changes the quota's count.
     """
     (job,) = await store.get([record.job_id])
     if job is not None and job.status is Status.RUNNING and job.claim_version == record.claim_version:
@@ -152,7 +152,10 @@ async def close(quotas: Quotas, store: Store, objects: Objects, record: AttemptF
 
 
 async def sweep(quotas: Quotas, store: Store, objects: Objects) -> int:
-    """Close the records of all attempts that are over; how many. One whose storage fails waits for the next time."""
+    """Close the records of all ended attempts, and return their number.
+
+    A record whose storage fails is skipped until the next sweep.
+    """
     count = 0
     for document in await store.documents(KIND):
         with contextlib.suppress(ObjectsError):
@@ -161,7 +164,7 @@ async def sweep(quotas: Quotas, store: Store, objects: Objects) -> int:
 
 
 async def close_one(quotas: Quotas, store: Store, objects: Objects, attempt: AttemptFiles) -> None:
-    """The same for one attempt, as soon as it is over; what fails is left to the sweep."""
+    """Close the record of one attempt right after its end. Storage errors are left to the next sweep."""
     record = await read(store, attempt)
     if record.version:
         with contextlib.suppress(ObjectsError):
@@ -169,18 +172,23 @@ async def close_one(quotas: Quotas, store: Store, objects: Objects, attempt: Att
 
 
 async def reserved(store: Store) -> list[AttemptFiles]:
-    """The records of all attempts that are not closed."""
+    """Return all open records, one per attempt."""
     return [_record(document) for document in await store.documents(KIND)]
 
 
+async def artifacts_of(store: Store, job_id: str) -> list[dict[str, Any]]:
+    """Return the files that a successful job has adopted."""
+    files: list[dict[str, Any]] = json.loads((await store.checkpoints(job_id)).get(ADOPTED, "[]"))
+    return files
+
+
 async def adopted_files(store: Store, job_id: str) -> dict[str, int]:
-    """The sizes of the files that a job's success has adopted, by key."""
-    kept = (await store.checkpoints(job_id)).get(ADOPTED, "[]")
-    return {file["key"]: file["bytes"] for file in json.loads(kept)}
+    """Return the sizes of the files that a successful job has adopted, by object key."""
+    return {file["key"]: file["bytes"] for file in await artifacts_of(store, job_id)}
 
 
 async def _remove(objects: Objects, record: AttemptFiles, adopted: frozenset[str]) -> None:
-    """Remove what an attempt left and no job has adopted, open uploads too."""
+    """Delete an attempt's files that its job has not adopted, and abort its open multipart uploads."""
     for name in record.files:
         if (upload := record.upload_of(name)) is not None:
             await objects.abort_multipart(upload)

@@ -1,4 +1,4 @@
-"""`/v1/jobs/{job_id}/attempts`: every execution of a job, and the lease that the present one has."""
+"""`/v1/jobs/{job_id}/attempts`: the attempts of a job, and its current lease."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ router = APIRouter(tags=["jobs"])
 
 
 class AttemptBody(BaseModel):
-    """One execution. `outcome` null: it runs."""
+    """One execution of a job. `outcome` null: still running."""
 
     attempt_id: str
     attempt: int
@@ -40,7 +40,7 @@ class AttemptBody(BaseModel):
 
 
 class LeaseBody(BaseModel):
-    """Who may act on the job now, and until when."""
+    """The job's current lease: which worker holds the job, and when the lease expires."""
 
     attempt_id: str
     worker_id: str
@@ -49,7 +49,7 @@ class LeaseBody(BaseModel):
 
 
 class AttemptList(BaseModel):
-    """All executions, oldest first; `lease` null: nobody has the job."""
+    """All attempts of a job, oldest first. `lease` null: no worker holds the job."""
 
     job_id: str
     attempts: list[AttemptBody]
@@ -63,7 +63,7 @@ class AttemptList(BaseModel):
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def list_attempts(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
-    """Each with its worker, times, outcome and error; and the lease of the one that runs."""
+    """List the job's attempts with worker, times, outcome and error, and the lease of a running attempt."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     attempts = attempt_bodies(await engine.store.attempts(job_id))
@@ -71,7 +71,7 @@ async def list_attempts(request: Request, job_id: JobId, who: Reader) -> JsonAns
 
 
 def attempt_bodies(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-    """Attempts as JSON."""
+    """Return attempts as JSON values."""
     return [
         {
             "attempt_id": str(attempt.claim_version),
@@ -87,7 +87,7 @@ def attempt_bodies(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
 
 
 def lease_body(job: Job) -> dict[str, Any] | None:
-    """The lease on a job as JSON; None when nobody has it."""
+    """Return the lease on a job as a JSON value, or None if no worker holds the job."""
     if job.status is not Status.RUNNING:
         return None
     return {

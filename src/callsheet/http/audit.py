@@ -1,7 +1,8 @@
-"""The audit log as a server writes it: acts before they are answered, the rest soon after, and floods as counts.
+"""Writes the audit log of one server process.
 
-`act` is for whatever changes something; the answer waits for it. Refusals (401, 403) and first uses of keys are noted
-off the request's path; of one address or key there is at most one entry in a minute, with how many it stands for.
+`act` records an action that changes something; the response waits until the entry is stored. Refusals (401, 403) and
+first uses of keys are written in the background, outside the request. Repeated refusals of one address or key cause at
+most one entry per minute, with the number of refusals that the entry stands for.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ log = logging.getLogger("callsheet.audit")
 SEEN = "key_addresses"
 FLUSH_S = 0.25
 WINDOW_S = 60.0
-MOST_WINDOWS = 100  # entries that refusals can cause in a minute, whatever an attacker has for addresses
+MOST_WINDOWS = 100  # entries per minute that refusals can cause, however many addresses an attacker has
 MOST_WAITING = 2_000
-MOST_ADDRESSES = 100  # that are remembered of one key
+MOST_ADDRESSES = 100  # remembered per key
 REFUSALS = {"unauthorized": "key.refused", "worker_revoked": "key.refused", "forbidden": "scope.denied"}
 
 
 class Audit:
-    """One process's way to the audit log."""
+    """The audit log writer of one process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -59,17 +60,17 @@ class Audit:
         self._flushing = asyncio.Lock()
 
     async def heard_of(self, event: WorkerEvent) -> None:
-        """Append what was found out about a worker."""
+        """Append an entry about a worker's event."""
         owner = event.tenants[0] if event.tenants and len(event.tenants) == 1 else ""
         action = f"worker.{event.name}"
         await self.write(new_entry(action, requester_id=owner, actor=event.worker_id, target=event.worker_id))
 
     async def write(self, *entries: AuditEntry) -> None:
-        """Append entries now; raises StoreError, and then the act must not be answered as done."""
+        """Append entries now. Raises StoreError; the caller must then not report the action as done."""
         await self._store.audit_append(entries)
 
     def note(self, entry: AuditEntry) -> None:
-        """Append an entry soon, with others."""
+        """Queue an entry, which the background task writes soon together with others."""
         if len(self._waiting) >= MOST_WAITING:
             self._dropped += 1
             return
@@ -77,7 +78,7 @@ class Audit:
         self._run()
 
     def refused(self, request: Request, problem: Problem) -> None:
-        """Note that somebody was turned away; called for every 401 and 403 that this server answers with."""
+        """Queue an entry for a request that this server answers with 401 or 403."""
         action = REFUSALS.get(problem.code)
         if action is None:
             return
@@ -98,7 +99,7 @@ class Audit:
             window.more += 1
 
     def used(self, request: Request, who: Principal) -> None:
-        """Note where a key is used from, the first time that it is."""
+        """Queue an entry when a key is used from an address for the first time."""
         address = _address(request)
         name = f"{who.key_id} {address}"
         if self._seen.get(name) or self._budget.take(who.key_id, 1.0):
@@ -108,7 +109,7 @@ class Audit:
         self._run()
 
     async def flush(self, *, close: bool = False) -> None:
-        """Write what waits; with `close`, also the counts whose minute is not over."""
+        """Write the queued entries. `close` also writes the counts of refusals whose minute has not passed."""
         async with self._flushing:
             await self._flush(close=close)
 
@@ -130,7 +131,7 @@ class Audit:
             self._waiting.extendleft(reversed(entries[:MOST_WAITING]))
 
     async def close(self) -> None:
-        """Write all that is left."""
+        """Stop the background task and write all remaining entries."""
         if self._task is not None:
             await end(self._task)
         await self.flush(close=True)
@@ -148,7 +149,7 @@ class Audit:
                 log.exception("the audit log could not be written")
 
     async def _look_at_uses(self) -> None:
-        """Keep the addresses that are new of a key, and note those; what the store has is known to all servers."""
+        """Queue an entry for each key address that is new, by the addresses in the store, which all servers share."""
         while self._uses:
             address, entry = self._uses[0]
             try:
@@ -165,13 +166,13 @@ class Audit:
         if address in known:
             return False
         body = json.dumps([*known, address][-MOST_ADDRESSES:])
-        with contextlib.suppress(DocumentConflict):  # another server has just noted one
+        with contextlib.suppress(DocumentConflict):  # another server has just recorded an address
             await self._store.put_document(Document(SEEN, key_id, body, documents[0].version if documents else 0))
         return True
 
 
 class _Window:
-    """Refusals of one kind within a minute: the first is written at once, the others are counted."""
+    """Refusals of one kind within a minute: the first is written immediately, the later ones are only counted."""
 
     def __init__(self, entry: AuditEntry) -> None:
         self.entry = entry
@@ -180,7 +181,7 @@ class _Window:
 
 
 ENTRANCES = {
-    "GET /studio/session": None,  # a browser asks whether somebody is signed in, before anybody is
+    "GET /studio/session": None,  # the studio's page asks for the session before sign-in
     "POST /studio/session": "session.refused",
     "POST /internal/worker/enroll": "worker.refused",
 }
@@ -189,13 +190,16 @@ ENTRANCES = {
 async def act(
     request: Request, action: str, *, target: str = "", requester_id: str | None = None, **details: Any
 ) -> None:
-    """Write an act of whoever asks before it is answered. `requester_id` is the tenant that it is about."""
+    """Write an audit entry for the caller's action before the response is sent.
+
+    `requester_id` is the tenant that the action concerns; the default is the caller's own tenant.
+    """
     entry = entry_of(request, action, target=target, requester_id=requester_id, **details)
     await request.app.state.site.audit.write(entry)
 
 
 def entry_of(request: Request, action: str, **fields: Any) -> AuditEntry:
-    """An entry with who asks, and from where. What is no field of an entry becomes one of its details."""
+    """Return an audit entry with the caller and the client's address. Unknown `fields` become details of the entry."""
     who: Principal | None = request.scope.get("callsheet.principal")
     requester_id = fields.pop("requester_id", None)
     own = {name: fields.pop(name) for name in ("target", "outcome") if name in fields}
@@ -215,7 +219,7 @@ def entry_of(request: Request, action: str, **fields: Any) -> AuditEntry:
 
 
 def _address(request: Request) -> str:
-    """Whose request it is, as trusted proxies say where there are any."""
+    """Return the client's address, taken from trusted proxies' headers if trusted proxies are configured."""
     app, client = request.scope.get("app"), request.scope.get("client")
     if app is not None and app.state.site.proxies is not NOBODY:
         return str(app.state.site.proxies.client_of(request))
@@ -223,7 +227,7 @@ def _address(request: Request) -> str:
 
 
 def network_of(address: str) -> str:
-    """An address as one of many that somebody may have: of IPv6 the first half, which is one customer's."""
+    """Return the /64 network of an IPv6 address, which one customer owns; return any other address unchanged."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`/v1/audit`: security-relevant acts, newest first; a tenant sees its own, operators all."""
+"""`/v1/audit`: security-relevant actions, newest first. A tenant reads its own entries, operators read all entries."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from callsheet.store.audit import AuditQuery
 
 from . import problems
 from .auth import allowed
+from .dead_letter_bodies import NO_NUL
 from .json_text import JsonAnswer
 from .keys import Principal
 from .problems import Problem
@@ -27,7 +28,7 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"])
 
 
 class AuditBody(BaseModel):
-    """One act. Of an operator's acts a tenant sees what was done, not who did it from where."""
+    """One action. A tenant sees an operator's action, but neither the operator's identity nor the address."""
 
     id: str
     at: int = Field(description="Milliseconds since the epoch, by the store's clock.")
@@ -42,7 +43,7 @@ class AuditBody(BaseModel):
 
 
 class AuditList(BaseModel):
-    """A page of acts."""
+    """A page of audit entries."""
 
     entries: list[AuditBody]
     next: str | None = Field(description="The cursor of the next page.")
@@ -58,14 +59,16 @@ async def list_acts(  # noqa: PLR0913, PLR0917 - each is a filter
     request: Request,
     who: Reader,
     action: Annotated[str | None, Query(max_length=64, description="One action, or a family such as `key.`")] = None,
-    actor: Annotated[str | None, Query(max_length=255)] = None,
-    tenant: Annotated[str | None, Query(max_length=255, description="Only this tenant's; for operators.")] = None,
+    actor: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)] = None,
+    tenant: Annotated[
+        str | None, Query(max_length=255, pattern=NO_NUL, description="Only this tenant's; for operators.")
+    ] = None,
     since: Moment = None,
     until: Moment = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    cursor: Annotated[str | None, Query(pattern=r"^\d{1,15}-\d{1,18}$", description="`next` of a page.")] = None,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}-[0-9]{1,18}$", description="`next` of a page.")] = None,
 ) -> JsonAnswer:
-    """Needs the scope jobs:write. A key without a tenant that is no operator's sees nothing."""
+    """List audit entries. Needs the scope jobs:write. A key without a tenant sees none, unless it is an operator's."""
     if action is not None and action not in ACTIONS and not any(known.startswith(action) for known in FAMILIES):
         raise Problem("validation_failed", f"action: there is no {action[:64]!r}; see the actions in the guide")
     if who.sees is not None and (not who.requester_id or tenant not in (None, who.requester_id)):
@@ -75,7 +78,7 @@ async def list_acts(  # noqa: PLR0913, PLR0917 - each is a filter
     await site.audit.flush()
     page = await site.engine.store.audit_find(AuditQuery(wanted, action, actor, since, until, limit, cursor))
     bodies = [audit_body(entry, who) for entry in page.entries]
-    if who.sees is not None and actor is not None:  # a filter must not tell which operator it was
+    if who.sees is not None and actor is not None:  # filtering by actor must not reveal a hidden operator
         bodies = [body for body in bodies if body["actor"] == actor]
         return JsonAnswer({"entries": bodies, "next": page.cursor if bodies else None})
     return JsonAnswer({"entries": bodies, "next": page.cursor})
@@ -86,7 +89,7 @@ FAMILIES = {f"{action.partition('.')[0]}." for action in ACTIONS}
 
 
 def audit_body(entry: AuditEntry, who: Principal | None = None) -> dict[str, Any]:
-    """An entry as JSON, for somebody; None is an operator."""
+    """Return an audit entry as JSON, with operators hidden from tenants. `who` None: the reader is an operator."""
     details = json.loads(entry.details)
     hidden = who is not None and who.sees is not None and details.get("operator")
     return {

@@ -1,4 +1,7 @@
-"""Who asks: by key or session, and what he may do. Each route names its scope: `Depends(allowed("jobs:read"))`."""
+"""Authentication by API key, worker token or session, and authorization by scope.
+
+Each route names its scope: `Depends(allowed("jobs:read"))`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ NOBODY = Principal("", "", frozenset({"admin"}))
 
 @cache
 def allowed(scope: str) -> Callable[[Request], Awaitable[Principal]]:
-    """A dependency that answers with who asks, once it is known that he may."""
+    """Return a dependency that authenticates the caller, checks its scope and returns its Principal."""
 
     async def dependency(request: Request) -> Principal:
         return await check(request, scope)
@@ -34,7 +37,10 @@ def allowed(scope: str) -> Callable[[Request], Awaitable[Principal]]:
 
 
 async def check(request: Request, scope: str) -> Principal:
-    """Who asks; raises Problem when the key is missing, wrong, too busy or may not do this."""
+    """Return the caller's Principal.
+
+    Raises Problem for a missing or unknown key, an exceeded rate or a missing scope.
+    """
     site, text = site_of(request), key_of(request)
     who = await (authenticate(site, text) if text or COOKIE not in request.cookies else _signed_in(site, request))
     admit(request.scope, who.key_id)
@@ -49,7 +55,7 @@ async def check(request: Request, scope: str) -> Principal:
 
 
 async def authenticate(site: Site, text: str) -> Principal:
-    """Whose key this is; raises Problem `unauthorized`."""
+    """Return the Principal of an API key or worker token; raises Problem `unauthorized`."""
     if site.keys is None:
         return NOBODY
     if text.startswith(WORKER_HEAD):
@@ -62,7 +68,10 @@ async def authenticate(site: Site, text: str) -> Principal:
 
 
 async def _signed_in(site: Site, request: Request) -> Principal:
-    """Whose session the cookie of a request is; raises Problem `unauthorized`, or `forbidden` without its proof."""
+    """Return the Principal of the request's session cookie.
+
+    Raises Problem `unauthorized` without a valid session, and `forbidden` without the studio's header and origin.
+    """
     if site.keys is None:
         return NOBODY
     session = await site.sessions.find(request.cookies[COOKIE])
@@ -73,7 +82,7 @@ async def _signed_in(site: Site, request: Request) -> Principal:
 
 
 def key_of(request: Request) -> str:
-    """The key that a request carries, '' when it has none."""
+    """Return the API key that a request carries, '' if there is none."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and text:
         return text.strip()

@@ -1,4 +1,4 @@
-"""Bodies that a route reads by itself: parsed once, by the validator, straight from their bytes."""
+"""Request bodies that a route reads by itself: pydantic parses each body once, straight from the bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ M = TypeVar("M", bound=pydantic.BaseModel)
 def documented(
     model: type[pydantic.BaseModel], *others: type[pydantic.BaseModel], required: bool = True
 ) -> dict[str, Any]:
-    """For `openapi_extra`: the body that a route reads, or one of several."""
+    """Return the `openapi_extra` of a route: the model of its body, or several alternative models."""
     schema = model.model_json_schema()
     if others:
         schemas = [schema, *(other.model_json_schema() for other in others)]
@@ -27,10 +27,9 @@ def documented(
 
 
 async def read(request: Request, model: type[M]) -> M:
-    """A body as its model; raises Problem.
+    """Return the request body as `model`; raises Problem.
 
-    The type must be said, unless there is no body: what a page of another site can send without asking first never has
-    this one.
+    A body needs a JSON Content-Type. A page of another site cannot send that type without a CORS preflight request.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json") and (kind or await request.body()):

@@ -1,4 +1,4 @@
-"""Token buckets by name, and caches, that stay small and never forget a debt: only a bucket that is full again goes."""
+"""Token buckets and caches by name, bounded in size. Only a full token bucket is evicted, so no debt is forgotten."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import OrderedDict
 from itertools import islice
 from typing import Generic, TypeVar
 
-BURST_S = 2.0  # who was quiet may send so many seconds' worth at once
+BURST_S = 2.0  # an idle client may send this many seconds' worth of requests at once
 MOST_NAMES = 10_000
 LOOK = 50
 OTHERS = "\0others"
@@ -17,18 +17,18 @@ V = TypeVar("V")
 
 
 class Buckets:
-    """So many names at most. When all of them are in debt, those that are new share one bucket."""
+    """Token buckets for at most `most` names. If all of them are in debt, new names share one bucket."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._most = most
-        # tokens, when they were counted, and the rate; the one that was asked for longest ago comes first
+        # (tokens, time of that count, rate) by name, least recently used first
         self._of: OrderedDict[str, tuple[float, float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._of)
 
     def take(self, name: str, rate: float, now: float | None = None) -> int:
-        """Take one token: 0 when there was one, else the seconds to wait."""
+        """Take one token. Returns 0 if the bucket had a token, else the seconds to wait."""
         at = time.monotonic() if now is None else now
         bucket = self._of.get(name)
         if bucket is None and not self._has_room(at):
@@ -42,29 +42,32 @@ class Buckets:
         return 0
 
     def _has_room(self, now: float) -> bool:
-        """Make room by dropping a full bucket, which says nothing; those asked for longest ago are full first."""
+        """Return whether a new bucket fits, after evicting a full bucket if needed: a full bucket holds no information.
+
+        The buckets that were used longest ago are examined first, since they are the likeliest to be full.
+        """
         if len(self._of) < self._most:
             return True
         for name, (tokens, at, rate) in list(islice(self._of.items(), LOOK)):
             if name != OTHERS and filled(tokens, at, rate, now) >= most_of(rate):
                 del self._of[name]
                 return True
-            self._of.move_to_end(name)  # the next look is at others
+            self._of.move_to_end(name)  # so that the next search examines other buckets
         return False
 
 
 def filled(tokens: float, at: float, rate: float, now: float) -> float:
-    """The tokens that a bucket holds now, by those that it held at some time."""
+    """Return the tokens in a bucket at `now`, computed from the `tokens` it held at `at`."""
     return min(max(1.0, rate * BURST_S), tokens + max(0.0, now - at) * rate)
 
 
 def most_of(rate: float) -> float:
-    """What a bucket holds at most; one of a request in a minute holds that one."""
+    """Return the capacity of a bucket: BURST_S seconds' worth of tokens, and at least one."""
     return max(1.0, rate * BURST_S)
 
 
 class Recent(Generic[V]):
-    """The last so many values by name. What is forgotten must be looked up again, and nothing else."""
+    """A cache of the `most` latest values by name. An evicted value only costs its caller another lookup."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._most = most
@@ -74,16 +77,16 @@ class Recent(Generic[V]):
         return len(self._of)
 
     def get(self, name: str) -> V | None:
-        """The value; None when there is none, or not any more."""
+        """Return the cached value, or None if the cache has none under this name."""
         return self._of.get(name)
 
     def put(self, name: str, value: V) -> None:
-        """Keep a value; the one that was put longest ago goes when there are too many."""
+        """Cache a value. Evicts the oldest value if the cache is full."""
         self._of[name] = value
         self._of.move_to_end(name)
         if len(self._of) > self._most:
             self._of.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all values."""
         self._of.clear()

@@ -1,4 +1,4 @@
-"""The bodies of `/v1/dead-letters`: filters, and dead letters as JSON."""
+"""Request and response bodies of `/v1/dead-letters`: filters, and dead letters as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .attempts import AttemptBody, Moment
 from .json_text import parsed
 from .keys import Principal
 
-NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL cannot store NUL in text
 CURSOR = r"^[0-9]{1,18}$"
 Text = Annotated[str, Field(max_length=255, pattern=NO_NUL)]
 LATEST_MS = 253_402_300_799_999
@@ -23,10 +23,10 @@ Which = Literal["dead_letter", "failed", "both"]
 
 
 def _ms(moment: Any) -> Any:
-    """A moment in RFC 3339 as milliseconds; numbers stay what they are."""
+    """Convert an RFC 3339 time to milliseconds; other values are returned unchanged."""
     if not isinstance(moment, str) or moment.isdecimal():
         return moment
-    found = datetime.fromisoformat(moment)  # raises ValueError, which is told
+    found = datetime.fromisoformat(moment)  # raises ValueError, which pydantic reports
     if found.tzinfo is None:
         raise ValueError("a moment has a time zone: 2030-01-31T08:00:00Z")
     return round(found.timestamp() * 1000)
@@ -36,7 +36,10 @@ Time = Annotated[int, BeforeValidator(_ms, json_schema_input_type=int | str), Fi
 
 
 class Filter(BaseModel):
-    """Which dead letters; all that is given must fit. Ranges are from (with) to (without): milliseconds or RFC 3339."""
+    """Selects dead letters that match every given field.
+
+    A range includes its `from` and excludes its `to`; both are milliseconds or RFC 3339 times.
+    """
 
     model_config = ConfigDict(extra="forbid")
     status: Which = Field(
@@ -52,34 +55,34 @@ class Filter(BaseModel):
     ended_to: Time | None = None
 
     def wanted(self, who: Principal) -> Wanted:
-        """For the engine: what this principal may see of it."""
+        """Return the filter for the engine, limited to jobs that the principal may see."""
         times = {name: getattr(self, name) for name in Wanted._fields if name.endswith(("_from", "_to"))}
         return Wanted(who.sees, self.status, self.task, self.queue, self.contract, self.error_code, **times)
 
 
 class PageFilter(Filter):
-    """A page of them."""
+    """A filter with the page size and cursor."""
 
     limit: int = Field(default=50, ge=1, le=200)
     cursor: str | None = Field(default=None, pattern=CURSOR, description="`next` of the page before.")
 
 
 class ReplayBody(Filter):
-    """Bring many back."""
+    """Selects dead letters to replay."""
 
     rate: float | None = Field(default=None, gt=0, le=100_000, allow_inf_nan=False, description="Jobs in a second.")
     limit: int | None = Field(default=None, ge=1, description="At most so many, the newest.")
 
 
 class PurgeBody(Filter):
-    """Delete many."""
+    """Selects dead letters to delete."""
 
     limit: int | None = Field(default=None, ge=1, description="At most so many, the newest.")
     all: bool = Field(default=False, description="Needed when nothing else is given: then all dead letters go.")
 
 
 class DeadLetterBody(BaseModel):
-    """A dead letter with what went wrong.
+    """A dead letter with its error.
 
     `error_class`: retryable, throttled, credentials, worker_lost, unknown_task or fatal.
     """
@@ -104,14 +107,17 @@ class DeadLetterBody(BaseModel):
 
 
 class DeadLetterList(BaseModel):
-    """A page, newest first. It may hold fewer than asked for: go on while `next` is not null."""
+    """A page of dead letters, newest first. A page may hold fewer than `limit`: read on while `next` is not null."""
 
     dead_letters: list[DeadLetterBody]
     next: str | None
 
 
 class DeadLetter(DeadLetterBody):
-    """All of a dead letter. `replay_job_id`: the copy of it that a replay made. `can_replay` false: send it again."""
+    """A dead letter with payload and attempts.
+
+    `replay_job_id`: the copy that a replay created. `can_replay` false: the job cannot be replayed; submit a new one.
+    """
 
     payload: JsonValue
     history: list[AttemptBody]
@@ -121,7 +127,10 @@ class DeadLetter(DeadLetterBody):
 
 
 class Replayed(BaseModel):
-    """`replay_job_id` is the job that runs: the same, or a copy where the contract has no way back."""
+    """A replayed dead letter.
+
+    `replay_job_id` is the job that runs now: the original job, or a copy if its contract cannot requeue an ended job.
+    """
 
     job_id: str
     replay_job_id: str
@@ -130,7 +139,7 @@ class Replayed(BaseModel):
 
 
 def dead_letter_body(job: Job) -> dict[str, Any]:
-    """A dead letter as JSON."""
+    """Return a dead letter as a JSON value."""
     found = dead_letters.diagnose(job)
     return {
         "job_id": job.job_id,

@@ -1,7 +1,8 @@
-"""`/v1/dead-letters`: look at jobs whose attempts are spent, bring them back, or delete them; one by one or many."""
+"""`/v1/dead-letters`: list, replay or delete jobs that ended badly, one job or many jobs per request."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import uuid
@@ -37,7 +38,7 @@ from .json_text import JsonAnswer, parsed
 from .keys import Principal
 from .operations import OperationBody, operation_body
 from .problems import Problem
-from .site import site_of
+from .site import Site, site_of
 
 log = logging.getLogger("callsheet.audit")
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
@@ -45,6 +46,7 @@ BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "bad_re
 Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
 _KEYED = uuid.UUID("3f6c1d07-54f4-4d6b-9d5a-6f4f6e9c2f11")
 F = TypeVar("F", bound=Filter)
+WAIT_S = 5
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 
 
@@ -55,7 +57,7 @@ router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
     responses=problems.responses(*ALWAYS, "validation_failed"),
 )
 async def list_dead_letters(request: Request, who: Reader, asked: Annotated[PageFilter, Query()]) -> JsonAnswer:
-    """Newest first, by pages that do not shift while jobs come in."""
+    """List dead letters, newest first. Pages do not shift while new jobs arrive."""
     page = await dead_letters.find(site_of(request).engine, asked.wanted(who), asked.limit, asked.cursor)
     return JsonAnswer({"dead_letters": [dead_letter_body(job) for job in page.jobs], "next": page.cursor})
 
@@ -69,7 +71,7 @@ async def list_dead_letters(request: Request, who: Reader, asked: Annotated[Page
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def replay_many(request: Request, who: Writer) -> Response:
-    """Begins an operation that goes on by itself, also after a crash: see its progress at `Location`."""
+    """Start an operation that replays dead letters. It continues after a crash; `Location` names its progress."""
     asked = await _read(request, ReplayBody)
     return await _begin(request, who, Operation("", "replay", asked.wanted(who), asked.rate, asked.limit), asked)
 
@@ -83,7 +85,7 @@ async def replay_many(request: Request, who: Writer) -> Response:
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def purge_many(request: Request, who: Writer) -> Response:
-    """Deletes them with their events and attempts, as an operation. Without a filter it wants `all`."""
+    """Start an operation that deletes dead letters with events and attempts. Without a filter, `all` is required."""
     asked = await _read(request, PurgeBody)
     if not asked.all and not asked.model_fields_set - {"all", "limit"}:
         raise Problem("validation_failed", 'this would delete all dead letters: give a filter, or {"all": true}')
@@ -97,14 +99,14 @@ async def purge_many(request: Request, who: Writer) -> Response:
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
-    """The job, its error with its class and what to do about it, and every attempt."""
+    """Read the job, its error with class and advice, and every attempt."""
     engine = site_of(request).engine
     job = await _ended_badly(engine, job_id, who)
     (copy,) = await engine.store.get([dead_letters.copy_id(job)])
     more = {
         "payload": parsed(job.payload),
         "history": attempt_bodies(await engine.store.attempts(job_id)),
-        "can_replay": await dead_letters.can_replay(engine, job),
+        "can_replay": dead_letters.can_replay(job),
         "replay_job_id": copy.job_id if copy is not None else None,
         "last_event_id": event_id(job.event_ms, job.event_seq),
     }
@@ -119,7 +121,7 @@ async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonA
     responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move", "queue_full", "quota_exceeded"),
 )
 async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
-    """Bring it back with fresh attempts, or run a copy of it. A job that is no dead letter is refused."""
+    """Requeue the job with fresh attempts, or run a copy. A job that is not a dead letter is refused."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     copied = not dead_letters.comes_back(_bad(job))
@@ -145,7 +147,7 @@ async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
     responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move"),
 )
 async def delete(request: Request, job_id: JobId, who: Writer) -> Response:
-    """With its events, attempts and checkpoints. Callbacks that are not yet delivered are kept until they are."""
+    """Delete the job with its events, attempts and checkpoints. Undelivered callbacks are kept until their delivery."""
     engine = site_of(request).engine
     job = await _ended_badly(engine, job_id, who)
     if not await engine.store.delete([job.claim]):
@@ -156,7 +158,7 @@ async def delete(request: Request, job_id: JobId, who: Writer) -> Response:
 
 
 async def _ended_badly(engine: Engine, job_id: str, who: Principal) -> Job:
-    """A dead letter or failed job that somebody may see; raises JobNotFound for all others."""
+    """Return a dead-lettered or failed job that the principal may see; raises JobNotFound for every other job."""
     job = await engine.get(job_id, requester_id=who.sees)
     if job.status not in dead_letters.ENDED_BADLY:
         raise JobNotFound(f"no job {job_id} among the dead letters; it is {job.status.value}")
@@ -178,7 +180,9 @@ async def _begin(request: Request, who: Principal, operation: Operation, asked: 
     same = hashlib.sha256(f"{operation.action} {asked.model_dump_json()}".encode()).hexdigest()
     operation_id = new_id() if key is None else str(uuid.uuid5(_KEYED, f"{who.requester_id}\0{key}"))
     named = operation._replace(operation_id=operation_id, request_hash=same, actor=who.key_id)
-    begun = await operations.begin(site.engine.store, named)
+    async with site.parts.setdefault(_Line, _Line()):  # each operation is counted before the next one starts
+        await _check_open(site, who, operation_id)
+        begun = await operations.begin(site.engine.store, named)
     if (part := site.parts.get(Operations)) is not None:
         part.wake()
     _audit(operation.action, who, operation_id=begun.operation_id)
@@ -187,8 +191,25 @@ async def _begin(request: Request, who: Principal, operation: Operation, asked: 
     return JsonAnswer(operation_body(begun), 202, headers)
 
 
+class _Line(asyncio.Lock):
+    """A lock that lets a process start one operation at a time."""
+
+
+async def _check_open(site: Site, who: Principal, operation_id: str) -> None:
+    """Raise Problem `too_many_requests` if the tenant has too many open operations.
+
+    A repeated request for an existing operation passes: its response is that operation.
+    """
+    store = site.engine.store
+    if who.sees is None or await operations.get(store, operation_id) is not None:
+        return
+    if not await operations.make_room(store, who.sees):
+        told = f"{operations.MOST_OPEN} operations of yours have not ended; wait for one, or stop one"
+        raise Problem("too_many_requests", told, headers={"Retry-After": str(WAIT_S)})
+
+
 def _audit(action: str, who: Principal, **subject: str) -> None:
-    """Who did it, for the log: ids alone, nothing that a client can write."""
+    """Log the caller's key and the affected ids; the log line contains no text that a client can write."""
     fields = {"event": f"dead_letters.{action}", "key_id": who.key_id, "requester_id": who.requester_id, **subject}
     log.info(
         "dead letters: %s by key %s (%s)", action, who.key_id, " ".join(subject.values()), extra={"fields": fields}

@@ -1,7 +1,7 @@
-"""Connections of strangers: how many may be open at once that have shown neither a key nor a signed URL.
+"""Limits on strangers' connections: connections on which no request has yet proved its sender by key or signed URL.
 
-A connection is a stranger's until one of its requests has proved who sends it. Each process counts its own.
-Beside them, sign-ins that failed are counted by the address that they came from.
+A connection is a stranger's until one of its requests has proved its sender. Each process counts its own connections.
+This module also counts failed sign-ins by client address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
 CONNECTION = "callsheet.connection"  # in a scope: the connection that a request came on
-KEY_ID = "callsheet.key_id"  # in a scope: who asks, once that is proved
+KEY_ID = "callsheet.key_id"  # in a scope: the caller's key id, once proved
 RETRY_S = 5
 MOST_ADDRESSES = 10_000
 FAILURES = 10.0
@@ -28,14 +28,14 @@ FAILURES_A_SECOND = 0.2
 
 
 class Strangers(NamedTuple):
-    """The limits of strangers' connections, in all and of one address."""
+    """The limits on strangers' connections: in total, and per address."""
 
     most: int = 1_000
     of_one_address: int = 300
 
 
 class Door:
-    """Counts the connections of strangers; those of a trusted proxy come from many, and have no limit by address."""
+    """Counts strangers' connections. Trusted proxies, which forward many clients, have no limit per address."""
 
     def __init__(self, limits: Strangers, proxies: Proxies = NOBODY) -> None:
         self._limits, self._proxies = limits, proxies
@@ -43,11 +43,11 @@ class Door:
 
     @property
     def strangers(self) -> int:
-        """The number of strangers' connections that are open."""
+        """The number of open strangers' connections."""
         return self._inside.total()
 
     def enter(self, address: str) -> Problem | None:
-        """Count a new connection; returns the Problem to answer with when the door is full."""
+        """Count a new connection. Returns the Problem to answer with if a limit is reached, else None."""
         limits, problem = self._limits, None
         if self._inside[address] >= limits.of_one_address and not self._proxies.trust(address):
             problem = _crowded("too_many_requests", "your address has")
@@ -57,7 +57,7 @@ class Door:
         return problem
 
     def leave(self, address: str) -> None:
-        """Stop counting a connection: it was closed, or its client proved itself."""
+        """Stop counting a connection that was closed or whose client proved its identity."""
         self._inside[address] -= 1
         if not self._inside[address]:
             del self._inside[address]
@@ -69,7 +69,7 @@ def _crowded(code: str, who: str) -> Problem:
 
 
 def admit(scope: Scope, key_id: str) -> None:
-    """Note that a request has proved who sends it; `Front` hands out its body after this."""
+    """Mark a request as sent by a proven client. `Front` hands out the request body only after this call."""
     scope[KEY_ID] = key_id
     connection: Any = scope.get(CONNECTION)
     if connection is not None:
@@ -77,7 +77,7 @@ def admit(scope: Scope, key_id: str) -> None:
 
 
 class Failures:
-    """A token bucket of failed sign-ins for each address."""
+    """Token buckets that count failed sign-ins by client address."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -85,10 +85,11 @@ class Failures:
 
     @contextlib.contextmanager
     def counted(self, address: str, *, guessed: bool) -> Iterator[None]:
-        """Try a key, which may fail with Problem `unauthorized`; raises `too_many_requests` for one failure too many.
+        """Count a Problem `unauthorized` raised in the block as a failed sign-in of this address.
 
-        `guessed`: the key is one that somebody chose. Then an address that failed too often is not even heard: others
-        may share it, and have keys that nobody guesses.
+        Raises `too_many_requests` if the address has failed too often. `guessed`: the key was chosen by a person, and
+        such an address is refused before its key is checked. Generated keys are always checked: clients behind the same
+        address may hold valid ones, and nobody guesses those.
         """
         if guessed and self._left(address) < 1.0:
             raise self._refusal(address)

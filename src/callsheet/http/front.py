@@ -1,7 +1,7 @@
-"""The outermost part of the app, pure ASGI: request ids, hosts, bodies, headers that every answer has, the log.
+"""The outermost ASGI layer: request ids, allowed hosts, body limits, headers of every response, and the access log.
 
-A body is handed out once the request has proved who sends it (`door.admit`): a route that asks for it before breaks,
-loudly. The routes by which one proves oneself are in OPEN_BODIES, and their bodies are small.
+A body is handed out only after the request has proved its sender (`door.admit`); a route that reads its body earlier
+raises RuntimeError. OPEN_BODIES lists the routes whose body is the proof; their bodies must be small.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ ALWAYS = [
 ]
 DRAIN_BYTES = 8 * 1024 * 1024
 DRAIN_S = 1.0
-STREAMED = "/objects/"  # bodies of this route go to the disk as they come, and its signed URLs say how large they are
-STREAMED_BYTES = 5 * 1024**4  # as much as an S3 takes
+STREAMED = "/objects/"  # bodies of this route are streamed to disk; their signed URLs limit the size
+STREAMED_BYTES = 5 * 1024**4  # S3's limit for one object
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-OPEN_BODIES = frozenset({"/internal/worker/enroll", "/studio/session"})  # how one proves oneself is in these bodies
+OPEN_BODIES = frozenset({"/internal/worker/enroll", "/studio/session"})  # these bodies contain the credentials
 OPEN_BYTES = 8 * 1024
-WHOLE = "callsheet.whole"  # in a scope: all of the body is here, so that nobody has to watch the clock
+WHOLE = "callsheet.whole"  # in a scope: the body is complete, so reading it needs no time limit
 
 
 class Walls(NamedTuple):
-    """What keeps strangers out: how slow bodies may be, who is answered to, who is believed, how many may wait."""
+    """The limits for strangers: pace of bodies, number of connections, allowed hosts and trusted proxies."""
 
     bodies: Pace = Pace()
     uploads: Pace = UPLOADS
@@ -50,7 +50,7 @@ class Walls(NamedTuple):
 
 
 class Front:
-    """Wraps an ASGI app. `secret` is the server's own key, which no log shows."""
+    """Wraps an ASGI app. `secret` is the server's own API key, which must appear in no log."""
 
     def __init__(self, app: ASGIApp, body_bytes: int, walls: Walls = Walls(), secret: str = "") -> None:  # noqa: B008
         self._app = app
@@ -61,7 +61,7 @@ class Front:
         self._streamed = _Body(STREAMED_BYTES, walls.uploads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -73,7 +73,7 @@ class Front:
             else:
                 await self._app(scope, exchange.receive, exchange.send)
         except Exception:
-            if not exchange.answered:  # else it was logged and answered with a problem
+            if not exchange.answered:  # otherwise the error is already logged and answered
                 raise
         finally:
             exchange.tell()
@@ -85,7 +85,7 @@ class Front:
 
 
 class _Body(NamedTuple):
-    """What the body of a request may be like. `is_open`: it is read before anybody knows who sends it."""
+    """The limits on a request's body. `is_open`: the route reads its body before the sender is known."""
 
     most_bytes: int
     pace: Pace
@@ -93,7 +93,7 @@ class _Body(NamedTuple):
 
 
 class _Exchange:
-    """One request and its answer on their way through."""
+    """One request and its response, observed and limited by this layer."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, body: _Body, secret: bytes) -> None:
         self._scope, self._receive, self._send = scope, receive, send
@@ -122,11 +122,11 @@ class _Exchange:
 
     @property
     def answered(self) -> bool:
-        """Whether an answer has begun."""
+        """Whether the response headers were sent."""
         return self._status != 0
 
     def refusal(self, hosts: Hosts) -> Problem | None:
-        """Why this request is not even looked at."""
+        """Return the Problem for a request that is refused unread by its host, headers or query; None lets it in."""
         if (problem := hosts.refusal(self._scope, self._hosts)) is not None:
             return problem
         if self._encoding and self._encoding.lower() != b"identity":
@@ -138,13 +138,16 @@ class _Exchange:
         return queries.refusal(self._scope["query_string"])
 
     async def receive(self) -> Message:
-        """The next piece of the request; raises Problem when it is late or too much, RuntimeError when too early."""
+        """Return the next message of the request.
+
+        Raises Problem if the body is late or too large, and RuntimeError if it is read before the sender is proven.
+        """
         if self._more and not self._body.is_open and KEY_ID not in self._scope:
             raise RuntimeError(f"{path_of(self._scope)} reads its body before it knows who asks: call auth.check first")
         return await self._next()
 
     async def _next(self) -> Message:
-        """The next piece, counted: a length need not be told, nor true."""
+        """Return the next message and count its bytes, since Content-Length may be missing or wrong."""
         if not self._more or WHOLE in self._scope:
             message = await self._receive()
         else:
@@ -164,7 +167,7 @@ class _Exchange:
             raise
 
     async def send(self, message: Message) -> None:
-        """The next piece of the answer. A connection whose request does not end is closed after it."""
+        """Send the next message of the response. After an incomplete request body, the connection is closed."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
             if self._more and not self._is_late:
@@ -174,7 +177,7 @@ class _Exchange:
         await self._send(message)
 
     async def _drain(self) -> None:
-        """Let a client that is not far over send the rest: most read our answer only then."""
+        """Read the rest of a slightly oversized body: most clients read the response only after sending the body."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 while self._more and self._read < DRAIN_BYTES and not (self._expects or self._is_late):
@@ -182,7 +185,7 @@ class _Exchange:
                         await self._next()
 
     def tell(self) -> None:
-        """One line: no query, no body and no header gets into it, and of the path what we named ourselves."""
+        """Write the access log line. It holds no query, body or header, and shows the route's own path."""
         level = logging.DEBUG if self._scope.get("callsheet.quiet") else logging.INFO
         if not log.isEnabledFor(level):
             return

@@ -1,4 +1,4 @@
-"""`/healthz` (the process answers), `/readyz` (its store does) and `/metrics`."""
+"""`/healthz` (the process responds), `/readyz` (its store responds) and `/metrics`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ router = APIRouter(tags=["health"])
 
 @router.get("/healthz", summary="The process is alive")
 async def healthz() -> dict[str, str]:
-    """Always, while the process answers at all."""
+    """Report that the process is alive: returns 200 as long as the process responds at all."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", summary="The store answers", responses=problems.responses("store_unavailable", "shutting_down"))
 async def readyz(request: Request) -> JSONResponse:
-    """Ready when the store answers and the process is not going down."""
+    """Report whether the process is ready: the store responds, and no shutdown has begun."""
     site = site_of(request)
     if site.stopping.is_set():
         raise Problem("shutting_down", "this process is going down", headers={"Retry-After": "1"})
@@ -52,7 +52,7 @@ async def readyz(request: Request) -> JSONResponse:
     },
 )
 async def metrics(request: Request) -> Response:
-    """Without a key only from this machine: they name the queues."""
+    """Read metrics in the Prometheus format. Requests from other machines need a key, since metrics name the queues."""
     site = site_of(request)
     if not _is_local(request):
         await authenticate(site, key_of(request))

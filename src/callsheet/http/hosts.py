@@ -1,8 +1,8 @@
-"""Which names this server answers to, and which pages may change something where nobody is asked for a key.
+"""Checks of `Host` and `Origin`: which names this server answers to, and which pages may change data without a key.
 
-A page of another origin can make a browser send requests to this machine; a name that its owner lets point here
-(DNS rebinding) makes that page's origin look like ours. So the name in `Host` is checked against a list, and `Origin`
-against the name.
+A page of another origin can make a browser send requests to this machine. With DNS rebinding, a name that points to
+this machine makes such a page look same-origin. Therefore `Host` is checked against a list of names, and `Origin` is
+checked against `Host`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 IS_HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[0-9]{1,5})?").fullmatch
-PROBES = frozenset({"/healthz", "/readyz"})  # whoever looks after this process asks by its address
-OUR_SITES = frozenset({"same-origin", "none"})  # "none": somebody typed the address
+PROBES = frozenset({"/healthz", "/readyz"})  # health checks address the process by IP
+OUR_SITES = frozenset({"same-origin", "none"})  # "none": the user typed the address
 
 
 class Hosts(NamedTuple):
-    """The names that are answered to, beside those of this machine; None answers to any. `guarded`: no keys are asked.
+    """The host names that the server answers to. `names` None: any name. `guarded`: the server requires no keys.
 
-    A guarded server answers to the names of this machine and of the list alone, and what changes something comes from
-    its own pages, or from no page at all.
+    A guarded server answers only to names of this machine and of the list. It accepts changes only from its own pages,
+    or from clients that are not browsers.
     """
 
     names: tuple[str, ...] | None = None
@@ -39,14 +39,14 @@ class Hosts(NamedTuple):
 
     @classmethod
     def of(cls, names: Sequence[str] | None, *, guarded: bool) -> Hosts:
-        """Those of names like `jobs.example.org`; raises InvalidInput."""
+        """Return the Hosts for names such as `jobs.example.org`; raises InvalidInput."""
         for name in names or ():
             if not IS_HOST(name):
                 raise InvalidInput(f"allowed-hosts: {name!r} is no host; write jobs.example.org, without http://")
         return cls(tuple(_bare(name) for name in names) if names else None, guarded)
 
     def refusal(self, scope: Scope, hosts: Sequence[bytes]) -> Problem | None:
-        """The Problem that a request is refused with, by the values of its `Host` headers; None lets it in."""
+        """Return the Problem that a request is refused with, by its `Host` header values; None lets the request in."""
         if len(hosts) != 1:
             if hosts or scope["http_version"] != "1.0" or self._lists:
                 return Problem("bad_request", "send one Host header, with the name of this server")
@@ -73,7 +73,7 @@ class Hosts(NamedTuple):
 
 
 def is_own_page(headers: Mapping[str, str], host: str) -> bool:
-    """Whether a page of this host, or a program that is no browser, sent the request."""
+    """Return whether a page of this host, or a program other than a browser, sent the request."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in OUR_SITES:
         return False
@@ -81,7 +81,7 @@ def is_own_page(headers: Mapping[str, str], host: str) -> bool:
 
 
 def is_origin(origin: str, host: str) -> bool:
-    """Whether the `Origin` header of a request names the same host and port as its `Host` header."""
+    """Return whether an `Origin` header names the same host and port as the `Host` header."""
     try:
         return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:
@@ -89,7 +89,7 @@ def is_origin(origin: str, host: str) -> bool:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """The headers by name, those of several lines joined: two origins are nobody's."""
+    """Return the headers by name. Repeated headers are joined with commas, so that two origins match no host."""
     headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1"), value.decode("latin-1")
@@ -99,14 +99,14 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 @functools.lru_cache(1_024)
 def _host(value: bytes) -> str:
-    """A `Host` header as text, '' for one that is none."""
+    """Return a `Host` header as text, '' if it is malformed."""
     text = value.decode("latin-1")
     return text if IS_HOST(text) else ""
 
 
 @functools.lru_cache(1_024)
 def _bare(host: str) -> str:
-    """A host without its port, in lower case, and without the dot of a full name."""
+    """Return a host name in lower case, without port and trailing dot."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     return name.lower().removesuffix(".")
 

@@ -1,4 +1,4 @@
-"""The Idempotency-Key header: its grammar, and the hash by which a second request is known to be the same."""
+"""The Idempotency-Key header: its syntax, and the hash that identifies a repeated request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"').fullmatch
 
 
 def key_of(request: Request) -> str | None:
-    """The key of a request, None when it has none; raises Problem. `"abc"` and `abc` are the same key."""
+    """Return the request's idempotency key, or None; raises Problem. `"abc"` and `abc` are the same key."""
     given = request.headers.getlist("idempotency-key")
     if not given:
         return None
@@ -33,6 +33,6 @@ def key_of(request: Request) -> str | None:
 
 
 def request_hash(request: Request, body: Any) -> str:
-    """The same for the same request: method, path, query and the body as JSON, whatever its spaces and order."""
+    """Return a hash of method, path, query and JSON body, independent of the body's whitespace and key order."""
     parts = (request.method, request.url.path, request.url.query, json.dumps(body, sort_keys=True, ensure_ascii=False))
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
-"""What signed URLs write: it lies below `incoming/` until somebody completes it, and is copied from there once.
+"""Objects written through signed URLs: each lies below `incoming/` until a completed upload or job copies it, once.
 
-A URL that is used late, or by somebody who was shut out, then changes nothing that anybody reads. Our own server
-refuses it besides: such a URL is bound to an upload or to an attempt, which has to be open before and after the body.
+A URL that is used late, or by a client that was shut out, therefore changes no object that anybody reads. Our own
+server also refuses such a URL: its upload or attempt must be open before and after the body.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AT_ONCE = 1_000
 
 
 class Binding(NamedTuple):
-    """What a URL is good for: an upload, or an attempt of a job by a worker."""
+    """The upload or attempt that a signed URL is bound to. An attempt is named by job, claim version and worker."""
 
     kind: str
     id: str
@@ -40,31 +40,31 @@ class Binding(NamedTuple):
 
 
 def of_upload(upload_id: str) -> Binding:
-    """For an upload of a tenant."""
+    """Return the binding of a tenant's upload."""
     return Binding("upload", upload_id)
 
 
 def of_attempt(job_id: str, claim_version: int, worker_id: str) -> Binding:
-    """For a file of an attempt."""
+    """Return the binding of an attempt's file."""
     return Binding("attempt", job_id, claim_version, worker_id)
 
 
 def key_of(binding: Binding, name: str) -> str:
-    """Where a file waits to be taken."""
+    """Return the key below `incoming/` under which a file waits to be adopted."""
     if binding.kind == "upload":
         return f"{INCOMING}/{UPLOADS}/{binding.id}/{name}"
     return f"{INCOMING}/{JOBS}/{binding.id}/{binding.claim_version}/{name}"
 
 
 def attempt_of(bound: str) -> tuple[str, int] | None:
-    """The job and the claim that a URL is bound to; None for one that is bound to something else."""
+    """Return the job id and claim version that a URL is bound to, or None if it is not bound to an attempt."""
     kind, _, rest = bound.partition(":")
     job_id, claim_version, *_ = [*rest.split(":"), "", ""]
     return (job_id, int(claim_version)) if kind == "attempt" and IS_UUID(job_id) and claim_version.isdecimal() else None
 
 
 async def check(store: Store, workers: Workers, key: str, bound: str) -> None:
-    """Raise LinkRefused unless what the URL of a key is bound to is open."""
+    """Raise LinkRefused unless the upload or attempt that a URL is bound to is open."""
     if not bound and key.partition("/")[0] not in SEALED:
         return
     kind, _, rest = bound.partition(":")
@@ -96,7 +96,7 @@ async def _is_claimed(store: Store, job_id: str, claim_version: str) -> bool:
 
 
 async def sweep(store: Store, objects: Objects) -> int:
-    """Remove what waits for an upload or an attempt that is over; how many objects."""
+    """Delete incoming objects whose upload or attempt is over, and return the number of objects."""
     open_ones: dict[str, bool] = {}
     gone: list[str] = []
     async for info in objects.list(INCOMING):

@@ -1,6 +1,7 @@
-"""New jobs of many requests go to the store together: while one batch is on its way, the next gathers.
+"""Enqueues new jobs in batches: while the store writes one batch, jobs of other requests gather for the next batch.
 
-A batch is all or none, so one that is refused is tried again job by job: each request gets its own answer.
+The store writes all jobs of a batch or none. A refused batch is retried job by job, so that each request gets its own
+result.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from callsheet.engine.quotas import slot_of
 from callsheet.engine.telemetry import quota_refused
-from callsheet.kernel.contracts import TASKS
+from callsheet.kernel.contracts import TASKS, lifecycle_of
 from callsheet.kernel.errors import CallsheetError, QueueFull, QuotaExceeded, StoreError
 
 from .problems import Problem
@@ -34,22 +35,15 @@ FEW = 500
 MAX_WAIT_S = 60
 
 
-ROUTES = {
-    "euterpe": "POST /transcode",
-    "cortana": "POST /videos or POST /clips",
-    "aura": "POST /api/jobs",
-    "redis_gateway": "POST /v1/jobs",
-}
-
-
 def reserved(task: str) -> Problem:
-    """What is said to one who asks for a task in a way that is not its own."""
-    contract = TASKS[task]
-    return Problem("task_reserved", f"{task} is a task of the contract {contract}: {ROUTES[contract]} creates its jobs")
+    """Return Problem `task_reserved` for a task that only its contract's own route may enqueue."""
+    contract = lifecycle_of(TASKS[task])
+    told = f"{task} is a task of the contract {contract.name}: {contract.route} creates its jobs"
+    return Problem("task_reserved", told)
 
 
 class Intake:
-    """The one way in for the jobs of a process."""
+    """Enqueues all jobs of one process."""
 
     def __init__(self, engine: Engine, depth_limit: int, quotas: Quotas) -> None:
         self._engine = engine
@@ -62,7 +56,10 @@ class Intake:
         self._spare: tuple[float, int] = (float("-inf"), 0)
 
     async def enqueue(self, new: NewJob) -> Enqueued:
-        """Create one job; raises what the engine raises, Problem `task_reserved`, and `queue_full` with an estimate."""
+        """Enqueue one job.
+
+        Raises the engine's errors, Problem `task_reserved`, and Problem `queue_full` with an estimated wait.
+        """
         if TASKS.get(new.kind, new.contract) != new.contract:
             raise reserved(new.kind)
         new = self.in_slot(new)
@@ -81,9 +78,9 @@ class Intake:
             raise
 
     def in_slot(self, new: NewJob) -> NewJob:
-        """The job with a slot of its tenant's, where the tenant may run only so many at once.
+        """Return the job with its tenant's concurrency slot if the tenant has a limit on running jobs.
 
-        A job whose task has a concurrency key of its own keeps that one.
+        A job whose task has a concurrency key of its own keeps that key.
         """
         running = self._quotas.known(new.requester_id).running
         if not running or new.concurrency_key is not None:
@@ -96,14 +93,15 @@ class Intake:
         return answer
 
     async def _limit(self, count: int) -> int | None:
-        """The limit to check, None while the queues are known to be far from it: counting a long queue takes time.
+        """Return the depth limit to check, or None while the queues are far below it: counting a long queue takes time.
 
-        Far is less than nine tenths full a moment ago, and no more than a tenth of what was left then has been added.
+        Queues are far below the limit if they were less than nine tenths full when last counted, at most LOOK_S ago,
+        and the jobs added since then fill no more than a tenth of the places that were free.
         """
         if self._depth_limit is None:
             return None
         if time.monotonic() - self._spare[0] > LOOK_S:
-            self._spare = (time.monotonic(), 0)  # those who come meanwhile are checked
+            self._spare = (time.monotonic(), 0)  # concurrent batches are checked meanwhile
             longest = max((b.ready + b.held for b in (await self._engine.backlog()).values()), default=0)
             left = self._depth_limit - longest
             self._spare = (time.monotonic(), left // 10 if left > max(FEW, self._depth_limit // 10) else 0)
@@ -143,7 +141,7 @@ class Intake:
                 future.set_result(answer)
 
     async def _send_others(self, batch: list[Waiting], error: QuotaExceeded) -> None:
-        """Send what does not depend on the refused tenant, then as many of its jobs as fit; the rest is refused."""
+        """Enqueue other tenants' jobs, then as many of the refused tenant's jobs as its quota allows; fail the rest."""
         self._room.forget(error.requester_id)
         others = [pair for pair in batch if pair[0].requester_id != error.requester_id]
         own = [pair for pair in batch if pair[0].requester_id == error.requester_id]
@@ -155,13 +153,16 @@ class Intake:
             await self._send(own[fitting:])
             return
         for new, future in own:
-            if new.unique_key is not None and len(own) > 1:  # it may find a job that is there already
+            if new.unique_key is not None and len(own) > 1:  # the unique key may match an existing job
                 await self._send([(new, future)])
             elif not future.done():
                 future.set_exception(error)
 
     async def _full(self, full: QueueFull) -> Problem:
-        """By the wait of the oldest: `depth` jobs took it so long, so one place takes a `depth`th of that."""
+        """Return Problem `queue_full` with an estimated wait.
+
+        The oldest job's age divided by the queue's depth estimates the seconds until one place is free.
+        """
         at, backlog = self._backlog
         if time.monotonic() - at > ESTIMATE_S:
             backlog = await self._engine.backlog()

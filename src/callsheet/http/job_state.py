@@ -1,4 +1,4 @@
-"""`/v1/jobs/{job_id}/state`: how a job stands by its own contract, why it waits, and what can be done with it."""
+"""`/v1/jobs/{job_id}/state`: a job's state in its contract's words, its reason to wait, and its allowed actions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from callsheet.kernel import commands
 from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Job, Status
-from callsheet.kernel.progress import COMPOSE, PLAN, RENDER, TTS, VISUALS, phase_of
+from callsheet.kernel.lifecycle import Lifecycle
+from callsheet.kernel.progress import phase_of
 
 from . import problems
 from .attempts import ALWAYS, JobId, LeaseBody, Moment, Reader, lease_body
 from .json_text import JsonAnswer
 from .site import site_of
 
-PHASED = "aura"
-PHASES = (PLAN, TTS, VISUALS, COMPOSE, RENDER)
 router = APIRouter(tags=["jobs"])
 
 
 class StateBody(BaseModel):
-    """A job by its own contract. `waits` null: it could run now, runs, or has ended."""
+    """A job's state in the words of its contract. `waits` null: the job is ready, running or ended."""
 
     job_id: str
     requester_id: str
@@ -61,16 +60,17 @@ class StateBody(BaseModel):
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def job_state(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
-    """Its stage among the contract's, why it waits, the lease, what to do about its error, and what is allowed now."""
+    """Read the job's stage, its reason to wait, its lease, advice about its error, and the actions allowed now."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     paused = job.status is Status.QUEUED and job.queue in await engine.store.paused()
-    can_retry = await dead_letters.can_replay(engine, job)
+    can_retry = dead_letters.can_replay(job)
     return JsonAnswer(state_body(job, paused=paused, can_retry=can_retry))
 
 
 def state_body(job: Job, *, paused: bool, can_retry: bool) -> dict[str, Any]:
-    """A job's state as JSON."""
+    """Return a job's state as a JSON value."""
+    lifecycle = lifecycle_of(job.contract)
     bad = job.status in dead_letters.ENDED_BADLY
     found = dead_letters.diagnose(job) if bad else None
     return {
@@ -78,10 +78,10 @@ def state_body(job: Job, *, paused: bool, can_retry: bool) -> dict[str, Any]:
         "requester_id": job.requester_id,
         "contract": job.contract,
         "status": job.status.value,
-        "word": lifecycle_of(job.contract).word_of(job),
+        "word": lifecycle.word_of(job),
         "stage": job.stage,
-        "stages": _stages(job),
-        "phase": phase_of(job.stage).name if job.contract == PHASED and job.stage else None,
+        "stages": _stages(lifecycle),
+        "phase": phase_of(job.stage).name if lifecycle.phases and job.stage else None,
         "waits": _waits(job, paused=paused),
         "run_at": job.run_at,
         "blocked_by": job.blocked_by,
@@ -100,11 +100,10 @@ def state_body(job: Job, *, paused: bool, can_retry: bool) -> dict[str, Any]:
     }
 
 
-def _stages(job: Job) -> list[str] | None:
-    if job.contract == PHASED:
-        return [phase.name for phase in PHASES]
-    stages = lifecycle_of(job.contract).stages
-    return None if stages is None else list(stages)
+def _stages(lifecycle: Lifecycle) -> list[str] | None:
+    if lifecycle.phases:
+        return [phase.name for phase in lifecycle.phases]
+    return None if lifecycle.stages is None else list(lifecycle.stages)
 
 
 def _waits(job: Job, *, paused: bool) -> str | None:

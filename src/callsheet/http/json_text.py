@@ -1,4 +1,4 @@
-"""JSON on its way to a client: a foreign worker may have written what is none, or what UTF-8 cannot hold."""
+"""JSON for clients. A foreign worker may have stored text that is not valid JSON, or that UTF-8 cannot encode."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 from starlette.responses import Response
 
-BREAKS = re.compile("[\x85\u2028\u2029\ud800-\udfff]")  # ends of lines to many clients, and halves of characters
-MARGIN = 20  # what can be read can be written too, some levels further in
+BREAKS = re.compile("[\x85\u2028\u2029\ud800-\udfff]")  # line ends for many clients, and lone surrogates
+MARGIN = 20  # levels of spare recursion, so that parsed JSON can be encoded inside a response
 
 
 def one_line(text: str) -> str:
-    """JSON text, with no character left in it that would break a line or the encoding."""
+    """Return JSON text with every character escaped that would break a line or the UTF-8 encoding."""
     return text if text.isascii() else BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON on one line."""
+    """Return a value as JSON on one line."""
     return one_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def parsed(text: str) -> Any:
-    """The value that JSON text holds; what is no JSON, or is too deep, stands as `_raw`."""
+    """Return the value of JSON text, or `{"_raw": text}` if the text is invalid or nested too deeply."""
     try:
         return _read(text, MARGIN)
     except (ValueError, RecursionError):
@@ -42,10 +42,10 @@ def _read(text: str, margin: int) -> Any:
 
 
 class JsonAnswer(Response):
-    """A value as the answer's body."""
+    """A response whose body is a value as JSON."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """As bytes."""
+        """Return the value as encoded JSON."""
         return json_text(content).encode()

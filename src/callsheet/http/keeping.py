@@ -1,4 +1,4 @@
-"""Chores of a server about stored files: attempts and uploads that are over, and the recount of what tenants store."""
+"""Background chores for stored files: clean up ended attempts and uploads, and recount the bytes that tenants store."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.http")
 PERIOD_S = 30.0
-UPLOADS_EACH = 20  # rounds: the sweep of uploads reads all of a week
+UPLOADS_EACH = 20  # rounds between sweeps of uploads, because a sweep reads a week of uploads
 
 
 class FileKeeping:
-    """Any number of processes may do this at once."""
+    """Runs the chores of stored files periodically. Several processes may run them concurrently."""
 
     def __init__(self, site: Site, objects: Objects) -> None:
         self._site, self._objects = site, objects
@@ -46,7 +46,7 @@ class FileKeeping:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def once(self, now: int | None = None) -> None:
-        """Do all chores, a bounded part of those that are long."""
+        """Run all chores once; long chores do a bounded part of their work."""
         store, quotas = self._site.engine.store, self._site.quotas
         await attempt_files.sweep(quotas, store, self._objects)
         self._rounds += 1

@@ -1,4 +1,4 @@
-"""`/v1/keys`: make, list and revoke API keys; for administrators."""
+"""`/v1/keys`: create, list and revoke API keys, for administrators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
 
 class NewKey(BaseModel):
-    """A key to be made. It sees the jobs of its requester alone; one with the scope `admin` sees all."""
+    """An API key to create. The key sees only its requester's jobs; a key with the scope `admin` sees all jobs."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"name": "Anna's laptop", "requester_id": "acme"}]}
@@ -42,7 +42,7 @@ class NewKey(BaseModel):
 
 
 class KeyBody(BaseModel):
-    """A key without its secret; times are milliseconds of the store's clock."""
+    """An API key without its secret. Times are milliseconds of the store's clock."""
 
     key_id: str
     name: str
@@ -56,13 +56,13 @@ class KeyBody(BaseModel):
 
 
 class KeyMade(KeyBody):
-    """A new key."""
+    """A new API key with its secret."""
 
     key: str = Field(description="Shown this once, and kept nowhere.")
 
 
 class KeyList(BaseModel):
-    """All keys, newest first."""
+    """All API keys, newest first."""
 
     keys: list[KeyBody]
 
@@ -76,7 +76,7 @@ class KeyList(BaseModel):
     responses=problems.responses(*ALWAYS, "validation_failed", "unsupported_media_type", "body_too_large", "auth_off"),
 )
 async def create(request: Request) -> JsonAnswer:
-    """Its text is in the answer, once."""
+    """Create an API key. Only this response contains the key's text."""
     await check(request, "admin")
     asked = await read(request, NewKey)
     text, key = await _keys(site_of(request)).create(
@@ -94,7 +94,7 @@ async def create(request: Request) -> JsonAnswer:
 
 @router.get("", summary="List keys", response_model=KeyList, responses=problems.responses(*ALWAYS, "auth_off"))
 async def list_keys(request: Request, _who: Admin) -> JsonAnswer:
-    """Revoked and expired ones, too."""
+    """List all API keys, including revoked and expired keys."""
     keys = await _keys(site_of(request)).list()
     return JsonAnswer({"keys": [_body(key) for key in sorted(keys, key=lambda key: -key.created_at)]})
 
@@ -107,7 +107,7 @@ async def list_keys(request: Request, _who: Admin) -> JsonAnswer:
     responses=problems.responses(*ALWAYS, "not_found", "auth_off"),
 )
 async def revoke(request: Request, key_id: KeyId, _who: Admin) -> Response:
-    """It works no longer than 30 seconds more, on any server; its sessions end at once."""
+    """Revoke an API key. Servers refuse it within 30 seconds at the latest; its sessions end immediately."""
     keys = _keys(site_of(request))
     owner = next((key.requester_id for key in await keys.list() if key.key_id == key_id), "")
     if not await keys.revoke(key_id):

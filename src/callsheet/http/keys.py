@@ -1,7 +1,7 @@
-"""API keys: made, found, revoked and checked. The store holds a keyed hash of each, never the key.
+"""API keys: create, find, check and revoke. The store holds a keyed hash of each key, never the key itself.
 
-A key is `cs_live_` + 10 characters to find it by + 32 random ones (190 bits) + 6 of a checksum: the store is not asked
-about a text that cannot be one.
+A key is `cs_live_` + 10 characters to find it by + 32 random ones (190 bits) + 6 characters of checksum: a text with a
+wrong form or checksum causes no store lookup.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ HEAD = "cs_live_"
 FIND, SECRET, SUM = 10, 32, 6
 SCOPES = ("jobs:read", "jobs:write", "worker", "worker:all", "admin")
 DEFAULT_SCOPES = SCOPES[:2]
-IMPLIED = {"worker": "worker:all"}  # who may do something for all tenants may do it for one
-KEPT_S = 30.0  # how long an answer of the store is believed: a revoked key works no longer than this
-LEAST_LETTERS, LEAST_VARIETY = 16, 8  # of a key that somebody chose
+IMPLIED = {"worker": "worker:all"}  # a right for all tenants includes each single tenant
+KEPT_S = 30.0  # how long store lookups are cached: a revoked key works no longer than this
+LEAST_LETTERS, LEAST_VARIETY = 16, 8  # of a key that a person chose
 NOBODY = hashlib.sha256(b"nobody").hexdigest()
 
 
 class Principal(NamedTuple):
-    """Who asks. `requester_id` is the tenant; an admin may look at all of them. `teams` share their videos.
+    """The authenticated caller. `requester_id` is its tenant; an admin sees all tenants. `teams` share their videos.
 
-    `worker_id` is an enrolled worker's, with the queues and tenants that it may work for; None of these is all.
-    `session_id` names the session of a browser, '' for whoever came by a key.
+    `worker_id` identifies an enrolled worker; `queues` and `tenants` limit its work, and None means all of them.
+    `session_id` identifies a browser session, '' for a caller with a key.
     """
 
     key_id: str
@@ -57,21 +57,21 @@ class Principal(NamedTuple):
 
     @property
     def admin(self) -> bool:
-        """True for operators."""
+        """Whether the caller has the scope `admin`, which makes it an operator."""
         return "admin" in self.scopes
 
     @property
     def sees(self) -> str | None:
-        """The tenant whose jobs are seen; None is all."""
+        """The tenant whose jobs the caller sees; None means all tenants."""
         return None if self.admin else self.requester_id
 
     def may(self, scope: str) -> bool:
-        """Whether it has a scope."""
+        """Return whether the caller has a scope, directly or implied by another scope."""
         return scope in self.scopes or "admin" in self.scopes or IMPLIED.get(scope) in self.scopes
 
 
 class ApiKey(NamedTuple):
-    """A key as it is kept; times are milliseconds of the store's clock."""
+    """A stored API key. Times are milliseconds of the store's clock."""
 
     key_id: str
     name: str
@@ -85,15 +85,15 @@ class ApiKey(NamedTuple):
 
 
 class ApiKeys:
-    """The keys of a store. `bootstrap` is one more, an admin's, that lives in the environment only."""
+    """The API keys of a store. `bootstrap` is an additional admin key that exists only in the environment."""
 
     def __init__(self, store: Store, *, bootstrap: str = "", pepper: str | None = None) -> None:
         self._store = store
         self._pepper = os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper
         self._known: Recent[tuple[float, Principal]] = Recent()
-        self._unknown: Recent[float] = Recent()  # apart, so that guesses push out nobody who is known
+        self._unknown: Recent[float] = Recent()  # separate, so that guesses evict no valid keys
         self._bootstrap = self._hash(strong(bootstrap)) if bootstrap else ""
-        self.on_revoke: list[Callable[[str], None]] = []  # told the id of each key that is revoked here
+        self.on_revoke: list[Callable[[str], None]] = []  # called with the id of each key revoked here
 
     async def create(  # noqa: PLR0913 - what a key has
         self,
@@ -105,7 +105,7 @@ class ApiKeys:
         rate: float | None = None,
         teams: Sequence[str] = (),
     ) -> tuple[str, ApiKey]:
-        """A new key; its text is told once and kept nowhere. Raises InvalidInput."""
+        """Create a key. Returns its text, which is stored nowhere, and its record. Raises InvalidInput."""
         if unknown := set(scopes) - set(SCOPES):
             raise InvalidInput(f"no scope {', '.join(sorted(unknown))}; there are {', '.join(SCOPES)}")
         if rate is not None and rate <= 0:
@@ -119,11 +119,14 @@ class ApiKeys:
         return text, key
 
     async def list(self) -> list[ApiKey]:
-        """All keys, revoked ones too."""
+        """Return all keys, including revoked keys."""
         return [_read(json.loads(document.body)) for document in await self._store.documents(KIND)]
 
     async def revoke(self, key_id: str) -> bool:
-        """End a key; False when there is none. Servers believe it for up to KEPT_S more."""
+        """Revoke a key; returns False for an unknown key.
+
+        Other servers accept the key for up to KEPT_S seconds more.
+        """
         for document in await self._store.documents(KIND, key_id):
             body = {**json.loads(document.body), "revoked_at": await self._store.now()}
             await self._store.put_document(document._replace(body=json.dumps(body)))
@@ -134,7 +137,7 @@ class ApiKeys:
         return False
 
     async def principal(self, text: str) -> Principal | None:
-        """Whose key this is; None for an unknown, revoked or expired one, in the same time."""
+        """Return the Principal of a key, or None, in the same time, for an unknown, revoked or expired key."""
         digest = self._hash(text)
         if self._bootstrap and hmac.compare_digest(digest, self._bootstrap):
             return Principal(BOOTSTRAP, "", frozenset({"admin"}))
@@ -152,14 +155,14 @@ class ApiKeys:
         return found
 
     async def present(self, text: str) -> ApiKey | None:
-        """The key of this text as the store has it now; None for an unknown, revoked or expired one."""
+        """Return the stored record of a key, bypassing the cache; None for an unknown, revoked or expired key."""
         digest = self._hash(text)
         if self._bootstrap and hmac.compare_digest(digest, self._bootstrap):
             return await self.current(BOOTSTRAP, digest)
         return await self.current(found_by(text), digest) if is_well_formed(text) else None
 
     async def current(self, key_id: str, digest: str) -> ApiKey | None:
-        """A key by its id and hash, from the store and not from memory; None when it is not good any more."""
+        """Return the stored record of a key by id and hash, bypassing the cache; None for an invalid key."""
         if key_id == BOOTSTRAP:
             same = bool(self._bootstrap) and hmac.compare_digest(digest, self._bootstrap)
             return ApiKey(BOOTSTRAP, "the server's own key", "", ("admin",), 0, None, None, None) if same else None
@@ -171,11 +174,11 @@ class ApiKeys:
         return key if await self._good(key) else None
 
     def digest(self, text: str) -> str:
-        """What may be kept of a key: a keyed hash."""
+        """Return the keyed hash of a key, which is safe to store."""
         return self._hash(text)
 
     async def holds(self, who: Principal) -> bool:
-        """Whether the key behind somebody is still good; what is asked of an open stream now and then."""
+        """Return whether the caller's key is still valid. Open streams check this periodically."""
         if who.key_id == BOOTSTRAP:
             return True
         documents = await self._store.documents(KIND, who.key_id)
@@ -193,7 +196,7 @@ class ApiKeys:
 
 
 def strong(text: str) -> str:
-    """A key that somebody chose, once it cannot be guessed soon; raises InvalidInput, which does not show it."""
+    """Return a key that a person chose, if it is hard to guess; raises InvalidInput, without the key in its message."""
     if len(text) < LEAST_LETTERS or len(set(text)) < LEAST_VARIETY:
         told = f"CALLSHEET_API_KEY needs at least {LEAST_LETTERS} characters, {LEAST_VARIETY} of them different"
         raise InvalidInput(f"{told}; make one with: openssl rand -hex 24")
@@ -201,18 +204,18 @@ def strong(text: str) -> str:
 
 
 def new_key(head: str = HEAD, letters: str = "") -> str:
-    """The text of a fresh key; `letters` are those that it is found by, fresh unless given."""
+    """Return the text of a new key. `letters` are the characters to find it by, random if empty."""
     body = head + (letters or new_letters(FIND)) + new_letters(SECRET)
     return body + _sum(body)
 
 
 def new_letters(count: int) -> str:
-    """So many random letters and digits."""
+    """Return `count` random letters and digits."""
     return "".join(secrets.choice(LETTERS) for _ in range(count))
 
 
 def is_well_formed(text: str, head: str = HEAD) -> bool:
-    """Whether this can be a key of ours at all; the store is not asked about anything else."""
+    """Return whether a text has the form and checksum of a key; other texts need no store lookup."""
     return (
         len(text) == len(head) + FIND + SECRET + SUM
         and text.isascii()
@@ -230,18 +233,21 @@ def _sum(text: str) -> str:
 
 
 def found_by(text: str, head: str = HEAD) -> str:
-    """The letters by which the store finds a key."""
+    """Return the characters of a key by which the store finds it."""
     return text[len(head) : len(head) + FIND]
 
 
 def keyed_hash(text: str, pepper: str | None = None) -> str:
-    """What the store holds of a secret. The pepper is the environment's: a copy of the store alone proves nothing."""
+    """Return the keyed hash of a secret for the store.
+
+    The pepper comes from the environment, so a copy of the store alone verifies no guessed secret.
+    """
     secret = (os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper).encode()
     return hmac.new(b"callsheet-key\0" + secret, text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 def principal_of(key: ApiKey) -> Principal:
-    """Whoever holds a key."""
+    """Return the Principal that holds a key."""
     return Principal(key.key_id, key.requester_id, frozenset(key.scopes), key.rate, teams=key.teams)
 
 

@@ -1,4 +1,4 @@
-"""What one client may ask of us: requests in a second, open streams, the size and depth of a body."""
+"""Limits per client: requests per second, open streams, and the size of a body."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .keys import Principal
 
 BODY_BYTES = 1024 * 1024
-SHARE = 5  # so many tenants at least must come together to fill a queue
+SHARE = 5  # at least this many tenants are needed to fill a queue
 
 
 class Limits(NamedTuple):
-    """The limits of one server. `quota` is what each tenant may have unless an operator has set others for it."""
+    """All limits of a server. `quota` is each tenant's default quota; an operator can set others per tenant."""
 
     body_bytes: int = BODY_BYTES
     rate: float = 1_000.0
@@ -31,14 +31,14 @@ class Limits(NamedTuple):
 
     @property
     def share(self) -> Quota:
-        """The quota of each tenant: never so much that it alone could fill a queue, however short queues are."""
+        """The default quota per tenant, lowered so that no tenant alone can fill a queue, however short queues are."""
         if not self.queue_depth or not self.quota.queued:
             return self.quota
         return self.quota._replace(queued=min(self.quota.queued, max(1, self.queue_depth // SHARE)))
 
 
 class Rates:
-    """A token bucket for each key, and one for each tenant. Admins are not counted: they are the operators."""
+    """Token buckets per key and per tenant. Admin keys, which belong to operators, are not counted."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -63,7 +63,7 @@ class Rates:
 
 
 class Streams:
-    """Open event streams by key and by tenant."""
+    """Counts open event streams by key and by tenant."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -72,15 +72,15 @@ class Streams:
 
     @property
     def total(self) -> int:
-        """How many are open."""
+        """The number of open streams."""
         return self._of_keys.total()
 
     def of_tenant(self, requester_id: str) -> int:
-        """How many a tenant has open here."""
+        """Return the number of streams that a tenant has open in this process."""
         return self._of_tenants[requester_id]
 
     def enter(self, who: Principal, quota: Quota = UNLIMITED) -> None:
-        """Count one more; raises Problem `too_many_streams` or `quota_exceeded`."""
+        """Count a new stream; raises Problem `too_many_streams` or `quota_exceeded`."""
         tenant, limit = who.requester_id, quota.streams
         if not who.admin and self._of_keys[who.key_id] >= self._limit:
             raise Problem(
@@ -94,7 +94,7 @@ class Streams:
         self._of_tenants[tenant] += 1
 
     def leave(self, who: Principal) -> None:
-        """One less."""
+        """Stop counting a closed stream."""
         for counter, name in ((self._of_keys, who.key_id), (self._of_tenants, who.requester_id)):
             counter[name] -= 1
             if not counter[name]:

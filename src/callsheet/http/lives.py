@@ -1,4 +1,4 @@
-"""How long a session or a ticket is good for, by a clock that may step: never longer than a whole life from now."""
+"""Expiry of sessions and tickets by a clock that may step: neither is valid longer than one lifetime from now."""
 
 from __future__ import annotations
 
@@ -6,5 +6,8 @@ from callsheet.store.clock import TOLERANCE_MS
 
 
 def is_good(expires_at: int, now: int, life_s: float) -> bool:
-    """Whether it is not over yet. What has more than a whole life left was made by a clock that was ahead: it is."""
+    """Return whether a session or ticket is valid at `now`.
+
+    A remaining time above one lifetime means that its creator's clock was ahead: such a session or ticket is expired.
+    """
     return now < expires_at <= now + round(life_s * 1000) + TOLERANCE_MS

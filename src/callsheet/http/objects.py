@@ -1,4 +1,4 @@
-"""`/objects/{key}`: bytes to and from a folder for whoever holds a signed URL. An S3 has URLs of its own."""
+"""`/objects/{key}`: read and write objects of a folder by signed URL. S3 storage has signed URLs of its own."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .door import admit
 from .problems import Problem
 from .site import Site, site_of
 
-IDLE_S = 60.0  # a client that sends nothing for so long is let go
-MOST_BYTES = attempt_files.UNSAID_BYTES  # of a URL that names no size; S3 takes no more in one request
-# Shown in a page; all else, HTML and SVG above all, is only ever a download: it would run in this server's name.
+IDLE_S = 60.0  # a client silent for this long is disconnected
+MOST_BYTES = attempt_files.UNSAID_BYTES  # for a URL without size; S3's limit for one request
+# Types shown inline. All others are downloads: HTML and SVG would run scripts with this server's origin.
 SHOWN = re.compile(
     r"(video|audio)/[\w.+-]+|image/(png|jpeg|webp|gif|avif)|text/(plain|vtt)|application/(json|vnd\.apple\.mpegurl)"
 ).fullmatch
@@ -44,7 +44,7 @@ Key = Annotated[str, Path(description="As it stands in the signed URL.")]
 
 
 class Span(NamedTuple):
-    """The bytes that are asked for."""
+    """A requested byte range; `end` is exclusive."""
 
     start: int
     end: int
@@ -63,13 +63,13 @@ class Span(NamedTuple):
     },
 )
 async def read(request: Request, key: Key) -> Response:
-    """The bytes, or those of one `Range`. The signature is all that is asked for."""
+    """Read an object, or one `Range` of its bytes. The URL's signature is the only credential."""
     objects, claims = _allowed(request, "GET", key)
     return await sent(request, objects, key, claims.name)
 
 
 async def sent(request: Request, objects: Objects, key: str, download_name: str = "") -> Response:
-    """An object as an answer, or the range of it that is asked for; as a download when it gets a name."""
+    """Return a response with the object or the requested range. With `download_name`, browsers save it as a file."""
     info = await objects.head(key)
     headers = _headers(info, download_name)
     if request.headers.get("if-none-match") in {info.etag, "*"}:
@@ -104,7 +104,7 @@ async def sent(request: Request, objects: Objects, key: str, download_name: str 
     },
 )
 async def write(request: Request, key: Key) -> Response:
-    """The body as it is, of the size and type that the URL names."""
+    """Write the request body as an object of the size and type that the signed URL names."""
     objects, claims = _allowed(request, "PUT", key)
     site = site_of(request)
 
@@ -128,9 +128,9 @@ async def write(request: Request, key: Key) -> Response:
 
 
 async def _put_whole(site: Site, objects: Objects, key: str, claims: Claims, body: AsyncIterator[bytes]) -> ObjectInfo:
-    """Write an object. One of an attempt has room for all that may come, and afterwards for what came.
+    """Write an object. For an attempt's file, reserve the most bytes that may arrive, then settle on the actual bytes.
 
-    The room is asked for again at each request: an earlier one with the same URL may have been settled to less.
+    Bytes are reserved anew for each request: an earlier request with the same URL may have settled on fewer bytes.
     """
     bound = incoming.attempt_of(claims.bound)
     (job,) = await site.engine.store.get([bound[0]]) if bound is not None else (None,)
@@ -147,14 +147,14 @@ async def _put_whole(site: Site, objects: Objects, key: str, claims: Claims, bod
     if claims.size is None:
         try:
             await reserve(lambda file: file._replace(whole=max(file.said, info.size_bytes)))
-        except QuotaExceeded:  # another request with this URL was settled while this one came
+        except QuotaExceeded:  # another request with this URL was settled meanwhile
             await objects.delete(key)
             raise
     return info
 
 
 async def _body(request: Request, size: int | None, check: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """The body while it comes; raises Problem when it is longer or shorter than it may be, and what `check` raises."""
+    """Yield the body as it arrives; raises Problem if its length is wrong or it stalls, and any error of `check`."""
     most, done = MOST_BYTES if size is None else size, 0
     pieces = request.stream()
     while True:
@@ -172,11 +172,11 @@ async def _body(request: Request, size: int | None, check: Callable[[], Awaitabl
             yield piece
     if size is not None and done != size:
         raise Problem("bad_request", f"this URL is for exactly {size} bytes, and {done} came")
-    await check()  # it may have been completed while the body came
+    await check()  # the upload may have been completed while the body arrived
 
 
 def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claims]:
-    """The objects, once the signature is known to be ours; raises LinkRefused, LinkExpired."""
+    """Return the objects and the URL's claims after checking its signature; raises LinkRefused or LinkExpired."""
     objects = objects_of(site_of(request))
     if not isinstance(objects, OwnObjects) or objects.signer is None:
         raise Problem("not_found", "the objects of this server have URLs of their own")
@@ -186,7 +186,7 @@ def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claim
 
 
 def objects_of(site: Site) -> Objects:
-    """The objects of a site; raises Problem when it keeps none."""
+    """Return the site's objects; raises Problem `not_found` if the server has no object storage."""
     if site.objects is None:
         raise Problem("not_found", "this server keeps no objects; start it with --objects-url")
     return site.objects
@@ -207,12 +207,12 @@ def _headers(info: ObjectInfo, download_name: str) -> dict[str, str]:
 
 
 def _span(request: Request, info: ObjectInfo) -> Span | None:
-    """The bytes of a single range; None for all. Several ranges at once, and other units, are not looked at."""
+    """Return the requested byte range; None for the whole object. Multiple ranges and other units are ignored."""
     asked = RANGE(request.headers.get("range", ""))
     if asked is None or asked[0] == "bytes=-":
         return None
     if request.headers.get("if-range", info.etag) != info.etag:
-        return None  # of another version: the client needs all of this one
+        return None  # the client has another version, so send the whole object
     first, last = asked[1], asked[2]
     if first:
         span = Span(int(first), min(int(last) + 1, info.size_bytes) if last else info.size_bytes)
@@ -227,7 +227,7 @@ def _span(request: Request, info: ObjectInfo) -> Span | None:
 
 
 async def _begun(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """A stream whose first piece is there: what is wrong with it is told before the answer begins."""
+    """Return the stream after reading its first piece, so that errors are raised before the response starts."""
     first = await anext(stream, b"")
 
     async def all_of_it() -> AsyncGenerator[bytes, None]:
@@ -241,6 +241,6 @@ async def _begun(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
 
 def _streamed(stream: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:
     response = StreamingResponse(stream, status)
-    for name, value in headers.items():  # its own content type would get a charset
+    for name, value in headers.items():  # StreamingResponse would add a charset to the content type
         response.headers[name] = value
     return response

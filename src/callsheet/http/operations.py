@@ -1,4 +1,4 @@
-"""`/v1/operations`: how far an operation on many jobs has come; it can be stopped."""
+"""`/v1/operations`: read the progress of an operation on many jobs, and stop an operation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/v1/operations", tags=["operations"])
 
 
 class OperationBody(BaseModel):
-    """An operation on many jobs, as far as it has come."""
+    """The progress of an operation on many jobs."""
 
     operation_id: str
     action: str = Field(description="replay or purge")
@@ -47,7 +47,7 @@ class OperationBody(BaseModel):
 
 
 def operation_body(operation: Operation) -> dict[str, Any]:
-    """An operation as JSON."""
+    """Return an operation as a JSON value."""
     told = operation._asdict()
     wanted = operation.wanted._asdict()
     del wanted["requester_id"]
@@ -63,7 +63,7 @@ def operation_body(operation: Operation) -> dict[str, Any]:
     responses=problems.responses(*ALWAYS, "not_found"),
 )
 async def get_operation(request: Request, operation_id: OperationId, who: Reader) -> JsonAnswer:
-    """Its counts as of the last batch, and whether it has ended. It is kept for a week after that."""
+    """Read the operation's counts as of the last batch. The record is kept for a week after the operation ends."""
     return JsonAnswer(operation_body(await _seen(site_of(request), operation_id, who)))
 
 
@@ -74,7 +74,10 @@ async def get_operation(request: Request, operation_id: OperationId, who: Reader
     responses=problems.responses(*ALWAYS, "not_found"),
 )
 async def stop_operation(request: Request, operation_id: OperationId, who: Writer) -> JsonAnswer:
-    """No further batch is begun; what was done stays done. One that has ended is answered as it is."""
+    """Stop the operation before its next batch; finished batches stay done.
+
+    Ended operations are returned as they are.
+    """
     site = site_of(request)
     found = await _seen(site, operation_id, who)
     stopped = await operations.stop(site.engine.store, operation_id) or found
@@ -83,7 +86,7 @@ async def stop_operation(request: Request, operation_id: OperationId, who: Write
 
 
 async def _seen(site: Site, operation_id: str, who: Principal) -> Operation:
-    """An operation of one's own; raises Problem `not_found` also for another's."""
+    """Return an operation of the caller's tenant; raises Problem `not_found`, also for another tenant's operation."""
     found = await operations.get(site.engine.store, operation_id) if operation_id.isprintable() else None
     if found is None or who.sees not in (None, found.wanted.requester_id):
         raise Problem("not_found", f"no operation {operation_id}")

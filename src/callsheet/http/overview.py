@@ -1,4 +1,4 @@
-"""`/v1/overview`: what waits, runs and ends, for people who look on. It reads no job that has ended long ago."""
+"""`/v1/overview`: what is queued, running and ending, for people who watch. Jobs that ended long ago are not read."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 OPEN = (Status.QUEUED, Status.RUNNING)
 ENDS = (Status.SUCCEEDED, Status.FAILED, Status.DEAD_LETTER, Status.CANCELED)
-LOOK = 1_000  # open jobs of one requester that are counted; of more, `partial` tells
+LOOK = 1_000  # open jobs counted per requester; `partial` reports that there are more
 KEPT_S = 2.0
-SEEN_MS = 86_400_000  # a worker that was silent for longer is left out
+SEEN_MS = 86_400_000  # workers silent for longer are left out
 Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
 T = TypeVar("T")
 router = APIRouter(tags=["overview"])
 
 
 class QueueBody(BaseModel):
-    """One queue. `oldest_ms`: how long the first of those that could run has waited; null when none could."""
+    """One queue. `oldest_ms`: the longest wait of a ready job, in milliseconds; null if no job is ready."""
 
     queue: str
     ready: int
@@ -48,7 +48,7 @@ class QueueBody(BaseModel):
 
 
 class SpanBody(BaseModel):
-    """Jobs that ended within one span of time."""
+    """The number of jobs that ended within one time span, by final status."""
 
     since: Moment
     succeeded: int
@@ -58,14 +58,14 @@ class SpanBody(BaseModel):
 
 
 class ThroughputBody(BaseModel):
-    """The last quarter of an hour; the last span is not over."""
+    """Ended jobs of the last 15 minutes, by time span. The last span is still running."""
 
     span_ms: int
     spans: list[SpanBody]
 
 
 class KindBody(BaseModel):
-    """Ends of one kind of jobs within the same time, and the dead letters there are now."""
+    """Jobs of one kind that ended within the last 15 minutes, and all present dead letters of that kind."""
 
     kind: str
     succeeded: int
@@ -76,7 +76,7 @@ class KindBody(BaseModel):
 
 
 class LoadBody(BaseModel):
-    """A worker: how many jobs it has, and when it was last heard of. `state` null: it has no identity of its own."""
+    """A worker with its running jobs and last sign of life. `state` null: the worker is not enrolled."""
 
     worker_id: str
     running: int
@@ -87,7 +87,7 @@ class LoadBody(BaseModel):
 
 
 class OverviewBody(BaseModel):
-    """How things stand, for a key's own jobs, or for all when it is an admin's."""
+    """Queues, throughput and workers. An admin key gets the figures of all jobs, other keys those of their own jobs."""
 
     at: Moment
     all: bool = Field(description="False: of one requester's jobs alone.")
@@ -105,7 +105,7 @@ class OverviewBody(BaseModel):
     responses=problems.responses(*ALWAYS),
 )
 async def overview(request: Request, who: Reader) -> JsonAnswer:
-    """Queues with the age of their oldest job, ends by time and kind, dead letters, and who works on what."""
+    """Read queues with the age of their oldest job, ended jobs by time and kind, dead letters, and workers' loads."""
     site, mine = site_of(request), who.sees
     store = site.engine.store
     sights: _Sights = site.parts.setdefault(_Sights, _Sights(site))
@@ -138,7 +138,7 @@ class _Queues(NamedTuple):
 
 
 class _Sights:
-    """What was read of late, for all who look at the same time."""
+    """Caches recent store reads, shared by all clients that watch the overview."""
 
     def __init__(self, site: Site) -> None:
         self._engine = site.engine
@@ -160,7 +160,7 @@ class _Sights:
         return kept[1]
 
     async def _own(self, requester_id: str) -> _Queues:
-        """The backlog of one requester, from its own open jobs."""
+        """Return the backlog of one requester, counted from its open jobs."""
         page = await self._engine.find(JobQuery(requester_id, OPEN, limit=LOOK))
         return _Queues(_backlog(page.jobs, await self._engine.store.now()), page.cursor is not None)
 
@@ -204,7 +204,7 @@ def _ends(counts: Mapping[Status, int]) -> dict[str, int]:
 
 
 def _workers(loads: Iterable[Load], known: Iterable[Worker], now: int) -> list[dict[str, Any]]:
-    """Those that have jobs, and those that gave a sign of life within a day."""
+    """Return workers that hold jobs, and workers that gave a sign of life within a day."""
     found: dict[str, dict[str, Any]] = {}
     for worker in known:
         if (worker.last_seen_at or 0) + SEEN_MS > now and worker.revoked_at is None:

@@ -1,4 +1,4 @@
-"""The objects of a server as one tenant may use them: what routes ask when a body names a key."""
+"""A tenant's view of the server's objects, which routes use to check object keys in request bodies."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ if TYPE_CHECKING:
 
 
 class SiteOwners:
-    """Whose a job or a video is, as a server's own store and catalogue say it."""
+    """Finds the owners of jobs and videos in the server's store and catalogue."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
 
     async def of_job(self, job_id: str) -> str | None:
-        """The requester of a job."""
+        """Return the requester of a job, or None for an unknown job."""
         (job,) = await self._site.engine.store.get([job_id])
         return None if job is None else job.requester_id
 
     async def of_video(self, video_id: str) -> str | None:
-        """The owner of a video; None where the server has no catalogue."""
+        """Return the owner of a video, or None for an unknown video or a server without catalogue."""
         video = await self._site.catalog.video(video_id, SERVICE) if self._site.catalog is not None else None
         return None if video is None else video.owner_id
 
 
 def owned_by(site: Site, requester_id: str) -> OwnedObjects:
-    """A tenant's objects. Whose a key is can be asked also where the server keeps none; a verb raises Problem there."""
+    """Return a tenant's objects.
+
+    Key ownership can be checked even if the server has no object storage; reading or writing then raises Problem.
+    """
 
     async def opens() -> Objects:
         return objects_of(site)

@@ -1,6 +1,6 @@
-"""How slowly the body of a request may come: a limit for each pause, and a least rate for the whole.
+"""How slowly a client may send a request body: a limit per pause, and a minimum average rate.
 
-Only the time in which the server waits for the client counts. A disk that is slow to take an upload harms nobody.
+Only time in which the server waits for the client counts. A disk that writes an upload slowly harms nobody.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GRACE_S = 10.0
 
 
 class Pace(NamedTuple):
-    """The limits. `rate` is in bytes a second, on average, after `grace_s`; 0 sets no least rate."""
+    """The limits. `rate` is the minimum average in bytes per second, enforced after `grace_s`; 0 sets no minimum."""
 
     idle_s: float = 10.0
     rate: float = 1024.0
@@ -38,17 +38,17 @@ class Meter:
         self._waited_s = 0.0
 
     def patience_s(self, read_bytes: int) -> float:
-        """How long the next piece may take, when so many bytes are here; 0 or less when it is late already."""
+        """Return the seconds that the next piece may take after `read_bytes` bytes; 0 or less if the body is late."""
         idle_s, rate, grace_s = self._pace
         earned_s = grace_s + read_bytes / rate - self._waited_s if rate else math.inf
         return min(idle_s, earned_s)
 
     def waited(self, seconds: float) -> None:
-        """Count time in which the client was waited for."""
+        """Add time that the server spent waiting for the client."""
         self._waited_s += seconds
 
     async def next(self, receive: Receive, read_bytes: int) -> Message:
-        """The next piece of the body; raises Problem `request_timeout`."""
+        """Return the next message of the body; raises Problem `request_timeout`."""
         started_at = self._clock()
         try:
             async with asyncio.timeout(max(0.0, self.patience_s(read_bytes))):

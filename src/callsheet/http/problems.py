@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457), each with a stable `code`. One table says which status each has."""
+"""Errors as `application/problem+json` (RFC 9457), each with a stable `code`. STATUSES maps codes to HTTP statuses."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ STATUSES: dict[str, int] = {
     "invalid_task": 422,
     "unknown_task": 422,
     "unknown_store": 500,
+    "missing_extra": 500,
     "refused": 409,
     "illegal_move": 409,
     "stale_claim": 409,
@@ -93,7 +94,7 @@ STATUSES: dict[str, int] = {
     "endpoint_not_found": 404,
     "too_many_endpoints": 409,
     "delivery_not_found": 404,
-    # what only HTTP knows
+    # codes that exist only in HTTP
     "bad_request": 400,
     "unauthorized": 401,
     "worker_revoked": 401,
@@ -130,7 +131,7 @@ OURS = "something broke on our side; it was logged"
 
 
 class Problem(Exception):
-    """An answer that is an error. `more` are further members of its body."""
+    """An error response. `more` holds additional members of its body."""
 
     def __init__(self, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> None:
         super().__init__(detail)
@@ -141,12 +142,12 @@ class Problem(Exception):
 
     @property
     def status(self) -> int:
-        """Its HTTP status."""
+        """The HTTP status of the problem's code."""
         return STATUSES[self.code]
 
 
 class ProblemBody(BaseModel):
-    """What went wrong; `code` is stable and safe to match on."""
+    """An error; `code` is stable and safe to match on."""
 
     type: str = Field(examples=["https://callsheet.invalid/problems/job_not_found"])
     title: str = Field(examples=["Not Found"])
@@ -162,7 +163,7 @@ _SCHEMA = ProblemBody.model_json_schema()  # made once: 500 times cost a third o
 
 
 def answer(problem: Problem, request_id: str = "") -> Response:
-    """The response for a problem."""
+    """Return the response for a problem."""
     body = {
         "type": f"https://callsheet.invalid/problems/{problem.code}",
         "title": HTTPStatus(problem.status).phrase,
@@ -177,17 +178,23 @@ def answer(problem: Problem, request_id: str = "") -> Response:
 
 
 def of_error(error: CallsheetError) -> Problem:
-    """The problem that one of our own errors is; trouble with the store says when to come back."""
+    """Return the Problem for a CallsheetError.
+
+    Statuses 429 and 503 carry Retry-After, except for an exhausted storage quota.
+    """
     if isinstance(error, QuotaExceeded):
         return of_quota(error, 0 if error.quota == "bytes" else 5)
-    if error.code not in STATUSES:  # nobody has looked at whether its words are for clients
+    if error.code not in STATUSES:  # the message was not reviewed for clients
         return Problem("error", error.public or OURS)
     headers = {"Retry-After": "2"} if STATUSES[error.code] in (429, 503) else {}
     return Problem(error.code, error.for_clients, headers=headers)
 
 
 def of_quota(error: QuotaExceeded, wait_s: int) -> Problem:
-    """The problem of a quota that is used up; 0 seconds to wait: waiting alone does not help."""
+    """Return the Problem for an exhausted quota.
+
+    `wait_s` 0: no Retry-After header, since waiting alone does not help.
+    """
     headers = {"Retry-After": str(wait_s)} if wait_s else {}
     return Problem(
         error.code, str(error), headers=headers, quota=error.quota, limit=error.limit, used=min(error.used, error.limit)
@@ -195,7 +202,10 @@ def of_quota(error: QuotaExceeded, wait_s: int) -> Problem:
 
 
 def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """For a route's OpenAPI: the problems it may answer with. One that takes a body may get what is no JSON."""
+    """Return a route's error responses for OpenAPI, by status.
+
+    Routes that read a JSON body also list `bad_request`, for bodies that are not JSON.
+    """
     found: dict[int | str, dict[str, Any]] = {}
     takes_body = "unsupported_media_type" in codes and "bad_request" not in codes
     for code in (*codes, "bad_request") if takes_body else codes:
@@ -206,7 +216,7 @@ def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Every error of this app becomes a problem."""
+    """Register exception handlers that convert every error of the app to a problem response."""
 
     async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)  # noqa: S101 - registered for it
@@ -246,7 +256,10 @@ def install(app: FastAPI) -> None:
 
 
 def of_faults(faults: Any) -> Problem:
-    """What a schema found wrong, by place, without the values: they may be secrets. What is no JSON is a 400."""
+    """Return the Problem for a schema's validation errors, or `bad_request` for a body with invalid JSON.
+
+    The errors name fields, never the rejected values, which may be secrets.
+    """
     if faults and faults[0]["type"] == "json_invalid":
         what = str(faults[0]["msg"]).removeprefix("Invalid JSON: ")
         return Problem("bad_request", f"the body is not JSON: {what}")
@@ -256,9 +269,10 @@ def of_faults(faults: Any) -> Problem:
 
 
 def _fault(place: Sequence[int | str], message: str) -> dict[str, str]:
-    """Return one fault: the field that is wrong, and what is wrong with it.
+    """Return one validation error: the invalid field, and the reason.
 
-    A rule about several fields has no place of its own in a schema: its message begins with the field, `name: …`.
+    The schema reports errors about several fields without naming a field: such a message starts with the field, `name:
+    …`.
     """
     message = _PREFIX.sub("", message)
     parts = [str(part) for part in place]
@@ -268,7 +282,7 @@ def _fault(place: Sequence[int | str], message: str) -> dict[str, str]:
 
 
 def _allowed(app: FastAPI, request: Request, code: str) -> dict[str, str]:
-    """What a path can do; the router knows only of the first route that fits it."""
+    """Return an Allow header with every method of the path; the router knows only the first matching route."""
     if code != "method_not_allowed":
         return {}
     paths = app.openapi()["paths"].items()
@@ -282,7 +296,7 @@ def _id(request: Request) -> str:
 
 
 def path_of(scope: Scope) -> str:
-    """The path for a log: the route's own, with ids of ours in it and nothing else that a client can write."""
+    """Return the request's path for a log: the route's template with only our own ids filled in."""
     route = getattr(scope.get("route"), "path", "(no route)")
     ids = {name: text for name, text in scope.get("path_params", {}).items() if IS_UUID(str(text))}
     for name, text in ids.items():

@@ -1,7 +1,7 @@
-"""uvicorn's protocol with the bounds that its parser lacks: how large the head of a request may be, and how slow.
+"""uvicorn's HTTP protocol with limits that its parser lacks: the size of a request's head, and the time to send it.
 
-It also counts the connections of strangers (`door.py`), says when a body is whole, and tells every request of a
-connection that the client has gone, not the latest alone.
+The protocol also counts strangers' connections (`door.py`), marks complete bodies, and reports a lost connection to
+all of its pending requests, while uvicorn reports the loss only to the latest.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 64 * 1024
 HEAD_S = 10.0
-CROWDED_S = 1.0  # a connection too many that says nothing is closed after so long
+CROWDED_S = 1.0  # a silent surplus connection is closed after this time
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. `door` counts it until one of its requests has proved who sends it."""
+    """One connection. `door` counts the connection until one of its requests has proved its sender."""
 
     def __init__(self, *args: Any, door: Door | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._door = door or Door(Strangers())
-        self._address: str | None = None  # of a stranger that the door counts
+        self._address: str | None = None  # set while the door counts this connection as a stranger's
         self._refusal: Problem | None = None
         self._in_head = True
         self._head_bytes = 0
         self._late: asyncio.TimerHandle | None = None
-        self._earlier: list[Any] = []  # requests before the latest whose answers have not ended
+        self._earlier: list[Any] = []  # earlier requests with unfinished responses
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client that connects and says nothing is let go, too."""
+        """Count the new connection, and start the timer that closes a silent connection."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         self._refusal = self._door.enter(self._address)
         self._late = self.loop.call_later(HEAD_S if self._refusal is None else CROWDED_S, transport.close)
 
     def admit(self) -> None:
-        """Note that a request of this connection has proved who sends it."""
+        """Stop counting the connection as a stranger's, because a request has proved its sender."""
         if self._address is not None:
             self._door.leave(self._address)
             self._address = None
 
     def data_received(self, data: bytes) -> None:
-        """A head may come in many pieces, but not in any number of them."""
+        """Parse received bytes; close the connection if the request's head exceeds HEAD_BYTES or HEAD_S."""
         if self._refusal is not None:
             self._refuse(self._refusal)
             return
@@ -67,14 +67,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Start counting the bytes of a new request's head."""
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required] # ours
         if not self._in_head:
             self._in_head, self._head_bytes = True, 0
 
     def on_headers_complete(self) -> None:
-        """It has ended."""
+        """Stop the timer of the head, and remember earlier requests whose responses are unfinished."""
         self._in_head = False
         self._in_time()
         before: Any = self.cycle  # None at first
@@ -83,12 +83,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._earlier = [cycle for cycle in (*self._earlier, before) if not cycle.response_complete]
 
     def on_message_complete(self) -> None:
-        """All of a body is here: nothing has to be waited for."""
+        """Mark the request's body as complete, so that the app need not limit the time to read it."""
         self.scope[WHOLE] = True  # type: ignore[literal-required] # ours
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
+        """Report the lost connection to all unfinished requests, and stop counting the connection."""
         self._in_time()
         self.admit()
         for cycle in self._earlier:
@@ -97,7 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer the first bytes of a connection too many, whatever they are, and close it."""
+        """Send the refusal on a surplus connection, whatever bytes the client sent, and close the connection."""
         if self.transport.is_closing():
             return
         response = answer(problem)

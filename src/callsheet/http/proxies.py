@@ -1,7 +1,7 @@
-"""What a proxy in front of this server says of a request: the client's address, and whether it came by https.
+"""Headers of proxies in front of this server: the client's address, and whether the client used https.
 
-Nobody is believed about an address unless CALLSHEET_TRUSTED_PROXIES names its network. That a request came by https is
-believed of this machine, too: all that follows is a cookie that is sent by https alone.
+An address is accepted only from proxies in CALLSHEET_TRUSTED_PROXIES. The use of https is also accepted from this
+machine, because its only consequence is a cookie restricted to https.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ class Proxies:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> Proxies:
-        """Those of texts like `10.1.0.0/16`; raises InvalidInput."""
+        """Return the Proxies for networks such as `10.1.0.0/16`; raises InvalidInput."""
         try:
             return cls([ipaddress.ip_network(name) for name in names])
         except ValueError as error:
             raise InvalidInput(f"trusted-proxies takes networks such as 10.1.0.0/16: {error}") from None
 
     def trust(self, address: str) -> bool:
-        """Whether this address lies in the network of a trusted proxy."""
+        """Return whether an address lies in a trusted proxy's network."""
         return bool(self._networks) and self._known(address)
 
     def client_of(self, request: Request) -> str:
-        """The address of whoever asks: that of the connection, or what trusted proxies say of theirs."""
+        """Return the client's address: the nearest address in the proxies' headers that is no trusted proxy's.
+
+        If the connection does not come from a trusted proxy, its own address is returned.
+        """
         address = _peer(request)
         if not self.trust(address):
             return address
@@ -51,7 +54,7 @@ class Proxies:
         return address
 
     def is_https(self, request: Request) -> bool:
-        """Whether a request came by https, also as a proxy on this machine or a trusted one says."""
+        """Return whether the client used https, by the connection or by a proxy that is trusted or local."""
         if request.url.scheme == "https":
             return True
         address = _peer(request)
@@ -78,14 +81,14 @@ def _peer(request: Request) -> str:
 
 
 def _addresses(request: Request) -> list[str]:
-    """The addresses that proxies wrote down, the nearest last; `Forwarded` counts where both are sent."""
+    """Return the addresses that proxies recorded, nearest proxy last. `Forwarded` overrides X-Forwarded-For."""
     if hops := _forwarded(request):
         return [_bare(hop.get("for", "")) for hop in hops]
     return [_bare(part) for part in request.headers.get("x-forwarded-for", "")[-LONGEST:].split(",")]
 
 
 def _forwarded(request: Request) -> list[dict[str, str]]:
-    """`Forwarded: for=1.2.3.4;proto=https, for=…` (RFC 7239) as its parts."""
+    """Return the hops of `Forwarded: for=1.2.3.4;proto=https, for=…` (RFC 7239)."""
     text = ",".join(request.headers.getlist("forwarded"))[-LONGEST:]
     hops = []
     for hop in text.split(",") if text else ():
@@ -95,7 +98,7 @@ def _forwarded(request: Request) -> list[dict[str, str]]:
 
 
 def _bare(text: str) -> str:
-    """An address without its port: `1.2.3.4:5`, `[::1]:5`."""
+    """Return an address without port, such as `1.2.3.4:5` or `[::1]:5`."""
     text = text.strip().strip('"')
     if text.startswith("["):
         return text[1:].partition("]")[0]

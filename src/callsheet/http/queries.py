@@ -1,4 +1,4 @@
-"""A parameter of a query stands once in it, unless it is a list: of two values, nobody knows which one counts."""
+"""Refuses queries that repeat a parameter, except list parameters: two values of one parameter would be ambiguous."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN = 64
 
 
 def refusal(query: bytes) -> Problem | None:
-    """Return the Problem that a query with a parameter given twice is refused with; None lets it in."""
+    """Return the Problem for a query that repeats a parameter, or None for a valid query."""
     if query.count(b"=") < 2:  # noqa: PLR2004 - of one parameter there are no two values
         return None
     seen: set[str] = set()

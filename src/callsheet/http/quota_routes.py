@@ -1,4 +1,4 @@
-"""`/v1/quotas`: what a tenant may have and what it uses; operators see all tenants, and set others for one."""
+"""`/v1/quotas`: a tenant's limits and usage. Operators see all tenants, and can change one tenant's limits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from . import problems
 from .audit import act
 from .auth import allowed, check
 from .bodies import documented, read
+from .dead_letter_bodies import NO_NUL
 from .json_text import JsonAnswer
 from .keys import Principal
 from .problems import Problem
@@ -41,7 +42,7 @@ router = APIRouter(prefix="/v1/quotas", tags=["quotas"])
 
 
 class QuotaChange(BaseModel):
-    """Limits to set. 0 is any number, null the server's default; what is left out stays as it is."""
+    """Limits to set. 0 means unlimited, null the server's default; omitted limits stay unchanged."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"queued": 1000, "bytes": 0}]})
 
@@ -54,7 +55,7 @@ class QuotaChange(BaseModel):
 
 
 class QuotaNumbers(BaseModel):
-    """A number for each quota; null: there is no limit, or it is not counted."""
+    """A number per quota; null: unlimited, or not counted."""
 
     queued: int | None
     running: int | None
@@ -65,7 +66,7 @@ class QuotaNumbers(BaseModel):
 
 
 class QuotaBody(BaseModel):
-    """A tenant's limits, which of them are its own, and what it uses."""
+    """A tenant's limits and usage. `own` lists limits that override the server's defaults."""
 
     tenant: str
     limits: QuotaNumbers
@@ -75,21 +76,28 @@ class QuotaBody(BaseModel):
 
 
 class QuotaList(BaseModel):
-    """Tenants in order of name, a page of them for operators, one's own for others."""
+    """A page of tenants, ordered by name. A tenant's key gets only its own tenant."""
 
     quotas: list[QuotaBody]
     next: str | None = Field(description="The cursor of the next page.")
 
 
-@router.get("", summary="Read quotas and their use", response_model=QuotaList, responses=problems.responses(*ALWAYS))
+@router.get(
+    "",
+    summary="Read quotas and their use",
+    response_model=QuotaList,
+    responses=problems.responses(*ALWAYS, "validation_failed"),
+)
 async def list_quotas(
     request: Request,
     who: Reader,
-    tenant: Annotated[str | None, Query(description="Only this tenant; for operators.", max_length=255)] = None,
+    tenant: Annotated[
+        str | None, Query(description="Only this tenant; for operators.", max_length=255, pattern=NO_NUL)
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=LONGEST)] = PAGE,
     cursor: Annotated[str | None, Query(max_length=255)] = None,
 ) -> JsonAnswer:
-    """A tenant's key gets its own; an operator's all tenants that have keys, files or limits of their own."""
+    """List limits and usage: for operators all tenants that have keys, files or own limits, else the key's tenant."""
     site = site_of(request)
     own = await site.quotas.own()
     if who.sees is not None:
@@ -111,7 +119,7 @@ async def list_quotas(
     ),
 )
 async def set_quotas(request: Request, tenant: Tenant) -> JsonAnswer:
-    """Holds at once on this server, and within 5 seconds on the others."""
+    """Set limits for one tenant. This server applies them immediately, other servers within 5 seconds."""
     await check(request, "admin")
     name = _named(tenant)
     asked = await read(request, QuotaChange)
@@ -129,7 +137,7 @@ async def set_quotas(request: Request, tenant: Tenant) -> JsonAnswer:
     responses=problems.responses(*ALWAYS, "not_found", "validation_failed"),
 )
 async def remove_quotas(request: Request, tenant: Tenant, _who: Admin) -> Response:
-    """Limits of its own are gone, on this server at once, and within 5 seconds on the others."""
+    """Restore the default limits for one tenant: immediately on this server, within 5 seconds on other servers."""
     name = _named(tenant)
     if not await site_of(request).quotas.remove(name):
         raise Problem("not_found", "this tenant has no quotas of its own")
@@ -146,7 +154,7 @@ def _named(tenant: str) -> str:
 async def _page(
     site: Site, own: dict[str, Quota], tenant: str | None, part: tuple[int, str | None]
 ) -> tuple[list[str], str | None]:
-    """Names of tenants in order, and the cursor of the next ones."""
+    """Return a page of tenant names in order, and the cursor of the next page."""
     if tenant is not None:
         return ["" if tenant == NOBODY else tenant], None
     limit, cursor = part

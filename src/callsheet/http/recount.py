@@ -1,9 +1,9 @@
-"""The recount: a walk over all objects, some thousands at a time, that finds what the counts of tenants have missed.
+"""The recount: a walk over all objects, some thousands per step, that corrects the counts of tenants' stored bytes.
 
-A count drifts when a process dies between a write and its count, or when an operator removes files by hand. One walk
-is shared by all processes: its state is a document, and a step counts for whoever writes the next state. Whatever
-happens meanwhile may leave too much counted, never too little: what may be younger than the walk is in doubt, and so
-is what was removed since it began. The next walk begins anew.
+A count drifts when a process dies between a write and its count, or when an operator removes files by hand. All
+processes share one walk: its state is a document, and only the process that writes the next state completes a step.
+Concurrent changes may leave a count too high, never too low: a count is not lowered for objects that may be younger
+than the walk, or that were deleted since its start. The next walk starts from scratch.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ KIND, ID = "storage_walk", "objects"
 EVERY_MS = 6 * 3_600_000
 KEYS = 5_000  # listed in one step: five requests to an S3
 JOBS_AT_ONCE = 500
-SKEW_MS = 300_000  # so far the clocks of the store and of the storage may be apart
+SKEW_MS = 300_000  # tolerated difference between the store's and the storage's clocks
 Counts = dict[str, dict[str, int]]  # bytes by tenant and part
 
 
 class Walk(NamedTuple):
-    """A walk as it is kept. `counted` was there when it began, `doubtful` may have come since; `base` was counted then.
+    """The stored state of a walk.
 
-    `attempts` are the folders of attempts that ran: they are in `counted` as what was reserved for them.
+    `counted` holds bytes present at the walk's start, `doubtful` bytes possibly added since, `base` the tenants' counts
+    at the start, `removed` their deleted bytes. `attempts` lists folders of running attempts, which are in `counted`
+    with their reserved bytes.
     """
 
     begun_at: int
@@ -54,13 +56,13 @@ class Walk(NamedTuple):
 
 
 class Recount:
-    """The walk of a store's storage. Any number of processes may do steps of it at once."""
+    """Runs the walk over a store's objects. Several processes may run its steps concurrently."""
 
     def __init__(self, quotas: Quotas, store: Store, objects: Objects, owners: Owners) -> None:
         self._quotas, self._store, self._objects, self._owners = quotas, store, objects, owners
 
     async def step(self, now: int | None = None) -> bool:
-        """Do the next step, if it is time for one; whether that was the last of its walk."""
+        """Run the next step if one is due. Returns whether the step completed the walk."""
         now = await self._store.now() if now is None else now
         walk, version = await self._read()
         if walk is None or walk.ended_at:
@@ -78,12 +80,12 @@ class Recount:
         return True
 
     async def _begun(self, now: int) -> Walk:
-        """A new walk: what is counted now, and what is reserved for files that are not there yet."""
+        """Return a new walk with the tenants' current counts, and the bytes reserved for unfinished files."""
         stored, walk = await self._quotas.bytes.of_all(), Walk(now, "", {}, {}, {}, {}, [], [])
         for tenant, before in stored.items():
             walk.base[tenant], walk.removed[tenant] = before.parts, before.removed
             if before.charged_at + BEGINNING_MS > now:
-                walk.busy.append(tenant)  # what it was charged for may not be written down yet
+                walk.busy.append(tenant)  # charged bytes may not be recorded yet
         for document in await self._store.documents(incoming.UPLOAD):
             kept = json.loads(document.body)
             if kept["status"] == "open":
@@ -94,7 +96,7 @@ class Recount:
         return walk
 
     async def _count(self, walk: Walk, found: list[ObjectInfo]) -> None:
-        """Add objects to the walk, for those to whom they belong; files of jobs that are forgotten are removed."""
+        """Add objects to the walk under their owners. Files of deleted jobs are removed."""
         owners, running = await self._owners_of(walk, found), frozenset(walk.attempts)
         for info in found:
             owner = owners.get(named_by(info.key))
@@ -106,7 +108,7 @@ class Recount:
                 _add(walk.doubtful, owner, part_of(info.key), info.size_bytes)
 
     async def _owners_of(self, walk: Walk, found: list[ObjectInfo]) -> dict[Named, str]:
-        """To whom what keys name belongs; what belongs to nobody is left out."""
+        """Return the owners of the tenants, jobs and videos named by object keys. Names without owner are omitted."""
         names = {folder_of(tenant): tenant for tenant in walk.base}
         named = {named_by(info.key) for info in found}
         owners = await self._owners_of_jobs([one.id for one in named if one.kind == "job"])
@@ -128,7 +130,10 @@ class Recount:
         return owners
 
     async def _forgotten(self, job_id: str) -> str | None:
-        """Remove the files of a job that retention has deleted; whose it was. Files that nobody noted stay."""
+        """Delete the files of a job that retention has deleted, and return the job's owner.
+
+        Files without a record of their owner are kept; then the result is None.
+        """
         for document in await self._store.documents(JOB_FILES, job_id):
             owner = str(json.loads(document.body)["requester_id"])
             folder = f"{JOBS}/{job_id}"
@@ -140,7 +145,7 @@ class Recount:
         return None
 
     async def _apply(self, walk: Walk) -> None:
-        """Change the counts by what they were off when the walk began."""
+        """Correct each tenant's counts by their drift at the walk's start."""
         now = await self._quotas.bytes.of_all()
         for tenant in {*walk.base, *walk.counted, *walk.doubtful}:
             since = now[tenant].removed if tenant in now else {}
@@ -163,7 +168,7 @@ class Recount:
 
 
 def drift(walk: Walk, tenant: str, part: str, removed: Mapping[str, int]) -> int:
-    """By how much a count was off when the walk began, as far as that is certain."""
+    """Return the certain part of a count's error at the walk's start, in bytes; negative if the count was too high."""
     base = walk.base.get(tenant, {}).get(part, 0)
     least = walk.counted.get(tenant, {}).get(part, 0)
     if least > base:

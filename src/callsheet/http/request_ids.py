@@ -1,7 +1,6 @@
-"""The id of a request: the client's own where it is safe to log and to keep with jobs, else a fresh one.
+"""Request ids: the client's id if it is safe to log and to store with jobs, else a new id.
 
-What looks like a key, a token, a session or a JWT is none, however it got there, and neither is what the request itself
-proves its sender by.
+An id that looks like a key, token, session or JWT is rejected, and so is any part of the request's own credentials.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ IS_SECRET = re.compile(
     rb"|whsec_.*"
     rb"|[A-Za-z0-9_-]{43}"  # 256 bits: sessions, tickets and lease tokens
     rb"|[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"  # a JWT
-    rb"|gh[a-z]_.*|sk-.*|xox[a-z]-.*|AKIA[A-Z0-9]{12,}",  # other people's
+    rb"|gh[a-z]_.*|sk-.*|xox[a-z]-.*|AKIA[A-Z0-9]{12,}",  # credentials of other services
     re.DOTALL,
 ).fullmatch
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"cookie", b"proxy-authorization"})
@@ -26,7 +25,7 @@ LONG = 12
 
 
 def id_of(client_id: bytes, headers: Iterable[tuple[bytes, bytes]], secret: bytes = b"") -> str:
-    """The id that a client gave, when it may be logged; a fresh one otherwise. `secret` is the server's own key."""
+    """Return the client's request id if it may be logged, else a new id. `secret` is the server's own key."""
     if not client_id or not IS_ID(client_id) or IS_SECRET(client_id) or client_id == secret:
         return new_id()
     if any(_tells(client_id, value) for name, value in headers if name in CREDENTIALS):
@@ -35,5 +34,5 @@ def id_of(client_id: bytes, headers: Iterable[tuple[bytes, bytes]], secret: byte
 
 
 def _tells(client_id: bytes, credential: bytes) -> bool:
-    """Whether an id is a credential, one of its words, or a long piece of it."""
+    """Return whether an id equals a credential or one of its words, or is a long substring of it."""
     return client_id in WORDS.split(credential) or (len(client_id) >= LONG and client_id in credential)

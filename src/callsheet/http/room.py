@@ -1,4 +1,4 @@
-"""Which tenants of a batch must be held to their quota of queued jobs: those that are not known to be far from it."""
+"""Selects the tenants of a batch whose quota of queued jobs the store must check, and skips tenants far below it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MOST = 10_000
 
 
 class Room:
-    """What this process knows of the tenants' queued jobs.
+    """This process's estimate of the tenants' queued jobs.
 
-    Far is less than nine tenths of the quota used when the store was last asked, at most LOOK_S ago, and no more than a
-    tenth of what was left then added since. So ten processes at once stay below a quota together; the eleventh could
-    pass it by a tenth of what was left.
+    A tenant is far below its quota if less than nine tenths were used when the store was last asked, at most LOOK_S
+    ago, and jobs added since fill no more than a tenth of the remaining places. Thus up to ten processes together
+    respect a quota; an eleventh could exceed the quota by a tenth of the remaining places.
     """
 
     def __init__(self, store: Store, quotas: Quotas) -> None:
@@ -33,7 +33,7 @@ class Room:
         self._spare: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     async def limits(self, batch: Iterable[NewJob]) -> dict[str, int] | None:
-        """The quotas that the store must hold a batch to, None when there are none."""
+        """Return the quotas that the store must check for a batch, or None if there are none."""
         counts = Counter(new.requester_id for new in batch)
         wanted = {name: limit for name in counts if (limit := self._quotas.known(name).queued)}
         if not wanted:
@@ -42,29 +42,35 @@ class Room:
         return {name: limit for name, limit in wanted.items() if not self._takes(name, counts[name])} or None
 
     def forget(self, requester_id: str) -> None:
-        """A tenant was refused: it is held to its quota until the store is asked again."""
+        """Record that a tenant was refused: its quota is checked until the store is asked again."""
         self._keep(requester_id, 0)
 
     async def _look(self, wanted: dict[str, int], counts: Counter[str]) -> None:
-        """Ask the store about tenants of whom too little is known; those with small quotas are always checked."""
+        """Ask the store for the queued jobs of tenants with outdated estimates.
+
+        Small quotas are always checked instead.
+        """
         now = time.monotonic()
         old = [name for name, limit in wanted.items() if limit > FEW and self._is_old(name, counts[name], now)]
         if not old:
             return
         for name in old:
-            self._keep(name, 0)  # those who come meanwhile are checked
+            self._keep(name, 0)  # concurrent batches are checked meanwhile
         queued = await self._store.queued_of(old, most=max(wanted[name] for name in old))
         for name, used in zip(old, queued, strict=True):
             left = wanted[name] - used
             self._keep(name, left // 10 if left > max(FEW, wanted[name] // 10) else 0)
 
     def _is_old(self, requester_id: str, count: int, now: float) -> bool:
-        """Whether to ask again: after a while, and sooner for a tenant that is far from its quota and quick."""
+        """Return whether a tenant's estimate is outdated.
+
+        An estimate is outdated after LOOK_S, or after SOON_S if some free places remain, but too few for `count` jobs.
+        """
         at, spare = self._spare.get(requester_id, (float("-inf"), 0))
         return now - at > (LOOK_S if spare == 0 or spare >= count else SOON_S)
 
     def _takes(self, requester_id: str, count: int) -> bool:
-        """Take places that are known to be free; False when there may be too few."""
+        """Take `count` places from a tenant's estimate. Returns False if too few places are known to be free."""
         at, spare = self._spare.get(requester_id, (float("-inf"), 0))
         if spare < count:
             return False
@@ -75,4 +81,4 @@ class Room:
         self._spare[requester_id] = (time.monotonic(), spare)
         self._spare.move_to_end(requester_id)
         if len(self._spare) > MOST:
-            self._spare.popitem(last=False)  # whoever is forgotten is checked
+            self._spare.popitem(last=False)  # an evicted tenant is checked again

@@ -1,4 +1,4 @@
-"""The app and the server: made, started, and stopped within two seconds however many streams are open."""
+"""The app and the HTTP server: created, started, and stopped within two seconds, even with many open streams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from callsheet.engine.operations import Operations
 from callsheet.kernel.errors import StoreError
 from callsheet.objects import Objects, open_objects
 
-from . import auth, health, problems
+from . import auth, health, problems, routing
 from .door import Door
 from .front import Front, Walls
 from .keeping import FileKeeping
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from callsheet.catalog.protocol import Catalog
 
 log = logging.getLogger("callsheet.http")
-# These ask for no key.
+# Routes that need no API key.
 OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/internal/worker/enroll", "/objects/{key}", "/studio/session"})
 SHUTDOWN_S = 2
 DEAD_PEER_MS = 20_000
 BACKLOG = 2_048
 JOB_TTL_S = 24 * 3600
-KEEP_ALIVE_S = 5  # so long a connection may wait for its next request
+KEEP_ALIVE_S = 5  # an idle connection is closed after this time
 
 
 class ServerOptions(NamedTuple):
-    """How a server is set up. `auth` off lets everybody in as an admin: for this machine alone.
+    """The configuration of a server. `auth` False treats every client as an admin: use it only on a local machine.
 
-    `opens` False: the engine is open already, and its owner closes it. `objects` are open
-    already, too; without them and an `objects_url` none are kept. `catalog` is that of videos, open. `parts` are kept
-    for the routes, by their types.
+    `opens` False: the engine is already open, and its owner closes it. `objects` are open, too; without `objects` and
+    `objects_url` the server has no object storage. `catalog` is the open catalogue of videos. `parts` are shared
+    objects that routes look up by type.
     """
 
     api_key: str = ""
@@ -68,10 +68,10 @@ class ServerOptions(NamedTuple):
 def create_app(
     engine: Engine, routers: Sequence[APIRouter], options: ServerOptions | None = None, *, version: str = "0"
 ) -> FastAPI:
-    """The app of one process. It opens the engine when it starts and closes it when it stops."""
+    """Return the app of one process. Startup opens the engine, shutdown closes the engine."""
     chosen = options or ServerOptions()
     walls = chosen.walls
-    if not chosen.auth:  # whoever reaches this server may do all: pages of other sites must not
+    if not chosen.auth:  # every client is an admin, so pages of other sites must be kept out
         walls = walls._replace(hosts=walls.hosts._replace(guarded=True))
 
     @contextlib.asynccontextmanager
@@ -113,11 +113,10 @@ def create_app(
         redoc_url=None,
         docs_url=None,
         openapi_url="/openapi.json",
-        redirect_slashes=False,  # a redirect would be made of the Host that the client sent
+        redirect_slashes=False,  # a redirect would contain the client's Host header
     )
     problems.install(app)
-    for router in (health.router, *routers):
-        app.include_router(router)
+    routing.install(app, (health.router, *routers))
     _document_security(app)
     app.state.door = Door(walls.strangers, walls.proxies)
     _put_in_front(app, chosen, walls)
@@ -125,7 +124,7 @@ def create_app(
 
 
 def _put_in_front(app: FastAPI, chosen: ServerOptions, walls: Walls) -> None:
-    """Front outside of all else: a middleware would stand behind the one that answers when something broke."""
+    """Wrap the whole middleware stack in Front: a middleware would run inside the handler of unexpected errors."""
     build = app.build_middleware_stack
 
     def built() -> ASGIApp:
@@ -135,7 +134,7 @@ def _put_in_front(app: FastAPI, chosen: ServerOptions, walls: Walls) -> None:
 
 
 def _document_security(app: FastAPI) -> None:
-    """Say in the OpenAPI document that a key is needed, once, instead of a dependency at each route."""
+    """Add the security schemes to the OpenAPI document, once, instead of a dependency at each route."""
     made = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -154,7 +153,7 @@ def _document_security(app: FastAPI) -> None:
 
 
 def _hoisted(schema: dict[str, Any]) -> dict[str, Any]:
-    """Models written straight into a route bring their `$defs` along; in OpenAPI these stand with the components."""
+    """Return the OpenAPI schema with nested `$defs` moved to its components; each route body brings its own `$defs`."""
     found: dict[str, Any] = {}
 
     def walk(node: Any) -> Any:
@@ -175,13 +174,13 @@ def _hoisted(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_422(operation: dict[str, Any]) -> bool:
-    """FastAPI documents a 422 of its own; ours are problems and have another body."""
+    """Return whether an operation documents FastAPI's default 422 response, which our problem responses replace."""
     content = operation["responses"].get("422", {}).get("content", {})
     return "application/json" in content
 
 
 class Server(uvicorn.Server):
-    """Ends the streams before it waits for connections: those would never end by themselves."""
+    """A uvicorn server whose shutdown ends event streams first: streams never end by themselves."""
 
     def __init__(self, app: FastAPI, sockets: list[socket.socket], *, access_log: bool = False) -> None:
         self._sockets = sockets
@@ -198,22 +197,22 @@ class Server(uvicorn.Server):
             ws="none",
             http=functools.partial(BoundedProtocol, door=app.state.door),  # type: ignore[arg-type] # it makes them
             timeout_keep_alive=KEEP_ALIVE_S,
-            proxy_headers=False,  # `proxies.py` reads them, of those who are trusted
+            proxy_headers=False,  # `proxies.py` reads these headers, from trusted proxies only
         )
         super().__init__(config)
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The host and port that the server listens on."""
         host, port = self._sockets[0].getsockname()[:2]
         return str(host), int(port)
 
     async def run_until_stopped(self) -> None:
-        """Serve until a signal, or until `should_exit` is set."""
+        """Serve requests until a signal arrives or `should_exit` is set."""
         await self.serve(sockets=self._sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, after the streams have ended."""
+        """End the streams, then run uvicorn's shutdown."""
         site: Site | None = getattr(self._app.state, "site", None)
         if site is not None:
             site.stop()
@@ -221,14 +220,14 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket whose connections notice a peer that is gone; raises OSError."""
+    """Return a listening socket whose connections detect a lost peer; raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: also for data that nobody acknowledges
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: also limits unacknowledged data
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)

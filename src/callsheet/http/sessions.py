@@ -1,9 +1,9 @@
-"""Sessions of browsers: an API key, sent once, becomes a cookie that scripts cannot read and other sites cannot use.
+"""Browser sessions: an API key, sent once, becomes a cookie that scripts cannot read and other sites cannot use.
 
-The cookie is random; the store holds its hash, and which key it came from. Each request asks the store for both, so
-that a key that was revoked, has expired or lost a scope ends or changes its sessions at once, on every process. Open
-streams of a session that ends are closed at once in the process that ends it, elsewhere within 15 s (`sse.py`).
-Which sessions a key has is a document of its own: they are so many at most, and the oldest ends for one more.
+The cookie is random; the store holds its hash and the id of its key. Each request checks both in the store, so that
+revoking a key, its expiry or a lost scope ends or limits its sessions immediately, on every process. Open streams of an
+ended session close immediately in the process that ended the session, elsewhere within 15 s (`sse.py`). A second
+document lists the sessions of each key: their number is limited, and a new session replaces the oldest.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 KIND = "studio_session"
 OF_KEY = "studio_sessions_of"
-MOST_OF_KEY = 100  # sessions at a time; and sign-ins in a minute, but for operators
+MOST_OF_KEY = 100  # concurrent sessions per key; also sign-ins per minute, except for operators
 MINUTE_MS = 60_000
 COOKIE = "callsheet_studio"
 PROOF = "X-Callsheet-Studio"
 LIFE_S = 7 * 86_400
-SWEEP = 0.05  # the share of new sessions at which those that are over are removed
-Begun = dict[str, int]  # when each session of a key began, by the store's clock
+SWEEP = 0.05  # share of sign-ins that also delete expired sessions
+Begun = dict[str, int]  # start times of a key's sessions by id, by the store's clock
 ROLES = (("admin", "admin"), ("jobs:write", "operator"), ("jobs:read", "viewer"))
 
 
 class Session(NamedTuple):
-    """Somebody who signed in; `who` is the key's owner with the scopes that the key has now."""
+    """A signed-in browser; `who` is the key's owner with the key's present scopes."""
 
     who: Principal
     key_name: str
@@ -50,17 +50,17 @@ class Session(NamedTuple):
 
 
 class Sessions:
-    """The sessions of a store. `keys` None: everybody is let in, and nobody signs in."""
+    """The browser sessions of a store. `keys` None: the server requires no keys, and has no sessions."""
 
     def __init__(self, store: Store, keys: ApiKeys | None) -> None:
         self._store = store
         self._keys = keys
-        self.on_end: list[Callable[[str], None]] = []  # told the id of each session that ends here
+        self.on_end: list[Callable[[str], None]] = []  # called with the id of each session ended here
 
     async def begin(self, keys: ApiKeys, text: str, count: Callable[[Principal], None]) -> tuple[str, Session]:
-        """Sign in with a key: the cookie's value and the session; raises Problem `unauthorized` or `forbidden`.
+        """Sign in with a key. Returns the cookie's value and the session; raises Problem `unauthorized` or `forbidden`.
 
-        `count` counts the request against its key's rate, before anything is written.
+        `count` counts the request against the key's rate before anything is stored.
         """
         key = await keys.present(text)
         if key is None:
@@ -82,7 +82,7 @@ class Sessions:
         return value, Session(_principal(key, value), key.name, expires_at)
 
     async def find(self, value: str) -> Session | None:
-        """The session of a cookie; None when it is unknown, over, or its key is not good any more."""
+        """Return the session of a cookie, or None if the session is unknown or expired, or its key invalid."""
         documents = await self._store.documents(KIND, _digest(value)) if value and self._keys is not None else []
         if not documents or self._keys is None:
             return None
@@ -93,14 +93,14 @@ class Sessions:
         return None if key is None else Session(_principal(key, value), key.name, body["expires_at"])
 
     async def end(self, value: str) -> None:
-        """Sign out; of a session that is over already, too."""
+        """Sign out: delete the session, even an expired session."""
         session_id = _digest(value)
         for document in await self._store.documents(KIND, session_id):
             await self._change_list(json.loads(document.body)["key_id"], lambda known: _without(known, session_id))
         await self._end(session_id)
 
     async def holds(self, who: Principal) -> bool:
-        """Whether the session that somebody came by is not over; True for whoever came by a key."""
+        """Return whether the caller's session is still valid; True for a caller with a key."""
         if not who.session_id:
             return True
         documents = await self._store.documents(KIND, who.session_id)
@@ -113,7 +113,7 @@ class Sessions:
             told(session_id)
 
     async def _enlist(self, who: Principal, now: int) -> None:
-        """Add a session to those of its key, and end the oldest for it; raises Problem `too_many_requests`."""
+        """Add a session to its key's list; a full list loses its oldest session. Raises Problem `too_many_requests`."""
 
         def with_another(known: Begun) -> Begun:
             good = {one: at for one, at in known.items() if now - at < LIFE_S * 1000}
@@ -127,13 +127,13 @@ class Sessions:
             await self._end(session_id)
 
     async def _change_list(self, key_id: str, change: Callable[[Begun], Begun]) -> set[str]:
-        """Write anew which sessions a key has, and when they began; those that are not in it any more."""
+        """Rewrite a key's list of sessions with `change`. Returns the ids of sessions that the change removed."""
         while True:
             documents = await self._store.documents(OF_KEY, key_id)
             known: Begun = json.loads(documents[0].body) if documents else {}
             changed = change(known)
             body = Document(OF_KEY, key_id, json.dumps(changed), documents[0].version if documents else 0)
-            with contextlib.suppress(DocumentConflict):  # somebody else has just signed in or out
+            with contextlib.suppress(DocumentConflict):  # a concurrent sign-in or sign-out
                 await self._store.put_document(body)
                 return known.keys() - changed.keys()
 
@@ -147,14 +147,14 @@ class Sessions:
 
 
 def role_of(who: Principal) -> str | None:
-    """One word for what somebody may do in the studio: admin, operator or viewer; None for nothing."""
+    """Return the caller's studio role: admin, operator or viewer; None if the caller may not read jobs."""
     return next((role for scope, role in ROLES if who.may(scope)), None)
 
 
 def check_proof(request: Request) -> None:
-    """Refuse what another site could have made a browser send with our cookie; raises Problem `forbidden`.
+    """Refuse requests that another site could make a browser send with our cookie; raises Problem `forbidden`.
 
-    A form cannot send the header, a script of another origin would have to ask first, and nobody here says yes.
+    A form of another site cannot set the header; a script would need a CORS permission, which this server never grants.
     """
     if request.method in SAFE:
         return
@@ -164,7 +164,10 @@ def check_proof(request: Request) -> None:
 
 
 def _same_origin(request: Request) -> bool:
-    """What the browser itself says; it tells `Sec-Fetch-Site` over TLS and on localhost, `Origin` everywhere."""
+    """Return whether the browser reports the same origin.
+
+    Browsers send `Sec-Fetch-Site` over TLS and on localhost, `Origin` everywhere.
+    """
     if (site := request.headers.get("sec-fetch-site")) is not None:
         return site == "same-origin"
     return is_origin(request.headers.get("origin", ""), request.headers.get("host", ""))

@@ -1,4 +1,4 @@
-"""What all requests of one server process share."""
+"""State shared by all requests of one server process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Site:
-    """The engine, and the process's own counters. `keys` None: everybody is let in, as an admin."""
+    """The engine, with the caches and counters of this process. `keys` None: every client is treated as an admin."""
 
     def __init__(self, engine: Engine, keys: ApiKeys | None, limits: Limits, job_ttl_s: int) -> None:
         self.engine = engine
@@ -52,30 +52,30 @@ class Site:
         self.recounted: Recent[float] = Recent()  # when the stored files of tenants were last counted
         self.open: set[EventStream] = set()
         self.depths = Depths(lambda: engine)
-        self.parts: dict[type[Any], Any] = {}  # what a contract keeps for the whole process
+        self.parts: dict[type[Any], Any] = {}  # state that contracts share within the process, by type
         self.on_stop: list[Callable[[], None]] = []
         self.stopping = asyncio.Event()
-        self.standing: dict[tuple[str, str], tuple[float, bool]] = {}  # of those with streams; `sse.py` looks
+        self.standing: dict[tuple[str, str], tuple[float, bool]] = {}  # cached validity of stream readers, see `sse.py`
         self.sessions.on_end.append(self.end_streams_of_session)
         if keys is not None:
             keys.on_revoke.append(self.end_streams_of_key)
 
     async def holds(self, who: Principal) -> bool:
-        """Whether the key of somebody, and the session that they came by, are still good."""
+        """Return whether the caller's key and session are still valid."""
         return self.keys is None or (await self.keys.holds(who) and await self.sessions.holds(who))
 
     def end_streams_of_key(self, key_id: str) -> None:
-        """Let go of all who came by a key."""
+        """End all streams opened with a key."""
         for stream in [stream for stream in self.open if stream.who.key_id == key_id]:
             stream.end()
 
     def end_streams_of_session(self, session_id: str) -> None:
-        """Let go of all who came by a session."""
+        """End all streams opened with a session."""
         for stream in [stream for stream in self.open if stream.who.session_id == session_id]:
             stream.end()
 
     def stop(self) -> None:
-        """End all streams: their clients come back, to another process. May be called twice."""
+        """End all streams; their clients reconnect, to another process. Repeated calls are allowed."""
         self.stopping.set()
         for let_go in self.on_stop:
             let_go()
@@ -84,7 +84,7 @@ class Site:
 
 
 def site_of(request: Request) -> Site:
-    """The site of a request's app."""
+    """Return the Site of a request's app."""
     state: Any = request.app.state
     site: Site = state.site
     return site

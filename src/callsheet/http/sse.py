@@ -1,7 +1,7 @@
-"""Server-sent events: frames, encoded once for all who watch, and the stream that one connection is.
+"""Server-sent events: frames, encoded once for all readers, and the response of one open stream.
 
-A stream holds a bounded number of events. A reader that does not take what is written within WRITE_S is let go; it
-comes back with the id of its last event and misses nothing.
+A stream buffers a bounded number of events. A reader that blocks a write for WRITE_S is disconnected; it can reconnect
+with the id of its last event and misses none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.http")
 PING_S = 15.0
 WRITE_S = 10.0
-RECHECK_S = 10.0  # a stream of a key or session that ended in another process is closed within 1.5 times this
+RECHECK_S = 10.0  # streams of a key or session ended in another process close within 1.5 times this
 MOST_STANDING = 10_000
 ROTATE_S = (300.0, 600.0)
 RETRY_MS = (1_000, 5_000)
@@ -52,7 +52,7 @@ HEADERS = [
 
 @lru_cache(maxsize=4096)
 def body_of(event: Event) -> str:
-    """An event as one line of JSON; the same text for streams and for polling."""
+    """Return an event as one line of JSON, the same text for streams and for polling."""
     return one_line(
         f'{{"id":"{event_id(event.ms, event.seq)}","job_id":"{event.job_id}","seq":{event.seq},'
         f'"type":{_text(event.type)},"ts":{event.ms},"step":{_text(event.step)},"progress":{event.progress:g},'
@@ -62,7 +62,7 @@ def body_of(event: Event) -> str:
 
 @lru_cache(maxsize=4096)
 def frame_of(event: Event) -> bytes:
-    """An event of a stream of one job."""
+    """Return an event's frame for a stream of one job."""
     return _frame(event, event_id(event.ms, event.seq))
 
 
@@ -71,15 +71,15 @@ def _frame(event: Event, ident: str) -> bytes:
 
 
 def frame(name: str, data: Any, ident: str = "") -> bytes:
-    """A frame of our own: hello, reset."""
+    """Return a frame that is no job event, such as hello or reset."""
     head = f"id: {ident}\n" if ident else ""
     return f"{head}event: {name}\ndata: {json_text(data)}\n\n".encode()
 
 
 def retry() -> bytes:
-    """The line that says when to come back after a loss; not all at once.
+    """Return the `retry` line with a random reconnection delay, so that clients do not reconnect simultaneously.
 
-    It is no block of its own: parsers such as httpx2-sse make an empty message of one. It goes before the first frame.
+    The line is part of the first frame: parsers such as httpx2-sse turn a separate block into an empty message.
     """
     return f"retry: {random.randint(*RETRY_MS)}\n".encode()  # noqa: S311 - jitter
 
@@ -89,19 +89,19 @@ def _text(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """A foreign worker may write any type; no line of ours may be broken by it."""
+    """Return an event type that fits on one line, else "event": a foreign worker may write any type."""
     return text if text.isprintable() and text else "event"
 
 
 def _data(data: str) -> str:
-    """The event's own JSON on one line; what a foreign worker wrote may be none."""
+    """Return the event's data as JSON on one line; a foreign worker may have written invalid JSON."""
     value = parsed(data)
     whole = "\n" not in data and "\r" not in data and value != {"_raw": data}
     return data if whole else json.dumps(value, ensure_ascii=False)
 
 
 class EventStream(Response):
-    """The answer that stays open: first some frames, then what the watcher gets, until its end."""
+    """A streaming response: initial frames, then the watcher's events until the stream ends."""
 
     def __init__(
         self,
@@ -115,18 +115,18 @@ class EventStream(Response):
         site.streams.enter(who, site.quotas.known(who.requester_id))
         site.open.add(self)
         self._site, self.who, self._first, self._watcher, self._ident = site, who, first, watcher, ident
-        self.beside: Coroutine[Any, Any, None] | None = None  # what runs while the stream is open
+        self.beside: Coroutine[Any, Any, None] | None = None  # a coroutine that runs while the stream is open
         self._encode = frame_of if ident is None else self._with_cursor
         self._retry_line = retry()
         self.ping_s = PING_S
-        self.steady = False  # a ping each `ping_s` whatever else is written, and not only in silence
+        self.steady = False  # True: ping every `ping_s`, even while events are written
 
     def end(self) -> None:
-        """Let the client go; it will come back."""
+        """End the stream; its client will reconnect."""
         self._watcher.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
-        """Write until the job ends, the client leaves, or it is time to come back."""
+        """Write events until the job ends, the client disconnects, or the stream reaches its maximum age."""
         helpers = [asyncio.create_task(self._until_gone(receive))]
         if self.beside is not None:
             helpers.append(asyncio.create_task(self.beside))
@@ -158,7 +158,7 @@ class EventStream(Response):
 
     async def _serve(self, send: Send, watchdog: _Watchdog) -> None:
         clock = asyncio.get_running_loop().time
-        while clock() < watchdog.leave_at:  # a stream that is never quiet is checked and rotated too
+        while clock() < watchdog.leave_at:  # busy streams are checked and rotated, too
             if clock() >= watchdog.check_at:
                 if not await self._still_allowed():
                     return
@@ -174,18 +174,18 @@ class EventStream(Response):
                 await watchdog.write(send, body)
 
     def _after_retry(self, frames: bytes) -> bytes:
-        """The frames, with the line of `retry` before the first one of the stream."""
+        """Return the frames, preceded by the `retry` line if they are the stream's first."""
         if not frames:
             return frames
         line, self._retry_line = self._retry_line, b""
         return line + frames
 
     async def frames(self, events: list[Event]) -> bytes:
-        """What is written for these events; none are given when the reader was only poked."""
+        """Return the bytes to write for events. The list is empty if only the watchdog woke the watcher."""
         return b"".join(map(self._encode, events))
 
     def ping(self) -> bytes:
-        """A comment that says that we are there."""
+        """Return a comment that keeps the connection alive."""
         return PING
 
     def _with_cursor(self, event: Event) -> bytes:
@@ -193,32 +193,32 @@ class EventStream(Response):
         return _frame(event, self._ident(event))
 
     async def _still_allowed(self) -> bool:
-        """Whether the reader's key and session are good; one look at the store serves all streams of a reader."""
+        """Return whether the reader's key and session are valid. One store lookup serves all streams of a reader."""
         name, known, now = (self.who.key_id, self.who.session_id), self._site.standing, time.monotonic()
         at, good = known.get(name, (-math.inf, True))
         if now - at < RECHECK_S / 2:
             return good
         if len(known) >= MOST_STANDING:
-            known.clear()  # only more looks follow
+            known.clear()  # costs only additional lookups
         try:
             good = await self._site.holds(self.who)
             known[name] = (now, good)
             return good  # noqa: TRY300 - a store that is away is not written down
         except CallsheetError:
-            return True  # the store is away; the next look tells
+            return True  # the store is unavailable; the next check decides
 
     async def _until_gone(self, receive: Receive) -> None:
-        with contextlib.suppress(Problem):  # a body where none belongs, and too large: it goes too
+        with contextlib.suppress(Problem):  # an unexpected, oversized body also ends the stream
             while (await receive())["type"] != "http.disconnect":
                 pass
         self._watcher.end()
 
 
 class _Watchdog:
-    """One timer of a stream for all its limits: a timeout for each event was a fifth of the cost of an event.
+    """One timer for all limits of a stream: a timeout per event was a fifth of the cost of an event.
 
-    It asks for a ping when nothing was written for a while, for a look at the reader's key, for a farewell when the
-    time has come, and cancels the stream when a write takes too long.
+    The timer wakes the watcher when a ping, a check of the reader's key or the end of the stream is due, and cancels
+    the stream when a write takes too long.
     """
 
     def __init__(self, watcher: Watcher, ping_s: float, *, steady: bool) -> None:
@@ -233,7 +233,7 @@ class _Watchdog:
         self._timer = self._loop.call_later(0.0, self._look)
 
     async def write(self, send: Send, body: bytes) -> None:
-        """Write, under the watchdog's eyes."""
+        """Send bytes to the client, limited to WRITE_S seconds."""
         self._since, self._writing = self._loop.time(), True
         await send({"type": "http.response.body", "body": body, "more_body": True})
         self._since, self._writing = self._loop.time(), False
@@ -241,15 +241,15 @@ class _Watchdog:
             self._ping_at = self._since + self._ping_s
 
     def ping_is_due(self) -> bool:
-        """Whether it is time to say that we are there."""
+        """Return whether the next ping is due."""
         return self._loop.time() >= self._ping_at
 
     def pinged(self) -> None:
-        """It was said."""
+        """Record that a ping was written."""
         self._ping_at = self._loop.time() + self._ping_s
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop the timer, and withdraw its cancellation of the stream's task."""
         self._timer.cancel()
         if self.bit and self._task is not None:
             self._task.uncancel()

@@ -1,7 +1,7 @@
-"""How many jobs ended when, for the last quarter of an hour: from the store, so that it is right for all processes.
+"""Counts jobs that ended in the last 15 minutes, by time span, from the store and therefore across all processes.
 
-Each process keeps what it has read. A span of time that is over for a while is not read again, so that the next look
-costs what has ended since the last, not the whole window.
+Each process caches the counts. Spans that ended more than LATE_MS ago are not read again, so that a refresh costs only
+the jobs that ended since the last one.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 SPAN_MS = 10_000
 SPANS = 90
-LATE_MS = 5_000  # an end may be written so long after its time: a span is read again until then
-FRESH_S = 1.0  # what was read so lately is told again
+LATE_MS = 5_000  # the end of a job may be written this late, so its span is read again until then
+FRESH_S = 1.0  # cached counts are reused for this long
 MOST_WINDOWS = 200
 
 Counts = dict[tuple[str, Status], int]
 
 
 class Window(NamedTuple):
-    """Ends by span, the oldest first; the last span is not over."""
+    """Counts of ended jobs by time span, oldest span first. The last span is still running."""
 
     at: int
     spans: list[tuple[int, Counts]]
 
     @property
     def kinds(self) -> dict[str, dict[Status, int]]:
-        """Ends of the whole window by kind."""
+        """Counts of ended jobs in the whole window, by kind and status."""
         found: dict[str, dict[Status, int]] = {}
         for _, counts in self.spans:
             for (kind, status), jobs in counts.items():
@@ -43,14 +43,14 @@ class Window(NamedTuple):
 
 
 class Throughput:
-    """The windows that are looked at: of everybody (None), and of single requesters."""
+    """Caches the windows of requesters, and the window of all requesters (None)."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._windows: OrderedDict[str | None, _Kept] = OrderedDict()
 
     async def window(self, requester_id: str | None) -> Window:
-        """The last quarter of an hour of a requester, None is all."""
+        """Return the last 15 minutes of a requester's jobs; None means all requesters."""
         kept = self._windows.setdefault(requester_id, _Kept())
         self._windows.move_to_end(requester_id)
         while len(self._windows) > MOST_WINDOWS:
@@ -75,7 +75,7 @@ class Throughput:
 
 
 class _Kept:
-    """What was read of one window; spans before `settled` are not read again."""
+    """The cached counts of one window. Spans before `settled` are not read again."""
 
     def __init__(self) -> None:
         self.asking = asyncio.Lock()

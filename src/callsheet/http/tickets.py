@@ -1,7 +1,7 @@
-"""Tickets for browsers: EventSource cannot send a key, and no key may stand in a URL. One use, within a minute.
+"""Single-use tickets for browsers, valid for a minute: EventSource cannot send a key, and no key may stand in a URL.
 
-EventSource reconnects by itself with the same URL. A stream that allows it binds a ticket to the client that used it
-first; that client may use it again, until it has been away for RETURN_S.
+EventSource reconnects automatically with the same URL. A stream that allows this binds a ticket to its first client,
+which may use the ticket again until it has been away for RETURN_S.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ KIND = "sse_ticket"
 LIFE_S = 60
 RETURN_S = 900  # since a client's last connection; a server ends each connection within 600 s
 TRIES = 5
-SWEEP = 0.02  # the share of new tickets at which old ones that nobody used are removed
+SWEEP = 0.02  # share of new tickets that also delete expired unused tickets
 
 
 async def issue(store: Store, who: Principal, subject: str) -> str:
-    """A ticket of somebody for one stream, named by its path and query."""
+    """Return a new ticket for one stream, named by path and query, with the caller's rights."""
     now = await store.now()
     if random.random() < SWEEP:  # noqa: S311 - not each time: it reads all that are out
         await _sweep(store, now)
@@ -49,9 +49,9 @@ async def issue(store: Store, who: Principal, subject: str) -> str:
 
 
 async def redeem(store: Store, ticket: str, subject: str) -> Principal:
-    """Whose ticket this is, once; raises Problem `unauthorized`."""
+    """Use up a ticket and return its owner's Principal; raises Problem `unauthorized`."""
     found = await store.documents(KIND, _digest(ticket))
-    if found and await store.delete_document(KIND, _digest(ticket)):  # of two at once, one deletes it
+    if found and await store.delete_document(KIND, _digest(ticket)):  # of two requests, one deletes the ticket
         body = json.loads(found[0].body)
         fits = body["subject"] == subject and "client" not in body
         if fits and is_good(body["expires_at"], await store.now(), LIFE_S):
@@ -60,7 +60,10 @@ async def redeem(store: Store, ticket: str, subject: str) -> Principal:
 
 
 async def redeem_again(store: Store, ticket: str, subject: str, client: str) -> Principal:
-    """Whose ticket this is. The first client that uses it may come back with it; raises Problem `unauthorized`."""
+    """Return the Principal of a ticket's owner, and bind the ticket to its first client; raises Problem `unauthorized`.
+
+    The same client may use the ticket again, other clients are refused.
+    """
     for _ in range(TRIES):
         found = await store.documents(KIND, _digest(ticket))
         body, now = json.loads(found[0].body) if found else {}, await store.now()
@@ -69,14 +72,14 @@ async def redeem_again(store: Store, ticket: str, subject: str, client: str) -> 
         if body.setdefault("client", _digest(client)) != _digest(client):
             break
         body["expires_at"] = now + RETURN_S * 1000
-        with contextlib.suppress(DocumentConflict):  # another connection was faster: look at whose it is now
+        with contextlib.suppress(DocumentConflict):  # a concurrent connection changed the ticket: read it again
             await store.put_document(found[0]._replace(body=json.dumps(body)))
             return _principal(body)
     raise _refused()
 
 
 def window_of(ticket: str) -> str:
-    """A name for all connections with one ticket, from which the ticket cannot be told."""
+    """Return a name shared by all connections with one ticket, which does not reveal the ticket."""
     return _digest(ticket)
 
 
@@ -86,7 +89,7 @@ def _principal(body: dict[str, Any]) -> Principal:
 
 
 def _life_s(body: dict[str, Any]) -> int:
-    """How long a ticket is good for: one that has a client for as long as that one may be away."""
+    """Return a ticket's lifetime in seconds: RETURN_S if it is bound to a client, else LIFE_S."""
     return RETURN_S if "client" in body else LIFE_S
 
 

@@ -1,4 +1,4 @@
-"""What `/v1/uploads` takes and gives."""
+"""Request and response bodies of `/v1/uploads`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_BYTES = 1024**4
 
 
 class NewUpload(BaseModel):
-    """A file that a client has."""
+    """A file to upload."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -23,7 +23,7 @@ class NewUpload(BaseModel):
 
 
 class PartToSend(BaseModel):
-    """A request that sends one part: `size` bytes of the file from `offset` on, with these headers."""
+    """The request that sends one part: `size` bytes of the file from `offset`, with these headers."""
 
     number: int
     offset: int
@@ -35,7 +35,7 @@ class PartToSend(BaseModel):
 
 
 class UploadBody(BaseModel):
-    """An upload as it stands. `todo` are the next parts to send, in any order and several at once."""
+    """An upload with its progress. `todo` lists the next parts to send, in any order and concurrently."""
 
     upload_id: str
     key: str = Field(description="Where the object will be; jobs name it so.")

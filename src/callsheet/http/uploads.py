@@ -1,7 +1,8 @@
-"""`/v1/uploads`: files of tenants, straight to the storage by signed URLs, in parts, and resumable.
+"""`/v1/uploads`: tenants' files, sent straight to the storage by signed URLs, in resumable parts.
 
-A client asks what is to do, sends those parts to their URLs, and asks again until nothing is left; then it completes.
-That is the same for a folder and for an S3, for one byte and for terabytes, before and after a broken connection.
+A client reads the list of missing parts, sends each part to its URL, and repeats until no part is missing; then it
+completes the upload. The protocol is identical for folders and S3, for one byte and for terabytes, before and after a
+broken connection.
 """
 
 from __future__ import annotations
@@ -55,17 +56,17 @@ MEBIBYTE = 1024 * 1024
 PART_BYTES = 16 * MEBIBYTE
 LIFE_S = 7 * 24 * 3600
 SIGNED_S = 3600
-RECOUNT_S = 600.0  # how often at most the files of a tenant that has no room left are counted
+RECOUNT_S = 600.0  # minimum interval between recounts of a tenant whose quota is exhausted
 AT_ONCE = 20  # signed URLs in one answer
-DROPPED = "dropped"  # an upload whose client has given it up, until it is removed
-SWEEP = 0.02  # the share of new uploads at which old ones that nobody completed are removed
+DROPPED = "dropped"  # status of a dropped upload until its record is deleted
+SWEEP = 0.02  # share of new uploads that also sweep expired uploads
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "not_found", "objects_forbidden")
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
 UploadId = Annotated[str, Path(examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
 
 
 class Kept(NamedTuple):
-    """An upload as the store has it."""
+    """The stored record of an upload."""
 
     upload_id: str
     requester_id: str
@@ -81,26 +82,26 @@ class Kept(NamedTuple):
 
     @property
     def part_count(self) -> int:
-        """How many parts it has; an empty file has one."""
+        """The number of parts; an empty file has one part."""
         return max(1, -(-self.size // self.part_bytes))
 
     @property
     def upload(self) -> Upload:
-        """The storage's upload."""
+        """The multipart upload in the storage."""
         return Upload(self.key, self.multipart_id, self.part_bytes, self.content_type)
 
     @property
     def binding(self) -> incoming.Binding:
-        """What its URLs are good for."""
+        """The binding that the upload's signed URLs carry."""
         return incoming.of_upload(self.upload_id)
 
     @property
     def incoming_key(self) -> str:
-        """Where a file of one part waits until the upload is completed; others wait in the storage as parts."""
+        """The key where a single-part file waits for completion; larger files wait in the storage as parts."""
         return incoming.key_of(self.binding, self.key.rpartition("/")[2])
 
     def size_of(self, number: int) -> int:
-        """The bytes of one part."""
+        """Return the size of one part, in bytes."""
         return min(self.part_bytes, self.size - (number - 1) * self.part_bytes)
 
 
@@ -115,14 +116,14 @@ class Kept(NamedTuple):
     ),
 )
 async def begin(request: Request) -> JsonAnswer:
-    """The answer has the first parts to send."""
+    """Start an upload. The response lists the first parts to send."""
     who = await check(request, "jobs:write")
     site = site_of(request)
     return JsonAnswer(await shown(objects_of(site), await opened(site, who, await read_body(request, NewUpload))), 201)
 
 
 async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") -> Kept:
-    """A new upload of somebody's; without a key, into a folder of its own."""
+    """Create an upload for the caller, stored under `key`, or by default in a new folder of the tenant."""
     objects, store = objects_of(site), site.engine.store
     now = await store.now()
     if random.random() < SWEEP:  # noqa: S311 - not each time: it reads all of them
@@ -154,7 +155,10 @@ async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") ->
 
 
 async def charge(site: Site, requester_id: str, size: int, part: str, *, opens: bool = False) -> None:
-    """Count a file for its tenant; raises QuotaExceeded. What is really there is counted before that, now and then."""
+    """Charge a file to its tenant's quota; raises QuotaExceeded.
+
+    If the quota is exhausted, the tenant's stored files are recounted first, at most once per RECOUNT_S.
+    """
     try:
         await site.quotas.charge(requester_id, size, part, opens=opens)
     except QuotaExceeded:
@@ -167,7 +171,7 @@ async def charge(site: Site, requester_id: str, size: int, part: str, *, opens: 
 
 
 async def stored_uploads(site: Site, requester_id: str) -> tuple[int, int]:
-    """The bytes of a tenant's uploads, also those that open ones will have, and how many are open."""
+    """Return the bytes of a tenant's uploads, open uploads at their full size, and the number of open uploads."""
     kept = [Kept(**json.loads(document.body)) for document in await site.engine.store.documents(KIND)]
     still = [one for one in kept if one.requester_id == requester_id and one.status == "open"]
     opened = {one.key: one.size for one in still}
@@ -185,7 +189,7 @@ async def stored_uploads(site: Site, requester_id: str) -> tuple[int, int]:
     responses=problems.responses(*ALWAYS, "upload_not_found", "objects_unavailable"),
 )
 async def read(request: Request, upload_id: UploadId) -> JsonAnswer:
-    """The parts that did not arrive yet, with fresh URLs: after a while, or after a break."""
+    """Read the upload's missing parts with fresh URLs, for example after a broken connection."""
     kept, _, objects = await _found(request, upload_id)
     return JsonAnswer(await shown(objects, kept))
 
@@ -199,12 +203,12 @@ async def read(request: Request, upload_id: UploadId) -> JsonAnswer:
     ),
 )
 async def complete(request: Request, upload_id: UploadId) -> JsonAnswer:
-    """Make the object of its parts. A second time gives the same answer."""
+    """Assemble the object from its parts. Repeated requests get the same response."""
     return JsonAnswer(await shown(objects_of(site_of(request)), await completed(request, upload_id)))
 
 
 async def completed(request: Request, upload_id: str) -> Kept:
-    """An upload whose object is there; raises Problem."""
+    """Complete the caller's upload if it is open, and return its record; raises Problem."""
     kept, version, objects = await _found(request, upload_id)
     if kept.status == "open":
         kept = kept._replace(status="done", etag=(await _completed(objects, kept)).etag)
@@ -212,7 +216,7 @@ async def completed(request: Request, upload_id: str) -> Kept:
         try:
             await store.put_document(_document(kept, version))
             await site_of(request).quotas.add(kept.requester_id, 0, closed=1)
-        except DocumentConflict:  # somebody else completed or dropped it at the same time
+        except DocumentConflict:  # a concurrent request completed or dropped the upload
             if not await _is_done(store, kept.upload_id):
                 await objects.delete(kept.key)
                 raise Problem("upload_not_found", "this upload was dropped while it was completed") from None
@@ -229,7 +233,7 @@ async def completed(request: Request, upload_id: str) -> Kept:
     responses=problems.responses(*ALWAYS, "upload_not_found", "refused", "objects_unavailable"),
 )
 async def drop(request: Request, upload_id: UploadId) -> Response:
-    """Remove what was sent. One that is complete stays: a job may need it."""
+    """Drop an open upload and delete its parts. A complete upload is kept, since a job may need its object."""
     kept, version, objects = await _found(request, upload_id)
     if kept.status != "open":
         raise Problem("refused", "this upload is complete")
@@ -241,7 +245,7 @@ async def drop(request: Request, upload_id: UploadId) -> Response:
 
 
 async def _found(request: Request, upload_id: str) -> tuple[Kept, int, Objects]:
-    """An upload of the one who asks; raises Problem. Another's is unknown, as one that never was."""
+    """Return the caller's upload, its version and the objects; raises Problem, also for another tenant's upload."""
     who = await check(request, "jobs:write")
     site = site_of(request)
     objects = objects_of(site)
@@ -258,7 +262,7 @@ def _may_see(who: Principal, kept: Kept) -> bool:
 
 
 async def shown(objects: Objects, kept: Kept) -> dict[str, Any]:
-    """An upload for its client, with signed URLs for the next parts."""
+    """Return an upload as JSON, with signed URLs for the next parts."""
     here = await _arrived(objects, kept)
     left = [number for number in range(1, kept.part_count + 1) if number not in here]
     return {
@@ -277,14 +281,14 @@ async def shown(objects: Objects, kept: Kept) -> dict[str, Any]:
 
 
 async def _arrived(objects: Objects, kept: Kept) -> set[int]:
-    """The parts that are there with all of their bytes."""
+    """Return the numbers of the parts that arrived completely."""
     if kept.status == "done":
         return set(range(1, kept.part_count + 1))
     if kept.multipart_id:
         try:
             parts = await objects.list_parts(kept.upload)
         except UploadNotFound:
-            if await _whole(objects, kept):  # completed by a process that could not say so any more
+            if await _whole(objects, kept):  # completed by a process that died before recording it
                 return set(range(1, kept.part_count + 1))
             raise
         return {part.number for part in parts if part.size_bytes == kept.size_of(part.number)}
@@ -292,7 +296,7 @@ async def _arrived(objects: Objects, kept: Kept) -> set[int]:
 
 
 async def _whole(objects: Objects, kept: Kept, key: str = "") -> ObjectInfo | None:
-    """The upload's object, or that under another key, if all of its bytes are there."""
+    """Return the object at the upload's key, or at `key`, if its size is complete, else None."""
     try:
         info = await objects.head(key or kept.key)
     except ObjectNotFound:
@@ -320,7 +324,7 @@ async def _to_send(objects: Objects, kept: Kept, number: int) -> dict[str, Any]:
 
 
 async def _completed(objects: Objects, kept: Kept) -> ObjectInfo:
-    """The object, made of what was sent. It is made once: what is sent later does not reach it."""
+    """Assemble the object from its parts and return it. Parts sent later do not change the object."""
     here = await _arrived(objects, kept)
     if missing := [number for number in range(1, kept.part_count + 1) if number not in here]:
         told = f"{len(missing)} of {kept.part_count} parts did not arrive yet"
@@ -334,11 +338,11 @@ async def _completed(objects: Objects, kept: Kept) -> ObjectInfo:
     except (UploadNotFound, ObjectExists, ObjectNotFound):
         if (done := await _whole(objects, kept)) is None:
             raise
-        return done  # by another request at the same moment
+        return done  # completed by a concurrent request
 
 
 async def sweep(store: Store, objects: Objects, now: int) -> None:
-    """Remove uploads whose time is over, and what was sent of those that nobody completed."""
+    """Delete expired uploads, and the parts of expired uploads that no client completed."""
     for document in await store.documents(KIND):
         kept = Kept(**json.loads(document.body))
         if kept.expires_at <= now:
@@ -348,16 +352,17 @@ async def sweep(store: Store, objects: Objects, now: int) -> None:
 
 
 async def forget(site: Site, upload_id: str) -> None:
-    """Drop an upload that nothing needs any more, wherever it stands."""
+    """Drop an upload that no client needs any more, in any status."""
     for document in await site.engine.store.documents(KIND, upload_id):
         with contextlib.suppress(DocumentConflict):  # it was completed or dropped meanwhile
             await _drop(site.engine.store, objects_of(site), Kept(**json.loads(document.body)), document.version)
 
 
 async def _drop(store: Store, objects: Objects, kept: Kept, version: int) -> None:
-    """Forget an upload, whose URLs are refused from then on; and remove what was sent of it.
+    """Delete an upload's record, so that its URLs are refused, and delete the parts of an incomplete upload.
 
-    An open one is marked first, so that nobody completes what is taken off the count. Raises DocumentConflict.
+    An open upload is first marked as dropped, so that no request completes it after its bytes left the quota. Raises
+    DocumentConflict.
     """
     if kept.status == "open":
         await store.put_document(_document(kept._replace(status=DROPPED), version))
@@ -376,19 +381,19 @@ def _document(kept: Kept, version: int) -> Document:
 
 
 async def _is_done(store: Store, upload_id: str) -> bool:
-    """Return whether an upload is complete by what the store says now."""
+    """Return whether the store lists the upload as complete."""
     documents = await store.documents(KIND, upload_id)
     return bool(documents) and json.loads(documents[0].body)["status"] == "done"
 
 
 def part_bytes_of(size: int) -> int:
-    """So large parts that the storage's number of them suffices."""
+    """Return a part size for a file of `size` bytes that keeps the number of parts within the storage's limit."""
     least = -(-size // MOST_PARTS)
     return max(PART_BYTES, -(-least // MEBIBYTE) * MEBIBYTE)
 
 
 def safe_name(name: str) -> str:
-    """The end of a file's name, of letters that every storage and every log can take."""
+    """Return the last component of a file's name, in characters that every storage and log accepts."""
     last = re.split(r"[/\\]", name)[-1]
     plain = re.sub(r"[^\w.-]", "_", last, flags=re.ASCII).strip(".")[-100:]
     return plain or "file"

@@ -1,4 +1,4 @@
-"""The bodies of `/v1/webhooks`: deliveries, endpoints and destinations as JSON."""
+"""Request and response bodies of `/v1/webhooks`: deliveries, endpoints and destinations as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from callsheet.outbox.health import Destination
 
 from .json_text import parsed
 
-NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
+NO_NUL = r"^[^\x00]*$"  # PostgreSQL cannot store NUL in text
 MAX_MS = 10**15
 Ms = Annotated[int, Field(ge=0, le=MAX_MS, description="Milliseconds since the epoch.")]
 Word = Literal["pending", "delivering", "delivered", "dead_letter"]
@@ -22,7 +22,7 @@ Text = Annotated[str, Field(max_length=2_048, pattern=NO_NUL)]
 
 
 class DeliveryBody(BaseModel):
-    """An event on its way. `log` has its last attempts, `response` up to 1 KiB of the last answer."""
+    """The delivery of an event. `log` lists its last attempts, `response` holds up to 1 KiB of the last response."""
 
     event_id: str
     job_id: str
@@ -39,20 +39,20 @@ class DeliveryBody(BaseModel):
 
 
 class DeliveryList(BaseModel):
-    """A page; `next` is the cursor of the next one, null at the end."""
+    """A page of deliveries; `next` is the cursor of the next page, null on the last page."""
 
     deliveries: list[DeliveryBody]
     next: str | None
 
 
 class WholeDelivery(DeliveryBody):
-    """With the body that is sent, as JSON."""
+    """A delivery with the JSON body that is sent."""
 
     body: Any
 
 
 class ReplaySelection(BaseModel):
-    """Which ended events go out once more; without `created_from` and `created_to`, of any time."""
+    """Selects ended deliveries to send again; without `created_from` and `created_to`, deliveries of any age."""
 
     model_config = ConfigDict(extra="forbid")
     status: Literal["dead_letter", "delivered"] = "dead_letter"
@@ -65,14 +65,14 @@ class ReplaySelection(BaseModel):
 
 
 class ReplayedBody(BaseModel):
-    """How many wait again; `more`: there are further ones, ask again."""
+    """The number of deliveries requeued. `more` true: further deliveries match, so repeat the request."""
 
     replayed: int
     more: bool
 
 
 class SecretBody(BaseModel):
-    """A secret without its text; `expires_at` null: it is the present one."""
+    """A secret without its text; `expires_at` null: the current secret."""
 
     secret_id: str
     created_at: Ms
@@ -80,7 +80,7 @@ class SecretBody(BaseModel):
 
 
 class HealthBody(BaseModel):
-    """How a destination does."""
+    """The health of a destination."""
 
     state: Literal["closed", "open", "half_open"]
     failures: int
@@ -89,7 +89,7 @@ class HealthBody(BaseModel):
 
 
 class EndpointBody(BaseModel):
-    """An endpoint. `secret` is shown when it was just made, and never again."""
+    """A webhook endpoint. `secret` is present only in the response that created the secret."""
 
     endpoint_id: str
     requester_id: str
@@ -110,7 +110,7 @@ class EndpointList(BaseModel):
 
 
 class NewEndpoint(BaseModel):
-    """Where events are to go."""
+    """A webhook endpoint to create."""
 
     model_config = ConfigDict(extra="forbid")
     url: Text = Field(examples=["https://hooks.example.org/callsheet"])
@@ -118,7 +118,7 @@ class NewEndpoint(BaseModel):
 
 
 class ChangedEndpoint(BaseModel):
-    """What is to change of an endpoint."""
+    """Fields of an endpoint to change; null fields stay unchanged."""
 
     model_config = ConfigDict(extra="forbid")
     url: Text | None = None
@@ -126,14 +126,14 @@ class ChangedEndpoint(BaseModel):
 
 
 class Rotation(BaseModel):
-    """How long the old secret signs beside the new one."""
+    """How many seconds the old secret keeps signing beside the new one."""
 
     model_config = ConfigDict(extra="forbid")
     overlap_s: int = Field(default=86_400, ge=0, le=86_400)
 
 
 class Enabling(BaseModel):
-    """Whether what came while it was disabled goes out now, and how fast."""
+    """Whether to send events that arrived while the endpoint was disabled, and how many per second."""
 
     model_config = ConfigDict(extra="forbid")
     replay: bool = True
@@ -141,7 +141,7 @@ class Enabling(BaseModel):
 
 
 class DestinationBody(BaseModel):
-    """A destination that is in trouble."""
+    """A failing destination, with its health."""
 
     requester_id: str
     destination: str
@@ -149,13 +149,13 @@ class DestinationBody(BaseModel):
 
 
 class DestinationList(BaseModel):
-    """Those in trouble; who is not here is well."""
+    """All failing destinations; a destination missing here is healthy."""
 
     destinations: list[DestinationBody]
 
 
 def delivery_body(event: OutboxEvent) -> dict[str, Any]:
-    """An event as JSON."""
+    """Return a delivery as a JSON value."""
     log = log_of(event.error)
     return {
         "event_id": event.event_id,
@@ -174,12 +174,12 @@ def delivery_body(event: OutboxEvent) -> dict[str, Any]:
 
 
 def whole_delivery(event: OutboxEvent) -> dict[str, Any]:
-    """With its body."""
+    """Return a delivery and its event's body as a JSON value."""
     return {**delivery_body(event), "body": parsed(event.body)}
 
 
 def health_body(breaker: Breaker) -> dict[str, Any]:
-    """A breaker as JSON."""
+    """Return a circuit breaker's state as a JSON value."""
     return {
         "state": breaker.state.value,
         "failures": breaker.failures,
@@ -189,7 +189,7 @@ def health_body(breaker: Breaker) -> dict[str, Any]:
 
 
 def endpoint_body(endpoint: Endpoint, breaker: Breaker, secret: str | None = None) -> dict[str, Any]:
-    """An endpoint as JSON, with its secret where it was just made."""
+    """Return an endpoint as a JSON value, with the text of its secret if `secret` was just created."""
     body = endpoint._asdict()
     del body["version"]
     body["secrets"] = [
@@ -200,5 +200,5 @@ def endpoint_body(endpoint: Endpoint, breaker: Breaker, secret: str | None = Non
 
 
 def destination_body(where: Destination, breaker: Breaker) -> dict[str, Any]:
-    """A destination as JSON."""
+    """Return a destination with its health as a JSON value."""
     return {"requester_id": where.requester_id, "destination": where.name, "health": health_body(breaker)}

@@ -1,4 +1,4 @@
-"""`/v1/webhooks/endpoints` and `/v1/webhooks/secret`: where events go, and the secrets that sign them."""
+"""`/v1/webhooks/endpoints` and `/v1/webhooks/secret`: URLs that receive events, and secrets that sign events."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
     responses=problems.responses(*ALWAYS, *BODY, *SEALS, "webhooks_off", "invalid_target", "too_many_endpoints"),
 )
 async def create_endpoint(request: Request, who: Writer) -> JsonAnswer:
-    """Its secret is in this answer and in no other."""
+    """Create a webhook endpoint. Only this response contains the text of its secret."""
     asked = await read(request, NewEndpoint)
     made, secret = await _endpoints(request).create(who.requester_id, asked.url, asked.description)
     log.info("key %s makes endpoint %s", who.key_id, made.endpoint_id)
@@ -63,7 +63,7 @@ async def create_endpoint(request: Request, who: Writer) -> JsonAnswer:
     responses=problems.responses(*ALWAYS, "webhooks_off"),
 )
 async def list_endpoints(request: Request, who: Reader) -> JsonAnswer:
-    """Those of the key's requester, with their health and without their secrets."""
+    """List the requester's endpoints with their health, without the text of secrets."""
     found = await _endpoints(request).list(who.sees)
     health = await troubled(site_of(request).engine.store, who.sees)
     bodies = [endpoint_body(e, health.get(_where(e), Breaker())) for e in found]
@@ -77,7 +77,7 @@ async def list_endpoints(request: Request, who: Reader) -> JsonAnswer:
     responses=problems.responses(*ONE),
 )
 async def get_endpoint(request: Request, endpoint_id: EndpointId, who: Reader) -> JsonAnswer:
-    """One endpoint, without its secrets."""
+    """Read one endpoint, without the text of its secrets."""
     return await _told(request, await _endpoints(request).get(endpoint_id, who.sees))
 
 
@@ -89,7 +89,7 @@ async def get_endpoint(request: Request, endpoint_id: EndpointId, who: Reader) -
     responses=problems.responses(*CHANGE, "invalid_target"),
 )
 async def change_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
-    """Another URL or description; the secret stays."""
+    """Change the endpoint's URL or description; the secret stays unchanged."""
     asked = await read(request, ChangedEndpoint)
     changed = await _endpoints(request).change(endpoint_id, who.sees, url=asked.url, description=asked.description)
     log.info("key %s changes endpoint %s", who.key_id, changed.endpoint_id)
@@ -104,7 +104,7 @@ async def change_endpoint(request: Request, endpoint_id: EndpointId, who: Writer
     responses=problems.responses(*ONE),
 )
 async def delete_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> Response:
-    """Its secrets go with it; events that still wait for it become dead letters."""
+    """Delete the endpoint and its secrets. Events waiting for the endpoint become dead letters."""
     endpoint = await _endpoints(request).get(endpoint_id, who.sees)
     await _endpoints(request).delete(endpoint_id, who.sees)
     log.info("key %s deletes endpoint %s", who.key_id, endpoint_id)
@@ -120,7 +120,10 @@ async def delete_endpoint(request: Request, endpoint_id: EndpointId, who: Writer
     responses=problems.responses(*CHANGE, *SEALS),
 )
 async def rotate_secret(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
-    """The new secret is in this answer alone. Both sign for `overlap_s`; 0 ends the old one at once."""
+    """Create a new secret, whose text only this response contains.
+
+    Old and new secret both sign for `overlap_s` seconds; 0 ends the old secret immediately.
+    """
     overlap_ms = await _overlap_ms(request)
     endpoint, secret = await _endpoints(request).rotate(endpoint_id, who.sees, overlap_ms=overlap_ms)
     log.info("key %s rotates the secret of endpoint %s", who.key_id, endpoint.endpoint_id)
@@ -135,7 +138,7 @@ async def rotate_secret(request: Request, endpoint_id: EndpointId, who: Writer) 
     responses=problems.responses(*ONE, "document_conflict"),
 )
 async def disable_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
-    """Its events become dead letters from now on."""
+    """Disable the endpoint: new events for the endpoint become dead letters."""
     endpoint = await _endpoints(request).disable(endpoint_id, who.sees, "asked")
     log.info("key %s disables endpoint %s", who.key_id, endpoint.endpoint_id)
     await _act(request, "changed", endpoint)
@@ -150,7 +153,7 @@ async def disable_endpoint(request: Request, endpoint_id: EndpointId, who: Write
     responses=problems.responses(*CHANGE),
 )
 async def enable_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
-    """What came while it was disabled goes out now, `rate` in a second, unless `replay` is false."""
+    """Enable the endpoint. Events that arrived while disabled are sent, `rate` per second, unless `replay` is false."""
     asked = await read(request, Enabling) if await request.body() else Enabling()
     endpoint = await _endpoints(request).enable(endpoint_id, who.sees)
     log.info("key %s enables endpoint %s", who.key_id, endpoint.endpoint_id)
@@ -170,7 +173,7 @@ async def enable_endpoint(request: Request, endpoint_id: EndpointId, who: Writer
     responses=problems.responses(*ONE),
 )
 async def get_secret(request: Request, who: Reader) -> JsonAnswer:
-    """The secret that signs events for URLs which jobs carry; its text is not shown."""
+    """Read about the secret that signs events for URLs given in jobs. The secret's text is not shown."""
     return await _told(request, await _endpoints(request).own(who.requester_id))
 
 
@@ -182,7 +185,10 @@ async def get_secret(request: Request, who: Reader) -> JsonAnswer:
     responses=problems.responses(*ALWAYS, *BODY, *SEALS, "webhooks_off", "document_conflict"),
 )
 async def new_secret(request: Request, who: Writer) -> JsonAnswer:
-    """The secret that signs events for URLs which jobs carry. It is in this answer and in no other."""
+    """Create or rotate the secret that signs events for URLs given in jobs.
+
+    Only this response contains the secret's text.
+    """
     overlap_ms = await _overlap_ms(request)
     endpoint, secret = await _endpoints(request).new_own_secret(who.requester_id, overlap_ms=overlap_ms)
     log.info("key %s makes its requester's secret anew", who.key_id)

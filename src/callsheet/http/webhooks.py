@@ -1,4 +1,7 @@
-"""`/v1/webhooks/deliveries`: what goes out, what went wrong, and sending it again; then who is in trouble."""
+"""`/v1/webhooks`: read deliveries, send events again, and list failing destinations.
+
+`webhook_endpoints.py` serves endpoints.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ async def list_deliveries(  # noqa: PLR0913, PLR0917 - each is a filter
         str | None, Query(max_length=128, pattern=NO_NUL, description="`next` of the page before.")
     ] = None,
 ) -> JsonAnswer:
-    """Newest first."""
+    """List deliveries, newest first."""
     where = OutboxFilter(who.sees, endpoint, after=cursor, newest_first=True)
     found = await site_of(request).engine.store.outbox_find(
         job_id=job_id, status=Delivery(status) if status else None, limit=limit + 1, where=where
@@ -76,7 +79,7 @@ async def list_deliveries(  # noqa: PLR0913, PLR0917 - each is a filter
     responses=problems.responses(*ALWAYS, "delivery_not_found"),
 )
 async def get_delivery(request: Request, event_id: EventId, who: Reader) -> JsonAnswer:
-    """One event with its body and the log of its attempts."""
+    """Read one delivery with its body and the log of its attempts."""
     store = site_of(request).engine.store
     return JsonAnswer(whole_delivery(await find_one(store, _known(event_id), who.sees)))
 
@@ -89,7 +92,7 @@ async def get_delivery(request: Request, event_id: EventId, who: Reader) -> Json
     responses=problems.responses(*ALWAYS, "delivery_not_found"),
 )
 async def replay_delivery(request: Request, event_id: EventId, who: Writer) -> JsonAnswer:
-    """With the same id and body, and fresh attempts. One that still waits is left as it is."""
+    """Send an event again with the same id and body, and fresh attempts. A waiting event is left unchanged."""
     event = await replay_one(site_of(request).engine.store, _known(event_id), who.sees)
     log.info("key %s replays event %s", who.key_id, event.event_id)
     await act(request, "webhook.replayed", target=event.event_id, requester_id=event.requester_id)
@@ -105,7 +108,7 @@ async def replay_delivery(request: Request, event_id: EventId, who: Writer) -> J
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def replay_deliveries(request: Request, who: Writer) -> JsonAnswer:
-    """The oldest first, `rate` in a second. Those that wait already are left as they are, so asking twice is safe."""
+    """Send events again, oldest first, `rate` per second. Waiting events are left unchanged, so repeating is safe."""
     asked = await read(request, ReplaySelection) if await request.body() else ReplaySelection()
     wanted = Selection(
         who.sees,
@@ -130,7 +133,7 @@ async def replay_deliveries(request: Request, who: Writer) -> JsonAnswer:
     responses=problems.responses(*ALWAYS),
 )
 async def list_destinations(request: Request, who: Reader) -> JsonAnswer:
-    """Those that fail, and when they are tried next. Events for them wait, and spend no attempts."""
+    """List failing destinations with the time of their next probe. Events for these wait without spending attempts."""
     found = await troubled(site_of(request).engine.store, who.sees)
     return JsonAnswer({"destinations": [destination_body(where, breaker) for where, breaker in found.items()]})
 

@@ -1,15 +1,15 @@
-"""Enrolled workers as records, and how they stand in the store's documents."""
+"""Records of enrolments, workers and tokens, and their conversion to store documents."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-LIFE_S = 3600  # of a worker's token, unless its enrolment says
+LIFE_S = 3600  # default lifetime of a worker's token
 ROTATE_AT = 0.75
 
 
 class Enrolment(NamedTuple):
-    """A right to become a worker, `uses_left` times. `queues` and `tenants` None are all."""
+    """Permission to enrol `uses_left` workers. `queues` and `tenants` None mean all of them."""
 
     enrolment_id: str
     queues: tuple[str, ...] | None
@@ -21,7 +21,7 @@ class Enrolment(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """A worker as it is known; times are milliseconds of the store's clock. `last_seen_at` None: never since."""
+    """A worker. Times are milliseconds of the store's clock. `last_seen_at` None: no sign of life yet."""
 
     worker_id: str
     name: str
@@ -41,7 +41,7 @@ class Worker(NamedTuple):
 
 
 class WorkerEvent(NamedTuple):
-    """Something that operators are to hear of, such as `token_reused`. `tenants` None are all."""
+    """An event that operators should learn about, such as `token_reused`. `tenants` None means all tenants."""
 
     name: str
     worker_id: str
@@ -51,35 +51,35 @@ class WorkerEvent(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A worker's new token, told once."""
+    """A worker's new token; its text is stored nowhere."""
 
     text: str
     worker: Worker
 
     @property
     def rotate_after_s(self) -> float:
-        """When to ask for the next."""
+        """Seconds after which the worker should request its next token."""
         return self.worker.token_life_s * ROTATE_AT
 
 
 def body_of(worker: Worker) -> dict[str, Any]:
-    """What is kept in the worker's own document."""
+    """Return the fields for the worker's own document: all except its last sign of life."""
     return {name: value for name, value in worker._asdict().items() if name not in ("last_seen_at", "running")}
 
 
 def worker_from(body: dict[str, Any]) -> Worker:
-    """A worker as its document tells of it."""
+    """Return the Worker of a stored document."""
     return Worker(**fields_of(Worker._fields, body))
 
 
 def fields_of(names: tuple[str, ...], body: dict[str, Any]) -> dict[str, Any]:
-    """A record's fields from its document, where tuples stand as lists."""
+    """Return a record's fields from a document, converting lists to tuples."""
     found = {name: body[name] for name in names if name in body}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
 
 def with_sign(worker: Worker, sign: dict[str, Any]) -> Worker:
-    """A worker with its last sign of life."""
+    """Return a worker updated with its last sign of life."""
     return worker._replace(
         last_seen_at=sign["at"],
         running=sign["running"],

@@ -1,11 +1,11 @@
-"""Enrolled workers: an enrolment token, used up, becomes a worker with a token that lives shortly and is rotated.
+"""Enrolled workers: a worker exchanges an enrolment token for a short-lived worker token, which is rotated.
 
-The store holds keyed hashes of the tokens, in documents: one for each enrolment, one for each worker, and one for each
-worker's last sign of life, so that signs of life and new tokens never meet in one write.
+The store holds keyed hashes of tokens in separate documents: one per enrolment, one per worker, and one per worker's
+last sign of life, so that signs of life and new tokens never conflict.
 
-A token that was rotated is good until its successor is used for the first time, and for two minutes at most: the answer
-with the new one may have been lost. Whoever uses it later has a copy of it, so all tokens of that worker are revoked.
-That worker may enrol anew; one that was revoked on purpose may not, by the same enrolment under the same name.
+A rotated token stays valid until its successor's first use, at most two minutes: the response with the successor may
+have been lost. A later use proves that somebody copied the token, so all tokens of that worker are revoked. Such a
+worker may enrol again; after a worker was revoked on purpose, its enrolment is refused, whatever the new worker's name.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ __all__ = ["LIFE_S", "WORKER_HEAD", "Enrolment", "Token", "Worker", "WorkerEvent
 log = logging.getLogger("callsheet.http")
 ENROLMENT, WORKER, SEEN = "enrolment", "worker", "worker_seen"
 ENROLMENT_HEAD, WORKER_HEAD = "cs_enroll_", "cs_worker_"
-OVERLAP_MS = 120_000  # the token before is good for so long: the answer with the new one may have been lost
-IN_FLIGHT_MS = 2_000  # a request with the old token may be on its way while the new one is used: refused, and no more
-REMEMBERED = 50  # rotated tokens of a worker whose use is noticed: a day and a half of them
+OVERLAP_MS = 120_000  # a rotated token stays valid this long: the response with its successor may be lost
+IN_FLIGHT_MS = 2_000  # an old token used this soon after the new one is refused without revoking the worker
+REMEMBERED = 50  # rotated tokens whose reuse is detected: a day and a half of them
 REUSED = "token_reused"
 KEPT_S = 3.0
 SEEN_S = 10.0
 FORGOTTEN_MS = 7 * 86_400_000
-REMEMBERED_MS = 31 * 86_400_000  # longer than any enrolment is good
+REMEMBERED_MS = 31 * 86_400_000  # longer than any enrolment is valid
 ON_PURPOSE = "revoked_on_purpose"
 RACES = 20
 MOST_KEPT = 10_000
 
 
 class Workers:
-    """The workers of a store. Answers of the store are believed for KEPT_S: so long a revoked worker may go on."""
+    """The workers of a store. Store lookups are cached for KEPT_S seconds; so long a revoked worker may continue."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, tuple[float, Principal]] = {}
         self._noted: dict[str, float] = {}
-        self.listeners: list[Callable[[WorkerEvent], Awaitable[None]]] = []  # each is told of every event
+        self.listeners: list[Callable[[WorkerEvent], Awaitable[None]]] = []  # called with every event
 
     async def invite(
         self,
@@ -72,7 +72,7 @@ class Workers:
         uses: int = 1,
         token_life_s: int = LIFE_S,
     ) -> tuple[str, Enrolment]:
-        """A new enrolment token; its text is told once and kept nowhere."""
+        """Create an enrolment. Returns its token's text, which is stored nowhere, and its record."""
         now, text = await self._store.now(), new_key(ENROLMENT_HEAD)
         made = Enrolment(
             found_by(text, ENROLMENT_HEAD),
@@ -88,14 +88,28 @@ class Workers:
         return text, made
 
     async def withdraw(self, enrolment_id: str) -> bool:
-        """Take an enrolment back: nobody enrols with it from now on. False when there is none.
+        """Delete an enrolment, so that no worker can enrol with its token. Returns False if no such enrolment exists.
 
-        Whoever is using it at this moment has a use, or is refused: a use is written to the document that goes here.
+        A concurrent enrolment either succeeds first or is refused: each use is written to the deleted document.
         """
         return await self._store.delete_document(ENROLMENT, enrolment_id)
 
+    async def enrolments(self) -> list[Enrolment]:
+        """Return the usable enrolments, oldest first, and delete expired and exhausted ones."""
+        now, good = await self._store.now(), list[Enrolment]()
+        for document in await self._store.documents(ENROLMENT):
+            right = Enrolment(**fields_of(Enrolment._fields, json.loads(document.body)))
+            if right.expires_at > now and right.uses_left > 0:
+                good.append(right)
+            else:
+                await self._store.delete_document(ENROLMENT, document.id)
+        return sorted(good, key=lambda right: (right.created_at, right.enrolment_id))
+
     async def enroll(self, text: str, name: str, labels: Sequence[str], version: str, protocol: int) -> Token:
-        """Use an enrolment up, and be a worker; raises Problem `unauthorized`."""
+        """Take one use of an enrolment and create a worker.
+
+        Returns the worker's token; raises Problem `unauthorized`.
+        """
         right = await self._redeem(text)
         now, letters = await self._store.now(), new_letters(FIND)
         token = new_key(WORKER_HEAD, letters)
@@ -117,7 +131,7 @@ class Workers:
         return Token(token, worker)
 
     async def rotate(self, worker_id: str) -> Token:
-        """A new token for a worker; the one before is good for a short while more. Raises Problem."""
+        """Return a new token for a worker; the previous token stays valid for up to two minutes. Raises Problem."""
         text, now = new_key(WORKER_HEAD, worker_id[-FIND:]), await self._store.now()
 
         def change(body: dict[str, Any]) -> None:
@@ -129,25 +143,25 @@ class Workers:
         return Token(text, await self._change(worker_id, change))
 
     async def revoke(self, worker_id: str) -> Worker:
-        """End a worker for good; raises Problem `not_found`. Its leases run out."""
+        """Revoke a worker permanently; its leases expire. Raises Problem `not_found`."""
         now = await self._store.now()
         ends = {ON_PURPOSE: True}
         return await self._change(worker_id, lambda body: body.update(ends, revoked_at=body["revoked_at"] or now))
 
     async def drain(self, worker_id: str, *, drain: bool = True) -> Worker:
-        """Let a worker finish what it has and take no more, or take that back; raises Problem `not_found`."""
+        """Stop a worker from claiming new jobs, or allow claims again; raises Problem `not_found`."""
         now = await self._store.now()
         return await self._change(worker_id, lambda body: body.update(draining_at=now if drain else None))
 
     async def is_revoked(self, worker_id: str) -> bool:
-        """Whether an enrolled worker was revoked. One that has a plain API key never is."""
+        """Return whether an enrolled worker was revoked; False for a worker with a plain API key."""
         for document in await self._store.documents(WORKER, worker_id[-FIND:]):
             worker = worker_from(json.loads(document.body))
             return worker.worker_id == worker_id and worker.revoked_at is not None
         return False
 
     async def list(self) -> list[Worker]:
-        """Known workers, enrolled or not, by id; those of whom nothing was heard for a week are forgotten."""
+        """Return all known workers by id, enrolled or not. Workers silent for a week are deleted."""
         now, found = await self._store.now(), dict[str, Worker]()
         for document in await self._store.documents(WORKER):
             body = json.loads(document.body)
@@ -166,9 +180,9 @@ class Workers:
         return [found[worker_id] for worker_id in sorted(found)]
 
     async def principal(self, text: str) -> Principal:
-        """Whose token this is; raises Problem `unauthorized`, or `worker_revoked` to a worker that was.
+        """Return the Principal of a worker token; raises Problem `unauthorized`, or `worker_revoked` if it is revoked.
 
-        The first use of a rotated token is noted, and the use of one before it then revokes the worker.
+        The first use of a rotated token is recorded; a later use of an older token then revokes the worker.
         """
         digest = keyed_hash(text)
         kept = self._known.get(digest)
@@ -181,14 +195,17 @@ class Workers:
         return who
 
     async def is_enrolled(self, worker_id: str) -> bool:
-        """Whether a worker of this id is enrolled; believed for as long as a sign of life is."""
+        """Return whether an enrolled worker has this id.
+
+        Returns False while `seen` would skip the worker's sign of life.
+        """
         if time.monotonic() - self._noted.get(worker_id, float("-inf")) < SEEN_S:
-            return False  # what would be noted is not
+            return False  # `seen` would skip this sign of life
         documents = await self._store.documents(WORKER, worker_id[-FIND:])
         return bool(documents) and json.loads(documents[0].body)["worker_id"] == worker_id
 
     async def seen(self, worker_id: str, labels: Sequence[str], version: str, running: int) -> None:
-        """Note a sign of life, at most once in SEEN_S. Trouble with that is no trouble of the worker's."""
+        """Record a worker's sign of life, at most once per SEEN_S. Store errors are logged, not raised."""
         if time.monotonic() - self._noted.get(worker_id, float("-inf")) < SEEN_S:
             return
         if len(self._noted) >= MOST_KEPT:
@@ -201,12 +218,15 @@ class Workers:
                 Document(SEEN, worker_id, json.dumps(sign), known[0].version if known else 0)
             )
         except DocumentConflict:
-            return  # another process has just noted it
+            return  # another process has just recorded it
         except CallsheetError as error:
             log.warning("a worker's sign of life was not noted: %s", error)
 
     async def _redeem(self, text: str) -> Enrolment:
-        """Take one use of an enrolment; of many at once, no more than it has succeed. Raises Problem."""
+        """Take one use of an enrolment and return its record; raises Problem.
+
+        Concurrent calls never take more uses than the enrolment has.
+        """
         if is_well_formed(text, ENROLMENT_HEAD):
             for _ in range(RACES):
                 documents = await self._store.documents(ENROLMENT, found_by(text, ENROLMENT_HEAD))
@@ -226,7 +246,7 @@ class Workers:
         raise Problem("unauthorized", "this enrolment token is unknown, used up or too old; ask an admin for a new one")
 
     async def _check_wanted(self, enrolment_id: str) -> None:
-        """Raise Problem `worker_revoked` when a worker of this enrolment was revoked on purpose, whatever its name."""
+        """Raise Problem `worker_revoked` if a worker of this enrolment was revoked on purpose, whatever its name."""
         for document in await self._store.documents(WORKER):
             body = json.loads(document.body)
             if body.get(ON_PURPOSE) and body.get("enrolment_id") == enrolment_id:
@@ -262,7 +282,7 @@ class Workers:
         )
 
     async def _note_use(self, worker_id: str, digest: str, now: int) -> None:
-        """The worker has its new token: from now on the one before proves nothing but a theft."""
+        """Record the first use of a rotated token: a later use of an older token proves a theft."""
 
         def change(body: dict[str, Any]) -> None:
             for token in body["tokens"]:
@@ -272,7 +292,10 @@ class Workers:
         await self._change(worker_id, change)
 
     async def _reused(self, body: dict[str, Any], used_at: int, now: int) -> Problem:
-        """A token was shown after its successor was used: what is said, once the worker is revoked."""
+        """Revoke the worker of a token that was used after its successor, and return the Problem to raise.
+
+        Within IN_FLIGHT_MS of the successor's first use, the token is only refused.
+        """
         if now - used_at < IN_FLIGHT_MS:
             return Problem("unauthorized", "this worker token was replaced by a newer one, which is in use; send that")
 
@@ -286,7 +309,7 @@ class Workers:
         return _revoked({**body, "token_reused_at": now})
 
     async def _tell(self, event: WorkerEvent) -> None:
-        """Tell all who listen; one that cannot hear now changes nothing of what has happened."""
+        """Notify all listeners of an event. Errors of listeners are logged, not raised."""
         for listener in self.listeners:
             try:
                 await listener(event)
@@ -310,7 +333,7 @@ class Workers:
 
 
 def _used_after(tokens: Sequence[dict[str, Any]], place: int) -> int | None:
-    """When a token that is newer than the one at this place was first used; None when none was."""
+    """Return when a token newer than `tokens[place]` was first used, or None."""
     return min((token["used_at"] for token in tokens[place + 1 :] if "used_at" in token), default=None)
 
 
@@ -319,13 +342,16 @@ def _unknown() -> Problem:
 
 
 def _revoked(body: dict[str, Any]) -> Problem:
-    """What is said to a worker that was revoked; `may_enrol` where nobody has done that on purpose."""
+    """Return Problem `worker_revoked`. `may_enrol` is true if a reused token alone caused the revocation."""
     told = "this worker was revoked; end your work and upload nothing"
     may_enrol = body.get("token_reused_at") is not None and not body.get(ON_PURPOSE)
     return Problem("worker_revoked", told, revoked=True, drain=True, may_enrol=may_enrol)
 
 
 def _forgotten_at(body: dict[str, Any]) -> int:
-    """When a worker's document goes; of one that was revoked on purpose not while its enrolment may be good."""
+    """Return the time at which a worker's document may be deleted.
+
+    Documents of workers revoked on purpose are kept longer than any enrolment is valid.
+    """
     kept_until = int(body.get("token_expires_at") or 0) + FORGOTTEN_MS
     return max(kept_until, body["revoked_at"] + REMEMBERED_MS) if body.get(ON_PURPOSE) else kept_until

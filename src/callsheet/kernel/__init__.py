@@ -1,1 +1,1 @@
-"""The rules of a job, pure: no input or output, no clock, no randomness, standard library only."""
+"""The rules of a job as pure code: no input or output, no clock, no randomness, standard library only."""

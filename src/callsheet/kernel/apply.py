@@ -1,6 +1,7 @@
-"""What a settlement leaves behind, as a pure function: the meaning that every store gives to its writes.
+"""Compute the job that a claim or a settlement leaves behind, as pure functions: every store's writes mean this.
 
-Workers use it to know their job after a write without reading it back; the differential test holds the stores to it.
+Workers use these functions to know their job after a write without reading the row again; the differential test
+compares each store with them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from .settlement import Settlement
 
 
 def begin(job: Job, at: int) -> Job:
-    """The job with its present attempt begun; unchanged if it had."""
+    """Return the job with its present attempt begun; a job whose attempt has begun is returned unchanged."""
     if job.started:
         return job
     return job._replace(
@@ -21,7 +22,7 @@ def begin(job: Job, at: int) -> Job:
 
 
 def claimed(job: Job, *, worker_id: str, now: int, lease_ms: int, start: bool) -> Job:
-    """The job after a claim: a new claim version and lease, and with `start` a new attempt and its event."""
+    """Return the job after a claim: a new claim version and lease, and with `start` a new attempt and its event."""
     at = max(now, job.event_ms)
     job = job._replace(
         status=Status.RUNNING,
@@ -38,7 +39,7 @@ def claimed(job: Job, *, worker_id: str, now: int, lease_ms: int, start: bool) -
 
 
 def applied(job: Job, s: Settlement, now: int) -> Job:
-    """The job after a settlement whose fence held. Times never run backwards, whatever the clock does."""
+    """Return the job after a settlement whose fence held. Times never run backwards, even when the clock does."""
     at = max(now, job.event_ms)
     was_terminal = job.status.terminal
     if s.starts:
@@ -68,21 +69,21 @@ def applied(job: Job, s: Settlement, now: int) -> Job:
 
 
 def lease_after(job: Job, silence_ms: int | None) -> int | None:
-    """When a running job's lease ends after a move: a given silence may shorten it, and never extends it."""
+    """Return when a running job's lease ends after a move: `silence_ms` may shorten the lease and never extends it."""
     if silence_ms is None or job.lease_expires_at is None or job.heartbeat_at is None:
         return job.lease_expires_at
     return min(job.lease_expires_at, job.heartbeat_at + silence_ms)
 
 
 def held_after(job: Job, delay_ms: int) -> Held | None:
-    """Why a job that goes back to the queue is not in line at once."""
+    """Return why a job that goes back to the queue is held; None if the job is ready at once."""
     if delay_ms > 0:
         return Held.DELAY
     return Held.SLOT if job.concurrency_key is not None else None
 
 
 def revived(job: Job, fresh_attempts: int) -> Job:
-    """An ended job brought back: its end, its cancellation and its losses are forgotten."""
+    """Return an ended job that is back in the queue, without its end, its cancellation and its lease losses."""
     return job._replace(
         ended_at=None,
         cancel_requested_at=None,

@@ -1,4 +1,4 @@
-"""The audit log's records: which security-relevant acts there are, and what an entry may hold. Never a secret."""
+"""The audit log's records: the security-relevant actions, and the fields of an entry. An entry never holds a secret."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]")
 
 
 class AuditEntry(NamedTuple):
-    """One act. `requester_id` is the tenant that may see it, "" for operators alone; `details` is a flat JSON object.
+    """One action in the audit log. Only the tenant `requester_id` may see the entry; "" means operators alone.
 
-    `at` and `entry_id` are the store's: it writes them when the entry is appended.
+    `details` is a flat JSON object. The store sets `at` and `entry_id` when it appends the entry.
     """
 
     action: str
@@ -78,9 +78,10 @@ class AuditEntry(NamedTuple):
 
 
 def new_entry(action: str, details: Mapping[str, object] | None = None, **fields: str) -> AuditEntry:
-    """An entry that may be written, of the fields that an entry has; raises InvalidInput for an unknown action.
+    """Return an audit entry with these fields; raises InvalidInput for an unknown action or field.
 
-    Text that looks like a key is hidden, long text is cut, and details that are no plain values are left out.
+    Text that looks like a key is hidden, long text is cut, and details other than strings, numbers, booleans and null
+    are left out.
     """
     if unknown := set(fields) - set(TEXTS):
         raise InvalidInput(f"an entry of the audit log has no {', '.join(sorted(unknown))}")
@@ -90,7 +91,7 @@ def new_entry(action: str, details: Mapping[str, object] | None = None, **fields
 
 
 def checked(entry: AuditEntry) -> AuditEntry:
-    """The entry as it may be stored: its action is known, and nothing in it looks like a secret."""
+    """Return the entry in the form that a store may keep: a known action, and no text that looks like a secret."""
     if entry.action not in ACTIONS or entry.outcome not in OUTCOMES:
         raise InvalidInput(f"no action {entry.action!r} with outcome {entry.outcome!r} in the audit log")
     details = {
@@ -109,6 +110,6 @@ def checked(entry: AuditEntry) -> AuditEntry:
 
 
 def plain(text: str) -> str:
-    """Text for people: no control characters, not long, and hidden where it looks like a key."""
+    """Return text for people: without control characters, cut to 255 characters, with anything like a key hidden."""
     whole = _CONTROL.sub(" ", text.encode("utf-8", "replace").decode())
     return _SECRET.sub(HIDDEN, whole)[:TEXT_LIMIT]

@@ -1,6 +1,6 @@
-"""Beats: how often a worker that holds a lease is to be heard of. Two of them without a word are silence.
+"""Heartbeats: a worker sends three per lease; two missing heartbeats count as silence.
 
-A worker beats three times in a lease; a worker of the control plane (contract 003) as often as its claim tells it.
+A worker of the control plane (contract 003) sends heartbeats at the interval that its claim response names.
 """
 
 from __future__ import annotations
@@ -10,5 +10,5 @@ BEATS_OF_SILENCE = 2
 
 
 def silence_of(lease_ms: int) -> int:
-    """Return two beats of a lease, in milliseconds."""
+    """Return the length of two heartbeats of this lease, in milliseconds."""
     return lease_ms * BEATS_OF_SILENCE // BEATS_PER_LEASE

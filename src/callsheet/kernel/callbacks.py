@@ -1,22 +1,23 @@
-"""Callbacks that a job's contract promises: one for each move that its words tell, in the move's own settlement.
+"""The callbacks of a job: one per change of the contract's word, in the settlement that makes the change.
 
-So whoever moves a job, a worker, housekeeping or an operator, tells of it in the same write. A claim comes to each word
-at most once, so claim and word are the event's id: the same move has the same id, however often it is written. They
-also give its place among the job's callbacks. A worker's own count of events would not do: reports of progress that
-were overtaken by later ones are in it and never written.
+So a worker, housekeeping and an operator all send the callback in the write that moves the job. A claim reaches each
+word at most once, so claim version and word form the event's id: the same move has the same id, however often it is
+written. They also give the callback its sequence number. A worker's own count of events is no substitute: that count
+includes progress reports that newer reports replaced, and these are never written.
 
-A claim itself is no settlement: it takes many jobs of any kind in one statement. The store tells of it in the same
-transaction (`claim_callback`). Where an older version has claimed and died before it told, the move that takes the job
-from that claim tells of both. So no claim goes untold, and none is told twice.
+A claim is not a settlement: one statement claims many jobs of any kind. The store writes the claim's callback in the
+same transaction (`claim_callback`). If a worker of an older version claimed the job and died before its callback, the
+next settlement under that claim writes both callbacks. So every claim has exactly one callback.
 
-A failure that leads to a retry or to a dead letter is one write and two words: `failed`, then where it leads.
+A failure that leads to a retry or a dead letter is one write with two callbacks: `failed`, then `queued` or
+`dead_letter`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .contracts import CONTRACTS, lifecycle_of
+from .contracts import CALLING, lifecycle_of
 from .errors import NotJson, PayloadTooLarge
 from .job import NewOutboxEvent, Outcome, Status
 from .settlement import Settlement
@@ -27,11 +28,10 @@ if TYPE_CHECKING:
     from .lifecycle import Lifecycle
 
 TIME = "occurred_at"
-CALLING = frozenset(name for name, lifecycle in CONTRACTS.items() if lifecycle.callback)
 
 
 def claim_callback(job: Job) -> NewOutboxEvent | None:
-    """Return what tells of the claim that a job was just taken by; None where nobody asked for that."""
+    """Return the callback for a job's newest claim; None if the job asked for no callbacks."""
     if job.contract not in CALLING or job.status is not Status.RUNNING:
         return None
     lifecycle, asked = lifecycle_of(job.contract), _asked(job.contract, job.payload)
@@ -43,10 +43,11 @@ def claim_callback(job: Job) -> NewOutboxEvent | None:
 
 
 class ClaimCallback(NamedTuple):
-    """What will tell of any claim of a new job, for a store that cannot ask at the claim.
+    """The callback for any claim of a new job, prepared for a store that cannot compute it during the claim.
 
     The event's id is `evt_`, the job's id without its dashes, `_`, the claim's version, `_`, `word`. `sequence` is
-    `stride` times the version. `rest` is the body from its first member on that no claim changes, without the brace.
+    `stride` times the version. `rest` is the JSON body without its opening brace, from the first member that is equal
+    for every claim.
     """
 
     endpoint: str
@@ -57,7 +58,7 @@ class ClaimCallback(NamedTuple):
 
 
 def claim_callback_of(new: NewJob) -> ClaimCallback | None:
-    """Return what will tell of a new job's claims; None where nobody asked for that."""
+    """Return the prepared callback for a new job's claims; None if the job asked for no callbacks."""
     asked = _asked(new.contract, new.payload) if new.contract in CALLING else {}
     if not asked:
         return None
@@ -70,7 +71,7 @@ def claim_callback_of(new: NewJob) -> ClaimCallback | None:
 
 
 def with_callback(job: Job, settlement: Settlement) -> Settlement:
-    """The settlement with its job's callback, when the job asked for one and the contract has a new word for it."""
+    """Return the settlement with its job's callback, if the job asked for callbacks and the contract's word changes."""
     asked = _asked(job.contract, job.payload)
     if not asked:
         return settlement
@@ -90,9 +91,9 @@ def with_callback(job: Job, settlement: Settlement) -> Settlement:
 
 
 def _goes_through_failed(lifecycle: Lifecycle, settlement: Settlement) -> bool:
-    """Whether one write takes a job through the contract's word for a failure, on to a dead letter or a retry.
+    """Return whether this write passes the contract's word for failure on its way to a dead letter or a retry.
 
-    A claim that is handed back or lost goes straight to the queue, as the contract's table lets it.
+    A claim that is released or lost goes straight to the queue, as the contract's table allows.
     """
     if settlement.from_status is not Status.RUNNING or lifecycle.word(Status.FAILED) not in lifecycle.passes:
         return False
@@ -100,14 +101,14 @@ def _goes_through_failed(lifecycle: Lifecycle, settlement: Settlement) -> bool:
 
 
 def _asked(contract: str, payload: Json) -> dict[str, Any]:
-    """The payload of a job that wants callbacks; empty for all others."""
+    """Return the payload of a job that asked for callbacks; an empty dict for every other job."""
     name = lifecycle_of(contract).callback
     if not name or f'"{name}"' not in payload:
         return {}
     try:
         asked = decode(payload)
     except (ValueError, RecursionError):
-        return {}  # nobody can tell whom to call
+        return {}  # without a readable payload there is no URL to call
     url = asked.get(name) if isinstance(asked, dict) else None
     return asked if isinstance(url, str) and url else {}
 
@@ -115,7 +116,7 @@ def _asked(contract: str, payload: Json) -> dict[str, Any]:
 def _callback(
     job: Job, asked: dict[str, Any], settlement: Settlement, before: str | None, at: int | None = None
 ) -> NewOutboxEvent:
-    """What tells of a move from a word of the contract; the store adds the time of the move where it is not given."""
+    """Return the callback for a move away from the word `before`. Without `at` the store adds the time of the move."""
     lifecycle = lifecycle_of(job.contract)
     stage = job.stage if settlement.stage is None else settlement.stage
     after = lifecycle.word(settlement.status, stage, started=True) or ""
@@ -134,7 +135,7 @@ def _callback(
 
 
 def _fixed_members(kind: str, job_id: str, after: str, before: str | None, asked: dict[str, Any]) -> dict[str, Any]:
-    """The members of a body that do not differ from one claim of a job to the next."""
+    """Return the members of a callback's body that are equal for every claim of the job."""
     return {
         "type": f"{kind}.{after}",
         "job_id": job_id,
@@ -145,7 +146,7 @@ def _fixed_members(kind: str, job_id: str, after: str, before: str | None, asked
 
 
 def _written(body: dict[str, Any]) -> Json:
-    """The body as JSON. What a requester gave along is left out where it cannot be written: the move counts more."""
+    """Return the body as JSON. Metadata that cannot be written as JSON is dropped: the move matters more."""
     try:
         return encode(body)
     except (NotJson, PayloadTooLarge):
@@ -153,9 +154,9 @@ def _written(body: dict[str, Any]) -> Json:
 
 
 def _sequence(lifecycle: Lifecycle, claim_version: int, status: Status, stage: str) -> int:
-    """A number that rises from callback to callback of a job: by claim, then by stage, then its end.
+    """Return a number that rises from callback to callback of a job, by claim, then by stage, then the end.
 
-    A dead letter and the queue come after the failure that leads there.
+    A dead letter and a retry have higher numbers than the failure before them.
     """
     stages = ("", *(lifecycle.stages or ()))
     last = len(stages)
@@ -165,7 +166,7 @@ def _sequence(lifecycle: Lifecycle, claim_version: int, status: Status, stage: s
 
 
 def _end_of(settlement: Settlement) -> dict[str, Any]:
-    """The outputs of a success; the error of everything else that ends an attempt."""
+    """Return the outputs of a success, or the error of any other settlement that carries an error."""
     if settlement.status is Status.SUCCEEDED:
         result = decode(settlement.result) if settlement.result else None
         return {"outputs": result.get("outputs", []) if isinstance(result, dict) else []}
@@ -175,7 +176,7 @@ def _end_of(settlement: Settlement) -> dict[str, Any]:
 
 
 def normalised(error: str) -> dict[str, Any]:
-    """An error as the outside sees it: its code, its message and whether another attempt may help; no traceback."""
+    """Return an error as clients see it: code, message and whether a retry may help; no traceback."""
     told = decode(error)
     if not isinstance(told, dict):
         return {"code": "error", "message": str(told)}

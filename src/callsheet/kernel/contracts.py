@@ -1,14 +1,16 @@
-"""The five published contracts and our own, as tables. Adding one means adding a table, not a branch."""
+"""The five published contracts and our own, as tables. A new contract is a new table, not a new branch in code."""
 
 from __future__ import annotations
 
 from .errors import InvalidJob
 from .job import Status
 from .lifecycle import Lifecycle
+from .progress import COMPOSE, PLAN, RENDER, TTS, VISUALS
+from .retry import Backoff, RetryPolicy
 
 
 def _pairs(text: str) -> frozenset[tuple[str, str]]:
-    """Read `a|b > c|d` lines into pairs of words."""
+    """Parse lines of `a|b > c|d` into pairs of words."""
     found: set[tuple[str, str]] = set()
     for line in text.strip().splitlines():
         before, after = line.split(">")
@@ -17,7 +19,7 @@ def _pairs(text: str) -> frozenset[tuple[str, str]]:
 
 
 def _words(*words: str | None) -> dict[Status, str]:
-    """Words for the six statuses in their order; None where the contract has none."""
+    """Map the six statuses, in their order, to these words; None leaves out a status that the contract lacks."""
     return {status: word for status, word in zip(Status, words, strict=True) if word}
 
 
@@ -30,6 +32,7 @@ CALLSHEET = Lifecycle(
         failed | dead_letter | canceled > queued
     """),
     policy="default",
+    resumable=True,
 )
 
 EUTERPE = Lifecycle(
@@ -50,6 +53,8 @@ EUTERPE = Lifecycle(
     requeue_needs_budget=True,
     policy="euterpe",
     callback="status_webhook_url",
+    route="POST /transcode",
+    payload_checked=True,
 )
 
 REDIS_GATEWAY = Lifecycle(
@@ -60,6 +65,10 @@ REDIS_GATEWAY = Lifecycle(
         running > done | error | canceled | queued
     """),
     policy="default",
+    route="POST /v1/jobs",
+    resumable=True,
+    shared=True,
+    expires=True,
 )
 
 CORTANA = Lifecycle(
@@ -72,6 +81,8 @@ CORTANA = Lifecycle(
     """),
     passes=frozenset({"failed"}),
     policy="cortana",
+    route="POST /videos or POST /clips",
+    payload_checked=True,
 )
 
 CONTROL_PLANE = Lifecycle(
@@ -83,6 +94,7 @@ CONTROL_PLANE = Lifecycle(
         FAILED | DLQ > QUEUED
     """),
     policy="default",
+    resumable=True,
 )
 
 AURA = Lifecycle(
@@ -94,6 +106,9 @@ AURA = Lifecycle(
     """),
     running_once_started=True,
     policy="default",
+    route="POST /api/jobs",
+    phases=(PLAN, TTS, VISUALS, COMPOSE, RENDER),
+    resumable=True,
 )
 
 TASKS: dict[str, str] = {
@@ -111,16 +126,37 @@ TASKS: dict[str, str] = {
     "rag": REDIS_GATEWAY.name,
     "embed": REDIS_GATEWAY.name,
 }
-"""The tasks that come along, and the contract whose own route is the only one that creates their jobs."""
+"""The built-in tasks, each with its contract: only the contract's own route creates jobs of the task."""
 
-PAYLOAD_CHECKED = frozenset({EUTERPE.name, CORTANA.name})
-"""Contracts whose route checks each payload. A worker that asks for a follow-up cannot ask for their tasks."""
+RETRY_POLICIES = {
+    EUTERPE.policy: RetryPolicy(
+        max_attempts=5,
+        backoff=Backoff(base_ms=2_000, cap_ms=900_000),
+        throttled_backoff=Backoff(base_ms=60_000, cap_ms=3_600_000),
+        retryable=frozenset({"423", "500", "502", "503", "504"}),
+        refresh=frozenset({"401", "403"}),
+    ),
+    CORTANA.policy: RetryPolicy(
+        max_attempts=4,  # the first run and three retries
+        backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
+        throttled_backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
+        fatal=frozenset({"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}),
+    ),
+}
+"""The retry policies of the contracts, by the policy names that jobs carry."""
 
 CONTRACTS = {c.name: c for c in (CALLSHEET, EUTERPE, REDIS_GATEWAY, CORTANA, CONTROL_PLANE, AURA)}
 
+CALLING = frozenset(c.name for c in CONTRACTS.values() if c.callback)
+RESUMABLE = frozenset(c.name for c in CONTRACTS.values() if c.resumable)
+PAYLOAD_CHECKED = frozenset(c.name for c in CONTRACTS.values() if c.payload_checked)
+SHARED = frozenset(c.name for c in CONTRACTS.values() if c.shared)
+EXPIRING = frozenset(c.name for c in CONTRACTS.values() if c.expires)
+(FOREIGN,) = SHARED  # the contract of a job that another program has written
+
 
 def lifecycle_of(contract: str) -> Lifecycle:
-    """The tables of a contract by name; raises InvalidJob for an unknown one."""
+    """Return the lifecycle of a contract by name; raises InvalidJob for an unknown contract."""
     try:
         return CONTRACTS[contract]
     except KeyError:

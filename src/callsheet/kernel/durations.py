@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: `10`, `0.5`, `"500ms"`, `"10m"`, `"1h30m"`, or a timedelta."""
+"""Parse lengths of time as people write them: `10`, `0.5`, `"500ms"`, `"10m"`, `"1h30m"`, or a timedelta."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Duration = float | str | _HasSeconds
 
 
 def seconds(duration: Duration) -> float:
-    """A duration in seconds, zero or more; a bare number means seconds. Raises InvalidInput."""
+    """Return a duration in seconds, zero or more; a bare number means seconds. Raises InvalidInput."""
     if isinstance(duration, str):
         value = _read(duration)
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
@@ -34,7 +34,7 @@ def seconds(duration: Duration) -> float:
 
 
 def milliseconds(duration: Duration) -> int:
-    """The same, as the stores count."""
+    """Return a duration in whole milliseconds, the unit of the stores; raises InvalidInput."""
     return round(seconds(duration) * 1000)
 
 

@@ -1,7 +1,7 @@
-"""Every error the engine can raise, as one tree. Each has a stable `code` and says what to do next.
+"""Every error the engine can raise, as one tree. Each error has a stable `code`, and its text names the next step.
 
 CallsheetError
-├── InvalidInput            the request cannot be right, whatever the state
+├── InvalidInput            the request itself is wrong, in any state
 │   ├── InvalidJob
 │   │   ├── PayloadTooLarge
 │   │   ├── NotJson
@@ -11,7 +11,7 @@ CallsheetError
 │   ├── InvalidTask
 │   ├── UnknownTask
 │   └── UnknownStore
-├── Refused                 right in itself, but not in this state
+├── Refused                 the request is well formed, but the state does not allow it
 │   ├── IllegalMove
 │   ├── StaleClaim
 │   ├── DuplicateJob
@@ -20,13 +20,14 @@ CallsheetError
 │   ├── IdempotencyConflict
 │   └── DocumentConflict
 ├── JobNotFound
-├── JobFailed               what waiting for a result raises
+├── JobFailed               raised while a caller waits for a result
 │   └── JobCanceled
 ├── ResultTimeout
 ├── StoreError              the store itself
 │   ├── SchemaMismatch
 │   └── StoreUnavailable    also an Outage
-└── Outage                  something that a job needs cannot be reached now: the job waits, at no cost
+├── MissingExtra            a feature needs a package that is not installed
+└── Outage                  a service that a job needs cannot be reached now: the job waits and spends no attempt
     └── DiskFull
 """
 
@@ -44,7 +45,7 @@ ADVICE = {  # what a tenant can do once a quota is used up
 class CallsheetError(Exception):
     """Root of all errors; `code` is stable and safe to match on.
 
-    Its text is for operators where `public` is set: it may name a path of this machine, or hold a driver's words.
+    If `public` is set, the error's text is for operators only: it may name a path of this machine or quote a driver.
     """
 
     code = "error"
@@ -52,12 +53,12 @@ class CallsheetError(Exception):
 
     @property
     def for_clients(self) -> str:
-        """What a client may read of it: in answers over HTTP and in what is written about a job."""
+        """Return the text that clients may read, in HTTP responses and in job records."""
         return str(self) if self.public is None else self.public
 
 
 class InvalidInput(CallsheetError):
-    """The request is wrong in itself; sending it again changes nothing."""
+    """The request itself is wrong, and fails again if sent again."""
 
     code = "invalid_input"
 
@@ -69,37 +70,37 @@ class InvalidJob(InvalidInput):
 
 
 class PayloadTooLarge(InvalidJob):
-    """A payload is over the limit in bytes."""
+    """A payload exceeds the limit in bytes."""
 
     code = "payload_too_large"
 
 
 class NotJson(InvalidJob):
-    """A value cannot be written as JSON, and is not cast silently."""
+    """A value cannot be written as JSON; no value is cast silently."""
 
     code = "not_json"
 
 
 class InvalidPayload(InvalidJob):
-    """Arguments do not fit the task's signature, and are not cast silently."""
+    """Arguments do not fit the task's signature; no argument is cast silently."""
 
     code = "invalid_payload"
 
 
 class DependencyNotFound(InvalidJob):
-    """`depends_on` names a job that is neither in the store nor in the same batch."""
+    """`depends_on` names an unknown job: neither the store nor the batch has it."""
 
     code = "dependency_not_found"
 
 
 class DependencyCycle(InvalidJob):
-    """Jobs of one batch wait for one another in a circle."""
+    """Jobs of one batch depend on one another in a circle."""
 
     code = "dependency_cycle"
 
 
 class InvalidTask(InvalidInput):
-    """A function cannot be a task as it is declared."""
+    """A function's declaration does not allow its use as a task."""
 
     code = "invalid_task"
 
@@ -111,7 +112,7 @@ class UnknownTask(InvalidInput):
 
 
 class UnknownStore(InvalidInput):
-    """A store URL with a scheme that no store serves."""
+    """A store URL has an unknown scheme or option, or cannot be parsed."""
 
     code = "unknown_store"
     public = "a store that this server needs is not set up; its operator finds out more in the log"
@@ -124,13 +125,13 @@ class Refused(CallsheetError):
 
 
 class IllegalMove(Refused):
-    """The job's contract has no such move from its present status."""
+    """The job's contract has no such move from the job's present status."""
 
     code = "illegal_move"
 
 
 class StaleClaim(Refused):
-    """The claim is no longer held: abort the work, its writes change nothing."""
+    """The worker no longer holds this claim: abort the work, because its writes change nothing."""
 
     code = "stale_claim"
 
@@ -142,7 +143,7 @@ class DuplicateJob(Refused):
 
 
 class QueueFull(Refused):
-    """A queue holds as many jobs as it may; nothing of the batch was written."""
+    """A queue holds its maximum number of jobs; no job of the batch was written."""
 
     code = "queue_full"
 
@@ -153,7 +154,7 @@ class QueueFull(Refused):
 
 
 class QuotaExceeded(Refused):
-    """A tenant has as much of something as it may have; nothing of what was asked for was written."""
+    """A tenant's quota is used up; the request wrote nothing."""
 
     code = "quota_exceeded"
 
@@ -166,25 +167,25 @@ class QuotaExceeded(Refused):
 
 
 class IdempotencyConflict(Refused):
-    """The idempotency key was used before with another request."""
+    """The idempotency key belongs to an earlier, different request."""
 
     code = "idempotency_conflict"
 
 
 class DocumentConflict(Refused):
-    """A document changed since it was read."""
+    """A document changed after the caller read it."""
 
     code = "document_conflict"
 
 
 class JobNotFound(CallsheetError):
-    """No such job for this requester."""
+    """The requester has no job with this id."""
 
     code = "job_not_found"
 
 
 class JobFailed(CallsheetError):
-    """A job ended without success. `job_error` is what its worker said: code, message, perhaps details."""
+    """A job ended without success. `job_error` is the worker's error: code, message, perhaps details."""
 
     code = "job_failed"
 
@@ -200,9 +201,15 @@ class JobCanceled(JobFailed):
 
 
 class ResultTimeout(CallsheetError):
-    """A job has not ended within the time that the caller gave it; it goes on."""
+    """A job did not end within the caller's time limit; the job continues."""
 
     code = "result_timeout"
+
+
+class MissingExtra(CallsheetError):
+    """A required package is not installed; the message names the extra that installs the package."""
+
+    code = "missing_extra"
 
 
 class StoreError(CallsheetError):
@@ -213,16 +220,16 @@ class StoreError(CallsheetError):
 
 
 class SchemaMismatch(StoreError):
-    """The database's schema version is not the one this program needs."""
+    """The database's schema version differs from the version that this program needs."""
 
     code = "schema_mismatch"
 
 
 class Outage(CallsheetError):
-    """Something that a job needs cannot be reached now. A task that raises it waits and spends no attempt.
+    """A service that a job needs cannot be reached now. A task that raises Outage waits and spends no attempt.
 
-    `waits_for` names that thing in the job's events: "storage", "model server", or a service of yours. `after_s` is how
-    long that service asked to be left alone; the job rests for that long at least.
+    `waits_for` names the service in the job's events: "storage", "model server", or a service of yours. `after_s` is
+    the pause in seconds that the service asked for; the job rests at least as long.
     """
 
     code = "outage"
@@ -238,23 +245,23 @@ class Outage(CallsheetError):
 
 
 class DiskFull(Outage):
-    """A disk of this machine has no room left."""
+    """A disk of this machine is full."""
 
     code = "disk_full"
     waits_for = "room on the disk"
 
 
 class StoreUnavailable(StoreError, Outage):
-    """The store cannot be reached now; trying again later is right."""
+    """The store cannot be reached now; try again later."""
 
     code = "store_unavailable"
     waits_for = "the store"
 
 
 class StoreRefused(StoreUnavailable):
-    """The store is there and does not let this program in: a wrong password, a folder that does not exist.
+    """The store is reachable and refuses access: a wrong password, a folder that does not exist.
 
-    For a worker that runs it is an outage as any other. A program that starts does not wait for its end.
+    A running worker treats the refusal as an outage. A starting program fails at once instead of waiting.
     """
 
     code = "store_refused"

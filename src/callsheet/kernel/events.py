@@ -1,7 +1,7 @@
-"""The names of events that are the system's own. This is the one list: no task, worker or route has another.
+"""The complete list of reserved event types: the system itself writes them, and tasks may not.
 
-A task may name its own events as it likes (`token`, `frame.read`), but not with a word that a reader could take for
-a move of the job: the events that moves write, and every contract's word for a status.
+A task may name its own events freely (`token`, `frame.read`), but not with a word that a reader could mistake for a
+move of the job: the event types of moves, and every contract's word for a status.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from .errors import InvalidInput
 from .job import Outcome, Status
 
 TERMINAL_EVENTS = frozenset({"done", "error", "canceled"})
-"""Types of events after which nothing more comes."""
+"""Event types that are the last event of a job."""
 
 MOVES = TERMINAL_EVENTS | {
     "queued", "running", "stage", "progress", "checkpoint", "refreshed", "retrying", "released", "lease_lost",
     "cancel_requested", "requeued", "waiting",
 }  # fmt: skip
-"""Types of events that a move writes, and nothing else may."""
+"""Event types that moves write; tasks and workers may not use them."""
 
 WORDS_OF_MOVES = frozenset(
     {
@@ -27,16 +27,16 @@ WORDS_OF_MOVES = frozenset(
         *("cancelled", "cancel", "complete", "completed", "success", "fail", "failure", "retry"),
     }
 )
-"""Words for statuses and ends: no event has them for a type, but a reader would believe one that had."""
+"""Words for statuses and outcomes. No event has such a type; a reader would believe an event that had."""
 
 OWN_EVENTS = MOVES | WORDS_OF_MOVES | {"log", "hello", "reset"}
-"""Types that a task or a worker may not give to an event of its own."""
+"""Event types that a task or a worker may not use."""
 
 
 def check_own(event_type: str) -> None:
-    """Raise InvalidInput for a type of event that a task or a worker may not use: others would take it for a fact.
+    """Raise InvalidInput for a reserved event type: readers would mistake the task's event for a move of the job.
 
-    Capitals and the prefix of webhooks change nothing: `Job.Failed` is refused as `failed` is; `frame.done` is yours.
+    Capitals and the webhook prefix are ignored: `Job.Failed` is refused like `failed`; `frame.done` is allowed.
     """
     word = event_type.lower().removeprefix("job.")
     if word in OWN_EVENTS:

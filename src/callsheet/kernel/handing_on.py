@@ -1,4 +1,4 @@
-"""A job whose task its worker does not have goes on to other workers, at no cost, for as long as patience lasts."""
+"""Offer a job to other workers if the worker that claimed it lacks the task: no attempt counts while patience lasts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 UNKNOWN_TASK = "unknown_task"
 BACKOFF = Backoff(base_ms=1_000, cap_ms=15_000)
-"""The pauses between two offers: the worker that lacks the task does not take the job again at once."""
+"""The pauses between two offers, so that the worker without the task does not claim the job again at once."""
 
 
 def hand_on(job: Job, *, patience_ms: int, rand: float) -> Settlement:
-    """Put a job back that this worker has no task for: the attempt is not counted, and others are offered the job.
+    """Return a job to the queue because this worker lacks its task: no attempt is counted, other workers may claim it.
 
-    Once it was handed on for `patience_ms` in all since its last failure, it is a dead letter.
+    After `patience_ms` of such waits in all since its last failure, the job becomes a dead letter.
     """
     before = details_of(job)
     times, passed_ms = before.get("handed_on", 0), before.get("handed_on_ms", 0)

@@ -1,4 +1,4 @@
-"""Who a worker is: `POD_NAME`, else `HOSTNAME`, else a boot UUID that is new with each process start."""
+"""The id of a worker: `POD_NAME`, else `HOSTNAME`, else a boot UUID that is new with each process start."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def worker_identity(environ: Mapping[str, str], boot_uuid: str) -> str:
-    """The worker's id. The caller makes `boot_uuid` once per process start."""
+    """Return the worker's id. The caller makes `boot_uuid` once per process start."""
     return environ.get("POD_NAME", "").strip() or environ.get("HOSTNAME", "").strip() or boot_uuid
 
 
 def name_of(worker_id: str) -> str:
-    """A worker's id as others may see it: what follows a `~` is the hash of its lease token."""
+    """Return the public part of a worker's id: the text after a `~` is the hash of its lease token."""
     return worker_id.partition("~")[0]

@@ -1,4 +1,4 @@
-"""What a new job must be like before a store sees it: the enqueue command and the checks of a batch."""
+"""The rules for new jobs before a store sees them: the enqueue command and the checks of a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import DependencyCycle, DuplicateJob, InvalidJob
 from .job import Envelope, NewEvent, NewJob, OnDependencyFailure, Status
 from .lane import is_lane_of_another
 from .lifecycle import MAX_NAME
-from .retry import read_policy
+from .policies import read_policy
 from .settlement import Settlement
 from .wire import PAYLOAD_LIMIT_BYTES, check_json
 
@@ -26,7 +26,7 @@ IS_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
 def enqueue(new: NewJob) -> Settlement:
-    """Check a new job; raises InvalidJob. Its settlement has no fence: it creates the job."""
+    """Check a new job and return its settlement, which has no fence because it creates the job; raises InvalidJob."""
     check(new)
     event = NewEvent("queued", "gateway.enqueue")
     return Settlement(new.job_id, 0, Status.QUEUED, Status.QUEUED, event, follow_ups=(new,))
@@ -71,7 +71,7 @@ def check(new: NewJob) -> None:
         ),
         (
             new.credentials is not None and not _fits(new.credentials),
-            f"credentials must be an envelope of the vault, version 1, of at most {MAX_CREDENTIALS} characters",
+            f"credentials must be a sealed envelope with a version of 1 or more, at most {MAX_CREDENTIALS} characters",
         ),
     ]
     for wrong, why in faults:
@@ -83,7 +83,7 @@ def _fits(envelope: Envelope) -> bool:
     texts = (envelope.storage_creds_encrypted, envelope.storage_creds_dek_wrapped)
     kek_id = envelope.storage_creds_kek_id
     return (
-        envelope.credential_version == 1
+        envelope.credential_version >= 1
         and all(len(text) <= MAX_CREDENTIALS and IS_BASE64(text) for text in texts)
         and 0 < len(kek_id) <= MAX_NAME
         and kek_id.isprintable()
@@ -97,14 +97,14 @@ def _short_and_printable(new: NewJob) -> bool:
 
 
 def max_attempts_of(new: NewJob) -> int:
-    """The execution budget a new job starts with: its own, else its policy's."""
+    """Return the execution budget of a new job: its own number, or else its policy's."""
     if new.max_attempts is not None:
         return new.max_attempts
     return read_policy(new.retry or lifecycle_of(new.contract).policy).max_attempts
 
 
 def check_batch(batch: Sequence[NewJob], *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
-    """Check each job, that no two share an id or an idempotency key, and that none wait in a circle."""
+    """Check each job of a batch; raises for a repeated id or idempotency key and for circular dependencies."""
     known: tuple[object, ...] = ()
     for new in batch:
         shape = new[1:2] + new[3:]  # all but the id and the payload: mostly the same from job to job

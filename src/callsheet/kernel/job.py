@@ -1,6 +1,6 @@
-"""The records of the engine: a job, its attempts, claims and events. All are immutable tuples.
+"""The records of the engine: jobs, attempts, claims, events and callbacks. All are immutable tuples.
 
-Times are integers, milliseconds since the epoch, always from the store's clock. JSON is text (see wire).
+Times are integers, milliseconds since the epoch, always from the store's clock. JSON is text (see `wire`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Json = str
 
 
 class Status(StrEnum):
-    """The six statuses every contract maps onto."""
+    """The six statuses that every contract's words map onto."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -26,16 +26,16 @@ class Status(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """True when only an operator can bring the job back."""
+        """True if only an operator can return the job to the queue."""
         return self not in (Status.QUEUED, Status.RUNNING)
 
 
 FORGETTING = frozenset({Status.SUCCEEDED, Status.CANCELED})
-"""Ends with which a job's credentials go at once. A failed job keeps them for a retry by hand, until it is pruned."""
+"""Final statuses that delete a job's credentials at once. A failed job keeps them for a retry by an operator."""
 
 
 class Held(StrEnum):
-    """Why a queued job is not in line."""
+    """Why a queued job is not ready to be claimed."""
 
     DELAY = "delay"
     DEPENDENCY = "dependency"
@@ -43,7 +43,7 @@ class Held(StrEnum):
 
 
 class OnDependencyFailure(StrEnum):
-    """What becomes of a job when one that it waits for does not succeed."""
+    """The fate of a job whose dependency failed: cancel the job, or run it anyway."""
 
     CANCEL = "cancel"
     RUN = "run"
@@ -62,14 +62,14 @@ class Outcome(StrEnum):
 
 
 class Claim(NamedTuple):
-    """The right to act on a job, proved by `claim_version`; every write of a worker names it."""
+    """The right to act on a job, proved by `claim_version`; every write of a worker names the claim."""
 
     job_id: str
     claim_version: int
 
 
 class Idempotency(NamedTuple):
-    """A client's key for one enqueue, scoped to its requester, kept until it expires."""
+    """A client's key for one enqueue request, scoped to the requester and stored until the key expires."""
 
     key: str
     request_hash: str
@@ -78,9 +78,9 @@ class Idempotency(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """Encrypted credentials, never plain ones. The texts are base64; the names are the contract's columns.
+    """Encrypted credentials, never plain text. The texts are base64; the field names are the contract's columns.
 
-    `credential_version` is 1 with a new job and rises by one each time its requester replaces them.
+    `credential_version` is 1 for a new job and rises by one each time the requester replaces the credentials.
     """
 
     credential_version: int
@@ -91,7 +91,7 @@ class Envelope(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """The credentials of one job, as a store keeps them beside it."""
+    """The encrypted credentials of one job, stored apart from the job's row."""
 
     job_id: str
     requester_id: str
@@ -99,20 +99,23 @@ class Credentials(NamedTuple):
 
 
 RESERVED = "~"
-"""Names of checkpoints that begin so belong to the system: no task, worker or client can write or read them."""
+"""Prefix of the system's own checkpoint names: no task, worker or client can write or read these checkpoints."""
 
 RESUMED_FROM = f"{RESERVED}resumed_from"
-"""The checkpoint that holds the id of the job that a new one resumes; it is written with the job."""
+"""The checkpoint with the id of the job that a new job resumes; it is written together with the new job."""
+
+ADOPTED = f"{RESERVED}artifacts"
+"""The checkpoint that lists the files adopted by a job's success; it is written together with the success."""
 
 RUN_AT = f"{RESERVED}run_at"
-"""The checkpoint that holds the moment for which a job was asked for; a delay is counted from now, and has none."""
+"""The checkpoint with a job's requested `run_at`. A job with a relative delay has no such checkpoint."""
 
 
 class NewJob(NamedTuple):
-    """What a caller asks for; the store adds times and counters.
+    """The fields of a job to enqueue; the store adds times and counters.
 
-    `resumed_from` names the ended job whose steps this one takes over. Only trusted code of this program sets it: no
-    body of a request has a field for it.
+    `resumed_from` names the ended job whose steps this job takes over. Only trusted code of this program sets the
+    field: no request body has it.
     """
 
     job_id: str
@@ -188,12 +191,12 @@ class Job(NamedTuple):
 
     @property
     def started(self) -> bool:
-        """True when execution of the present claim has begun."""
+        """True if execution under the present claim has begun."""
         return self.attempt_started_at is not None
 
 
 class Attempt(NamedTuple):
-    """One execution, kept for ever beside its job; `ended_at` and `outcome` are None while it runs."""
+    """One execution of a job, stored until the job is deleted; `ended_at` and `outcome` are None while it runs."""
 
     job_id: str
     claim_version: int
@@ -206,7 +209,7 @@ class Attempt(NamedTuple):
 
 
 class NewEvent(NamedTuple):
-    """A fact to be recorded; the store numbers it."""
+    """An event to record; the store gives the event its number."""
 
     type: str
     step: str = ""
@@ -214,9 +217,9 @@ class NewEvent(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A durable fact of one job. `seq` has no gaps, `ms` never falls; `progress` is the job's own at that moment.
+    """A durable event of one job. `seq` has no gaps, `ms` never falls; `progress` is the job's progress at that moment.
 
-    `raw_id` is the id of its entry in a Redis stream where another program wrote it there; none of ours has one.
+    `raw_id` is the entry's id in a Redis stream if another program wrote the event; '' for events of this program.
     """
 
     job_id: str
@@ -230,12 +233,12 @@ class Event(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The id a client resumes from, the same text on every store."""
+        """The id that a client resumes from, the same text on every store."""
         return event_id(self.ms, self.seq)
 
 
 class Delivery(StrEnum):
-    """The statuses of an outbox event; it shares the ownership protocol of jobs."""
+    """The statuses of an outbox event; outbox events have claims and leases as jobs do."""
 
     PENDING = "pending"
     DELIVERING = "delivering"
@@ -244,9 +247,9 @@ class Delivery(StrEnum):
 
 
 class NewOutboxEvent(NamedTuple):
-    """A callback to be made, written in the same transaction as the move that it tells of.
+    """A new callback, written in the same transaction as the job's move.
 
-    `stamp` is the member that the store adds to the body: the time of the move by its own clock; '' for none.
+    `stamp` names the body member that holds the move's time by the store's clock; '' adds no member.
     """
 
     event_id: str
@@ -256,17 +259,17 @@ class NewOutboxEvent(NamedTuple):
 
     @property
     def destination(self) -> str:
-        """Who shares a fate with it: the endpoint itself, or scheme, host and port where it is a URL."""
+        """The unit that deliveries share limits by: scheme, host and port of a URL, else the endpoint itself."""
         scheme, mark, rest = self.endpoint.partition("://")
         return f"{scheme}{mark}{re.split('[/?#]', rest, maxsplit=1)[0]}".lower() if mark else self.endpoint
 
     def body_at(self, at: int) -> str:
-        """Return the body with the time of the move, where that is asked for."""
+        """Return the body, with the time of the move as the member `stamp` unless `stamp` is empty."""
         return f'{self.body[:-1]},"{self.stamp}":{at}}}' if self.stamp else self.body
 
 
 class OutboxEvent(NamedTuple):
-    """A durable callback; the body's bytes are frozen when it is created."""
+    """A durable callback; the body's bytes are fixed at creation."""
 
     event_id: str
     job_id: str

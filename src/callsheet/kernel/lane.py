@@ -1,7 +1,7 @@
-"""The names of lanes: one queue as several, by what its jobs need and by whose they are.
+"""The names of lanes: parts of a queue, by the labels that jobs need and the tenants that own them.
 
-A job that needs labels stands in `queue+label+label`, one of a tenant in a fair queue in `queue@tenant`; both in
-`queue+label@tenant`. A tenant is quoted as in a URL, so that no tenant's name can spell another's lane.
+A job that needs labels stands in `queue+label+label`, a tenant's job in a fair queue in `queue@tenant`; both in
+`queue+label@tenant`. The tenant is percent-encoded, so that no tenant's name can spell another tenant's lane.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 class Lane(NamedTuple):
-    """A queue's name, taken apart."""
+    """A lane's name, split into queue, labels and tenant."""
 
     queue: str
     needs: frozenset[str] = frozenset()
@@ -27,21 +27,21 @@ class Lane(NamedTuple):
 
 
 def lane_name(queue: str, needs: Iterable[str] = (), tenant: str = "") -> str:
-    """The name of a lane; a queue without needs and tenant is its own."""
+    """Return the name of a lane; without labels and tenant that is the queue's name."""
     labels = "".join(f"+{label}" for label in sorted(set(needs)))
     return f"{queue}{labels}" + (f"{OF_TENANT}{_quote(tenant)}" if tenant else "")
 
 
 @lru_cache(maxsize=4096)
 def lane_of(name: str) -> Lane:
-    """A name, taken apart."""
+    """Split the name of a lane into queue, labels and tenant."""
     rest, _, tenant = name.partition(OF_TENANT)
     queue, *needs = rest.split("+")
     return Lane(queue or name, frozenset(needs), _unquote(tenant))
 
 
 def is_lane_of_another(name: str, requester_id: str) -> bool:
-    """Whether a queue's name is that of a tenant's lane, and the tenant is not this requester."""
+    """Return whether a queue's name is a tenant's lane and the tenant is not this requester."""
     return OF_TENANT in name and (not requester_id or lane_of(name).tenant != requester_id)
 
 

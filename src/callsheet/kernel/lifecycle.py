@@ -1,6 +1,6 @@
-"""A contract's vocabulary as data: its words, its stages and its legal moves.
+"""A contract's vocabulary as data: words, stages and legal moves.
 
-Nothing else branches on which contract a job came from. The six tables are in `contracts`.
+No other code branches on a job's contract. The six tables are in `contracts`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .job import Job
+    from .progress import Phase
 
 
 State = tuple[Status, str, bool]  # a status, a stage, and whether the job was ever started
@@ -26,12 +27,16 @@ MAX_NAME = 255  # characters of a name: of a kind, a queue, a stage, a key
 class Lifecycle:
     """One contract's words and moves.
 
-    `words` maps a status to the contract's word; a status without one does not exist there.
-    `stages`: None lets a task name any stage; a tuple lists the only ones, and each is a word of its own.
-    `moves` are pairs of words. `passes` are words that a single command may go through on its way.
-    `running_once_started`: the word follows the first start, so a retry in between is not seen as a move.
-    `requeue_needs_budget`: a failed job comes back only while attempts are left; with none left it is a dead letter.
-    `callback`: the member of a payload that names a URL which is told of every move; '' where there is none.
+    `words` maps a status to the contract's word; a contract lacks every status without a word.
+    `stages`: None lets a task name any stage; a tuple lists the only stages, each a word of the contract.
+    `moves` are pairs of words. `passes` lists words that one command may pass through.
+    `running_once_started`: the word follows the first start, so a retry afterwards is not seen as a move.
+    `requeue_needs_budget`: a failed job returns to the queue only while attempts are left, else it is a dead letter.
+    `callback`: the payload member with a URL that receives every move; '' if the contract has no callbacks.
+    `route`: the request that creates its jobs; '' if several do. `phases`: the phases that readers see for its stages.
+    `resumable`: another job may take over the steps of a job that ended badly. `payload_checked`: only the route checks
+    payloads, so no worker may enqueue its tasks. `shared`: other programs write and run its jobs in the store, too.
+    `expires`: an open job has a time to live, renewed by each write, in a store with expiring keys.
     """
 
     name: str
@@ -43,9 +48,15 @@ class Lifecycle:
     running_once_started: bool = False
     requeue_needs_budget: bool = False
     callback: str = ""
+    route: str = ""
+    phases: tuple[Phase, ...] = ()
+    resumable: bool = False
+    payload_checked: bool = False
+    shared: bool = False
+    expires: bool = False
 
     def word(self, status: Status, stage: str = "", *, started: bool = False) -> str | None:
-        """The contract's word for a kernel state, or None where it has none."""
+        """Return the contract's word for a status and stage, or None if the contract has no word for them."""
         if status is Status.RUNNING and self.stages and stage:
             return stage if stage in self.stages else None
         if self.running_once_started and not status.terminal:
@@ -53,7 +64,7 @@ class Lifecycle:
         return self.words.get(status)
 
     def allows(self, before: str | None, after: str | None) -> bool:
-        """True when the table has this move, straight or through a word in `passes`; staying is no move."""
+        """Return whether the table has this move, direct or through a word in `passes`, or the word stays the same."""
         if before is None or after is None:
             return False
         if before == after or (before, after) in self.moves:
@@ -61,11 +72,11 @@ class Lifecycle:
         return any((before, by) in self.moves and (by, after) in self.moves for by in self.passes)
 
     def word_of(self, job: Job) -> str | None:
-        """The contract's word for a job as it stands."""
+        """Return the contract's word for the job's present state."""
         return self.word(job.status, job.stage, started=job.started_at is not None)
 
     def check(self, job: Job, command: str, status: Status, stage: str | None = None) -> None:
-        """Raise IllegalMove unless the contract allows `command` to take the job to `status`."""
+        """Raise IllegalMove unless the contract allows `command` to move the job to `status`."""
         started = job.started_at is not None
         target = (status, job.stage if stage is None else stage, started or command == "start")
         if not _legal(self, (job.status, job.stage, started), target):
@@ -75,7 +86,7 @@ class Lifecycle:
 
 @lru_cache(maxsize=8192)
 def _legal(lifecycle: Lifecycle, before: State, after: State) -> bool:
-    """Whether a contract allows a move; asked for every settlement, so the answers are kept."""
+    """Return whether a contract allows a move; cached, since every settlement asks."""
     (status, stage, started), (to_status, to_stage, to_started) = before, after
     return lifecycle.allows(
         lifecycle.word(status, stage, started=started), lifecycle.word(to_status, to_stage, started=to_started)
@@ -83,5 +94,5 @@ def _legal(lifecycle: Lifecycle, before: State, after: State) -> bool:
 
 
 def illegal(job: Job, command: str, why: str) -> IllegalMove:
-    """The error for a command that the job's state or contract does not allow."""
+    """Return the error for a command that the job's state or contract does not allow."""
     return IllegalMove(f"cannot {command} job {job.job_id}: contract {job.contract} does not allow {why}")

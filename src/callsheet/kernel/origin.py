@@ -1,7 +1,7 @@
-"""Where an exception was raised: in our own code, or by a driver that it called.
+"""Decide whether our own code raised an exception, or a driver below it.
 
 A driver's error classes do not tell: a connection that is reset under uvloop reaches callers of redis-py as
-RuntimeError and callers of httpcore as AttributeError. So every edge takes whatever comes out of its driver for an
+RuntimeError and callers of httpcore as AttributeError. So each adapter treats every exception from its driver as an
 outage.
 """
 
@@ -11,9 +11,9 @@ OURS = __name__.partition(".")[0]
 
 
 def is_from_driver(error: BaseException, *drivers: str) -> bool:
-    """Return whether the last call that our code made, before this exception was raised, was one of these packages.
+    """Return whether the last call from our code, before this exception was raised, went into one of these packages.
 
-    An exception of our own code, of code that uses us, or of another library is a mistake and must be seen as such.
+    Exceptions from our own code, from code that uses us, or from other libraries are bugs and must surface as bugs.
     """
     trace, called = error.__traceback__, ""
     while trace is not None:

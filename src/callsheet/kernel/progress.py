@@ -1,4 +1,4 @@
-"""Progress that only rises, timestamps in order, and the phases that stages belong to."""
+"""Progress that only rises, timestamps in order, and the phases of stages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def raised(current: float, asked: float) -> float:
-    """The progress after a report: clamped to 0–100, to two decimals, never below what it was."""
+    """Return the progress after a report: clamped to 0–100, rounded to two decimals, never below `current`."""
     if asked != asked:  # noqa: PLR0124 - the one value that differs from itself
         message = "progress is not a number; report a percentage from 0 to 100"
         raise InvalidInput(message)
@@ -20,7 +20,7 @@ def raised(current: float, asked: float) -> float:
 
 
 class Phase(NamedTuple):
-    """A part of the way that a reader sees, with its range in percent; None where it has none."""
+    """A phase of the job as readers see it, with its range in percent; None for an unknown range."""
 
     name: str
     low: int | None
@@ -48,12 +48,12 @@ RESUMABLE_STAGES = frozenset({"script", "voice", "visuals"})
 
 
 def phase_of(stage: str) -> Phase:
-    """The phase of a stage, whatever its case; `processing` for an unknown one."""
+    """Return the phase of a stage, ignoring case; `processing` for an unknown stage."""
     return PHASES.get(stage.lower(), PROCESSING)
 
 
 def timeline_faults(job: Job) -> list[str]:
-    """What is wrong with a job's timestamps: created ≤ started ≤ ended, and an end exactly when it is terminal."""
+    """Return the faults in a job's timestamps: created ≤ started ≤ ended, an end time exactly for terminal jobs."""
     faults: list[str] = []
     if job.started_at is not None and job.started_at < job.created_at:
         faults.append("started before it was created")

@@ -1,22 +1,20 @@
-"""Retry decisions by error class. A policy is data; randomness comes in as a number from 0 to 1."""
+"""Retry decisions by error class. A policy is data; randomness enters as a number from 0 to 1."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .errors import InvalidJob
 from .job import Json
 from .wire import clean, encode
 
-WAITS_FOR = "waits_for"  # in an error's details: the kernel wrote them
+WAITS_FOR = "waits_for"  # in an error's details, marks them as written by the kernel
 
 
 class JobError(NamedTuple):
-    """Why an attempt failed. `code` is what policies match: an HTTP status, a storage code or an error class."""
+    """Why an attempt failed. Policies match `code`: an HTTP status, a storage code or an error class."""
 
     code: str
     message: str = ""
@@ -24,7 +22,7 @@ class JobError(NamedTuple):
     details: Json = "{}"
 
     def json(self) -> Json:
-        """The error as the store keeps it."""
+        """Return the error as the JSON that a store keeps."""
         body: dict[str, Any] = {"code": clean(self.code), "message": clean(self.message)}
         if self.retryable is not None:
             body["retryable"] = self.retryable
@@ -35,13 +33,13 @@ class JobError(NamedTuple):
         return encode(body)
 
     def json_of_wait(self, service: str) -> Json:
-        """The error of a job that waits for a service; how long it has, is for the kernel alone to tell."""
+        """Return the error of a job that waits for a service. Only the kernel writes the `waits_for` in its details."""
         body = json.loads(self.json())
         return encode({**body, "details": {**body["details"], WAITS_FOR: service}})
 
 
 class Verdict(StrEnum):
-    """What to do about an error."""
+    """The policy's decision on an error: retry, refresh credentials first, or fail."""
 
     RETRY = "retry"
     REFRESH = "refresh"
@@ -49,7 +47,7 @@ class Verdict(StrEnum):
 
 
 class Decision(NamedTuple):
-    """A verdict and, for a retry, how long to wait."""
+    """A verdict and the delay before a retry, in milliseconds."""
 
     verdict: Verdict
     delay_ms: int = 0
@@ -57,7 +55,10 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A row of delays: `table_ms` first, then `base_ms × factor^n` up to `cap_ms`, times a jitter from low to high."""
+    """A series of delays: `table_ms`, or else `base_ms × factor^n` up to `cap_ms`; times a jitter from `low` to `high`.
+
+    The last delay of `table_ms` repeats.
+    """
 
     base_ms: int = 1_000
     factor: float = 2.0
@@ -67,7 +68,7 @@ class Backoff:
     high: float = 1.0
 
     def delay_ms(self, n: int, rand: float) -> int:
-        """The wait before retry number `n` (1 is the first)."""
+        """Return the delay in milliseconds before retry number `n` (1 is the first)."""
         if self.table_ms:
             nominal = float(self.table_ms[min(n, len(self.table_ms)) - 1])
         else:
@@ -76,16 +77,16 @@ class Backoff:
 
 
 OUTAGE_BACKOFF = Backoff(base_ms=1_000, cap_ms=60_000)
-"""The pauses of a job that waits for the end of an outage."""
+"""The pauses of a job that waits for an outage to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How errors of a job are judged. Counters of executions, refreshes and deliveries are apart, so are their limits.
+    """Rules that judge a job's errors. Executions, refreshes and deliveries have separate counters and limits.
 
-    `retryable`: None retries every code that is not fatal; a set retries only those. `max_lease_losses`: so many lost
-    workers make a dead letter; None leaves that to `max_attempts`. `outage_ms`: an attempt waits so long, in all, for
-    storage and other services that are away, before their absence counts as its failure.
+    `retryable`: None retries every code that is not fatal; a set retries only its codes. `max_lease_losses`: this many
+    lost workers make a dead letter; None leaves the limit to `max_attempts`. `outage_ms`: an attempt waits this long,
+    in all, for storage and other unreachable services before the outage counts as a failure.
     """
 
     max_attempts: int = 3
@@ -101,7 +102,7 @@ class RetryPolicy:
     outage_ms: int = 3_600_000
 
     def decide(self, error: JobError, *, attempt: int, refreshes: int, rand: float) -> Decision:
-        """Judge an error by its class alone; whether attempts are left is for the command to say."""
+        """Judge an error by its class alone; the command checks whether attempts are left."""
         if error.code in self.refresh:
             return Decision(Verdict.REFRESH if refreshes < self.max_refreshes else Verdict.FAIL)
         if error.retryable is False or error.code in self.fatal:
@@ -115,49 +116,5 @@ class RetryPolicy:
 
 DEFAULT = RetryPolicy(fatal=frozenset({"fatal", "unknown_kind", "invalid_payload"}))
 
-EUTERPE = RetryPolicy(
-    max_attempts=5,
-    backoff=Backoff(base_ms=2_000, cap_ms=900_000),
-    throttled_backoff=Backoff(base_ms=60_000, cap_ms=3_600_000),
-    retryable=frozenset({"423", "500", "502", "503", "504"}),
-    refresh=frozenset({"401", "403"}),
-)
-
-CORTANA = RetryPolicy(
-    max_attempts=4,  # the first run and three retries
-    backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
-    throttled_backoff=Backoff(table_ms=(60_000, 300_000, 900_000), low=0.8, high=1.2),
-    fatal=frozenset({"invalid_payload", "missing_object", "constraint_violation", "unauthorized", "forbidden"}),
-)
-
 # 5 s, 10 s … 24 h with full jitter: nineteen waits of together 71 hours on average
 OUTBOX = RetryPolicy(max_attempts=20, backoff=Backoff(base_ms=5_000, cap_ms=86_400_000, low=0.0, high=1.0))
-
-POLICIES = {"default": DEFAULT, "euterpe": EUTERPE, "cortana": CORTANA, "outbox": OUTBOX}
-
-
-def write_policy(policy: RetryPolicy) -> str:
-    """A policy as text that a job can carry: its name if it has one, else JSON."""
-    for name, known in POLICIES.items():
-        if known == policy:
-            return name
-    return encode({k: sorted(v) if isinstance(v, frozenset) else v for k, v in asdict(policy).items()})
-
-
-@lru_cache(maxsize=512)
-def read_policy(text: str) -> RetryPolicy:
-    """Read what `write_policy` wrote; raises InvalidJob for an unknown name or field."""
-    if text in POLICIES:
-        return POLICIES[text]
-    try:
-        fields: dict[str, Any] = json.loads(text)
-        for name, value in fields.items():
-            if name.endswith("backoff"):
-                parts: dict[str, Any] = {k: tuple(v) if k == "table_ms" else v for k, v in value.items()}
-                fields[name] = Backoff(**parts)
-            elif isinstance(value, list):
-                fields[name] = frozenset(value)
-        return replace(DEFAULT, **fields)
-    except (ValueError, TypeError, AttributeError) as error:
-        known = ", ".join(POLICIES)
-        raise InvalidJob(f"retry policy {text!r} is neither {known} nor the JSON of a RetryPolicy ({error})") from None

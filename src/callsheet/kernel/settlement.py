@@ -1,4 +1,7 @@
-"""What a command does to a job. The kernel writes settlements; a store applies one if its fence still holds."""
+"""Settlements, the effects of commands on jobs.
+
+The kernel writes them; a store applies one if its fence still holds.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from .job import Delivery, Json, NewEvent, NewJob, NewOutboxEvent, Outcome, Stat
 
 
 class Settlement(NamedTuple):
-    """One move of one job: applied whole, in one transaction, or not at all.
+    """One move of one job, applied whole in one transaction, or not at all.
 
-    The fence is `(job_id, claim_version, from_status)`: if the row differs, nothing is written.
-    Delays are relative: the store adds them to its own clock. `silence_ms` lets a lease end so long after the last
-    heartbeat, if it would not end sooner.
+    The fence is `(job_id, claim_version, from_status)`: if the row differs, nothing is written. Delays are relative:
+    the store adds its own clock. `silence_ms` shortens a lease to that time after the last heartbeat; a lease that ends
+    sooner stays as it is.
     """
 
     job_id: str
@@ -40,7 +43,7 @@ class Settlement(NamedTuple):
 
 
 class OutboxSettlement(NamedTuple):
-    """One move of one outbox event, under the same fence: `(event_id, claim_version)` while it is delivering."""
+    """One move of one outbox event. The fence is `(event_id, claim_version)`, and the status must be delivering."""
 
     event_id: str
     claim_version: int

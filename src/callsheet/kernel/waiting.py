@@ -1,4 +1,4 @@
-"""What a job's error tells of its waits since its last failure, for the end of an outage or for a worker."""
+"""Counts of a job's waits since its last failure, stored in the job's error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_COUNTED = 10**12
 
 
 def details_of(job: Job) -> dict[str, int]:
-    """Return how often and for how many milliseconds a job has waited, by kind; nothing when it last failed."""
+    """Return how often and for how many milliseconds a job has waited, by kind of wait; empty after a failure."""
     error = decode(job.error) if job.error is not None else None
     details = error.get("details") if isinstance(error, dict) else None
     if not isinstance(details, dict) or WAITS_FOR not in details:

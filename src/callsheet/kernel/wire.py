@@ -1,6 +1,6 @@
 """JSON text at the edge of the kernel, and the text form of event ids.
 
-Stores carry JSON as text and never look inside; it is encoded once when it enters and decoded where it is used.
+Stores carry JSON as text and never parse it; values are encoded once on entry and decoded by their readers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PAYLOAD_LIMIT_BYTES = 200 * 1024
 
 
 def encode(value: Any, *, limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> str:
-    """Write a value as compact JSON; raises NotJson or PayloadTooLarge, never casts."""
+    """Return a value as compact JSON; raises NotJson or PayloadTooLarge, never casts."""
     try:
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         size = len(text) if text.isascii() else len(text.encode())
@@ -26,7 +26,7 @@ def encode(value: Any, *, limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> str:
 
 
 def check_json(text: str, *, limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
-    """Refuse text that is not JSON or is too large, with the errors of `encode`."""
+    """Raise NotJson if the text is not JSON, PayloadTooLarge if the text is over the limit."""
     try:
         size = len(text) if text.isascii() else len(text.encode())
         if size <= limit_bytes:
@@ -37,7 +37,7 @@ def check_json(text: str, *, limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
 
 
 def clean(text: str, limit: int = 4_000) -> str:
-    """Text of any origin (an error's message, a reason) in a form that every store can keep."""
+    """Return text of any origin (an error's message, a reason) cut to `limit` and valid for every store."""
     return text[:limit].encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
@@ -64,17 +64,17 @@ def _check_size(size: int, limit_bytes: int) -> None:
 
 
 def decode(text: str) -> Any:
-    """Read JSON text that `encode` wrote."""
+    """Parse JSON text that `encode` wrote."""
     return json.loads(text)
 
 
 def event_id(ms: int, seq: int) -> str:
-    """Text of an event's id, the same on every store: `{ms}-{seq}`."""
+    """Return an event's id as text, the same on every store: `{ms}-{seq}`."""
     return f"{ms}-{seq}"
 
 
 def parse_event_id(text: str) -> tuple[int, int]:
-    """Read `{ms}-{seq}`; raises InvalidInput on anything else."""
+    """Parse `{ms}-{seq}`; raises InvalidInput for any other text."""
     ms, dash, seq = text.partition("-")
     if dash and len(text) <= 40 and ms.isascii() and seq.isascii() and ms.isdigit() and seq.isdigit():  # noqa: PLR2004
         return int(ms), int(seq)

@@ -1,4 +1,4 @@
-"""Code in a model's answer: what it is told, and the fenced blocks of what it says."""
+"""The system prompt for code, and the parser that takes fenced blocks out of the model's Markdown."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _OPENING = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})\s*(?P<language>[^\s`{]*)[^`
 
 
 class Block(TypedDict):
-    """One fenced block."""
+    """One fenced code block: its language and its code."""
 
     language: str
     code: str
 
 
 def blocks_in(text: str) -> list[Block]:
-    """The fenced blocks of a Markdown text, in order. One that is not closed runs to the end of the text."""
+    """Return the fenced blocks of a Markdown text, in order. A block without a closing fence ends with the text."""
     blocks: list[Block] = []
     fence = language = ""
     code: list[str] = []
@@ -39,6 +39,6 @@ def blocks_in(text: str) -> list[Block]:
 
 
 def _closes(line: str, fence: str) -> bool:
-    """True for a line of at least as many of the same signs, and nothing else."""
+    """Whether a line closes the fence: it repeats the fence's sign, at least as often, and has no other text."""
     bare = line.strip()
     return len(bare) >= len(fence) and set(bare) == {fence[0]}

@@ -1,4 +1,4 @@
-"""One question to a chat model, its answer heard piece by piece."""
+"""Send one question to a chat model and stream the answer, piece by piece."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .errors import AnswerTooLong, Away, CutOff, Garbled, LlmError, RequestRefused, Unavailable
-from .post import AWAY, chunks_of, clipped, posted
+from .post import AWAY, chunks_of, clip, open_post
 from .settings import Endpoint
 from .sse import data_of
 
@@ -20,7 +20,7 @@ END = "[DONE]"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. `options` go to the server as they are; the named fields overrule them."""
+    """A request to a chat model. `options` are passed to the server unchanged; the named fields override them."""
 
     messages: list[Message]
     model: str | None = None
@@ -30,7 +30,7 @@ class Question:
     options: dict[str, Any] = field(default_factory=dict)
 
     def body(self, endpoint: Endpoint) -> dict[str, Any]:
-        """The request as the server reads it."""
+        """Return the request body in the form of OpenAI's API."""
         named = {
             "model": self.model or endpoint.model or None,
             "temperature": self.temperature,
@@ -44,13 +44,13 @@ class Question:
         return {name: value for name, value in body.items() if value is not None}
 
     def after(self, *more: Message) -> Question:
-        """The same conversation, some messages later."""
+        """Return the same conversation with more messages at its end."""
         return replace(self, messages=[*self.messages, *more])
 
 
 @dataclass
 class Answer:
-    """What came back. `usage` is the server's own count of tokens."""
+    """The model's answer. `usage` is the server's own token count."""
 
     text: str = ""
     model: str = ""
@@ -58,17 +58,17 @@ class Answer:
     finish_reason: str | None = None
 
     def json(self) -> dict[str, Any]:
-        """As a job's result."""
+        """Return the answer as a job's result."""
         return asdict(self)
 
 
 async def ask(endpoint: Endpoint, question: Question, hear: Hear) -> Answer:
-    """Ask, and hear each piece of text as it comes. Raises LlmError; leaving early closes the connection."""
-    answer, pieces, length, ended = Answer(model=question.model or endpoint.model), [], 0, False
-    async with posted(endpoint, "chat/completions", question.body(endpoint)) as response:
+    """Send a question, and call `hear` with each piece of text. Raises LlmError; cancelling closes the connection."""
+    answer, pieces, length, is_complete = Answer(model=question.model or endpoint.model), [], 0, False
+    async with open_post(endpoint, "chat/completions", question.body(endpoint)) as response:
         async for data in data_of(chunks_of(response)):
             if data.strip() == END:
-                ended = True
+                is_complete = True
                 break
             piece = _take(endpoint, data, answer)
             if piece:
@@ -77,22 +77,22 @@ async def ask(endpoint: Endpoint, question: Question, hear: Hear) -> Answer:
                 length += len(piece)
             if length > ANSWER_CHARS:
                 raise AnswerTooLong(f"the answer has more than {ANSWER_CHARS} characters; set max_tokens")
-    if not ended and answer.finish_reason is None:
+    if not is_complete and answer.finish_reason is None:
         raise CutOff("the model's answer broke off: the stream ended without its last event")
     answer.text = "".join(pieces)
     return answer
 
 
 def _take(endpoint: Endpoint, data: str, answer: Answer) -> str:
-    """The text of one event; what else it tells goes into the answer."""
+    """Return the text of one event, and store the event's model, usage and finish reason in `answer`."""
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
-        raise Garbled(f"the server's stream has an event that is no JSON: {clipped(endpoint, data[:200])!r}") from None
+        raise Garbled(f"the server's stream has an event that is no JSON: {clip(endpoint, data[:200])!r}") from None
     if not isinstance(event, dict):
         raise Garbled("the server's stream has an event that is no JSON object")
     if event.get("error"):
-        raise _told(endpoint, event["error"])
+        raise _stream_error(endpoint, event["error"])
     if isinstance(event.get("model"), str):
         answer.model = event["model"]
     if isinstance(event.get("usage"), dict):
@@ -114,12 +114,12 @@ def _text(event: dict[str, Any], answer: Answer) -> str:
     return text
 
 
-def _told(endpoint: Endpoint, error: Any) -> LlmError:
-    """An error in the middle of a stream: 429 and 502 to 504 are waited for, 4xx is for good, all else may pass."""
+def _stream_error(endpoint: Endpoint, error: Any) -> LlmError:
+    """Convert an error event: 429 and 502 to 504 mean retry later, other 4xx are final, the rest may pass."""
     details = error if isinstance(error, dict) else {"message": str(error)}
-    said = f"the model gave up: {clipped(endpoint, str(details.get('message') or details))}"
+    message = f"the model gave up: {clip(endpoint, str(details.get('message') or details))}"
     code = details.get("code")
     if isinstance(code, int) and code in AWAY:
-        return Away(said)
-    refused = isinstance(code, int) and 400 <= code < 500  # noqa: PLR2004 - HTTP's own numbers
-    return RequestRefused(said) if refused else Unavailable(said)
+        return Away(message)
+    is_refusal = isinstance(code, int) and 400 <= code < 500  # noqa: PLR2004 - HTTP's own numbers
+    return RequestRefused(message) if is_refusal else Unavailable(message)

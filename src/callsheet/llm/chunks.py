@@ -1,4 +1,4 @@
-"""Long texts as passages of some 800 characters that end where a paragraph or a sentence does, and overlap a little."""
+"""Split long texts into passages of about 800 characters that end at a paragraph or sentence and overlap a little."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLANK = re.compile(r"\s*")
 
 
 class Chunk(NamedTuple):
-    """A passage: `text` is the document's text from `start` to `end`, counted in characters."""
+    """A passage: the document's text from character `start` to character `end`."""
 
     start: int
     end: int
@@ -25,8 +25,8 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(text: str, size: int = CHUNK_CHARS, overlap: int = OVERLAP_CHARS) -> list[Chunk]:
-    """The passages of a text, in order. White space at their ends is left out; together they hold all else."""
-    return [Chunk(start, end, text[start:end]) for start, end in _trimmed(text, _spans(text, size, overlap))]
+    """Return the passages of a text, in order. They cover the whole text except white space at passage ends."""
+    return [Chunk(start, end, text[start:end]) for start, end in _without_blank_ends(text, _spans(text, size, overlap))]
 
 
 def _spans(text: str, size: int, overlap: int) -> Iterator[tuple[int, int]]:
@@ -40,33 +40,33 @@ def _spans(text: str, size: int, overlap: int) -> Iterator[tuple[int, int]]:
 
 
 def _end(text: str, start: int, size: int) -> int:
-    """The last good border in the second half of what may be taken; a hard cut where there is none."""
+    """Return the last good border in the second half of the passage, or a hard cut if there is no border."""
     limit = start + size
     if limit >= len(text):
         return len(text)
     for border in _BORDERS:
-        ends = [found.end() for found in border.finditer(text, start + size // 2, limit)]
+        ends = [match.end() for match in border.finditer(text, start + size // 2, limit)]
         if ends:
             return ends[-1]
     return limit
 
 
 def _next_start(text: str, start: int, end: int, overlap: int) -> int:
-    """A little before the last end, at the beginning of a sentence or else of a word; always further on."""
+    """Return a sentence start (else a word start) shortly before the last end. It always advances."""
     earliest = max(end - overlap, start + 1)
     for border in _BORDERS[2:]:
-        found = border.search(text, earliest, end)
-        if found is not None and found.end() < end:
-            return found.end()
+        match = border.search(text, earliest, end)
+        if match is not None and match.end() < end:
+            return match.end()
     return end
 
 
 def _past_blank(text: str, start: int) -> int:
-    found = _BLANK.match(text, start)
-    return found.end() if found is not None else start
+    match = _BLANK.match(text, start)
+    return match.end() if match is not None else start
 
 
-def _trimmed(text: str, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _without_blank_ends(text: str, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     for start, end in spans:
         part = text[start:end]
         if bare := part.strip():

@@ -1,4 +1,4 @@
-"""The processes below a process, by Linux's /proc. Elsewhere none are known, and only groups can be killed."""
+"""Find and kill the processes below a process, by Linux's /proc. Other systems can only kill process groups."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ KILL_ROUNDS = 50
 
 
 def descendants(pid: int) -> list[int]:
-    """All that run below a process, however deep."""
+    """Return the ids of all child processes, at any depth."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             state, parent = entry.read_text().rpartition(")")[2].split()[:2]
             if state != "Z":
                 parents.setdefault(int(parent), []).append(int(entry.parent.name))
-    found, line = list[int](), [pid]
+    pids, line = list[int](), [pid]
     while line:
         below = parents.pop(line.pop(), [])
-        found += below
+        pids += below
         line += below
-    return found
+    return pids
 
 
 def kill_below(pid: int) -> None:
-    """Kill them, and those that they start meanwhile."""
+    """Kill all descendants, and repeat for processes that they start meanwhile."""
     for _ in range(KILL_ROUNDS):
         below = descendants(pid)
         for child in below:
@@ -38,10 +38,10 @@ def kill_below(pid: int) -> None:
 
 
 def kill_session(leader: int) -> None:
-    """Kill a leader that has not been waited for, its group, and what left the group.
+    """Kill a leader that has not been reaped, its process group, and processes that left the group.
 
-    The group is stopped first, so that it starts nothing more, and the leader dies last: it takes in orphans, which
-    would be out of sight without it.
+    The group is stopped first, so that it starts no further process. The leader dies last: orphans become its
+    children, and without it they could not be found.
     """
     _signal_group(leader, signal.SIGSTOP)
     kill_below(leader)
@@ -49,7 +49,7 @@ def kill_session(leader: int) -> None:
 
 
 def kill_group(leader: int) -> None:
-    """Kill what is left of the group of a leader that has ended."""
+    """Kill the remaining processes of a group whose leader has ended."""
     _signal_group(leader, signal.SIGKILL)
 
 

@@ -1,21 +1,23 @@
-"""What can go wrong on the way to a model and back. `retryable` says whether another attempt may help.
+"""Errors between a job and its model.
+
+`retryable` says whether another attempt may help.
 
 LlmError
 ├── NotConfigured      a setting is missing or wrong
-├── Unavailable        the server broke over this request, which may pass
-│   └── Away           the server says that it cannot serve now: an Outage, which jobs wait for
-│       └── Unreachable    nobody answers there
-├── CutOff             an answer broke off in the middle
-├── RequestRefused     the server said no, with a reason
-├── Garbled            what came is not what such a server sends
+├── Unavailable        the server failed on this request; the failure may pass
+│   └── Away           the server reports that it is unavailable: an Outage, which jobs wait for
+│       └── Unreachable    no connection to the server
+├── CutOff             the answer broke off in the middle
+├── RequestRefused     the server refused the request, with a reason
+├── Garbled            the response has an unknown form
 ├── AnswerTooLong
 ├── PlanUnreadable
 ├── ResultTooLarge
-├── NoPassages         a collection that holds nothing
+├── NoPassages         the collection is empty
 ├── OtherModel         vectors of two models cannot be compared
 ├── UnknownTool
-├── ToolFailed         the tool itself raised
-└── ToolStopped        the tool went over one of its limits
+├── ToolFailed         the tool raised an exception
+└── ToolStopped        the tool exceeded one of its limits
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from callsheet.kernel.errors import CallsheetError, Outage
 
 
 class LlmError(CallsheetError):
-    """Root of this tree. `after_s`: how long the other side asked to wait."""
+    """Root of the error tree. `after_s` is the delay that the server asked for, in seconds."""
 
     code = "llm_error"
     retryable = False
@@ -35,26 +37,26 @@ class LlmError(CallsheetError):
 
 
 class NotConfigured(LlmError):
-    """A setting is missing or cannot be right."""
+    """A setting is missing or invalid."""
 
     code = "llm_not_configured"
 
 
 class Unavailable(LlmError):
-    """The server cannot answer now."""
+    """The server failed on this request."""
 
     code = "llm_unavailable"
     retryable = True
 
 
 class Away(Unavailable, Outage):
-    """The server, or what stands before it, says that it cannot serve anybody now."""
+    """The server or its proxy reports that it is unavailable to all clients."""
 
     waits_for = "the model server"
 
 
 class Unreachable(Away):
-    """The server cannot be reached."""
+    """No connection to the server was possible."""
 
 
 class CutOff(LlmError):
@@ -65,61 +67,61 @@ class CutOff(LlmError):
 
 
 class RequestRefused(LlmError):
-    """The server refused the request; the same request would be refused again."""
+    """The server refused the request, and would refuse it again."""
 
     code = "llm_refused"
 
 
 class Garbled(LlmError):
-    """The answer is not in the form that an OpenAI-compatible server gives it."""
+    """The response does not have the form of an OpenAI-compatible server."""
 
     code = "llm_garbled"
 
 
 class AnswerTooLong(LlmError):
-    """The model does not come to an end."""
+    """The model's answer exceeds the character limit."""
 
     code = "llm_answer_too_long"
 
 
 class PlanUnreadable(LlmError):
-    """The model was asked twice for steps as JSON, and gave none."""
+    """The model was asked twice for steps as JSON and returned none."""
 
     code = "plan_unreadable"
 
 
 class ResultTooLarge(LlmError):
-    """A result that the engine would refuse."""
+    """The result exceeds the engine's size limit."""
 
     code = "result_too_large"
 
 
 class NoPassages(LlmError):
-    """There is nothing in a collection to answer from."""
+    """The collection holds no passages to answer from."""
 
     code = "no_passages"
 
 
 class OtherModel(LlmError):
-    """A collection was embedded by another model."""
+    """A different model embedded this collection."""
 
     code = "other_model"
 
 
 class UnknownTool(LlmError):
-    """No tool of this name is on the list."""
+    """No tool of this name is registered."""
 
     code = "unknown_tool"
 
 
 class ToolFailed(LlmError):
-    """The tool raised, or its process died."""
+    """The tool raised an exception, or its process died."""
 
     code = "tool_failed"
     retryable = True
 
 
 class ToolStopped(LlmError):
-    """The tool went over a limit; it would again."""
+    """The tool exceeded a limit, and would exceed it again."""
 
     code = "tool_limit"

@@ -1,4 +1,4 @@
-"""A plan: the model is asked for steps as JSON, and asked once more if it gives something else."""
+"""Ask the model for a plan as JSON steps, and ask once more if the answer has another form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Put the steps in the order in which they are to be done. Each step is one action
 greetings, remarks and Markdown. If the goal is unclear, let the first step find out what is missing."""
 AGAIN = """That was not the JSON that was asked for ({fault}). Give the same plan once more, as one JSON object
 {{"steps": [{{"title": "…", "detail": "…"}}]}} and nothing before or after it."""
-FENCED = re.compile(r"```[\w-]*\s*\n(.*?)```", re.DOTALL)
+FENCE = re.compile(r"```[\w-]*\s*\n(.*?)```", re.DOTALL)
 
 
 class Step(TypedDict):
@@ -38,27 +38,27 @@ STEPS: TypeAdapter[list[Step]] = TypeAdapter(Annotated[list[Step], Field(min_len
 
 @dataclass
 class Plan:
-    """The steps, and the answer that they were read from."""
+    """The steps, and the model's answer that holds them."""
 
     steps: list[Step]
     answer: Answer
 
     def json(self) -> dict[str, Any]:
-        """As a job's result."""
+        """Return the plan as a job's result."""
         return {**self.answer.json(), "steps": self.steps}
 
 
 async def plan(endpoint: Endpoint, question: Question, hear: Hear, again: Hear) -> Plan:
-    """Ask for a plan; `again` is called with the fault before the second try. Raises PlanUnreadable after it."""
+    """Ask for a plan; `again` is called with the fault before the second try. Raises PlanUnreadable after that try."""
     first = await ask(endpoint, question, hear)
     try:
         return Plan(steps_in(first.text), first)
     except ValueError as error:
         fault = str(error)
     again(fault)
-    said = {"role": "assistant", "content": first.text}
-    retold = {"role": "user", "content": AGAIN.format(fault=fault)}
-    second = await ask(endpoint, question.after(said, retold), hear)
+    model_message = {"role": "assistant", "content": first.text}
+    correction = {"role": "user", "content": AGAIN.format(fault=fault)}
+    second = await ask(endpoint, question.after(model_message, correction), hear)
     second.usage = _sum(first.usage, second.usage)
     try:
         return Plan(steps_in(second.text), second)
@@ -68,28 +68,28 @@ async def plan(endpoint: Endpoint, question: Question, hear: Hear, again: Hear) 
 
 
 def steps_in(text: str) -> list[Step]:
-    """The steps that a model's text holds, bare, in a fence or among words; raises ValueError saying what is wrong."""
+    """Return the steps in a model's text: bare JSON, fenced, or among words. Raises ValueError with the fault."""
     for candidate in _candidates(text):
         try:
-            found = json.loads(candidate)
+            content = json.loads(candidate)
         except (ValueError, RecursionError):
             continue
-        return _checked(found)
+        return _validate_steps(content)
     raise ValueError("there is no JSON in it")
 
 
 def _candidates(text: str) -> list[str]:
-    """Where the JSON may be: all of it, a fenced block, or from the first bracket to the last."""
-    found = [text, *FENCED.findall(text)]
+    """Return the parts that may be JSON: the whole text, fenced blocks, and first to last bracket."""
+    candidates = [text, *FENCE.findall(text)]
     for opening, closing in ("{}", "[]"):
         start, end = text.find(opening), text.rfind(closing)
         if 0 <= start < end:
-            found.append(text[start : end + 1])
-    return found
+            candidates.append(text[start : end + 1])
+    return candidates
 
 
-def _checked(found: Any) -> list[Step]:
-    steps = found.get("steps") if isinstance(found, dict) else found
+def _validate_steps(content: Any) -> list[Step]:
+    steps = content.get("steps") if isinstance(content, dict) else content
     if isinstance(steps, list):
         steps = [{"title": step} if isinstance(step, str) else step for step in steps]
     try:
@@ -101,7 +101,7 @@ def _checked(found: Any) -> list[Step]:
 
 
 def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """What both answers cost."""
+    """Add the token counts of two answers."""
     both = {**first, **second}
     for name, value in both.items():
         if isinstance(first.get(name), int) and isinstance(value, int) and name in second:

@@ -1,4 +1,4 @@
-"""One POST to a model's server: its time limits, and the edge where the HTTP library's errors become ours."""
+"""One POST to a model server, with time limits. The HTTP library's errors are translated here."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ CHUNK_S = 60.0
 LONGEST_WAIT_S = 3600.0
 ERROR_BYTES = 16 * 1024
 MESSAGE_CHARS = 500
-BUSY = frozenset({408, 409, 425})  # of this request
-AWAY = frozenset({429, 502, 503, 504})  # of the server, whatever it is asked
+BUSY = frozenset({408, 409, 425})  # a problem of this request alone
+AWAY = frozenset({429, 502, 503, 504})  # a problem of the server, for any request
 
 
 _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = weakref.WeakKeyDictionary()
 
 
 def _client() -> httpx2.AsyncClient:
-    """The one client of this process (of each of its event loops): to make one takes 20 ms, for its certificates.
+    """Return the HTTP client of this event loop; creating one costs 20 ms for certificates.
 
-    It keeps nothing from one request to the next: no connection that its server may have closed meanwhile, no cookie
-    of one job that another would send.
+    No state passes from one request to another: no kept connection that the server may have closed, and no cookie of
+    a job that another job would send.
     """
     loop = asyncio.get_running_loop()
     if (client := _clients.get(loop)) is None:
@@ -50,9 +50,9 @@ def _client() -> httpx2.AsyncClient:
 
 
 @contextlib.asynccontextmanager
-async def posted(endpoint: Endpoint, path: str, body: dict[str, Any]) -> AsyncIterator[httpx2.Response]:
-    """An answer whose body is still to be read; leaving the block closes the connection. Redirects are errors."""
-    response = await _sent(endpoint, path, body)
+async def open_post(endpoint: Endpoint, path: str, body: dict[str, Any]) -> AsyncIterator[httpx2.Response]:
+    """Yield the response before its body is read; leaving the block closes the connection. Redirects are errors."""
+    response = await _send(endpoint, path, body)
     try:
         if not response.is_success:
             raise await _refusal(endpoint, response)
@@ -63,8 +63,8 @@ async def posted(endpoint: Endpoint, path: str, body: dict[str, Any]) -> AsyncIt
         await response.aclose()
 
 
-async def _sent(endpoint: Endpoint, path: str, body: dict[str, Any]) -> httpx2.Response:
-    """Return the head of the answer; raises Unreachable when there is none."""
+async def _send(endpoint: Endpoint, path: str, body: dict[str, Any]) -> httpx2.Response:
+    """Return the response head. Raises Unreachable if there is no response."""
     limits = httpx2.Timeout(CHUNK_S, connect=CONNECT_S, read=FIRST_S)
     url, headers = endpoint.address(path), endpoint.headers()
     try:
@@ -83,7 +83,7 @@ async def _sent(endpoint: Endpoint, path: str, body: dict[str, Any]) -> httpx2.R
 
 
 async def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """The body as it comes; raises CutOff when the server falls silent."""
+    """Yield the body in chunks. Raises CutOff when the server falls silent."""
     chunks = response.aiter_bytes()
     while True:
         try:
@@ -92,7 +92,7 @@ async def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise CutOff(f"the model said nothing for {CHUNK_S:g} s in the middle of its answer") from None
+            raise CutOff(f"the model sent nothing for {CHUNK_S:g} s in the middle of its answer") from None
         except httpx2.TransportError:
             raise
         except Exception as error:
@@ -103,7 +103,7 @@ async def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
 
 
 async def body_of(response: httpx2.Response, limit_bytes: int) -> bytes:
-    """The whole body, cut at a limit."""
+    """Return the body, cut at `limit_bytes`."""
     body = bytearray()
     async for chunk in chunks_of(response):
         body += chunk
@@ -117,7 +117,7 @@ def _cut_off(endpoint: Endpoint, error: httpx2.TransportError) -> CutOff:
 
 
 def _words(endpoint: Endpoint, error: Exception) -> str:
-    """Return what a driver's error says, without the endpoint's secrets."""
+    """Return the message of a driver's error, without the endpoint's secrets."""
     return endpoint.hide(str(error)) or type(error).__name__
 
 
@@ -126,34 +126,34 @@ async def _refusal(endpoint: Endpoint, response: httpx2.Response) -> LlmError:
     if response.is_redirect:
         advice = "redirects are not followed; set the server's final address"
         return RequestRefused(f"the server at {_place(endpoint)} answered {status}, a redirect; {advice}")
-    said = clipped(endpoint, _message(await body_of(response, ERROR_BYTES)))
+    reason = clip(endpoint, _message(await body_of(response, ERROR_BYTES)))
     if status in AWAY or status in BUSY or status >= 500:  # noqa: PLR2004 - HTTP's own numbers
         after_s = _retry_after(response.headers.get("Retry-After", ""))
         kind = Away if status in AWAY else Unavailable
-        return kind(f"the model's server answered {status}: {said}", after_s=after_s)
-    return RequestRefused(f"the model's server refused the request, {status}: {said}")
+        return kind(f"the model's server answered {status}: {reason}", after_s=after_s)
+    return RequestRefused(f"the model's server refused the request, {status}: {reason}")
 
 
-def clipped(endpoint: Endpoint, text: str) -> str:
-    """What a server said, short, on one line, and without our key."""
+def clip(endpoint: Endpoint, text: str) -> str:
+    """Return a server's text as one short line, without our API key."""
     line = " ".join(endpoint.hide(text).split())
     return line if len(line) <= MESSAGE_CHARS else f"{line[:MESSAGE_CHARS]}…"
 
 
 def _message(body: bytes) -> str:
-    """The reason in an error's body: OpenAI's `error.message`, Ollama's `error`, or the text itself."""
+    """Return the reason in an error body: OpenAI's `error.message`, Ollama's `error`, or the plain text."""
     text = body.decode("utf-8", "replace")
     try:
-        said = json.loads(text)
-        said = said.get("error", said) if isinstance(said, dict) else said
-        said = said.get("message", said) if isinstance(said, dict) else said
+        content = json.loads(text)
+        content = content.get("error", content) if isinstance(content, dict) else content
+        content = content.get("message", content) if isinstance(content, dict) else content
     except (ValueError, RecursionError):
         return text or "no reason given"
-    return said if isinstance(said, str) else text
+    return content if isinstance(content, str) else text
 
 
 def _retry_after(text: str) -> float | None:
-    """Seconds to wait: `Retry-After` has a number or a date."""
+    """Return the delay in seconds of a `Retry-After` header, which holds a number or a date."""
     try:
         wait_s = float(text)
     except ValueError:
@@ -165,6 +165,6 @@ def _retry_after(text: str) -> float | None:
 
 
 def _place(endpoint: Endpoint) -> str:
-    """Host and port, without a name or a password that the URL may carry."""
+    """Return host and port, without a user name or password that the URL may carry."""
     url = httpx2.URL(endpoint.url)
     return f"{url.host}:{url.port}" if url.port else url.host

@@ -1,4 +1,4 @@
-"""A tool's signature as a strict schema: nothing is cast, and names that it does not know are refused."""
+"""A tool's signature as a strict schema: no value is cast, and unknown argument names are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 def schema_of(name: str, function: Callable[..., Any]) -> TypeAdapter[dict[str, Any]]:
-    """What a tool's arguments must be like; raises InvalidTask for a signature that cannot say it."""
+    """Return the schema of a tool's arguments. Raises InvalidTask if the signature has no JSON form."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
@@ -38,7 +38,7 @@ def schema_of(name: str, function: Callable[..., Any]) -> TypeAdapter[dict[str, 
 
 
 def check(name: str, schema: TypeAdapter[dict[str, Any]], arguments: bytes) -> dict[str, Any]:
-    """The arguments that a JSON text stands for; raises InvalidPayload, which does not repeat the values."""
+    """Parse and validate arguments in JSON. Raises InvalidPayload, whose message omits the values."""
     try:
         return schema.validate_json(arguments)
     except pydantic.ValidationError as error:

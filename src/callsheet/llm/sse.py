@@ -1,4 +1,4 @@
-"""Server-sent events, as OpenAI-compatible servers stream them: the `data` of one event after another."""
+"""Parse server-sent events as OpenAI-compatible servers stream them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OTHER_FIELDS = ("event", "id", "retry")
 
 
 async def data_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """The data of each event; raises Garbled for what is no such stream. An event that is not whole is dropped."""
+    """Yield the `data` of each event; the last event needs no blank line. Raises Garbled for any other format."""
     data: list[str] = []
     async for line in _lines(chunks):
         name, _, value = line.partition(":")
@@ -28,7 +28,7 @@ async def data_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Whole lines. Split as bytes: `str.splitlines` would also split at U+2028, which JSON text may hold."""
+    """Yield complete lines. The bytes are split, since `str.splitlines` also splits at U+2028, valid in JSON text."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""Pieces of text, grouped so that at most twenty a second are written down. The first one goes out at once."""
+"""Group an answer's text pieces, so that at most twenty events a second are written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE_CHARS = 16_000  # an event may have 200 KB
 
 
 class Tokens:
-    """Hears pieces and hands on groups of them. What waits when the block ends well goes out with it."""
+    """Collect text pieces and emit them in groups. Leaving the block without an error emits the rest."""
 
     def __init__(self, emit: Callable[[str], object], pause_s: float = PAUSE_S) -> None:
         self._emit = emit
@@ -38,16 +38,16 @@ class Tokens:
             self.flush()
 
     def __call__(self, text: str) -> None:
-        """Take a piece."""
+        """Add a piece of text; the first piece is emitted at once."""
         self._waiting.append(text)
         if self._timer is None:
             if self._loop.time() >= self._next_at:
                 self.flush()
-            else:  # the model may fall silent: what has come must not wait for its next word
+            else:  # the model may fall silent: collected text must not wait for the next piece
                 self._timer = self._loop.call_at(self._next_at, self._flush_later)
 
     def flush(self) -> None:
-        """Hand on what waits."""
+        """Emit all collected text now."""
         text = "".join(self._waiting)
         self._waiting.clear()
         self._next_at = self._loop.time() + self._pause_s
@@ -56,5 +56,5 @@ class Tokens:
 
     def _flush_later(self) -> None:
         self._timer = None
-        with contextlib.suppress(CallsheetError):  # the claim is lost: the task hears of it by itself
+        with contextlib.suppress(CallsheetError):  # the claim is lost: the task learns of that by itself
             self.flush()

@@ -1,7 +1,7 @@
-"""The child's end of a tool: `python -m callsheet.llm.tool_child module:qualname`.
+"""The child process of a tool call: `python -m callsheet.llm.tool_child module:qualname`.
 
-It reads its order, one line, from stdin, limits itself, imports the tool, calls it once and writes the outcome to
-stdout. What the tool prints goes to stderr.
+It reads one order line from stdin, sets its own limits, imports the tool, calls it once and writes the outcome to
+stdout. The tool's own prints go to stderr.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MESSAGE_CHARS = 2_000
 
 
 def main(place: str) -> None:
-    """Serve one order."""
+    """Carry out one order."""
     os.environ.pop("PYTHONPATH", None)
-    orders, answers = os.dup(0), os.dup(1)  # for us alone: the tool finds nothing to read, and prints to stderr
+    orders, answers = os.dup(0), os.dup(1)  # only for us: the tool's stdin is empty, and its prints go to stderr
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     with os.fdopen(orders, "rb", closefd=False) as lines:
@@ -37,39 +37,41 @@ def main(place: str) -> None:
     _settle_in(order["limits"])
     threading.Thread(target=_end_with_the_worker, args=(orders,), daemon=True).start()
     text = _outcome(place, order)
-    kill_below(os.getpid())  # what it started and left running ends with it, and lets go of our pipes
+    kill_below(os.getpid())  # kill the tool's remaining processes, which still hold our pipes
     with os.fdopen(answers, "wb") as out:
         out.write(text)
     _leave()
 
 
 def _end_with_the_worker(orders: int) -> None:
-    """The worker keeps our stdin open for as long as it lives. Without it, all of this session ends."""
+    """Wait for stdin to close, which means that the worker died; then kill the whole session."""
     os.read(orders, 1)
     kill_below(os.getpid())
     os.killpg(0, signal.SIGKILL)
 
 
 def _settle_in(limits: dict[str, Any]) -> None:
-    """Limits of the system, for this process and all that it starts; what they leave behind comes to us."""
+    """Set system limits for this process and its children, and adopt orphaned descendants."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    chosen = {
-        resource.RLIMIT_CPU: (limits["cpu_s"], limits["cpu_s"] + 2),  # SIGXCPU first: it tells why
+    limits_by_kind = {
+        resource.RLIMIT_CPU: (limits["cpu_s"], limits["cpu_s"] + 2),  # SIGXCPU comes first and names the reason
         resource.RLIMIT_AS: (limits["memory_mb"] * MB,) * 2,
         resource.RLIMIT_FSIZE: (limits["file_mb"] * MB,) * 2,
         resource.RLIMIT_NOFILE: (limits["open_files"],) * 2,
         resource.RLIMIT_CORE: (0, 0),
     }
-    for kind, wanted in chosen.items():
+    for kind, soft_and_hard in limits_by_kind.items():
         most = resource.getrlimit(kind)[1]
-        soft, hard = (value if most == resource.RLIM_INFINITY else min(value, most) for value in map(int, wanted))
+        soft, hard = (
+            value if most == resource.RLIM_INFINITY else min(value, most) for value in map(int, soft_and_hard)
+        )
         resource.setrlimit(kind, (soft, hard))
 
 
 def _outcome(place: str, order: dict[str, Any]) -> bytes:
     try:
-        return json.dumps({"result": _called(place, order)}, allow_nan=False).encode()
+        return json.dumps({"result": _call(place, order)}, allow_nan=False).encode()
     except MemoryError:
         return b'{"error": {"type": "MemoryError", "message": ""}}'
     except BaseException as error:  # noqa: BLE001 - whatever a tool raises is its outcome, sys.exit() too
@@ -77,7 +79,7 @@ def _outcome(place: str, order: dict[str, Any]) -> bytes:
         return json.dumps({"error": {"type": type(error).__name__, "message": message}}).encode()
 
 
-def _called(place: str, order: dict[str, Any]) -> Any:
+def _call(place: str, order: dict[str, Any]) -> Any:
     from callsheet.llm.signature import check, schema_of  # noqa: PLC0415 - under the limits, and after them
 
     module, _, qualname = place.partition(":")
@@ -94,7 +96,7 @@ def _called(place: str, order: dict[str, Any]) -> Any:
 
 
 def _leave() -> None:
-    """At once: threads that the tool left running must not hold up its answer."""
+    """Exit at once: the tool's remaining threads must not delay its answer."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

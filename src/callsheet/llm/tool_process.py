@@ -1,6 +1,6 @@
-"""Running a tool in a process of its own: its order goes in by stdin, its answer comes out by stdout, both JSON.
+"""Run a tool in its own process. The order goes in by stdin, the answer comes out by stdout, both as JSON.
 
-The child leads a session and takes in what its programs leave behind, so that all of them can be found and killed.
+The child leads a session and adopts orphaned descendants, so that all of its processes can be found and killed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ_BYTES = 64 * 1024
 
 
 class Order(NamedTuple):
-    """One call. `limits` are the fields of `Limits`."""
+    """One tool call. `limits` holds the fields of `Limits`."""
 
     place: str
     name: str
@@ -36,25 +36,25 @@ class Order(NamedTuple):
 
 
 async def run(order: Order, folder: Path, path: Sequence[str]) -> Any:
-    """What the tool returned; raises ToolFailed or ToolStopped. However this ends, no process of it is left."""
+    """Return the tool's result. Raises ToolFailed or ToolStopped. No process of the tool survives this call."""
     process = await _start(order, folder, path)
     try:
         async with asyncio.timeout(order.limits["wall_s"]):
-            out, said = await _conversation(process, order)
+            out, stderr_tail = await _conversation(process, order)
             code = await process.wait()
     except TimeoutError:
         raise ToolStopped(f"tool {order.name} took longer than {order.limits['wall_s']:g} s") from None
     finally:
         await _end(process)
-    return _result(order, out, said, code)
+    return _result(order, out, stderr_tail, code)
 
 
 async def _start(order: Order, folder: Path, path: Sequence[str]) -> Process:
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(folder),  # ~/.netrc and the like are not for tools
+        "HOME": str(folder),  # keeps ~/.netrc and the like from tools
         "LANG": os.environ.get("LANG", "C.UTF-8"),
-        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, path)),  # the child takes it off
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, path)),  # the child removes it from its environment
     }
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "callsheet.llm.tool_child", order.place),
@@ -68,7 +68,7 @@ async def _start(order: Order, folder: Path, path: Sequence[str]) -> Process:
 
 
 async def _conversation(process: Process, order: Order) -> tuple[bytes, str]:
-    """What came by stdout and the end of what came by stderr, while somebody watches how many processes there are."""
+    """Return stdout and the tail of stderr, while `_watch` counts the child's processes."""
     assert process.stdin is not None  # noqa: S101 - all three are pipes
     assert process.stdout is not None  # noqa: S101
     assert process.stderr is not None  # noqa: S101
@@ -86,8 +86,8 @@ async def _conversation(process: Process, order: Order) -> tuple[bytes, str]:
             await asyncio.wait({talk}, timeout=PIPES_S)
         if not talk.done():
             raise ToolFailed(f"tool {order.name} died, and something that it started still holds its output")
-        _, out, said = talk.result()
-        return out, said
+        _, out, stderr_tail = talk.result()
+        return out, stderr_tail
     finally:
         watch.cancel()
         talk.cancel()
@@ -96,9 +96,9 @@ async def _conversation(process: Process, order: Order) -> tuple[bytes, str]:
 
 async def _tell(stdin: asyncio.StreamWriter, order: Order) -> None:
     message = {"name": order.name, "arguments": order.arguments, "limits": order.limits}
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died: its end tells more
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the child died; its exit code says more
         stdin.write(json.dumps(message).encode() + b"\n")
-        await stdin.drain()  # and it stays open: the child takes its end for ours
+        await stdin.drain()  # stdin stays open: its end would mean that the worker died
 
 
 async def _read(stdout: asyncio.StreamReader, limit_bytes: int, name: str) -> bytes:
@@ -111,7 +111,7 @@ async def _read(stdout: asyncio.StreamReader, limit_bytes: int, name: str) -> by
 
 
 async def _tail(stderr: asyncio.StreamReader) -> str:
-    """The end of what it printed; a flood of it is read and forgotten."""
+    """Return the last characters of stderr; earlier output is discarded."""
     last = b""
     while chunk := await stderr.read(READ_BYTES):
         last = (last + chunk)[-4 * STDERR_CHARS :]
@@ -119,9 +119,9 @@ async def _tail(stderr: asyncio.StreamReader) -> str:
 
 
 async def _watch(process: Process, order: Order) -> None:
-    """Wait for the child's end; raise ToolStopped once there are too many processes.
+    """Wait until the child ends. Raise ToolStopped once it has too many processes.
 
-    The system's own limit is of no use here: it counts all processes of a user, and it does not bind root.
+    The system's process limit cannot serve here: it counts all processes of a user and does not bind root.
     """
     most = order.limits["processes"]
     while process.returncode is None:
@@ -143,7 +143,7 @@ async def _end(process: Process) -> None:
             await process.wait()
 
 
-def _result(order: Order, out: bytes, said: str, code: int) -> Any:
+def _result(order: Order, out: bytes, stderr_tail: str, code: int) -> Any:
     if code == -signal.SIGXCPU:
         raise ToolStopped(f"tool {order.name} used more than {order.limits['cpu_s']} s of CPU time")
     try:
@@ -154,7 +154,9 @@ def _result(order: Order, out: bytes, said: str, code: int) -> Any:
         message = f"{error['type']}: {error['message']}"
     except (ValueError, KeyError, TypeError):
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        raise ToolFailed(f"tool {order.name} ended without an answer, by {how}; it printed: {said[-500:]!r}") from None
+        raise ToolFailed(
+            f"tool {order.name} ended without an answer, by {how}; it printed: {stderr_tail[-500:]!r}"
+        ) from None
     if error["type"] == "MemoryError":
         raise ToolStopped(f"tool {order.name} needed more than {order.limits['memory_mb']} MB of memory")
     raise ToolFailed(f"tool {order.name} failed, {message}")

@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call may use. `processes` counts the tool itself and all that it starts."""
+    """Limits of one tool call. `processes` counts the tool itself and its descendants."""
 
     wall_s: float = 60.0
     cpu_s: int = 30
@@ -50,17 +50,17 @@ class Tool:
 
     @cached_property
     def schema(self) -> TypeAdapter[dict[str, Any]]:
-        """What its arguments must be like."""
+        """The schema of the tool's arguments."""
         return schema_of(self.name, self.function)
 
     @property
     def place(self) -> str:
-        """Where a child process finds it: `module:qualname`."""
+        """The import path for the child process: `module:qualname`."""
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
 
 class Tools:
-    """Tools by name. A tool must stand at the top level of a module that a child process can import."""
+    """Tools by name. A tool must be a top-level function of a module that a child process can import."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -74,7 +74,7 @@ class Tools:
     @overload
     def tool(self, /, *, name: str = "", **limits: float) -> Callable[[F], F]: ...
     def tool(self, function: Any = None, /, *, name: str = "", **limits: float) -> Any:
-        """Put a function on the list: `@tools.tool`, or `@tools.tool(name="count", wall_s=5)`. It stays as it is."""
+        """Register a function: `@tools.tool`, or `@tools.tool(name="count", wall_s=5)`. Returns it unchanged."""
         if function is None:
             return lambda later: self._add(later, name, limits)
         return self._add(function, name, limits)
@@ -88,21 +88,21 @@ class Tools:
         if unknown := limits.keys() - asdict(self.limits).keys():
             raise InvalidTask(f"tool {name}: no limit {', '.join(sorted(unknown))}")
         tool = Tool(name, function, replace(self.limits, **limits))
-        _ = tool.schema  # a signature that cannot be a schema is told at declaration
+        _ = tool.schema  # report an unsupported signature at declaration
         self._tools[name] = tool
         return function
 
-    def named(self, name: str) -> Tool:
-        """A tool by its name; raises UnknownTool, which names those there are."""
+    def get(self, name: str) -> Tool:
+        """Return a tool by its name. Raises UnknownTool, which lists the registered names."""
         try:
             return self._tools[name]
         except KeyError:
-            known = ", ".join(sorted(self._tools)) or "none"
-            raise UnknownTool(f"there is no tool {name!r}; registered are: {known}") from None
+            names = ", ".join(sorted(self._tools)) or "none"
+            raise UnknownTool(f"there is no tool {name!r}; registered are: {names}") from None
 
     async def call(self, name: str, arguments: dict[str, Any], folder: Path) -> Any:
-        """What a tool returns for some arguments; `folder` is its working folder. Raises InvalidPayload, LlmError."""
-        tool = self.named(name)
+        """Call a tool with `folder` as its working folder. Raises InvalidPayload, LlmError."""
+        tool = self.get(name)
         text = to_json(arguments)
         check(name, tool.schema, text)
         if tool.function.__module__ == "__main__":

@@ -1,7 +1,7 @@
 """Passages in a PostgreSQL database, which may be that of the job store.
 
-Vectors are `float4[]`, so that a database with pgvector and one without it have the same table. With the extension
-the search uses its cosine (about ten times faster); both read all vectors of the collection, so both are exact.
+Vectors are `float4[]`, so that a database with pgvector and one without share one table form. With the extension the
+search uses its inner product (about ten times faster); both compare all vectors of the collection, so both are exact.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from callsheet.store.postgres.target import Target
 
 from .vectors import Collection, Document, Passage, other_model
 
-LOCK = 0x63616C6C_7261  # any number of our own: two workers that start together must not both make the table
+LOCK = 0x63616C6C_7261  # an arbitrary lock id: two workers that start together must not both create the table
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS llm_passages (
     requester_id text NOT NULL,
@@ -49,7 +49,7 @@ BY_PGVECTOR = "-(vector::vector <#> $3::float4[]::vector)"  # vectors have lengt
 
 
 class PostgresVectors:
-    """A small pool for as long as a job needs it."""
+    """A small connection pool, open for the length of a job."""
 
     def __init__(self, database: Database, *, pgvector: bool) -> None:
         self._db = database
@@ -57,7 +57,7 @@ class PostgresVectors:
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """Connect, and make the table if it is not there; raises StoreUnavailable."""
+        """Connect, and create the table if it is missing. Raises StoreUnavailable."""
         database = Database(Target.from_url(url))
         await database.open()
         try:
@@ -74,7 +74,7 @@ class PostgresVectors:
         await self._db.close()
 
     async def replace(self, collection: Collection, model: str, documents: Sequence[Document]) -> None:
-        """Keep documents in place of those of the same ids, all or none; raises OtherModel."""
+        """Store documents in one transaction, replacing those with the same ids. Raises OtherModel."""
 
         async def work(session: Any) -> None:
             await session.fetch(DELETE, *collection, [document.document_id for document in documents])
@@ -89,16 +89,16 @@ class PostgresVectors:
         await self._db.transact(work)
 
     async def nearest(self, collection: Collection, model: str, vector: Sequence[float], k: int) -> list[Passage]:
-        """The `k` passages that are most like a vector of length one, best first; raises OtherModel."""
+        """Return the `k` passages most similar to a vector of length one, best first. Raises OtherModel."""
         _check_model(await self._db.fetch(OTHER, *collection, model), collection, model)
         sql = NEAREST.format(score=BY_PGVECTOR if self.pgvector else BY_ARRAYS)
         return [Passage(*row) for row in await self._db.fetch(sql, *collection, list(vector), k)]
 
     async def delete(self, collection: Collection, document_ids: Sequence[str] | None = None) -> int:
-        """Forget some documents, or all; how many there were."""
+        """Delete the given documents, or all; return the number of deleted documents."""
         ids = None if document_ids is None else list(document_ids)
-        ((gone,),) = await self._db.fetch(DELETE, *collection, ids)
-        return int(gone)
+        ((count,),) = await self._db.fetch(DELETE, *collection, ids)
+        return int(count)
 
 
 async def _make_table(session: Any) -> None:
@@ -106,11 +106,11 @@ async def _make_table(session: Any) -> None:
     await session.execute(SCHEMA)
 
 
-def _check_model(found: Sequence[Any], collection: Collection, model: str) -> None:
-    if found:
-        raise other_model(collection, found[0][0], model)
+def _check_model(rows: Sequence[Any], collection: Collection, model: str) -> None:
+    if rows:
+        raise other_model(collection, rows[0][0], model)
 
 
 def _plain(text: str) -> str:
-    """PostgreSQL's text has no NUL; positions stay the same."""
+    """Replace NUL, which PostgreSQL's text cannot hold; character positions stay valid."""
     return text.replace("\0", "\ufffd")

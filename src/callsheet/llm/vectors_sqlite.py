@@ -1,4 +1,4 @@
-"""Passages in a SQLite file, which may be that of the job store. A search reads all vectors of its collection."""
+"""Passages in a SQLite file, which may be that of the job store. A search compares all vectors of its collection."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar
 from urllib.parse import parse_qsl, unquote
 
-from callsheet.kernel.errors import StoreUnavailable, UnknownStore
-from callsheet.store.sqlite.connection import Target, connect
+from callsheet.kernel.errors import UnknownStore
+from callsheet.store.sqlite.connection import Target, connect, known_error
 from callsheet.store.sqlite.files import GROUPS
 
-from .similarity import packed, scores
+from .similarity import pack, scores
 from .vectors import Collection, Document, Passage, other_model
 
 T = TypeVar("T")
@@ -36,14 +36,14 @@ HERE = "requester_id = ? AND collection = ?"
 
 
 class SqliteVectors:
-    """Each call has a connection of its own, in a thread: the file is the only state."""
+    """Passages in one file. Each call opens its own connection, in a thread."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """Make the table if it is not there; raises UnknownStore, StoreUnavailable."""
+        """Create the table if it is missing. Raises UnknownStore, StoreUnavailable."""
         path, _, query = url.partition(":")[2].partition("?")
         if not path.startswith("///") or path.endswith(":memory:"):
             raise UnknownStore("passages need a file; set CALLSHEET_VECTORS_URL to sqlite:///vectors.db")
@@ -53,26 +53,26 @@ class SqliteVectors:
         return vectors
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no connection stays open between calls."""
 
     async def replace(self, collection: Collection, model: str, documents: Sequence[Document]) -> None:
-        """Keep documents in place of those of the same ids, all or none; raises OtherModel."""
+        """Store documents in one transaction, replacing those with the same ids. Raises OtherModel."""
         await self._write(lambda db: _replace(db, collection, model, documents))
 
     async def nearest(self, collection: Collection, model: str, vector: Sequence[float], k: int) -> list[Passage]:
-        """The `k` passages that are most like a vector of length one, best first; raises OtherModel."""
-        return await asyncio.to_thread(self._run, lambda db: _nearest(db, collection, model, packed(vector), k))
+        """Return the `k` passages most similar to a vector of length one, best first. Raises OtherModel."""
+        return await asyncio.to_thread(self._run, lambda db: _nearest(db, collection, model, pack(vector), k))
 
     async def delete(self, collection: Collection, document_ids: Sequence[str] | None = None) -> int:
-        """Forget some documents, or all; how many there were."""
+        """Delete the given documents, or all; return the number of deleted documents."""
         return await self._write(lambda db: _delete(db, collection, document_ids))
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def in_transaction(db: sqlite3.Connection) -> T:
             db.execute("BEGIN IMMEDIATE")
-            done = work(db)
+            result = work(db)
             db.execute("COMMIT")
-            return done
+            return result
 
         return await asyncio.to_thread(self._run, in_transaction)
 
@@ -80,17 +80,17 @@ class SqliteVectors:
         db = connect(self._target)
         try:
             return work(db)
-        except sqlite3.OperationalError as error:
-            raise StoreUnavailable(f"the passages cannot be reached now: {error}") from error
+        except Exception as error:
+            raise known_error(db, error) from error
         finally:
-            db.close()  # what was not committed is undone
+            db.close()  # rolls back an uncommitted transaction
 
 
 def _replace(db: sqlite3.Connection, collection: Collection, model: str, documents: Sequence[Document]) -> None:
     _delete(db, collection, [document.document_id for document in documents])
     _check_model(db, collection, model)
     rows = (
-        (*collection, d.document_id, n, d.title, model, chunk.start, chunk.end, chunk.text, packed(vector))
+        (*collection, d.document_id, n, d.title, model, chunk.start, chunk.end, chunk.text, pack(vector))
         for d in documents
         for n, (chunk, vector) in enumerate(zip(d.chunks, d.vectors, strict=True))
     )
@@ -99,33 +99,33 @@ def _replace(db: sqlite3.Connection, collection: Collection, model: str, documen
 
 def _check_model(db: sqlite3.Connection, collection: Collection, model: str) -> None:
     sql = f"SELECT model FROM llm_passages WHERE {HERE} AND model <> ? LIMIT 1"  # noqa: S608 - our own words
-    found = db.execute(sql, (*collection, model)).fetchone()
-    if found is not None:
-        raise other_model(collection, found[0], model)
+    row = db.execute(sql, (*collection, model)).fetchone()
+    if row is not None:
+        raise other_model(collection, row[0], model)
 
 
 def _delete(db: sqlite3.Connection, collection: Collection, document_ids: Sequence[str] | None) -> int:
     if document_ids is None:
         sql = f"SELECT DISTINCT document_id FROM llm_passages WHERE {HERE}"  # noqa: S608 - our own words
         document_ids = [row[0] for row in db.execute(sql, collection)]
-    gone = 0
+    count = 0
     for document_id in dict.fromkeys(document_ids):
         sql = f"DELETE FROM llm_passages WHERE {HERE} AND document_id = ?"  # noqa: S608 - our own words
-        gone += db.execute(sql, (*collection, document_id)).rowcount > 0
-    return gone
+        count += db.execute(sql, (*collection, document_id)).rowcount > 0
+    return count
 
 
 def _nearest(db: sqlite3.Connection, collection: Collection, model: str, query: bytes, k: int) -> list[Passage]:
     _check_model(db, collection, model)
-    best = heapq.nlargest(k, _scored(db, collection, query))
+    best = heapq.nlargest(k, _scores_of(db, collection, query))
     sql = 'SELECT document_id, title, start, "end", text FROM llm_passages WHERE rowid = ?'
     return [Passage._make((*db.execute(sql, (-row,)).fetchone(), score)) for score, row in best]
 
 
-def _scored(db: sqlite3.Connection, collection: Collection, query: bytes) -> Iterator[tuple[float, int]]:
-    """Score and row of every passage; rows are negative, so that of two like ones the earlier is the better."""
+def _scores_of(db: sqlite3.Connection, collection: Collection, query: bytes) -> Iterator[tuple[float, int]]:
+    """Yield score and negated row id of every passage; negation makes the earlier of two equals the larger."""
     sql = f"SELECT rowid, vector FROM llm_passages WHERE {HERE} AND length(vector) = ?"  # noqa: S608 - our own words
-    found = db.execute(sql, (*collection, len(query)))
-    while page := found.fetchmany(PAGE):
+    cursor = db.execute(sql, (*collection, len(query)))
+    while page := cursor.fetchmany(PAGE):
         rows, vectors = zip(*page, strict=True)
         yield from zip(scores(query, vectors), (-row for row in rows), strict=True)

@@ -1,6 +1,6 @@
-"""Media: what a file is, what is in it, and ffmpeg in a box. Used by tasks; knows nothing of jobs.
+"""Media files: detection, inspection, and ffmpeg in a sandbox. Tasks use this package; it knows nothing of jobs.
 
-`sniff` and `probe` look at a file; `ffmpeg.Ffmpeg` runs the program; `transcode`, `hls` and `poster` make outputs and
-answer only when those are whole. All errors are in `errors`. Nothing is imported here: the extra packages are needed
-only where they are used.
+`sniff` and `probe` inspect a file; `ffmpeg.Ffmpeg` runs the program; `transcode`, `hls` and `poster` produce outputs
+and return only complete ones. All errors are in `errors`. This file imports nothing, so that the optional packages
+load only where they are used.
 """

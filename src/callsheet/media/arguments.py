@@ -1,10 +1,10 @@
-"""ffmpeg's arguments for outputs. Pure functions: from a source and a wish to words; nothing here runs."""
+"""ffmpeg's command-line arguments for an output. Pure functions of the source and the output spec."""
 
 from __future__ import annotations
 
 from .binaries import Binary
 from .ffmpeg import Input
-from .holding import LAST_TICKS, clock_words, holds, shown_again
+from .holding import LAST_TICKS, clock_words, has_long_frames, repeat_filters
 from .probe import Media, Stream
 from .sizes import fit
 from .spec import OutputSpec, audio_encoder, video_encoder
@@ -35,29 +35,33 @@ TONE_MAP = (
 
 
 def input_for(spec: OutputSpec, media: Media) -> Input:
-    """The source, from where it is needed. Exact to the frame, since everything is encoded anew."""
+    """Return the source, seeking to the output's start. Exact to the frame, since every stream is encoded anew."""
     seek: tuple[str, ...] = ("-ss", f"{spec.start_s:.6f}") if spec.start_s > 0 else ()
-    if seek and _is_held(spec, media):
-        seek = ("-noaccurate_seek", *seek)  # the frame that stands at the start began before it
+    if seek and _repeats_frames(spec, media):
+        seek = ("-noaccurate_seek", *seek)  # the frame visible at the start began earlier
     return Input(media.path, media.kind.demuxer, seek)
 
 
 def arguments_for(spec: OutputSpec, media: Media, binary: Binary, gain_db: float = 0.0) -> tuple[str, ...]:
-    """All words after the input, for one file named by the spec's key."""
+    """Return all arguments after the input, for one output file named by the spec's key."""
     words: list[str] = [*length_of(spec, media)]
     if spec.form.video and media.video is not None:
         words += ["-map", f"0:{media.video.number}", *_video(spec, media, media.video, binary)]
     else:
         words += ["-vn"]
     if media.audio is not None:
-        words += ["-map", f"0:{media.audio.number}", *audio_words(spec, binary, gain_db, sound_beside(spec, media))]
+        words += [
+            "-map",
+            f"0:{media.audio.number}",
+            *audio_words(spec, binary, gain_db, audio_start_filter(spec, media)),
+        ]
     words += ["-sn", "-dn", *PLAIN]
     words += ["-movflags", "+faststart"] if spec.form.muxer in ("mp4", "ipod") else []
     return (*words, "-f", spec.form.muxer, spec.key)
 
 
 def length_of(spec: OutputSpec, media: Media) -> tuple[str, ...]:
-    """How much is taken from the start on."""
+    """Return the arguments that limit the output's length."""
     if spec.end_s is None:
         return ()
     start_s, end_s = spec.seconds(media)
@@ -65,7 +69,7 @@ def length_of(spec: OutputSpec, media: Media) -> tuple[str, ...]:
 
 
 def audio_words(spec: OutputSpec, binary: Binary, gain_db: float = 0.0, first: str = "") -> tuple[str, ...]:
-    """The encoder for sound, its rates, and the gain, after what has to be done first."""
+    """Return the audio encoder, its rates and filters; `first` is a filter that runs before the gain."""
     kbps = spec.audio_kbps or spec.form.audio_kbps
     words = ["-c:a", audio_encoder(spec, binary)]
     words += ["-b:a", f"{kbps}k"] if kbps else []
@@ -77,17 +81,17 @@ def audio_words(spec: OutputSpec, binary: Binary, gain_db: float = 0.0, first: s
 
 
 def colours(video: Stream, binary: Binary) -> list[str]:
-    """Filters that bring pictures for bright screens to the usual range, where this ffmpeg can."""
+    """Return the filters that map HDR video to the standard range, if this ffmpeg has them."""
     return [TONE_MAP] if video.is_hdr and binary.has("zscale", "tonemap") else []
 
 
-def sound_beside(spec: OutputSpec, media: Media) -> str:
-    """Filters for the sound of pictures that are shown again: what comes before the start goes."""
-    return "atrim=start=0" if spec.start_s > 0 and _is_held(spec, media) else ""
+def audio_start_filter(spec: OutputSpec, media: Media) -> str:
+    """Return the audio filter that cuts sound before the start, for video with repeated frames."""
+    return "atrim=start=0" if spec.start_s > 0 and _repeats_frames(spec, media) else ""
 
 
-def _is_held(spec: OutputSpec, media: Media) -> bool:
-    return bool(spec.form.video) and holds(media) and not spec.fps
+def _repeats_frames(spec: OutputSpec, media: Media) -> bool:
+    return bool(spec.form.video) and has_long_frames(media) and not spec.fps
 
 
 def _video(spec: OutputSpec, media: Media, video: Stream, binary: Binary) -> list[str]:
@@ -101,14 +105,14 @@ def _video(spec: OutputSpec, media: Media, video: Stream, binary: Binary) -> lis
         quality = _without(quality, "-crf", "-b:v")
         rate = spec.video_kbps
         quality += ("-b:v", f"{rate}k", "-maxrate", f"{rate * 3 // 2}k", "-bufsize", f"{rate * 2}k")
-    if _is_held(spec, media):
+    if _repeats_frames(spec, media):
         start_s, end_s = spec.seconds(media)
         length_s = min(end_s, media.shown_until_s) - start_s
-        graph = shown_again(media, [*colours(video, binary)], (width, height), length_s)
-        # the last frame lasts until the end: it is the last in the file, too, and says how long it is
+        graph = repeat_filters(media, [*colours(video, binary)], (width, height), length_s)
+        # the last frame lasts until the end, and its packet holds that duration
         quality += ("-bsf:v", f"setts=duration={LAST_TICKS}", *(("-bf", "0") if encoder == "libx264" else ()))
     words = ["-vf", graph, "-c:v", encoder, *quality, "-pix_fmt", "yuv420p"]
-    # frames keep their own times: a source with uneven ones would else be filled up to thousands a second
+    # frames keep their own times: an uneven source would otherwise be padded to thousands of frames a second
     return [*words, *(() if spec.fps else clock_words(media)), "-fps_mode", "cfr" if spec.fps else "vfr"]
 
 

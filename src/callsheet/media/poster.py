@@ -1,4 +1,4 @@
-"""A still picture that stands for a video: of some frames along it, the one with the most to see."""
+"""Choose a poster for a video: the frame with the most contrast among seven positions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .sizes import fit
 
 PLACES = (0.0, 0.04, 0.12, 0.25, 0.4, 0.6, 0.8)
 SMALL = (64, 36)
-MIDDLE = 118.0  # of 255: what is much darker or brighter tells less
+MIDDLE = 118.0  # of 255: much darker or brighter frames show less
 POSTER = "poster.jpg"
 MOST_WIDTH, MOST_HEIGHT = 1280, 1280
 DARK_SCORE = 4.0
 
 
 class Poster(NamedTuple):
-    """A JPEG and where it was taken. `is_dark`: there was no better frame."""
+    """A JPEG and its time in the video. `is_dark`: no brighter frame exists."""
 
     path: Path
     at_s: float
@@ -34,7 +34,7 @@ class Poster(NamedTuple):
 
 
 async def make_poster(media: Media, folder: Path, how: Ffmpeg, name: str = POSTER) -> Poster:
-    """Make `poster.jpg` in a folder; raises NoSuchStream for a source without pictures."""
+    """Write `poster.jpg` into a folder. Raises NoSuchStream for a source without video."""
     if media.video is None:
         raise NoSuchStream("the source has no moving picture, so there is no poster of it")
     part = folder / f"{name}.part"
@@ -54,12 +54,12 @@ async def make_poster(media: Media, folder: Path, how: Ffmpeg, name: str = POSTE
 
 
 def places_of(duration_s: float) -> tuple[float, ...]:
-    """Seconds at which to look; the first frame is always one."""
+    """Return the candidate times in seconds; the first frame is always among them."""
     return tuple(dict.fromkeys(round(duration_s * share, 3) for share in PLACES))
 
 
 def best_of(frames: dict[float, Path]) -> tuple[float, float]:
-    """When the best frame is, and its score; raises OutputIncomplete when there is none."""
+    """Return the time and score of the best frame. Raises OutputIncomplete without frames."""
     scores = {}
     for at_s, path in frames.items():
         pixels = np.frombuffer(path.read_bytes() if path.is_file() else b"", np.uint8)
@@ -72,14 +72,14 @@ def best_of(frames: dict[float, Path]) -> tuple[float, float]:
 
 
 def score_of(pixels: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """Contrast, and less of it the farther the whole is from the middle. A black frame has none."""
+    """Return contrast, reduced by distance from medium brightness. A black frame scores 0."""
     away = abs(float(pixels.mean()) - MIDDLE) / 255
     return float(pixels.std()) * (1 - away)
 
 
 def _small_frames(media: Media, places: tuple[float, ...]) -> Work:
-    """All in one run: the source once for each place."""
-    assert media.video is not None  # noqa: S101 - asked before
+    """Return one ffmpeg run that extracts a small frame at each time; the source is opened once per time."""
+    assert media.video is not None  # noqa: S101 - make_poster checks
     inputs = tuple(Input(media.path, media.kind.demuxer, ("-ss", f"{place:.6f}")) for place in places)
     words: list[str] = []
     for at in range(len(places)):
@@ -89,7 +89,7 @@ def _small_frames(media: Media, places: tuple[float, ...]) -> Work:
 
 
 def _one_frame(media: Media, at_s: float, size: tuple[int, int], how: Ffmpeg) -> Work:
-    assert media.video is not None  # noqa: S101 - asked before
+    assert media.video is not None  # noqa: S101 - make_poster checks
     filters = [
         *colours(media.video, how.binary),
         f"scale={size[0]}:{size[1]}:out_range=full",

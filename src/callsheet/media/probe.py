@@ -1,4 +1,4 @@
-"""What is in a media file: streams, seconds, sizes, rotation. The file is opened by a child in the box, never here."""
+"""Inspect a media file: streams, duration, sizes, rotation. A sandboxed child opens the file, never this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .box import GB, MB, Limits, Sight, boxed, environment, of_python
 from .errors import (
     CorruptInput,
     FfmpegCrashed,
@@ -25,6 +24,7 @@ from .errors import (
     UnsupportedInput,
 )
 from .process import Start, end, start_alone, tail_of
+from .sandbox import GB, MB, Limits, Sight, environment, of_python, sandboxed_command
 from .sniff import MAX_BYTES, Kind, sniff
 from .taken import WHITELIST, is_codec_taken, why_refused
 
@@ -34,7 +34,7 @@ PROBE_LIMITS = Limits(wall_s=60.0, cpu_s=60, memory_bytes=2 * GB, file_bytes=MB,
 
 
 class Caps(NamedTuple):
-    """The most that a source may have."""
+    """Limits on a source file."""
 
     size_bytes: int = MAX_BYTES
     pixels: int = 8192 * 8192
@@ -43,7 +43,7 @@ class Caps(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """One stream. Sizes are as coded; `Media.shown_size` is what a viewer sees."""
+    """One stream. Sizes are the coded ones; `shown_size` is the viewer's."""
 
     number: int
     kind: str
@@ -73,12 +73,12 @@ class Stream(NamedTuple):
 
     @property
     def is_hdr(self) -> bool:
-        """Coded for bright screens (PQ or HLG); it looks grey on others unless it is mapped."""
+        """Whether the video is HDR (PQ or HLG), which looks grey on other screens without tone mapping."""
         return self.transfer in HDR_TRANSFERS
 
 
 class Media(NamedTuple):
-    """A file and what is in it. `duration_s` is from the first sound or picture to the end of the last."""
+    """A file and its streams. `duration_s` runs from the first sound or picture to the end of the last."""
 
     path: Path
     kind: Kind
@@ -90,12 +90,12 @@ class Media(NamedTuple):
 
     @property
     def video(self) -> Stream | None:
-        """The first moving picture; the cover of a song is none."""
+        """The first video stream; a song's cover picture is none."""
         return next((stream for stream in self.streams if stream.kind == "video" and not stream.is_cover), None)
 
     @property
     def audio(self) -> Stream | None:
-        """The first sound."""
+        """The first audio stream."""
         return next((stream for stream in self.streams if stream.kind == "audio"), None)
 
     @property
@@ -108,60 +108,65 @@ class Media(NamedTuple):
 
 
 async def probe(path: Path, *, start: Start = start_alone, caps: Caps = Caps()) -> Media:  # noqa: B008 - a tuple
-    """Look into a local file; raises what `sniff` raises, and CorruptInput, InputTooLarge, LimitReached and others."""
-    path = path.absolute()  # noqa: ASYNC240 - no look at the disk; and not resolved, since a link is refused
+    """Inspect a local file.
+
+    Raises whatever `sniff` raises, and CorruptInput, InputTooLarge, LimitReached and others.
+    """
+    path = path.absolute()  # noqa: ASYNC240 - no look at the disk; not resolved, since links are refused
     kind = await asyncio.to_thread(sniff, path, max_bytes=caps.size_bytes)
-    found = await _asked(path, kind, start, caps)
-    media = _media(path, kind, found)
+    content = await _run_child(path, kind, start, caps)
+    media = _media(path, kind, content)
     _check(media, caps)
     return media
 
 
-async def _asked(path: Path, kind: Kind, start: Start, caps: Caps) -> dict[str, Any]:
+async def _run_child(path: Path, kind: Kind, start: Start, caps: Caps) -> dict[str, Any]:
     packages = _packages()
     command = [sys.executable, "-I", "-S", "-B", str(CHILD)]
     command += [str(packages), str(path), kind.demuxer, WHITELIST, str(caps.streams + 1)]
-    line = boxed(command, Sight(read=(path, *of_python(), CHILD, CHILD.resolve(), packages)), PROBE_LIMITS)
+    line = sandboxed_command(command, Sight(read=(path, *of_python(), CHILD, CHILD.resolve(), packages)), PROBE_LIMITS)
     home = Path(tempfile.gettempdir())
     process = await start(line[0], *line[1:], stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home))
     assert process.stdout is not None  # noqa: S101 - both are pipes
     assert process.stderr is not None  # noqa: S101
     try:
         async with asyncio.timeout(PROBE_LIMITS.wall_s):
-            out, said = await asyncio.gather(process.stdout.read(), tail_of(process.stderr))
+            out, stderr_tail = await asyncio.gather(process.stdout.read(), tail_of(process.stderr))
             code = await process.wait()
     except TimeoutError:
         raise TookTooLong(f"looking into the file took longer than {PROBE_LIMITS.wall_s:g} s") from None
     finally:
         await end(process)
-    return _answer(out, said, code)
+    return _content(out, stderr_tail, code)
 
 
-def _answer(out: bytes, said: str, code: int) -> dict[str, Any]:
-    if code == -signal.SIGKILL:  # nobody here did it: the kernel, for CPU time or memory
+def _content(out: bytes, stderr_tail: str, code: int) -> dict[str, Any]:
+    if code == -signal.SIGKILL:  # the kernel's kill, for CPU time or memory
         raise LimitReached("looking into the file took more CPU time or memory than it may")
     if code < 0:
         raise FfmpegCrashed(f"the decoder died of signal {-code} on this file")
     try:
         answer: dict[str, Any] = json.loads(out)
     except ValueError:
-        raise MediaError(f"the file could not be looked into (exit code {code}): {said.strip()[-300:]}") from None
+        raise MediaError(
+            f"the file could not be looked into (exit code {code}): {stderr_tail.strip()[-300:]}"
+        ) from None
     if answer.get("error") == "memory":
         raise LimitReached("looking into the file needs more memory than it may have")
     if "error" in answer:
         raise CorruptInput(f"the file cannot be read: {answer['text']}")
-    found: dict[str, Any] = answer["media"]
-    return found
+    content: dict[str, Any] = answer["media"]
+    return content
 
 
-def _media(path: Path, kind: Kind, found: dict[str, Any]) -> Media:
-    streams = tuple(Stream(**stream) for stream in found["streams"])
-    played = [stream for stream in streams if stream.kind in ("video", "audio") and not stream.is_cover]
-    first_s = min((stream.start_s or 0.0 for stream in played), default=0.0)
-    ends = [(stream.start_s or 0.0) + stream.duration_s for stream in played if stream.duration_s]
-    duration_s = max(ends) - first_s if ends and len(ends) == len(played) else found["duration_s"] or 0.0
+def _media(path: Path, kind: Kind, content: dict[str, Any]) -> Media:
+    streams = tuple(Stream(**stream) for stream in content["streams"])
+    audible_or_visible = [stream for stream in streams if stream.kind in ("video", "audio") and not stream.is_cover]
+    first_s = min((stream.start_s or 0.0 for stream in audible_or_visible), default=0.0)
+    ends = [(stream.start_s or 0.0) + stream.duration_s for stream in audible_or_visible if stream.duration_s]
+    duration_s = max(ends) - first_s if ends and len(ends) == len(audible_or_visible) else content["duration_s"] or 0.0
     return Media(
-        path, kind, path.stat().st_size, round(duration_s, 6), found["start_s"] or 0.0, found["bit_rate"], streams
+        path, kind, path.stat().st_size, round(duration_s, 6), content["start_s"] or 0.0, content["bit_rate"], streams
     )
 
 
@@ -171,9 +176,9 @@ def _check(media: Media, caps: Caps) -> None:
     for stream in media.streams:
         if stream.pixels > caps.pixels:
             raise InputTooLarge(f"a picture of {stream.width}x{stream.height} is over {caps.pixels} pixels")
-    for used in (media.video, media.audio):
-        if used is not None and not is_codec_taken(used.kind, used.codec):
-            raise UnsupportedInput(why_refused(used.kind, used.codec))
+    for main in (media.video, media.audio):
+        if main is not None and not is_codec_taken(main.kind, main.codec):
+            raise UnsupportedInput(why_refused(main.kind, main.codec))
     if media.duration_s > caps.duration_s:
         raise InputTooLarge(f"the file lasts {media.duration_s:.0f} s, and {caps.duration_s:.0f} s are the most")
     if media.video is not None and not media.video.pixels:

@@ -1,7 +1,7 @@
-"""The child's end of a probe: `probe_child.py site-packages file demuxer decoders most-streams`, JSON on stdout.
+"""The child process of a probe: `probe_child.py site-packages file demuxer decoders most-streams`, JSON on stdout.
 
-It runs inside the box, because a demuxer can be crashed, or worse, by the file that it opens. It imports nothing of
-Callsheet: only PyAV, from the folder that it is told.
+It runs in the sandbox, since a hostile file can crash or take over a demuxer. It imports no module of Callsheet, only
+PyAV, from the given folder.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Any
 
 ATTACHED_PICTURE = 0x400
-LIE = Fraction(1, 50)  # of the rate that a file's head says
+LIE = Fraction(1, 50)  # tolerated share of the declared frame rate
 UNEVEN = Fraction(1, 5)  # of the usual distance between frames
 
 
 def main(packages: str, path: str, demuxer: str, decoders: str, most_streams: str) -> None:
-    """Print what the file holds, or why it cannot be told."""
+    """Print the file's content as JSON, or the error."""
     sys.path.append(packages)
     import av  # noqa: PLC0415 - from the folder above
 
@@ -37,41 +37,46 @@ def _read(av: Any, path: str, demuxer: str, decoders: str, most_streams: int) ->
     options["max_streams"] = str(most_streams)
     with av.open(f"file:{path}", format=demuxer, options=options) as container:
         for stream in container.streams:
-            if stream.codec_context is not None:  # what the container was told does not reach its decoders
+            if stream.codec_context is not None:  # the container's options do not reach its decoders
                 stream.codec_context.options = {"codec_whitelist": decoders}
-        wanted = [stream for stream in container.streams if stream.type in ("video", "audio")]
-        seen = _seen(container, wanted)
+        media_streams = [stream for stream in container.streams if stream.type in ("video", "audio")]
+        timing = _timing(container, media_streams)
         return {
             "duration_s": _seconds(container.duration, Fraction(1, 1_000_000)),
             "start_s": _seconds(container.start_time, Fraction(1, 1_000_000)),
             "bit_rate": container.bit_rate or 0,
-            "streams": [_stream(av, container, stream, seen) for stream in container.streams],
+            "streams": [_stream(av, container, stream, timing) for stream in container.streams],
         }
 
 
-def _stream(av: Any, container: Any, stream: Any, seen: dict[int, Any]) -> dict[str, Any]:
-    known = seen.get(stream.index, {})
+def _stream(av: Any, container: Any, stream: Any, timing_by_stream: dict[int, Any]) -> dict[str, Any]:
+    timing = timing_by_stream.get(stream.index, {})
     context = stream.codec_context
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "number": stream.index,
         "kind": stream.type or "unknown",
         "codec": context.codec.canonical_name if context is not None else "unknown",
         "start_s": _seconds(stream.start_time, stream.time_base),
-        "duration_s": _seconds(stream.duration, stream.time_base) or known.get("duration_s"),
+        "duration_s": _longer(_seconds(stream.duration, stream.time_base) or timing.get("duration_s"), timing),
         "language": stream.language or "",
     }
     if context is None:  # no decoder of this build knows it
-        return found
+        return facts
     if stream.type == "video":
-        found |= _video(stream, context, known)
-        if found["pixels"] and not found["is_cover"]:
-            found["rotation"], found["transfer"] = _first_frame(av, container, stream, context)
+        facts |= _video(stream, context, timing)
+        if facts["pixels"] and not facts["is_cover"]:
+            facts["rotation"], facts["transfer"] = _first_frame(av, container, stream, context)
     elif stream.type == "audio":
-        found |= {"sample_rate_hz": context.sample_rate, "channels": context.channels}
-    return found
+        facts |= {"sample_rate_hz": context.sample_rate, "channels": context.channels}
+    return facts
 
 
-def _video(stream: Any, context: Any, known: dict[str, Any]) -> dict[str, Any]:
+def _longer(duration_s: float | None, timing: dict[str, Any]) -> float | None:
+    """Return the stream's own length, or the time until its last picture ends if that is later."""
+    return duration_s and max(duration_s, timing.get("shown_s") or 0.0)
+
+
+def _video(stream: Any, context: Any, timing: dict[str, Any]) -> dict[str, Any]:
     aspect = stream.sample_aspect_ratio
     return {
         "width": context.width,
@@ -79,8 +84,8 @@ def _video(stream: Any, context: Any, known: dict[str, Any]) -> dict[str, Any]:
         "pixels": context.width * context.height,
         "aspect": float(aspect) if aspect else 1.0,
         "fps": float(stream.average_rate or stream.guessed_rate or 0),
-        "is_variable": known.get("is_variable", False),
-        "longest_s": known.get("longest_s", 0.0),
+        "is_variable": timing.get("is_variable", False),
+        "longest_s": timing.get("longest_s", 0.0),
         "pix_fmt": context.pix_fmt or "",
         "transfer": int(context.color_trc),
         "is_cover": bool(int(stream.disposition) & ATTACHED_PICTURE),
@@ -88,23 +93,23 @@ def _video(stream: Any, context: Any, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_frame(av: Any, container: Any, stream: Any, context: Any) -> tuple[int, int]:
-    """How far the picture is turned and how it is coded: both may be known from a frame alone."""
+    """Return rotation and transfer function of the first frame; some files declare both only in frames."""
     transfer = int(context.color_trc)
     try:
         container.seek(0)
         context.thread_count = 1
         for frame in container.decode(stream):
             return round(frame.rotation) % 360, int(frame.color_trc) or transfer
-    except (av.FFmpegError, ValueError):  # a first frame that is broken is no reason to know nothing
+    except (av.FFmpegError, ValueError):  # a broken first frame does not spoil the other facts
         pass
     return 0, transfer
 
 
-def _seen(container: Any, streams: list[Any]) -> dict[int, Any]:
-    """Times of frames. MP4 has them in its index; elsewhere, and where no duration is said, all packets are read."""
+def _timing(container: Any, streams: list[Any]) -> dict[int, Any]:
+    """Return frame times: from MP4's index if it is complete, else by reading all packets."""
     pictures = (stream for stream in streams if stream.type == "video")
     video = next((stream for stream in pictures if not int(stream.disposition) & ATTACHED_PICTURE), None)
-    times = _indexed(video)
+    times = _index_times(video)
     search = any(stream.duration is None for stream in streams) or (video is not None and not times)
     ends: dict[int, tuple[int, int]] = {}
     for packet in container.demux(streams) if search else ():
@@ -115,7 +120,7 @@ def _seen(container: Any, streams: list[Any]) -> dict[int, Any]:
         ends[index] = (min(low, packet.pts), max(high, last))
         if video is not None and index == video.index:
             times.append(packet.pts)
-    known: dict[int, Any] = {
+    timing: dict[int, Any] = {
         stream.index: {"duration_s": _seconds(ends[stream.index][1] - ends[stream.index][0], stream.time_base)}
         for stream in streams
         if stream.index in ends
@@ -125,19 +130,30 @@ def _seen(container: Any, streams: list[Any]) -> dict[int, Any]:
         end = (video.start_time or 0) + video.duration if video.duration else ends.get(video.index, (0, 0))[1]
         longest = max((after - before for before, after in pairwise([*times, max([end, *times[-1:]])])), default=0)
         rate = Fraction(video.average_rate or video.guessed_rate or 0) * video.time_base
-        about = {"is_variable": _is_uneven(times, rate), "longest_s": _seconds(longest, video.time_base) or 0.0}
-        known.setdefault(video.index, {}).update(about)
-    return known
+        is_variable = _is_uneven(times, rate)
+        about = {"is_variable": is_variable, "longest_s": _seconds(longest, video.time_base) or 0.0}
+        if is_variable and not search:
+            until = _last_end(container, video, times[-1])
+            about["shown_s"] = _seconds(until - (video.start_time or 0), video.time_base) or 0.0
+        timing.setdefault(video.index, {}).update(about)
+    return timing
 
 
-def _indexed(video: Any) -> list[int]:
-    """The times in a file's own index, when it names every frame."""
+def _last_end(container: Any, video: Any, last: int) -> int:
+    """Return when the last picture ends. Indexes and headers give decoding order, which ends before."""
+    container.seek(last, stream=video)
+    ends = [(packet.pts, packet.duration or 0) for packet in container.demux(video) if packet.pts is not None]
+    return sum(max(ends, default=(0, 0)))
+
+
+def _index_times(video: Any) -> list[int]:
+    """Return the times in the file's own index, if that lists every frame."""
     entries = getattr(video, "index_entries", ()) if video is not None else ()
     return [entry.timestamp for entry in entries] if video is not None and 0 < video.frames == len(entries) else []
 
 
 def _is_uneven(times: list[int], rate: Fraction) -> bool:
-    """Whether frames come at other distances than the usual one, or than the file's rate (frames a tick) says."""
+    """Whether frame distances vary, or contradict the declared rate (in frames per tick)."""
     steps = sorted(after - before for before, after in pairwise(times))
     if len(steps) < 2:  # noqa: PLR2004
         return False

@@ -1,4 +1,4 @@
-"""Starting, watching and ending a program that leads its own process group. How it is started is for callers to say."""
+"""Start, watch and end a program that leads its own process group. Callers choose how to start it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ TAIL_BYTES = 32 * 1024
 
 
 class Start(Protocol):
-    """How a program is started: as the leader of a session. A task passes `ctx.children.start`."""
+    """The function that starts a program as a session leader. A task passes `ctx.children.start`."""
 
     def __call__(self, program: str, *args: str, **options: Any) -> Awaitable[Process]:
-        """`options` are those of asyncio.create_subprocess_exec."""
+        """Start the program; `options` are those of asyncio.create_subprocess_exec."""
         ...
 
 
 async def start_alone(program: str, *args: str, **options: Any) -> Process:
-    """For callers outside of a task."""
+    """Start a program outside of a task."""
     return await asyncio.create_subprocess_exec(program, *args, start_new_session=True, **options)
 
 
 async def end(process: Process) -> None:
-    """TERM, a second later KILL, for the whole group; nothing of it is left, even if this is cancelled."""
+    """Send TERM, a second later KILL, to the whole group. No process survives, even if this call is cancelled."""
     try:
         for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, REAP_S)):
             if process.returncode is not None:
@@ -47,23 +47,23 @@ async def end(process: Process) -> None:
 
 
 async def tail_of(stream: asyncio.StreamReader) -> str:
-    """The end of what it printed; a flood of it is read and forgotten."""
+    """Return the last 32 KiB of a stream; earlier output is discarded."""
     last = b""
     while chunk := await stream.read(READ_BYTES):
         last = (last + chunk)[-TAIL_BYTES:]
     return last.decode("utf-8", "replace")
 
 
-def heed(is_stopped: Callable[[], bool]) -> None:
-    """Raise MediaStopped when the work is to stop."""
+def raise_if_stopped(is_stopped: Callable[[], bool]) -> None:
+    """Raise MediaStopped if the caller requested a stop."""
     if is_stopped():
-        raise MediaStopped("the work was told to stop")
+        raise MediaStopped("the caller stopped the work")
 
 
-async def watched(
+async def wait_for_end(
     process: Process, answers: Coroutine[Any, Any, object], is_stopped: Callable[[], bool]
 ) -> tuple[int, str]:
-    """Its exit code and the end of its stderr, once `answers` has read all; raises what that does, and MediaStopped."""
+    """Return exit code and stderr tail after `answers` read all output. Raises its errors, or MediaStopped."""
     assert process.stderr is not None  # noqa: S101 - a pipe
     reads = asyncio.gather(answers, tail_of(process.stderr))
     stops = asyncio.create_task(_until_stopped(is_stopped))
@@ -72,8 +72,8 @@ async def watched(
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if stops.done():
             stops.result()
-        _, said = await reads
-        return await process.wait(), said
+        _, stderr_tail = await reads
+        return await process.wait(), stderr_tail
     finally:
         for one in either:
             one.cancel()
@@ -83,7 +83,7 @@ async def watched(
 
 async def _until_stopped(is_stopped: Callable[[], bool]) -> None:
     while True:
-        heed(is_stopped)
+        raise_if_stopped(is_stopped)
         await asyncio.sleep(LOOK_S)
 
 

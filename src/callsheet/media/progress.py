@@ -1,4 +1,4 @@
-"""ffmpeg's -progress as numbers: blocks of key=value, each ended by progress=continue or progress=end."""
+"""Parse ffmpeg's -progress output: blocks of key=value lines, each closed by progress=continue or progress=end."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-ALMOST = 99.9  # the rest is for the check of the output
+ALMOST = 99.9  # the output check comes after
 
 
 class Progress(NamedTuple):
-    """How far a run is. `percent` and `eta_s` are None while nobody can know; `percent` never falls."""
+    """The state of a run. `percent` and `eta_s` are None while unknown; `percent` never falls."""
 
     percent: float | None
     out_time_s: float
@@ -20,7 +20,7 @@ class Progress(NamedTuple):
 
 
 class Reader:
-    """Reads one run's progress."""
+    """Reads the progress of one run."""
 
     def __init__(self, duration_s: float, on_progress: Callable[[Progress], object]) -> None:
         self._duration_s = duration_s
@@ -29,19 +29,19 @@ class Reader:
         self._percent = 0.0
         self.out_time_s = 0.0
         self.moves = (0.0, 0)
-        self.ended = False
+        self.has_ended = False
 
     async def read(self, stream: asyncio.StreamReader) -> None:
-        """Until the program closes it."""
+        """Read progress lines until the program closes the stream."""
         while line := await stream.readline():
             self.take(line.decode("ascii", "replace"))
 
     def take(self, line: str) -> None:
-        """One line."""
+        """Process one line."""
         key, _, value = line.strip().partition("=")
         self._block[key] = value.strip()
         if key == "progress":
-            self.ended = value.strip() == "end"
+            self.has_ended = value.strip() == "end"
             self._tell()
             self._block = {}
 
@@ -60,7 +60,7 @@ class Reader:
 
 
 def _number(text: str | None) -> float:
-    """N/A, as ffmpeg says before the first frame, counts as nothing."""
+    """Parse a number; ffmpeg's N/A, before the first frame, counts as 0."""
     try:
         return max(0.0, float(text or 0))
     except ValueError:

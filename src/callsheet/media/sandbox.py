@@ -1,223 +1,176 @@
-"""The launcher: limits itself, then becomes the program. `ORDER… -- program args…`, where ORDER is words `name=value`.
+"""The sandbox for decoders: the protections of this machine, and the command line that starts a program inside.
 
-It runs in a process of its own, because what it does (prctl, unshare) must not happen between fork and exec of a
-process with threads. It imports next to nothing (no json, no typing, no signal: each costs as much as Python's own
-start), which leaves some 20 ms. `box.order_for` makes its orders. A measure that is asked for and cannot be had ends it
-with REFUSED: nothing runs half protected.
+`sandbox_launcher.py` applies the protections ("walls"). Each process measures once which ones this machine offers. An
+unavailable one is left out here and reported by `callsheet doctor`; a required one that fails stops the program.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
-import resource
 import struct
+import subprocess
 import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
-TYPE_CHECKING = False  # as in typing, which is not imported
-if TYPE_CHECKING or __package__:
-    from . import system_calls
-else:  # the launcher has this folder on its path, and no package
-    import system_calls
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    Order = dict[str, list[str]]
-
-SIGKILL = 9
-REFUSED = 126
-LIMITS = ("AS", "CPU", "FSIZE", "NOFILE", "CORE")
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
-SECCOMP_CALL = {"x86_64": 317, "aarch64": 277}
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-LAST_CAPABILITY = 63
-SECCOMP_FILTER, SECCOMP_LOG = 1, 2  # of the call seccomp: install a filter, and log what it refuses
-LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
-LANDLOCK_VERSION = 1
-SIGNALS_ABI, SOCKETS_ABI = 6, 4
-# what a file may be opened for; the rest of the rights are about folders
-EXECUTE, WRITE, READ, READ_FOLDER, REFER, TRUNCATE, DEVICE_IOCTL = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
-MOST_FOLDER_RIGHTS = sum(1 << bit for bit in range(3, 13))  # list, remove and make whatever
-SPECIAL_FILES = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12  # devices, sockets, pipes, links
-AS_READ = READ | READ_FOLDER
-
-
-class CannotRestrict(Exception):
-    """The system refused a measure."""
+LAUNCHER = Path(__file__).with_name("sandbox_launcher.py")
+MEASURE_S = 10.0
+LOG_VARIABLE = "CALLSHEET_BOX_LOG"  # any value makes the kernel log each refused system call
+ELF_LOADER = 3  # the type of the ELF segment that names the loader
+START = "import sys; sys.path.append(sys.argv[1]); import sandbox_launcher; sandbox_launcher.main(sys.argv[2:])"
+MB = 1024 * 1024
+GB = 1024 * MB
+# for a child that allocates pictures of one size repeatedly: glibc would return each to the system and fault in the
+# next one page by page
+KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 * MB), "MALLOC_TRIM_THRESHOLD_": str(128 * MB)}
+# the paths that a dynamic program needs to start; no user's files
+SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/nix/store",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/urandom",
+    "/dev/random",
+)
 
 
-def main(arguments: list[str]) -> None:
-    """Measure what can be had here, or become a program."""
-    if arguments == ["--measure"]:
-        sys.stdout.write(" ".join(name for name, works in measured().items() if works))
-        return
-    end = arguments.index("--")
-    program = arguments[end + 1 :]
+class Walls(NamedTuple):
+    """The protections around a program. `namespace` and `seccomp` each cut off the network."""
+
+    namespace: bool = False
+    seccomp: bool = False
+    landlock: bool = False
+    drop: bool = False
+
+    @property
+    def no_network(self) -> bool:
+        """Whether the program cannot send network packets."""
+        return self.namespace or self.seccomp
+
+
+class Limits(NamedTuple):
+    """Resource limits of one program.
+
+    `stall_s`: seconds without progress; `output_bytes`: total output, 0 for no limit.
+    """
+
+    wall_s: float = 6 * 3600.0
+    stall_s: float = 120.0
+    cpu_s: int = 24 * 3600
+    memory_bytes: int = 6 * GB
+    file_bytes: int = 200 * GB
+    output_bytes: int = 0
+    free_bytes: int = 256 * MB
+    open_files: int = 256
+    nice: int = 5
+
+
+class Sight(NamedTuple):
+    """The files and folders that a program may access. `run` holds the programs that it may execute: itself."""
+
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    run: tuple[Path, ...] = ()
+
+
+@cache
+def walls() -> Walls:
+    """Return the protections that this machine offers."""
     try:
-        restrict(read_order(arguments[:end]))
-    except (CannotRestrict, OSError, ValueError) as error:
-        sys.stderr.write(f"sandbox: {error}\n")
-        sys.exit(REFUSED)
-    try:
-        os.execv(program[0], program)  # noqa: S606 - the program is the caller's choice, and an absolute path
-    except OSError as error:
-        sys.stderr.write(f"sandbox: {program[0]} does not start: {error.strerror}\n")
-        sys.exit(REFUSED)
+        run = subprocess.run([*_launcher(), "--measure"], capture_output=True, timeout=MEASURE_S, check=True, env={})  # noqa: S603
+        return Walls(**dict.fromkeys(run.stdout.decode().split(), True))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+        return Walls()
 
 
-def read_order(words: list[str]) -> Order:
-    """All values by name."""
-    order: Order = {"read": [], "write": [], "run": [], "wall": []}
-    for word in words:
-        name, _, value = word.partition("=")
-        order.setdefault(name, []).append(value)
-    return order
+def sandboxed_command(
+    command: Sequence[str], sight: Sight, limits: Limits, with_walls: Walls | None = None
+) -> list[str]:
+    """Return a command line that runs `command` inside the sandbox; its first word is an absolute path."""
+    order = order_for(sight._replace(run=parts_of(Path(command[0]), sight.read)), limits, with_walls)
+    return [*_launcher(), *order, "--", *command]
 
 
-def restrict(order: Order) -> None:
-    """Everything that an order asks for, in the one sequence that works."""
-    walls = order["wall"]
-    os.nice(int(order["nice"][0]))
-    for name in LIMITS:
-        _set_limit(name, int(order[name][0]))
-    if sys.platform == "linux":
-        if "namespace" in walls:
-            _leave_the_network()
-        if "drop" in walls:
-            _drop_capabilities()
-        _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if "landlock" in walls:
-            _see_only(order)
-        _call("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-        if "seccomp" in walls:
-            _forbid_calls(is_logged="log" in order)
-    if os.getppid() != int(order["parent"][0]):  # it died before it could take us along
-        raise CannotRestrict("the process that asked for this is gone")
-
-
-def _set_limit(name: str, value: int) -> None:
-    kind = getattr(resource, f"RLIMIT_{name}")
-    most = resource.getrlimit(kind)[1]
-    hard = value if most == resource.RLIM_INFINITY else min(value, most)
-    resource.setrlimit(kind, (hard, hard))
-
-
-def _leave_the_network() -> None:
-    """A network namespace with nothing in it, not even a loopback that is up."""
-    user, group = os.getuid(), os.getgid()
-    try:
-        _call("unshare", CLONE_NEWNET)
-    except CannotRestrict:
-        _call("unshare", CLONE_NEWUSER | CLONE_NEWNET)
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{user} {user} 1")
-        _write("/proc/self/gid_map", f"{group} {group} 1")
-
-
-def _drop_capabilities() -> None:
-    """A worker that runs as root gives none of root's powers to a decoder: exec takes them from this set."""
-    for capability in range(LAST_CAPABILITY + 1):
-        if _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 and ctypes.get_errno() != errno.EINVAL:
-            raise CannotRestrict(f"a capability stays: {os.strerror(ctypes.get_errno())}")
-
-
-def _see_only(order: Order) -> None:
-    """Landlock: of all files, those below `read` can be read, those below `write` changed, and `run` started."""
-    abi = _libc().syscall(LANDLOCK_CREATE, None, 0, LANDLOCK_VERSION)
-    known = EXECUTE | WRITE | READ | MOST_FOLDER_RIGHTS
-    known |= (REFER if abi > 1 else 0) | (TRUNCATE if abi > 2 else 0) | (DEVICE_IOCTL if abi > 4 else 0)  # noqa: PLR2004
-    fields = [known]
-    if abi >= SOCKETS_ABI:
-        fields.append(0b11)  # bind and connect
-    if abi >= SIGNALS_ABI:
-        fields.append(0b11)  # sockets without a path, and signals to those outside
-    rules = struct.pack(f"{len(fields)}Q", *fields)
-    ruleset = _call("syscall", LANDLOCK_CREATE, rules, len(rules), 0)
-    may = {"read": AS_READ, "write": known & ~SPECIAL_FILES & ~EXECUTE, "run": AS_READ | EXECUTE}
-    for name, rights in may.items():
-        for path in order[name]:
-            _allow(ruleset, path, rights)
-    _call("syscall", LANDLOCK_RESTRICT, ruleset, 0)
-    os.close(ruleset)
-
-
-def _allow(ruleset: int, path: str, rights: int) -> None:
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        if not os.path.isdir(path):  # noqa: PTH112 - pathlib costs 10 ms
-            rights &= EXECUTE | READ | WRITE | TRUNCATE
-        _call("syscall", LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", rights, place), 0)
-    finally:
-        os.close(place)
-
-
-def _forbid_calls(*, is_logged: bool = False) -> None:
-    """Seccomp: calls that are not listed in `system_calls.py` fail; the kernel's log can name them."""
-    machine = os.uname().machine
-    steps = system_calls.steps_for(machine, os.getpid())
-    filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(filters)))
-    _call("syscall", SECCOMP_CALL[machine], SECCOMP_FILTER, SECCOMP_LOG if is_logged else 0, program)
-
-
-def measured() -> dict[str, bool]:
-    """What can be had here, each tried in a process of its own."""
-    here = sys.platform == "linux"
-    return {
-        "namespace": here and _works(_leave_the_network, errno.ENETUNREACH),
-        "seccomp": here and os.uname().machine in system_calls.MACHINES and _works(_forbid_alone, errno.EPERM),
-        "landlock": here and _libc().syscall(LANDLOCK_CREATE, None, 0, LANDLOCK_VERSION) > 0,
-        "drop": here and os.geteuid() == 0 and _works(_drop_capabilities, None),
+def order_for(sight: Sight, limits: Limits, with_walls: Walls | None = None) -> list[str]:
+    """Return the launcher's orders, as words."""
+    active_walls = walls() if with_walls is None else with_walls
+    system = _system()
+    most = {
+        "AS": limits.memory_bytes,
+        "CPU": limits.cpu_s,
+        "FSIZE": min(limits.file_bytes, limits.output_bytes or limits.file_bytes),
+        "NOFILE": limits.open_files,
+        "CORE": 0,
     }
+    order = [f"nice={limits.nice}", f"parent={os.getpid()}"]
+    order += [f"{name}={value}" for name, value in most.items()]
+    order += [f"wall={name}" for name, is_active in active_walls._asdict().items() if is_active]
+    order += [f"read={place}" for place in (*system, *sight.read)]
+    order += [f"run={place}" for place in sight.run]
+    order += ["log=1"] if os.environ.get(LOG_VARIABLE) else []
+    return order + [f"write={place}" for place in sight.write]
 
 
-def _forbid_alone() -> None:
-    _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _forbid_calls()
+def parts_of(program: Path, read: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """Return the files that must be executable for a program to run: the program and its loader.
+
+    A script may start any program inside `read`: the operator accepted that by configuring a script.
+    """
+    loader = loader_of(program.resolve())
+    if loader is None:
+        return (program, *map(Path, _system()), *read)
+    return (program, Path(loader)) if loader else (program,)
 
 
-def _works(measure: Callable[[], None], expected: int | None) -> bool:
-    """Take a measure, and see that it keeps a packet for a neighbour (a documentation address) from leaving."""
-    import socket  # noqa: PLC0415 - only here
-
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] == 0
-    code = 1
+@cache
+def loader_of(program: Path) -> str | None:
+    """Return the loader that an ELF file names; empty for a static program, None for other files."""
     try:
-        measure()
-        if expected is None:
-            code = 0
-        else:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.connect(("192.0.2.1", 9))
-    except OSError as error:
-        code = int(error.errno != expected)
-    except BaseException:  # noqa: BLE001 - any other end means no
-        code = 1
-    finally:
-        os._exit(code)
+        with program.open("rb") as file:
+            head = file.read(64)
+            if head[:4] != b"\x7fELF" or len(head) < 64:  # noqa: PLR2004 - the size of its head
+                return None
+            at, size, count = struct.unpack_from("<Q14xHH", head, 32)
+            file.seek(at)
+            table = file.read(size * count)
+            for start in range(0, len(table), size):
+                kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", table, start)
+                if kind == ELF_LOADER:
+                    file.seek(offset)
+                    return os.fsdecode(file.read(length).rstrip(b"\0"))
+    except (OSError, struct.error):
+        return None
+    return ""
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+def _system() -> list[str]:
+    return [place for place in SYSTEM if os.path.exists(place)]  # noqa: PTH110 - ten checks per start
 
 
-def _call(name: str, *arguments: Any) -> int:
-    """A function of libc, checked."""
-    whole = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    result: int = getattr(_libc(), name)(*whole)
-    if result < 0:
-        raise CannotRestrict(f"{name}: {os.strerror(ctypes.get_errno())}")
-    return result
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment of a sandboxed program: no variable of the worker's, since those may hold secrets.
+
+    A static ffmpeg crashes with a segmentation fault on MPEG-TS if it finds the system's character tables
+    (GCONV_PATH).
+    """
+    return {"PATH": os.defpath, "HOME": str(home), "LC_ALL": "C.UTF-8", "GCONV_PATH": "/nonexistent"}
 
 
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="ascii") as file:  # noqa: PTH123 - pathlib costs 10 ms
-        file.write(text)
+@cache
+def of_python() -> tuple[Path, ...]:
+    """Return the interpreter's folders, both as links and resolved."""
+    places = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.executable)]
+    return tuple({*places, *(place.resolve() for place in places)})
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def _launcher() -> list[str]:
+    """Return the launcher's command. It runs as a module, so that Python uses the compiled file.
+
+    Its folder comes last on the path, so that it shadows no other module.
+    """
+    return [sys.executable, "-I", "-S", "-c", START, str(LAUNCHER.parent)]

@@ -1,7 +1,7 @@
-"""What a file is, by its own first bytes and never by its name. The answer names the one demuxer that may open it.
+"""Detect a file's format by its first bytes, never by its name. The result names the one demuxer that may open it.
 
-A file that only points elsewhere (HLS, DASH, ffconcat, SDP and other lists) is refused here: a demuxer for those opens
-other files and addresses on behalf of whoever wrote the list.
+Files that only point elsewhere (HLS, DASH, ffconcat, SDP and other lists) are refused: their demuxers open further
+files and addresses on behalf of the list's author.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TS_LOOKS = 5
 
 
 class Kind(NamedTuple):
-    """A form of media; `demuxer` is ffmpeg's name for what reads it."""
+    """A media format; `demuxer` is ffmpeg's name for its reader."""
 
     name: str
     demuxer: str
@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
     @property
     def is_picture(self) -> bool:
-        """A single picture, or an animated one."""
+        """Whether this is a picture, still or animated."""
         return self.mime.startswith("image/")
 
 
@@ -45,7 +45,7 @@ MP4 = Kind("mp4", "mov", "video/mp4")
 MATROSKA = Kind("matroska", "matroska", "video/x-matroska")
 WEBM = Kind("webm", "matroska", "video/webm")
 AVIF = Kind("avif", "mov", "image/avif")
-# what stands at a place of the file; "." is any byte
+# the first bytes of each format; "." is any byte
 SIGNATURES: tuple[tuple[bytes, Kind], ...] = (
     (rb"....(ftyp|moov|mdat|wide|free|skip|pnot)", MP4),
     (rb"\x1a\x45\xdf\xa3", MATROSKA),
@@ -95,8 +95,11 @@ OTHERS: tuple[tuple[bytes, str], ...] = (
 
 
 def sniff(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
-    """What a file is; raises EmptyFile, NotMedia, UnsupportedInput, TruncatedInput, CorruptInput or InputTooLarge."""
-    with opened(path) as file:
+    """Return a file's format. Raises EmptyFile, NotMedia, UnsupportedInput or InputTooLarge.
+
+    An incomplete MP4, Matroska, AVI or WAV file raises TruncatedInput or CorruptInput.
+    """
+    with open_regular_file(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes == 0:
             raise EmptyFile("the file is empty; upload it again")
@@ -108,8 +111,8 @@ def sniff(path: Path, *, max_bytes: int = MAX_BYTES) -> Kind:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """A regular file, open for reading. Links, pipes and devices are refused without being read."""
+def open_regular_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading. Links, pipes and devices are refused unread."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -122,12 +125,12 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def kind_of(head: bytes) -> Kind:
-    """What begins with these bytes."""
+    """Return the format that begins with these bytes."""
     if (text := _as_text(head[:TEXT_BYTES])) is not None:
         _refuse_text(text)
     for pattern, kind in _SIGNATURES:
         if pattern.match(head):
-            return _narrowed(kind, head)
+            return _subformat(kind, head)
     if _is_transport_stream(head):
         return TS
     if (audio := _bare_audio(head)) is not None:
@@ -137,7 +140,7 @@ def kind_of(head: bytes) -> Kind:
 
 
 def _as_text(head: bytes) -> bytes | None:
-    """The beginning as bytes of UTF-8 when it is text; the last character may be cut in half."""
+    """Return the beginning as UTF-8 if it is text; its last character may be incomplete."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) and not head.startswith(b"\xff\xfe\xff"):
         head = head.decode("utf-16", "replace").encode("utf-8", "replace")
     text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
@@ -146,7 +149,7 @@ def _as_text(head: bytes) -> bytes | None:
 
 
 def _refuse_text(text: bytes) -> None:
-    if text.startswith((b"#!AMR", b"YUV4MPEG2 ")):  # text at first, then not
+    if text.startswith((b"#!AMR", b"YUV4MPEG2 ")):  # these formats start with text
         return
     text = text.lstrip()
     for pattern, what in _LISTS:
@@ -155,7 +158,7 @@ def _refuse_text(text: bytes) -> None:
     raise NotMedia("the file is text, whatever its name says")
 
 
-def _narrowed(kind: Kind, head: bytes) -> Kind:
+def _subformat(kind: Kind, head: bytes) -> Kind:
     if kind is MATROSKA and b"webm" in head[:64]:
         return WEBM
     if kind is MP4 and head[4:12] in (b"ftypavif", b"ftypavis", b"ftypheic", b"ftypmif1"):
@@ -171,7 +174,7 @@ def _is_transport_stream(head: bytes) -> bool:
 
 
 def _bare_audio(head: bytes) -> Kind | None:
-    """MP3 or AAC without a container, perhaps behind an ID3 tag. Two frames in a row have to fit."""
+    """Detect MP3 or AAC without a container, perhaps after an ID3 tag. Two consecutive frames must match."""
     if head.startswith(b"ID3") and len(head) > 10:  # noqa: PLR2004
         tag = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(head[6:10], (21, 14, 7, 0), strict=True))
         rest = head[tag:]
@@ -188,7 +191,7 @@ def _bare_audio(head: bytes) -> Kind | None:
 
 
 def _aac_frame(head: bytes) -> int:
-    """The length of the ADTS frame that begins here, or 0."""
+    """Return the length of the ADTS frame at this point, or 0."""
     if len(head) < 7 or head[0] != 0xFF or head[1] & 0xF6 != 0xF0:  # noqa: PLR2004
         return 0
     length = (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5
@@ -196,7 +199,7 @@ def _aac_frame(head: bytes) -> int:
 
 
 def _mp3_frame(head: bytes) -> int:
-    """The length of the MPEG audio frame that begins here, or 0."""
+    """Return the length of the MPEG audio frame at this point, or 0."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:  # noqa: PLR2004
         return 0
     version, layer = head[1] >> 3 & 3, head[1] >> 1 & 3

@@ -1,4 +1,4 @@
-"""What an output is to be, and whether it can be made. A wrong field is named before any work is done."""
+"""Output specifications, and the checks that they can be fulfilled. A wrong field is reported before any work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOUDEST_LUFS, QUIETEST_LUFS = -5.0, -70.0
 
 
 class Format(NamedTuple):
-    """A form of output: its muxer, its encoders in order of preference, and its media type."""
+    """An output format: its muxer, its encoders in order of preference, and its media type."""
 
     muxer: str
     mime: str
@@ -58,15 +58,15 @@ ENDINGS = {
     "hls": (),
 }
 ALL_ENDINGS = frozenset(ending for endings in ENDINGS.values() for ending in endings)
-TYPES = MimeTypes()  # those that Python knows by itself; a machine's own lists differ
+TYPES = MimeTypes()  # Python's built-in types; the lists of machines differ
 
 
 class OutputSpec(NamedTuple):
-    """One output. A field that is 0 or empty is chosen here: quality, size and rates of the source.
+    """One output. Zero or empty fields get defaults: quality by format, size and rates of the source.
 
-    `key` is its name in the folder; for HLS the name of its folder. Times are seconds of the source from its first
-    picture or sound. `width` and `height` are a frame that the picture has to fit in. `loudness_lufs` is the wanted
-    loudness by EBU R128, such as -16; it is reached by one gain for the whole, and less when peaks would clip.
+    `key` is the output's file name; for HLS its folder's name. Times are seconds of the source from its first picture
+    or sound. `width` and `height` are the frame that the picture must fit in. `loudness_lufs` is the target loudness
+    by EBU R128, such as -16; one gain for the whole output reaches it, or less if peaks would clip.
     """
 
     key: str
@@ -86,21 +86,21 @@ class OutputSpec(NamedTuple):
 
     @property
     def form(self) -> Format:
-        """Its format's entry."""
+        """The entry of its format in FORMATS."""
         return FORMATS[self.format]
 
     def seconds(self, media: Media) -> tuple[float, float]:
-        """From when to when of the source, inside of it."""
+        """Return start and end within the source, in seconds."""
         end_s = media.duration_s if self.end_s is None else min(self.end_s, media.duration_s or self.end_s)
         return self.start_s, end_s
 
     def is_trimmed(self, media: Media) -> bool:
-        """Whether it is less than the whole."""
+        """Whether the output covers only a part of the source."""
         return self.start_s > 0 or (self.end_s is not None and self.end_s < media.duration_s)
 
 
 def check_spec(spec: OutputSpec) -> None:
-    """Raise InvalidOutput for what no source and no ffmpeg can make right."""
+    """Raise InvalidOutput for fields that no source and no ffmpeg can fulfil."""
     if not KEY(spec.key) or ".." in spec.key:
         raise InvalidOutput(f"key: {spec.key[:120]!r} is no file name; use letters, digits, '.', '_' and '-'")
     if spec.format not in FORMATS:
@@ -126,7 +126,7 @@ def check_spec(spec: OutputSpec) -> None:
 
 
 def check_for(spec: OutputSpec, media: Media, binary: Binary) -> None:
-    """Raise InvalidOutput or NoSuchStream for what this source or this ffmpeg cannot give."""
+    """Raise InvalidOutput or NoSuchStream if this source or this ffmpeg cannot fulfil the spec."""
     check_spec(spec)
     if media.duration_s and spec.start_s >= media.duration_s:
         raise InvalidOutput(f"start_s: the source lasts {media.duration_s:.3f} s only")
@@ -142,22 +142,22 @@ def check_for(spec: OutputSpec, media: Media, binary: Binary) -> None:
 
 
 def video_encoder(spec: OutputSpec, binary: Binary) -> str:
-    """The encoder for its pictures; raises InvalidOutput when this ffmpeg has none."""
+    """Return the video encoder. Raises InvalidOutput if this ffmpeg has none."""
     return _first(spec.form.video[video_codec(spec)], binary, f"video_codec: {video_codec(spec)}")
 
 
 def audio_encoder(spec: OutputSpec, binary: Binary) -> str:
-    """The encoder for its sound; raises InvalidOutput when this ffmpeg has none."""
+    """Return the audio encoder. Raises InvalidOutput if this ffmpeg has none."""
     return _first(spec.form.audio, binary, f"format: {spec.format}")
 
 
 def video_codec(spec: OutputSpec) -> str:
-    """The codec that was asked for, or the format's first."""
+    """Return the requested codec, or the format's first."""
     return spec.video_codec or next(iter(spec.form.video))
 
 
 def output_limit(source_bytes: int, own_bytes: int = 0) -> int:
-    """How large one output may grow; 0 for any. Twice the source when that is over a gigabyte."""
+    """Return an output's maximum size in bytes, 0 for none: twice the source if that exceeds a gigabyte."""
     limits = [limit for limit in (own_bytes, 2 * source_bytes if source_bytes > GB else 0) if limit]
     return min(limits, default=0)
 
@@ -171,7 +171,7 @@ def _check_times(spec: OutputSpec) -> None:
 
 
 def _check_name(spec: OutputSpec) -> None:
-    """Raise InvalidOutput for a file name whose ending says another format; one without an ending says none."""
+    """Raise InvalidOutput if the name's suffix belongs to another format; a missing suffix is fine."""
     ending = PurePosixPath(spec.key).suffix.lower()
     own = ENDINGS[spec.format]
     if own and ending not in own and (ending in ALL_ENDINGS or TYPES.guess_type(f"a{ending}")[0] is not None):
@@ -179,7 +179,7 @@ def _check_name(spec: OutputSpec) -> None:
 
 
 def _check_picture(spec: OutputSpec) -> None:
-    """Raise InvalidOutput for settings of a picture where the format holds sound alone."""
+    """Raise InvalidOutput for picture settings of an audio format."""
     if spec.form.video:
         return
     for field in ("video_kbps", "width", "height", "fps", "upscale"):

@@ -1,4 +1,4 @@
-"""Whether a file is as long as its own structure says. A half-finished download often decodes without an error."""
+"""Check that a file is as long as its own structure declares: a truncated download often decodes without error."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .errors import CorruptInput, TruncatedInput
 
 MOST_BOXES = 200_000
 SEGMENT = b"\x18\x53\x80\x67"
-UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # written by those who could not go back
-SLACK_BYTES = 8  # padding that some writers count and others do not
+UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # from writers that could not seek back
+SLACK_BYTES = 8  # padding that only some writers count
 
 
 def check_structure(demuxer: str, file: BinaryIO, size_bytes: int) -> None:
-    """Raise TruncatedInput or CorruptInput for MP4, Matroska, AVI and WAV files that are not whole."""
+    """Raise TruncatedInput or CorruptInput for incomplete MP4, Matroska, AVI and WAV files."""
     check = {"mov": _check_boxes, "matroska": _check_segment, "avi": _check_riff, "wav": _check_riff}.get(demuxer)
     if check is not None:
         check(file, size_bytes)
 
 
 def _check_boxes(file: BinaryIO, size_bytes: int) -> None:
-    """Walk the boxes of an MP4 file: each has to lie inside it, and one has to be the index (`moov`)."""
+    """Walk the boxes of an MP4 file: each must lie inside the file, and one must be the index (`moov`)."""
     at, index = 0, False
     for _ in range(MOST_BOXES):
         file.seek(at)
@@ -33,7 +33,7 @@ def _check_boxes(file: BinaryIO, size_bytes: int) -> None:
             (length,) = struct.unpack(">Q", head[8:])
         elif length == 0:
             length = size_bytes - at
-        if length < 8 or not name.isascii():  # noqa: PLR2004 - what follows the last box is nobody's concern
+        if length < 8 or not name.isascii():  # noqa: PLR2004 - data after the last box does not matter
             break
         index = index or name in (b"moov", b"meta")
         if at + length > size_bytes:
@@ -56,9 +56,9 @@ def _check_segment(file: BinaryIO, size_bytes: int) -> None:
     if not first:
         raise CorruptInput("the file has a Matroska head and a size that cannot be")
     length = int.from_bytes(head[at + 4 : at + 4 + width], "big") & ((1 << 7 * width) - 1)
-    unknown = length == (1 << 7 * width) - 1
+    is_unknown = length == (1 << 7 * width) - 1
     end = at + 4 + width + length
-    if not unknown and end > size_bytes:
+    if not is_unknown and end > size_bytes:
         raise TruncatedInput(f"the file ends after {size_bytes} bytes, {end - size_bytes} too early; fetch it again")
 
 

@@ -1,8 +1,8 @@
-"""The system calls that a program in the box may make, as a filter for seccomp; every other one is refused.
+"""The system calls that a sandboxed program may make, as a seccomp filter; every other call is refused.
 
-Found by running all media tests under `strace -f` (ffmpeg 9.0.2, PyAV, OCR, speech, drawing), then widened by what the
-comments name. A number is that of x86_64, then that of aarch64, which has only the newer form of some calls. Nothing
-here reaches another process, the network, the kernel's own settings, or a file that Landlock hides.
+The list comes from all media tests under `strace -f` (ffmpeg 9.0.2, PyAV, OCR, speech, drawing), plus the calls that
+the comments name. The first number is that of x86_64, the second that of aarch64, which lacks the older form of some
+calls. No listed call reaches another process, the network, kernel settings, or a file that Landlock hides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 
 X86_64, AARCH64 = 0, 1
-MACHINES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}  # what seccomp calls each of them
+MACHINES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}  # seccomp's code of each machine
 NEWER = 424  # calls from here on are of recent years, numbered alike everywhere: programs do without those they lack
 
 ALLOWED: dict[str, tuple[int | None, int | None]] = {
@@ -129,11 +129,11 @@ TO_ITSELF: dict[str, tuple[int, int]] = {"kill": (62, 129), "tgkill": (234, 131)
 CLONE = (56, 220)  # allowed for threads alone: with the one flag, and none of the others
 CLONE_THREAD, NAMESPACES = 0x00010000, 0x7E020000
 
-# the words of a filter: a code, how far to jump if so and if not, a value; and its answers
+# a filter step: opcode, jump if true, jump if false, value; below, the opcodes and verdicts
 Step = tuple[int, int, int, int]
 LOAD, EQUAL, AT_LEAST, ANY_BIT, ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 KILL, FAIL, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
-NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16  # in what seccomp shows of a call
+NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16  # offsets in seccomp's data about a call
 X32_CALLS = 0x40000000  # the second numbering of x86_64, which would go round the list
 REFUSED: Step = (ANSWER, 0, 0, FAIL | errno.EPERM)
 UNKNOWN: Step = (ANSWER, 0, 0, FAIL | errno.ENOSYS)
@@ -141,7 +141,7 @@ ALLOWED_STEP: Step = (ANSWER, 0, 0, ALLOW)
 
 
 def steps_for(machine: str, own_pid: int) -> list[Step]:
-    """The filter: a call of another machine's numbering ends the process, one that is not listed fails."""
+    """Return the filter: a call with another machine's numbering kills the process, an unlisted call fails."""
     number, at = MACHINES[machine]
     steps: list[Step] = [(LOAD, 0, 0, MACHINE_AT), (EQUAL, 1, 0, number), (ANSWER, 0, 0, KILL)]
     steps += [(LOAD, 0, 0, NUMBER_AT), (AT_LEAST, 0, 1, X32_CALLS), REFUSED]
@@ -157,11 +157,11 @@ def steps_for(machine: str, own_pid: int) -> list[Step]:
 
 
 def _when(call: int, block: list[Step]) -> list[Step]:
-    """A block for one call, which ends in an answer; others jump over it."""
+    """Return a block for one call, which ends in a verdict; other calls jump over it."""
     return [(EQUAL, 0, len(block), call), *block]
 
 
 def _one_of(argument: int, values: tuple[int, ...]) -> list[Step]:
-    """Allowed when the lower half of an argument, which is all that the kernel reads of these, is one of the values."""
+    """Allow a call if the lower half of one argument is a listed value; the kernel reads only that half."""
     tests: list[Step] = [(EQUAL, len(values) - before, 0, value) for before, value in enumerate(values)]
     return [(LOAD, 0, 0, ARGUMENTS_AT + 8 * argument), *tests, REFUSED, ALLOWED_STEP]

@@ -1,18 +1,18 @@
-"""The forms of media that are taken from strangers: containers and codecs. Whatever is not listed here is never opened.
+"""The allow-list of containers and codecs from strangers. Formats outside these lists are never opened.
 
-ffmpeg knows some 350 demuxers and 500 decoders, and most of its holes are in those that nobody sends. These lists are
-given to it (`-format_whitelist`, `-codec_whitelist`) and to PyAV, wherever a file is opened. Lists of other files (HLS,
-DASH, concat, SDP, numbered pictures) are no container here and must not become one.
+ffmpeg has some 350 demuxers and 500 decoders; rare formats have most of the security holes. ffmpeg
+(`-format_whitelist`, `-codec_whitelist`) and PyAV get these lists wherever a file is opened. Lists of other files
+(HLS, DASH, concat, SDP, numbered pictures) are no containers here and must not become any.
 """
 
 from __future__ import annotations
 
-# ffmpeg's name of what reads a container; `sniff.py` says by which bytes each is known
+# ffmpeg's demuxer names; `sniff.py` detects their formats
 DEMUXERS = frozenset({
     "aac", "ac3", "aiff", "amr", "asf", "avi", "caf", "flac", "flv", "gif", "ivf", "jpeg_pipe", "matroska", "mov",
     "mp3", "mpeg", "mpegts", "mxf", "ogg", "png_pipe", "w64", "wav", "webp_pipe", "yuv4mpegpipe",
 })  # fmt: skip
-OWN_DEMUXERS = frozenset({"rawvideo"})  # of files that we wrote ourselves: the frames of a composed video
+OWN_DEMUXERS = frozenset({"rawvideo"})  # for our own files: the frames of a composed video
 
 # a codec, and the decoders that may read it; builds of ffmpeg differ in which of them they have
 VIDEO: dict[str, tuple[str, ...]] = {
@@ -77,7 +77,7 @@ def is_codec_taken(kind: str, codec: str) -> bool:
 
 
 def why_refused(kind: str, codec: str) -> str:
-    """For people: which codec was refused, and which are taken."""
-    taken = [name for name in CODECS[kind] if not name.startswith(("pcm_", "adpcm_"))]
-    rest = ", PCM and ADPCM" if kind == "audio" else ""
-    return f"its {kind} is coded as {codec}, which is not taken; send one of {', '.join(taken)}{rest}"
+    """Return a message that names the refused codec and the accepted ones."""
+    accepted = [name for name in CODECS[kind] if not name.startswith(("pcm_", "adpcm_"))]
+    more = ", PCM and ADPCM" if kind == "audio" else ""
+    return f"its {kind} is coded as {codec}, which is not taken; send one of {', '.join(accepted)}{more}"

@@ -1,41 +1,24 @@
-"""One source into one output: checked before, watched while it is made, checked after; only then has it its name."""
+"""Transcode one source into one output. The output gets its final name only after it passes its checks."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from .arguments import arguments_for, input_for
 from .errors import MediaError, OutputIncomplete
-from .ffmpeg import Ffmpeg, Work, unconcerned
+from .ffmpeg import Ffmpeg, Work, ignore_progress
+from .hls import hls_output
 from .loudness import measure
+from .output import MEASURE_SHARE, Output, check_duration, expected_s, progress_within, sha256_of
 from .probe import Caps, Media, probe
 from .progress import Progress
 from .spec import OutputSpec, check_for, output_limit, video_codec
 
-SLACK_S = 0.5
-SLACK_SHARE = 0.01
-MEASURE_SHARE = 0.2  # of the time of an output with loudness
 OURS = Caps(size_bytes=1 << 62)
-
-
-class Output(NamedTuple):
-    """A file that was made, and is whole. For HLS `key` is the folder, and `sha256` that of its playlist."""
-
-    key: str
-    path: Path
-    size_bytes: int
-    duration_s: float
-    codec: str
-    sha256: str
-    mime: str
-    width: int = 0
-    height: int = 0
 
 
 async def transcode(
@@ -43,25 +26,23 @@ async def transcode(
     spec: OutputSpec,
     folder: Path,
     how: Ffmpeg,
-    on_progress: Callable[[Progress], object] = unconcerned,
+    on_progress: Callable[[Progress], object] = ignore_progress,
 ) -> Output:
-    """Make one output in a folder; raises MediaError, and then leaves nothing behind.
+    """Transcode a source into a folder. Raises MediaError, and then leaves no file behind.
 
-    Several may be made at once in one folder when their keys differ.
+    Several calls may share one folder at a time if their keys differ.
     """
     media = source if isinstance(source, Media) else await probe(source, start=how.start)
     check_for(spec, media, how.binary)
     if spec.format == "hls":
-        from .hls import hls_output  # noqa: PLC0415 - it stands on this module
-
         return await hls_output(media, spec, folder, how, on_progress)
-    how = how.capped(output_limit(media.size_bytes, how.limits.output_bytes))
+    how = how.with_output_limit(output_limit(media.size_bytes, how.limits.output_bytes))
     part = folder / f"{spec.key}.part"
     part.mkdir(mode=0o700)
     try:
         await _make(media, spec, part, how, on_progress)
-        output = await _checked(media, spec, part / spec.key, how)
-        os.replace(output.path, folder / spec.key)  # noqa: PTH105 - over what an earlier call left
+        output = await _check_output(media, spec, part / spec.key, how)
+        os.replace(output.path, folder / spec.key)  # noqa: PTH105 - replaces an earlier call's file
         return output._replace(path=folder / spec.key)
     finally:
         await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
@@ -72,63 +53,29 @@ async def _make(
 ) -> None:
     gain_db = 0.0
     if spec.loudness_lufs is not None:
-        loudness = await measure(spec, media, part, how, scaled(on_progress, 0.0, MEASURE_SHARE))
+        loudness = await measure(spec, media, part, how, progress_within(on_progress, 0.0, MEASURE_SHARE))
         gain_db = loudness.gain_to(spec.loudness_lufs)
-        on_progress = scaled(on_progress, MEASURE_SHARE, 1.0)
+        on_progress = progress_within(on_progress, MEASURE_SHARE, 1.0)
     start_s, end_s = spec.seconds(media)
     words = arguments_for(spec, media, how.binary, gain_db)
     await how.run(Work((input_for(spec, media),), words, max(0.0, end_s - start_s)), part, on_progress)
 
 
-async def _checked(media: Media, spec: OutputSpec, path: Path, how: Ffmpeg) -> Output:
-    """The output as a fact; raises OutputIncomplete."""
+async def _check_output(media: Media, spec: OutputSpec, path: Path, how: Ffmpeg) -> Output:
+    """Probe the output and return it with its facts. Raises OutputIncomplete."""
     try:
-        made, sha256 = await asyncio.gather(probe(path, start=how.start, caps=OURS), asyncio.to_thread(sha256_of, path))
+        probed, sha256 = await asyncio.gather(
+            probe(path, start=how.start, caps=OURS), asyncio.to_thread(sha256_of, path)
+        )
     except MediaError as error:
         raise OutputIncomplete(f"what was written cannot be read: {error}") from None
-    check_duration(expected_s(media, spec), made.duration_s, media)
-    main = made.video if spec.form.video else made.audio
+    check_duration(expected_s(media, spec), probed.duration_s, media)
+    main = probed.video if spec.form.video else probed.audio
     if main is None:
         raise OutputIncomplete("what was written lacks the stream that it was made for")
     if spec.form.video and main.codec != video_codec(spec):
         raise OutputIncomplete(f"what was written is {main.codec}, not {video_codec(spec)}")
     sizes = main.shown_size if spec.form.video else (0, 0)
     return Output(
-        spec.key, path, made.size_bytes, made.duration_s, main.codec, sha256, spec.form.mime, sizes[0], sizes[1]
+        spec.key, path, probed.size_bytes, probed.duration_s, main.codec, sha256, spec.form.mime, sizes[0], sizes[1]
     )
-
-
-def expected_s(media: Media, spec: OutputSpec) -> float:
-    """How long an output has to be: until the last of its streams ends. 0 when the source does not say."""
-    wanted = [stream for stream in (media.audio, media.video if spec.form.video else None) if stream is not None]
-    ends = [(stream.start_s or 0.0) + stream.duration_s - media.start_s for stream in wanted if stream.duration_s]
-    whole_s = max(ends) if ends and len(ends) == len(wanted) else media.duration_s
-    start_s, end_s = spec.seconds(media)
-    return max(0.0, min(end_s, whole_s) - start_s) if whole_s else 0.0
-
-
-def check_duration(wanted_s: float, made_s: float, media: Media) -> None:
-    """Raise OutputIncomplete when an output is shorter or longer than it may be. A slow source may lose a frame."""
-    frame_s = 1.5 / media.video.fps if media.video is not None and media.video.fps else 0.0
-    slack_s = max(SLACK_S, SLACK_SHARE * wanted_s, frame_s)
-    if not made_s or (wanted_s and abs(made_s - wanted_s) > slack_s):
-        raise OutputIncomplete(
-            f"{made_s:.3f} s were written where {wanted_s:.3f} s were expected; the source may be damaged"
-        )
-
-
-def scaled(on_progress: Callable[[Progress], object], low: float, high: float) -> Callable[[Progress], object]:
-    """Progress of one pass as a part of the whole."""
-
-    def tell(progress: Progress) -> None:
-        if progress.percent is not None:
-            progress = progress._replace(percent=100 * low + progress.percent * (high - low))
-        on_progress(progress)
-
-    return tell
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Objects: large bytes under keys, in a folder, an S3 or memory, behind one face."""
+"""Object storage by key in a folder, an S3 bucket or memory, behind one interface."""
 
 from .credentials import Credentials, HeldCredentials
 from .errors import (

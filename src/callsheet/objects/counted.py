@@ -1,7 +1,7 @@
-"""Counting what a task stores: room is taken before an object is written, and given back when it is not or goes.
+"""Counts the bytes that tasks store: quota is charged before an object is written, and refunded if the write fails.
 
-What is counted is the difference to what was there under the key. Somebody else who writes the same key at the same
-moment can make that wrong; the periodic recount sets it right.
+The counted number is the size difference to the object previously under the key. Concurrent writes of one key can
+make the count wrong; the periodic recount corrects the count.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from typing import NamedTuple, Protocol
 from .errors import ObjectNotFound
 from .face import Data, Objects
 
-CHUNK_BYTES = 8 * 1024 * 1024  # of a stream whose length is not known; so much room is taken at a time
+CHUNK_BYTES = 8 * 1024 * 1024  # charged at a time for a stream of unknown length
 HEADS_AT_ONCE = 16
 
 
 class Counter(Protocol):
-    """Who counts the stored bytes of requesters."""
+    """Counts the stored bytes of requesters."""
 
     async def charge(self, requester_id: str, key: str, more: int) -> None:
-        """Count bytes that are about to be written below a key; raises QuotaExceeded, and then none is counted."""
+        """Add `more` bytes to a requester's count before a write; raises QuotaExceeded, with the count unchanged."""
         ...
 
     async def add(self, requester_id: str, keys: dict[str, int]) -> None:
-        """Count bytes below keys that are there already, or that are gone (below 0)."""
+        """Add the size changes of keys to a requester's count without a quota check; deleted bytes are negative."""
         ...
 
 
 class Writing:
-    """One object while it is written: what was there, and how much room was taken for it so far."""
+    """The count of one running write: the key's size before the write, and the bytes charged so far."""
 
     def __init__(self, bill: Bill, key: str, before: int) -> None:
         self._bill, self._key, self.before, self.taken = bill, key, before, 0
 
     async def need(self, size: int) -> None:
-        """Take room for an object of so many bytes; raises QuotaExceeded."""
+        """Charge the quota for an object of `size` bytes, less the bytes charged before; raises QuotaExceeded."""
         counter, more = self._bill.counter, size - self.before - self.taken
         if counter is not None and more > 0:
             await counter.charge(self._bill.requester_id, self._key, more)
             self.taken += more
 
     async def settle(self, size: int | None) -> None:
-        """Count what is there now; None when it is what was there before."""
+        """Correct the count to the object's final size; None if the previous object is unchanged."""
         more = (self.before if size is None else size) - self.before - self.taken
         if self._bill.counter is not None and more:
             await self._bill.counter.add(self._bill.requester_id, {self._key: more})
 
     def checked(self, data: Data) -> Data:
-        """What is to be written. A stream of unknown length stops with QuotaExceeded where there is no more room."""
+        """Return the data to write. A stream of unknown length is charged while read; raises QuotaExceeded."""
         if isinstance(data, bytes) or length_of(data) is not None or self._bill.counter is None:
             return data
         return self._pieces(data)
@@ -65,14 +65,14 @@ class Writing:
 
 
 class Bill(NamedTuple):
-    """Who counts, and for whom; without a counter nothing is asked and nothing counted."""
+    """A byte counter, and the requester whose bytes are counted; with `counter` None nothing is counted."""
 
     counter: Counter | None
     requester_id: str
 
     @contextlib.asynccontextmanager
     async def writing(self, raw: Objects, key: str, size: int | None = None) -> AsyncIterator[Writing]:
-        """Take room for an object that the block writes; the block settles it. What breaks takes none."""
+        """Charge the quota for an object that the block writes; the block calls `settle`, an error refunds."""
         writing = Writing(self, key, 0 if self.counter is None else await size_of(raw, key))
         await writing.need(size or 0)
         try:
@@ -82,7 +82,7 @@ class Bill(NamedTuple):
             raise
 
     async def delete(self, raw: Objects, keys: Sequence[str]) -> None:
-        """Remove objects, and count what was there."""
+        """Delete objects and subtract their sizes from the count."""
         sizes = {} if self.counter is None else await sizes_of(raw, keys)
         await raw.delete(*keys)
         if self.counter is not None and any(sizes.values()):
@@ -90,7 +90,7 @@ class Bill(NamedTuple):
 
 
 async def size_of(raw: Objects, key: str) -> int:
-    """The bytes under a key, 0 where nothing is."""
+    """Return the size of a key's object, 0 if the key has no object."""
     try:
         return (await raw.head(key)).size_bytes
     except ObjectNotFound:
@@ -98,7 +98,7 @@ async def size_of(raw: Objects, key: str) -> int:
 
 
 async def sizes_of(raw: Objects, keys: Sequence[str]) -> dict[str, int]:
-    """The bytes under many keys."""
+    """Return the object sizes of many keys."""
     some = asyncio.Semaphore(HEADS_AT_ONCE)
 
     async def one(key: str) -> int:
@@ -109,7 +109,7 @@ async def sizes_of(raw: Objects, keys: Sequence[str]) -> dict[str, int]:
 
 
 def length_of(data: Data) -> int | None:
-    """How many bytes are to be written, where that is known."""
+    """Return the length of the data, None if unknown."""
     if isinstance(data, bytes):
         return len(data)
     size: int | None = getattr(data, "size_bytes", None)

@@ -1,4 +1,4 @@
-"""Credentials of a storage, and the holder through which they are replaced while uploads run."""
+"""Credentials of a storage, and a holder that replaces credentials while uploads run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple
 from .errors import ClockSkewed, CredentialsExpired, ObjectsError, ObjectsForbidden
 
 log = logging.getLogger("callsheet.objects")
-RENEW_AT = 0.8  # of their life
+RENEW_AT = 0.8  # of the credentials' lifetime
 
 
 class Credentials(NamedTuple):
-    """Keys of an S3; with a session token they are temporary."""
+    """Access keys of an S3; temporary keys have a session token."""
 
     access_key_id: str
     secret_access_key: str
@@ -30,10 +30,10 @@ Refresh = Callable[[Credentials], Awaitable[Credentials]]
 
 
 class HeldCredentials:
-    """The credentials in use. `refresh` gets those that were refused and answers with new ones.
+    """The credentials in use. `refresh` receives the refused credentials and returns new credentials.
 
-    Of many who find them expired at once, one asks; the others wait for it. `on_any_refusal`: also ask when the
-    storage refuses for another reason than their age.
+    Concurrent requests with expired credentials share one refresh. With `on_any_refusal` every refusal by the storage
+    causes a refresh, not only expiry.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class HeldCredentials:
         return f"HeldCredentials({self.current!r})"
 
     def replace(self, credentials: Credentials) -> None:
-        """Use these from the next request on."""
+        """Replace the credentials, beginning with the next request."""
         self.current = credentials
         self._taken_at_ms = _now_ms()
 
     async def fresh(self) -> Credentials:
-        """The credentials to use now; asks for new ones when four fifths of their life are over."""
+        """Return the current credentials; refreshes them after four fifths of their lifetime."""
         used = self.current
         expires_at_ms = used.expires_at_ms
         if self._refresh is None or expires_at_ms is None:
@@ -68,14 +68,14 @@ class HeldCredentials:
         return self.current
 
     async def cure(self, error: ObjectsError, used: Credentials) -> bool:
-        """After an error with `used`: whether there are others now that may help. Raises what `refresh` raises."""
+        """Refresh after an error that new credentials may cure; return whether to retry. Raises errors of `refresh`."""
         cured_by = ObjectsForbidden if self.on_any_refusal else CredentialsExpired
         if not isinstance(error, cured_by) or isinstance(error, ClockSkewed):
             return False
         return await self.renew(used)
 
     async def renew(self, used: Credentials) -> bool:
-        """After `used` were refused: whether there are others now. Raises what `refresh` raises."""
+        """Refresh unless `used` were already replaced; return whether new ones exist. Raises errors of `refresh`."""
         async with self._asking:
             if self.current is used and self._refresh is not None:
                 self.replace(await self._refresh(used))

@@ -1,24 +1,24 @@
-"""What can go wrong with objects. `retryable` says whether trying again may help. No message carries a secret or a URL.
+"""The errors of object storage. `retryable` marks errors that a retry may cure. No message contains a secret or a URL.
 
 ObjectsError
 ├── InvalidKey            a key that no store takes
-├── KeyConflict           the key is a folder of another key, or below one; a folder cannot hold both
-├── UnknownObjects        an objects URL that nothing serves, or one with a setting missing
+├── KeyConflict           the key is a folder of another key, or is below an object's key; a folder cannot hold both
+├── UnknownObjects        an objects URL of an unknown kind, or a missing setting
 ├── ObjectNotFound
-├── ObjectExists          `only_if_absent`, and it is there
-├── ObjectChanged         it is not the version that was asked for
+├── ObjectExists          `only_if_absent` was set, and the key has an object
+├── ObjectChanged         the object's etag is not the requested version
 ├── ObjectTooLarge        more bytes than allowed
 ├── UploadNotFound        a multipart upload that is unknown, ended or aborted
 ├── UploadIncomplete      parts are missing or of the wrong size
 ├── UploadBusy            a part is still being written
-├── LinkRefused           a signed URL that is not ours
+├── LinkRefused           a signed URL with an invalid signature
 │   └── LinkExpired
-├── ObjectsForbidden      the storage said no; `provider_code` is its word
+├── ObjectsForbidden      the storage refused; `provider_code` is its error code
 │   ├── ObjectNotOwned    the key belongs to another requester than the job's
 │   ├── CredentialsExpired
-│   └── ClockSkewed       its clock is another: no signature of ours counts
-└── ObjectsUnavailable    the storage cannot be reached now: an Outage, which jobs wait for
-    └── ObjectsFailing    it answered, and said that it cannot serve
+│   └── ClockSkewed       its clock differs from ours, so our signatures are invalid: also an Outage
+└── ObjectsUnavailable    the storage cannot be reached now: an Outage, whose end jobs wait for
+    └── ObjectsFailing    the storage answered that it cannot serve
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from callsheet.kernel.errors import CallsheetError, InvalidInput, Outage
 
 
 class ObjectsError(CallsheetError):
-    """Root of this tree. `provider_code` is the storage's own error code, '' where it gave none."""
+    """Base class of these errors. `provider_code` is the storage's own error code, '' if unknown."""
 
     code = "objects_error"
     retryable = False
@@ -38,75 +38,75 @@ class ObjectsError(CallsheetError):
 
 
 class InvalidKey(ObjectsError, InvalidInput):
-    """A key that no store takes."""
+    """The key is malformed: no storage accepts it."""
 
     code = "invalid_key"
 
 
 class KeyConflict(ObjectsError):
-    """One of two keys is a folder of the other."""
+    """The key is a folder of an existing key, or an existing object's key is a folder of the key."""
 
     code = "key_conflict"
 
 
 class UnknownObjects(ObjectsError, InvalidInput):
-    """An objects URL that nothing serves."""
+    """The objects URL has an unknown scheme or lacks a setting."""
 
     code = "unknown_objects"
     public = "a storage that this server needs is not set up; its operator finds out more in the log"
 
 
 class ObjectNotFound(ObjectsError):
-    """No object under this key."""
+    """The key names no stored object."""
 
     code = "object_not_found"
 
 
 class ObjectExists(ObjectsError):
-    """There is an object under this key already."""
+    """The key already has an object."""
 
     code = "object_exists"
 
 
 class ObjectChanged(ObjectsError):
-    """The object is not the version that was asked for."""
+    """The object's etag is not the requested version."""
 
     code = "object_changed"
 
 
 class ObjectTooLarge(ObjectsError):
-    """More bytes than allowed."""
+    """The object has more bytes than allowed."""
 
     code = "object_too_large"
 
 
 class UploadNotFound(ObjectsError):
-    """No such upload, or not any more."""
+    """The multipart upload is unknown, completed or aborted."""
 
     code = "upload_not_found"
 
 
 class UploadIncomplete(ObjectsError):
-    """Parts are missing, or are not those that were sent."""
+    """Parts of the upload are missing, or their etags or sizes differ."""
 
     code = "upload_incomplete"
 
 
 class UploadBusy(ObjectsError):
-    """A part is still being written."""
+    """Another request is writing a part of the upload, or completing the upload."""
 
     code = "upload_busy"
     retryable = True
 
 
 class LinkRefused(ObjectsError):
-    """A signed URL whose signature is not ours, or that was changed."""
+    """The signed URL has an invalid signature or was changed."""
 
     code = "link_refused"
 
 
 class LinkExpired(LinkRefused):
-    """A signed URL whose time is over."""
+    """The signed URL has expired."""
 
     code = "link_expired"
 
@@ -124,21 +124,22 @@ class ObjectNotOwned(ObjectsForbidden):
 
 
 class CredentialsExpired(ObjectsForbidden):
-    """The credentials were good once: new ones are needed."""
+    """The credentials have expired: new credentials are needed."""
 
     code = "credentials_expired"
     retryable = True
 
 
-class ClockSkewed(ObjectsForbidden):
-    """This machine's clock is not the storage's, so no signature of it counts: other credentials would not help."""
+class ClockSkewed(ObjectsForbidden, Outage):
+    """The clocks of this machine and the storage differ, so signatures are invalid; new credentials would not help."""
 
     code = "clock_skewed"
+    waits_for = "the right time"
     retryable = True
 
 
 class ObjectsUnavailable(ObjectsError, Outage):
-    """The storage cannot be reached now; trying again later is right."""
+    """The storage cannot be reached now; retry later."""
 
     code = "objects_unavailable"
     waits_for = "storage"

@@ -1,6 +1,6 @@
-"""`Objects`: one face over a folder, S3 and memory. What the storages do differently is hidden behind it.
+"""`Objects`: one interface to object storage in a folder, an S3 bucket or memory.
 
-A storage brings the verbs that are abstract here; the others are made of them.
+A storage class implements the abstract methods; this class builds the remaining methods from these.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ AT_ONCE = 1_000
 
 
 class Objects(ABC):
-    """Objects under keys. Every verb raises ObjectsError; `ObjectsUnavailable` where the storage cannot be reached."""
+    """Objects by key. Every method raises ObjectsError; ObjectsUnavailable if the storage cannot be reached."""
 
     place: str
-    """Where the objects are, for people: no secret is in it."""
+    """The location of the objects, for people to read; contains no secret."""
 
     origin: str = ""
-    """Where signed URLs lead to, as `https://host:port`; empty when that is our own server."""
+    """The origin of signed URLs, as `https://host:port`; '' for URLs of Callsheet's own server."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -43,7 +43,7 @@ class Objects(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of connections and files. May be called twice."""
+        """Close connections and files. Calling twice is allowed."""
 
     @abstractmethod
     async def put(
@@ -55,23 +55,23 @@ class Objects(ABC):
         only_if_absent: bool = False,
         if_match: str | None = None,
     ) -> ObjectInfo:
-        """Write an object, whole or not at all. Raises ObjectExists, or ObjectChanged when its etag is another."""
+        """Write an object atomically. Raises ObjectExists, or ObjectChanged if the etag differs from `if_match`."""
 
     @abstractmethod
     async def head(self, key: str) -> ObjectInfo:
-        """An object without its bytes; raises ObjectNotFound."""
+        """Return an object's size, etag, time and content type; raises ObjectNotFound."""
 
     @abstractmethod
     def stream(
         self, key: str, *, start: int = 0, end: int | None = None, if_match: str | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes from `start` up to `end` (excluded). Raises ObjectChanged when its etag is another."""
+        """Yield the bytes from `start` up to `end` (excluded). Raises ObjectChanged if the etag is not `if_match`."""
 
     @abstractmethod
     def list(self, prefix: str = "", *, after: str = "") -> AsyncGenerator[ObjectInfo, None]:
-        """All objects below the folder `prefix`, each once; with `after`, those behind a key that a list gave.
+        """Yield each object below the folder `prefix` once; `after` is a key of an earlier list to continue behind.
 
-        They come in the order of their keys' bytes; only some imitations of S3 go folder by folder.
+        Objects come in byte order of their keys; only some S3 imitations list folder by folder.
         """
 
     @abstractmethod
@@ -80,15 +80,15 @@ class Objects(ABC):
 
     @abstractmethod
     async def delete(self, *keys: str) -> None:
-        """Remove objects; one that is missing is no error."""
+        """Delete objects; a missing key is no error."""
 
     @abstractmethod
     def open_reader(self, key: str) -> BinaryIO:
-        """A seekable file of an object for libraries that read by themselves. It blocks: use it in a thread."""
+        """Open an object as a seekable file, for libraries that read files. Reads block: use the file in a thread."""
 
     @abstractmethod
     async def sign_get(self, key: str, expires_s: int, *, download_name: str | None = None) -> Signed:
-        """A URL that anybody may read the object with; as a download under a name when one is given."""
+        """Sign a URL for reading the object without credentials; browsers save the object as `download_name`."""
 
     @abstractmethod
     async def sign_put(
@@ -100,39 +100,39 @@ class Objects(ABC):
         size_bytes: int | None = None,
         bound_to: str = "",
     ) -> Signed:
-        """A URL that anybody may write the object with: of exactly this type and size where they are given.
+        """Sign a URL for writing the object without credentials, with exactly this content type and size if given.
 
-        `bound_to` names an upload or an attempt that has to be open still; our own server asks for it at each write.
-        An S3 cannot: what must not change is copied from such a key to another one.
+        `bound_to` names an upload or an attempt: Callsheet's own server refuses the write once that has ended.
+        An S3 cannot check `bound_to`: copy an object that must not change from such a key to another key.
         """
 
     @abstractmethod
     async def begin_multipart(self, key: str, *, part_bytes: int, content_type: str | None = None) -> Upload:
-        """Open an upload of parts, all but the last of `part_bytes`. Nothing is under the key until it is complete."""
+        """Begin a multipart upload; all parts but the last have `part_bytes`. The object appears on completion."""
 
     @abstractmethod
     async def sign_part(
         self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None, bound_to: str = ""
     ) -> Signed:
-        """A URL that anybody may write one part with (1 to 10,000); ask again when it is too old."""
+        """Sign a URL for writing one part (1 to 10,000) without credentials; sign again after expiry."""
 
     @abstractmethod
     async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
-        """Write one part; a second time replaces it. Raises UploadNotFound, ObjectTooLarge."""
+        """Write one part; writing the same number again replaces the part. Raises UploadNotFound, ObjectTooLarge."""
 
     @abstractmethod
     async def list_parts(self, upload: Upload) -> Sequence[Part]:
-        """The parts that arrived whole, in order; raises UploadNotFound."""
+        """Return the completely written parts in order of number; raises UploadNotFound."""
 
     @abstractmethod
     async def complete_multipart(
         self, upload: Upload, parts: Sequence[Part] | None = None, *, only_if_absent: bool = False
     ) -> ObjectInfo:
-        """Make the object of these parts, or of all that arrived. Raises UploadIncomplete, UploadNotFound."""
+        """Join `parts`, or all written parts if None, to the object. Raises UploadIncomplete, UploadNotFound."""
 
     @abstractmethod
     async def abort_multipart(self, upload: Upload) -> None:
-        """Drop an upload and its parts; one that is gone is no error."""
+        """Delete an upload and its parts; an unknown upload is no error."""
 
     async def put_file(
         self,
@@ -143,29 +143,29 @@ class Objects(ABC):
         only_if_absent: bool = False,
         progress: Progress | None = None,
     ) -> Fetched:
-        """Write a file of this machine in bounded memory. `progress` gets the bytes done and all bytes."""
+        """Write a local file in bounded memory. Calls `progress` with the bytes sent and the total bytes."""
         return await transfer.put_file(self, key, Path(path), transfer.Sending(content_type, only_if_absent, progress))
 
     async def get_file(
         self, key: str, path: Path | str, *, max_bytes: int | None = None, progress: Progress | None = None
     ) -> Fetched:
-        """Read an object into a file, in bounded memory, by way of `path` + ".part".
+        """Download an object to a file in bounded memory, by way of `path` + ".part".
 
-        A connection that breaks goes on where it broke; so does a second call, while the object is the same.
-        Raises ObjectTooLarge as soon as that is known.
+        After a broken connection the download resumes at the last byte; so does a second call, unless the object
+        changed. Raises ObjectTooLarge at the first sign of more than `max_bytes`.
         """
         return await transfer.get_file(self, key, Path(path), transfer.Taking(max_bytes, progress))
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """All bytes of an object; raises ObjectTooLarge."""
+        """Return all bytes of an object; raises ObjectTooLarge."""
         return await transfer.collected(self.stream(key), key, max_bytes)
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
-        """The bytes from `start` up to `end` (excluded), fewer at the end of the object."""
+        """Return the bytes from `start` up to `end` (excluded), fewer at the end of the object."""
         return b"".join([chunk async for chunk in self.stream(key, start=start, end=end)])
 
     async def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
+        """Return whether the key has an object."""
         try:
             await self.head(key)
         except ObjectNotFound:
@@ -173,7 +173,7 @@ class Objects(ABC):
         return True
 
     async def delete_prefix(self, prefix: str) -> int:
-        """Remove all objects below a folder; how many. All objects at once are never meant: InvalidKey."""
+        """Delete all objects below a folder and return their number. Raises InvalidKey for the prefix ''."""
         if not checked_prefix(prefix):
             raise InvalidKey("name the folder whose objects are to be removed")
         count, before = 0, ""

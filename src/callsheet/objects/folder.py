@@ -1,7 +1,7 @@
-"""Objects in a folder of this machine. obstore's own would follow links out of it and keeps no content types.
+"""Objects in a local folder. obstore's local storage would follow links out of the folder and keeps no content types.
 
-`.callsheet/` below the root is ours: files being written (`tmp`), content types that a name does not tell (`types`),
-uploads (`uploads`) and locks.
+The folder `.callsheet/` below the root holds unfinished files (`tmp`), content types that differ from the name's
+(`types`), multipart uploads (`uploads`) and locks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAGE = 500
 
 
 class Placing(NamedTuple):
-    """How a file takes its key's place."""
+    """The key, content type and conditions of a write."""
 
     key: str
     content_type: str
@@ -41,7 +41,7 @@ class Placing(NamedTuple):
 
 
 class FolderObjects(OwnObjects):
-    """Objects below a root."""
+    """Objects stored as files below a root folder."""
 
     def __init__(self, root: Path, signer: Signer | None = None) -> None:
         self.place = f"file://{root}"
@@ -50,7 +50,7 @@ class FolderObjects(OwnObjects):
         self._uploads = FolderUploads(self._tree)
 
     async def close(self) -> None:
-        """Let go of the root."""
+        """Close the root folder."""
         await in_thread(self._tree.close)
 
     async def put(
@@ -62,7 +62,7 @@ class FolderObjects(OwnObjects):
         only_if_absent: bool = False,
         if_match: str | None = None,
     ) -> ObjectInfo:
-        """By a temporary file that takes the place of the old one when it is safe on the disk."""
+        """Write a temporary file, sync the file to disk, and rename it to the key."""
         placing = Placing(checked(key), checked_type(content_type, key), only_if_absent, if_match)
         if only_if_absent and await self.exists(key):
             raise ObjectExists(f"put {key}: it is there already")
@@ -83,7 +83,7 @@ class FolderObjects(OwnObjects):
             os.unlink(name, dir_fd=folder)
 
     def _place(self, folders: tuple[str, ...], name: str, placing: Placing) -> ObjectInfo:
-        """Under the key's lock: look at the conditions, write the type down, and rename."""
+        """Check the write conditions, store the content type and rename the file, all under the key's lock."""
         key = placing.key
         with self._tree.locked(key):
             try:
@@ -100,7 +100,7 @@ class FolderObjects(OwnObjects):
         return _info(Entry(key, status), placing.content_type)
 
     def _keep_type(self, key: str, etag: str, content_type: str) -> None:
-        """Beside the object, with the version that it is true of; nothing where the name tells it."""
+        """Store the content type with the object's etag, unless the key's suffix implies the same type."""
         if content_type == checked_type(None, key):
             return
         number, name = self._tree.create(TEMPORARY)
@@ -117,7 +117,7 @@ class FolderObjects(OwnObjects):
         return checked_type(None, key)
 
     async def head(self, key: str) -> ObjectInfo:
-        """An object without its bytes."""
+        """Return an object's size, etag, time and content type; raises ObjectNotFound."""
         return await in_thread(self._head, checked(key))
 
     def _head(self, key: str) -> ObjectInfo:
@@ -127,7 +127,7 @@ class FolderObjects(OwnObjects):
     async def stream(
         self, key: str, *, start: int = 0, end: int | None = None, if_match: str | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """From one open file: a new version does not disturb it."""
+        """Yield the bytes from one open file: a replacement of the object does not affect a running read."""
         number = await in_thread(self._tree.open, checked(key))
         try:
             status = os.fstat(number)
@@ -144,7 +144,7 @@ class FolderObjects(OwnObjects):
             os.close(number)
 
     async def list(self, prefix: str = "", *, after: str = "") -> AsyncGenerator[ObjectInfo, None]:
-        """In order of key; the folders are read one after the other."""
+        """Yield objects in key order, reading one folder at a time."""
         below = checked_prefix(prefix)
         walk = self._tree.walk(below.split("/") if below else [], after)
         while page := await in_thread(_page, walk):
@@ -152,7 +152,7 @@ class FolderObjects(OwnObjects):
                 yield _info(entry)
 
     async def copy(self, source: str, target: str, *, only_if_absent: bool = False) -> ObjectInfo:
-        """By the kernel, where it can."""
+        """Copy an object, within the kernel if the file system supports that."""
         info = await self.head(source)
         placing = Placing(checked(target), info.content_type, only_if_absent)
         return await in_thread(self._copy, source, placing)
@@ -175,7 +175,7 @@ class FolderObjects(OwnObjects):
             raise
 
     async def delete(self, *keys: str) -> None:
-        """Those that are there, and the folders that are empty then."""
+        """Delete existing objects and the folders left empty."""
         for key in keys:
             checked(key)
         await in_thread(self._delete, keys)
@@ -187,30 +187,30 @@ class FolderObjects(OwnObjects):
                 self._tree.remove(_beside(key))
 
     def open_reader(self, key: str) -> BinaryIO:
-        """The file itself."""
+        """Open the object's file for reading."""
         return os.fdopen(self._tree.open(checked(key)), "rb", buffering=256 * 1024)
 
     async def begin_multipart(self, key: str, *, part_bytes: int, content_type: str | None = None) -> Upload:
-        """A file that the parts are written into at their places."""
+        """Begin a multipart upload: one data file, with each part at a fixed offset."""
         kind = checked_type(content_type, checked(key))
         return await in_thread(self._uploads.begin, key, part_bytes, kind)
 
     async def find_upload(self, key: str, upload_id: str) -> Upload:
-        """As it was begun."""
+        """Return an open upload by id; raises UploadNotFound."""
         return await in_thread(self._uploads.find, key, upload_id)
 
     async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
-        """At its place in the file."""
+        """Write a part at its offset in the upload's file."""
         return await self._uploads.put_part(upload, number, data)
 
     async def list_parts(self, upload: Upload) -> Sequence[Part]:
-        """Those that are safe on the disk."""
+        """Return the parts that are synced to disk, in order of number."""
         return await in_thread(self._uploads.parts, upload)
 
     async def complete_multipart(
         self, upload: Upload, parts: Sequence[Part] | None = None, *, only_if_absent: bool = False
     ) -> ObjectInfo:
-        """No byte is copied: the file takes the key's place."""
+        """Rename the upload's file to the key, without copying bytes."""
         return await in_thread(self._complete, upload, parts, only_if_absent)
 
     def _complete(self, upload: Upload, parts: Sequence[Part] | None, only_if_absent: bool) -> ObjectInfo:  # noqa: FBT001
@@ -219,12 +219,12 @@ class FolderObjects(OwnObjects):
             return self._place(folders, "data", placing)
 
     async def abort_multipart(self, upload: Upload) -> None:
-        """Remove the file."""
+        """Delete the upload's folder."""
         await in_thread(self._uploads.drop, upload)
 
 
 def etag_of(status: os.stat_result) -> str:
-    """Another for each version: a new one is a new file."""
+    """Return the etag of a file, built from inode, modification time and size: each write makes a new file."""
     return f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
 
 
@@ -261,7 +261,7 @@ def _sync(number: int) -> None:
 
 
 def _copied_by_kernel(source: int, target: int) -> bool:
-    """Whether the file system could do it; False before the first byte."""
+    """Copy a file with copy_file_range; returns False if the file system lacks support and the caller must copy."""
     if not hasattr(os, "copy_file_range"):
         return False
     done = 0

@@ -1,7 +1,7 @@
-"""Multipart uploads into a folder: each part goes to its place in one file, which becomes the object.
+"""Multipart uploads into a folder: each part is written at its offset in one file, which becomes the object.
 
-A part is noted when its bytes are safe on the disk. Writers of parts hold a shared lock, completion an exclusive one:
-nobody writes into the file once it is an object.
+A part's JSON note is written after the part's bytes are synced to disk. Part writers hold a shared file lock and
+completion an exclusive lock, so no part is written into a completed object.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FolderUploads:
-    """The uploads below a root."""
+    """The multipart uploads below a root folder."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
     def begin(self, key: str, part_bytes: int, content_type: str) -> Upload:
-        """A new one."""
+        """Create an upload's folder, note and data file; returns the upload."""
         upload = Upload(key, secrets.token_hex(16), part_bytes, content_type)
         with known_errors(f"begin an upload of {key}"), self._tree.folder(_names(upload), make=True) as folder:
             _write_note(folder, "meta.json", upload._asdict())
@@ -44,7 +44,7 @@ class FolderUploads:
         return upload
 
     def find(self, key: str, upload_id: str) -> Upload:
-        """One that is open; raises UploadNotFound."""
+        """Return an open upload by id; raises UploadNotFound, also for another key."""
         with self._opened(Upload(key, upload_id, 0, "")) as folder:
             found = Upload(**_read_note(folder, "meta.json"))
         if found.key != key:
@@ -52,7 +52,7 @@ class FolderUploads:
         return found
 
     async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
-        """Write one part; it counts when all of it is on the disk."""
+        """Write one part, which is listed after its bytes are synced to disk. Raises ObjectTooLarge, UploadBusy."""
         doing = f"put part {checked_number(number)} of {upload.key}"
         known = await in_thread(self.find, upload.key, upload.upload_id)
         file = await in_thread(self._begin_part, known, number)
@@ -72,7 +72,7 @@ class FolderUploads:
         return part
 
     def _begin_part(self, upload: Upload, number: int) -> int:
-        """The file, with a shared lock on it; an earlier part of this number does not count any more."""
+        """Open the data file with a shared lock, and delete the note of an earlier part with the same number."""
         with self._opened(upload) as folder:
             file = os.open("data", WRITE, dir_fd=folder)
             try:
@@ -94,7 +94,7 @@ class FolderUploads:
             _write_note(folder, _part_name(part.number), part._asdict())
 
     def parts(self, upload: Upload) -> list[Part]:
-        """Those that are whole, in order; raises UploadNotFound."""
+        """Return the completely written parts in order of number; raises UploadNotFound."""
         self.find(upload.key, upload.upload_id)
         with self._opened(upload) as folder:
             names = sorted(name for name in names_in(folder) if name.startswith("part-"))
@@ -102,9 +102,9 @@ class FolderUploads:
 
     @contextlib.contextmanager
     def whole(self, upload: Upload, asked: Sequence[Part] | None) -> Iterator[tuple[Upload, tuple[str, ...]]]:
-        """The upload as it was begun, and the folders of its file while nobody can write to that.
+        """Lock the upload against part writers and yield the upload with the folders of its data file.
 
-        After the block the rest is removed.
+        The block renames the data file; afterwards the upload's folder is deleted. Raises UploadBusy, UploadIncomplete.
         """
         known = self.find(upload.key, upload.upload_id)
         with self._opened(upload) as folder:
@@ -125,7 +125,7 @@ class FolderUploads:
         self.drop(upload)
 
     def drop(self, upload: Upload) -> None:
-        """Remove all of it."""
+        """Delete an upload's files and folder; an unknown upload is ignored."""
         with contextlib.suppress(UploadNotFound), self._opened(upload) as folder:
             with contextlib.suppress(FileNotFoundError):
                 if _read_note(folder, "meta.json")["key"] != upload.key:

@@ -1,11 +1,11 @@
-"""Which folders of keys belong to whom. A tenant's folder stands in the key; a job's and a video's has its id.
+"""The folders of keys and their owners. A key names its tenant's folder, its job's id or its video's id.
 
-uploads/{tenant}/…            what a tenant sent
-outputs/{tenant}/…            what its jobs made
+uploads/{tenant}/…            files uploaded by a tenant
+outputs/{tenant}/…            files made by the tenant's jobs
 jobs/{job}/…                  files of a job's attempts and of its steps
 videos/…/{video}/…, thumbs/{video}/…, frames/{video}/…   files of a video
-shared/…                      what operators put there for the tasks of every tenant to read
-incoming/…                    what signed URLs write before it is taken: no task reads or writes it
+shared/…                      files that operators provide for the tasks of every tenant to read
+incoming/…                    files written through signed URLs before acceptance: no task reads or writes these
 """
 
 from __future__ import annotations
@@ -20,40 +20,46 @@ from callsheet.kernel.intake import IS_UUID
 
 UPLOADS, OUTPUTS, JOBS, SHARED, INCOMING = "uploads", "outputs", "jobs", "shared", "incoming"
 OF_VIDEOS = (("videos", "original"), ("videos", "proxy"), ("videos", "clips"), ("thumbs",), ("frames",))
+REFERENCE = "object:"  # before a key that a payload names
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}").fullmatch
 
 
 class Named(NamedTuple):
-    """Whose a key is by its text alone: a `tenant`'s folder, a `job`'s or a `video`'s id, what is `shared`, else ''."""
+    """The owner that a key names: `kind` is `tenant`, `job`, `video`, `shared` or ''; `id` is a folder name or id."""
 
     kind: str
     id: str
 
 
 def folder_of(requester_id: str) -> str:
-    """A tenant's name in a key; no two share one. That of operators, who have no name, is `~`."""
+    """Return a tenant's unique folder name: the requester id or its hash; `~` for operators (empty requester id)."""
     if PLAIN(requester_id):
         return requester_id
     return f"~{hashlib.sha256(requester_id.encode()).hexdigest()[:32]}" if requester_id else "~"
 
 
 def uploads_of(requester_id: str) -> str:
-    """The folder of what a tenant sent."""
+    """Return the folder of a tenant's uploads."""
     return f"{UPLOADS}/{folder_of(requester_id)}"
 
 
 def outputs_of(requester_id: str) -> str:
-    """The folder of what a tenant's jobs made."""
+    """Return the folder of the outputs of a tenant's jobs."""
     return f"{OUTPUTS}/{folder_of(requester_id)}"
 
 
 def steps_of(job_id: str) -> str:
-    """The folder of files that a job keeps between its attempts, and for the job that resumes it."""
+    """Return the folder of a job's step files, which its later attempts and a resuming job read."""
     return f"{JOBS}/{job_id}/steps"
 
 
+def key_of(job_id: str, claim_version: int, name: str) -> str:
+    """Return the key of an attempt's file; each attempt writes to a separate folder."""
+    return f"{JOBS}/{job_id}/{claim_version}/{name}"
+
+
 def named_by(key: str) -> Named:
-    """Whose a checked key, or a folder of keys, is."""
+    """Return the owner that a valid key, or a folder of keys, names."""
     names = key.split("/")
     if names[0] in (UPLOADS, OUTPUTS) and len(names) > 1:
         return Named("tenant", names[1])
@@ -69,7 +75,7 @@ def named_by(key: str) -> Named:
 
 
 def part_of(key: str) -> str:
-    """As which part of a tenant's stored bytes a key is counted."""
+    """Return the category of stored bytes that a key counts as: uploads, videos, artifacts or outputs."""
     if key.startswith(f"{UPLOADS}/"):
         return stored.UPLOADS
     if key.startswith("videos/original/"):
@@ -78,7 +84,7 @@ def part_of(key: str) -> str:
 
 
 def parts_of(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The bytes of keys, added up by part."""
+    """Sum the sizes of keys by category of stored bytes."""
     found: dict[str, int] = {}
     for key, size in sizes.items():
         found[part_of(key)] = found.get(part_of(key), 0) + size
@@ -86,5 +92,5 @@ def parts_of(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def is_below(key: str, folder: str) -> bool:
-    """Whether a key is in a folder, or is the folder itself."""
+    """Return whether a key is below a folder, or equals the folder."""
     return key == folder or key.startswith(f"{folder}/")

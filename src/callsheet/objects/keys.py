@@ -1,4 +1,4 @@
-"""The grammar of keys, the same for every kind of storage, and the content type that a name suggests."""
+"""The syntax of keys, equal for all storages, and the content type implied by a key's suffix."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ for _suffix, _type in {
 
 
 def checked(key: str) -> str:
-    """The key itself; raises InvalidKey."""
+    """Return the key unchanged; raises InvalidKey for a malformed key."""
     if not key or _REFUSED.search(key) or len(key.encode()) > MOST_BYTES:
         raise InvalidKey(f"a key has 1 to {MOST_BYTES} bytes, no backslash and no control character")
     segments = key.split("/")
@@ -46,13 +46,13 @@ def checked(key: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """A folder of keys without its last slash, '' for all; raises InvalidKey."""
+    """Return a folder of keys without its trailing slash, '' for all keys; raises InvalidKey."""
     bare = prefix.removesuffix("/")
     return checked(bare) if bare or prefix else ""
 
 
 def checked_type(content_type: str | None, key: str) -> str:
-    """The content type that was given, or the one that the key's ending suggests; raises InvalidKey."""
+    """Return the given content type, or the type implied by the key's suffix; raises InvalidKey if malformed."""
     if content_type is None:
         return _TYPES.guess_type(key, strict=False)[0] or OCTETS
     if not _TYPE(content_type):

@@ -1,4 +1,4 @@
-"""Objects in this process's memory, for tests and trials: obstore's, with uploads beside it."""
+"""Objects in this process's memory, for tests and trials: obstore's memory storage plus multipart uploads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIECE_BYTES = 1024 * 1024
 
 
 class MemoryObjects(OwnObjects):
-    """Gone with the process."""
+    """Objects in memory, lost when the process ends."""
 
     def __init__(self, signer: Signer | None = None) -> None:
         self.place = "memory"
@@ -34,7 +34,7 @@ class MemoryObjects(OwnObjects):
         self._uploads: dict[str, tuple[Upload, dict[int, tuple[Part, bytes]]]] = {}
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection or file is open."""
 
     async def put(
         self,
@@ -45,7 +45,7 @@ class MemoryObjects(OwnObjects):
         only_if_absent: bool = False,
         if_match: str | None = None,
     ) -> ObjectInfo:
-        """Whole."""
+        """Write an object in one step."""
         kind = checked_type(content_type, checked(key))
         whole = b"".join([piece async for piece in pieces(data)])
         mode: Any = "create" if only_if_absent else {"e_tag": if_match} if if_match else "overwrite"
@@ -59,7 +59,7 @@ class MemoryObjects(OwnObjects):
         return await self.head(key)
 
     async def head(self, key: str) -> ObjectInfo:
-        """An object without its bytes."""
+        """Return an object's size, etag, time and content type; raises ObjectNotFound."""
         return _info(await self._get(key))
 
     async def _get(self, key: str, **options: Any) -> Any:
@@ -71,32 +71,32 @@ class MemoryObjects(OwnObjects):
     async def stream(
         self, key: str, *, start: int = 0, end: int | None = None, if_match: str | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """In pieces, as from elsewhere."""
+        """Yield the bytes in pieces of 1 MiB, as a remote storage would."""
         found = await self._get(key, options={"if_match": if_match} if if_match else None)
         whole = memoryview(await found.bytes_async())[start:end]
         for at in range(0, len(whole), PIECE_BYTES):
             yield bytes(whole[at : at + PIECE_BYTES])
 
     async def list(self, prefix: str = "", *, after: str = "") -> AsyncGenerator[ObjectInfo, None]:
-        """In order."""
+        """Yield objects in byte order of their keys."""
         found = [meta for page in self._store.list(checked_prefix(prefix) or None) for meta in page]
         for meta in sorted(found, key=lambda meta: meta["path"].encode()):
             if meta["path"].encode() > after.encode():
                 yield _of(meta)
 
     async def copy(self, source: str, target: str, *, only_if_absent: bool = False) -> ObjectInfo:
-        """With its content type."""
+        """Copy an object with its content type."""
         info = await self.head(source)
         return await self.put(
             target, await self.get(source), content_type=info.content_type, only_if_absent=only_if_absent
         )
 
     async def delete(self, *keys: str) -> None:
-        """Those that are there."""
+        """Delete existing objects."""
         await self._store.delete_async([checked(key) for key in keys])
 
     def open_reader(self, key: str) -> BinaryIO:
-        """A file."""
+        """Open an object as a seekable file."""
         try:
             return object_reader(
                 obstore.open_reader(self._store, checked(key)), lambda error: of_driver(error, f"read {key}")
@@ -105,21 +105,21 @@ class MemoryObjects(OwnObjects):
             raise of_driver(error, f"read {key}") from None
 
     async def begin_multipart(self, key: str, *, part_bytes: int, content_type: str | None = None) -> Upload:
-        """Kept beside the objects."""
+        """Begin a multipart upload, held in a dict until completion."""
         kind = checked_type(content_type, checked(key))
         upload = Upload(key, secrets.token_hex(16), part_bytes, kind)
         self._uploads[upload.upload_id] = upload, {}
         return upload
 
     async def find_upload(self, key: str, upload_id: str) -> Upload:
-        """As it was begun."""
+        """Return an open upload by id; raises UploadNotFound."""
         found = self._uploads.get(upload_id)
         if found is None or found[0].key != key:
             raise UploadNotFound(f"no upload of {key}, or not any more")
         return found[0]
 
     async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
-        """Whole."""
+        """Write one part in one step; raises UploadNotFound, ObjectTooLarge."""
         parts = self._parts(upload)
         whole, count = [], 0
         async for piece in pieces(data):
@@ -133,13 +133,13 @@ class MemoryObjects(OwnObjects):
         return part
 
     async def list_parts(self, upload: Upload) -> Sequence[Part]:
-        """In order."""
+        """Return the written parts in order of number."""
         return sorted(part for part, _ in self._parts(upload).values())
 
     async def complete_multipart(
         self, upload: Upload, parts: Sequence[Part] | None = None, *, only_if_absent: bool = False
     ) -> ObjectInfo:
-        """Joined."""
+        """Join the parts to the object; raises UploadIncomplete, ObjectExists."""
         here = self._parts(upload)
         asked = list(await self.list_parts(upload) if parts is None else parts)
         chosen = chosen_parts(upload, {number: part for number, (part, _) in here.items()}, asked)
@@ -152,7 +152,7 @@ class MemoryObjects(OwnObjects):
         return info
 
     async def abort_multipart(self, upload: Upload) -> None:
-        """Forget it."""
+        """Delete the upload and its parts; an unknown upload is ignored."""
         with contextlib.suppress(UploadNotFound):
             self._parts(upload)
             del self._uploads[upload.upload_id]

@@ -1,4 +1,4 @@
-"""Objects by URL, with the variables that the contracts name for an S3."""
+"""Opens object storages by URL, with the environment variables that the contracts name for S3."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from callsheet.engine.system_secrets import Sealers, SecretSealed
+from callsheet.extras import needed_for
 
 from .credentials import Credentials, HeldCredentials
 from .errors import UnknownObjects
 from .face import Objects
 from .folder import FolderObjects
 from .keys import checked_prefix
-from .memory import MemoryObjects
-from .s3 import S3Objects
-from .s3_wire import Bucket
 from .signing import Signer, signer_of
 from .storage_breaker import breaker_of
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
+
+    from .s3_wire import Bucket
 
 log = logging.getLogger("callsheet.objects")
 ACCESS_KEY = ("S3_ACCESS_KEY_ID", "S3_ACCESS_KEY", "AWS_ACCESS_KEY_ID")
@@ -43,7 +43,7 @@ def objects_from_url(
     signer: Signer | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Objects:
-    """The objects of a URL: `file:///folder`, `s3://bucket/prefix` or `memory:`. Nothing is opened yet.
+    """Return the storage of a URL: `file:///folder`, `s3://bucket/prefix` or `memory:`, without opening a connection.
 
     An S3's settings come from S3_ENDPOINT, S3_BUCKET, S3_REGION, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY, else from
     the AWS_ variables. Raises UnknownObjects.
@@ -53,10 +53,16 @@ def objects_from_url(
         signer = signer.at(public_url[0])
     match parts.scheme:
         case "memory":
+            with needed_for("objects in memory"):
+                from .memory import MemoryObjects  # noqa: PLC0415 - obstore, which a folder does not need
+
             return MemoryObjects(signer)
         case "file":
             return FolderObjects(_folder(parts.netloc, unquote(parts.path)), signer)
         case "s3":
+            with needed_for("objects in an S3"):
+                from .s3 import S3Objects  # noqa: PLC0415 - see above
+
             bucket = _bucket(parts.netloc, unquote(parts.path), environ)
             return S3Objects(bucket, _held(credentials, environ), breaker=breaker_of(bucket.base))
     raise UnknownObjects(f"an objects URL is {KNOWN}")
@@ -69,9 +75,9 @@ async def open_objects(
     credentials: Credentials | HeldCredentials | None = None,
     sealer: Sealers = lambda: None,
 ) -> Objects:
-    """The same, with the signing secret of a job store: its processes honour one another's signed URLs.
+    """Return the storage of a URL, signing with the job store's secret: all processes of the store accept its URLs.
 
-    `sealer` (`engine.sealer`) opens the secret. A process that cannot open it has the objects, and signs no URLs.
+    `sealer` (`engine.sealer`) decrypts the secret. A process unable to decrypt the secret signs no URLs.
     """
     signer = None
     if urlsplit(url).scheme != "s3":  # it signs by its own keys
@@ -89,6 +95,8 @@ def _folder(host: str, path: str) -> Path:
 
 
 def _bucket(name: str, path: str, environ: Mapping[str, str]) -> Bucket:
+    from .s3_wire import Bucket  # noqa: PLC0415 - see above
+
     if "@" in name:
         raise UnknownObjects("keys do not belong into a URL: set S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY")
     chosen = name or _first(BUCKET, environ)

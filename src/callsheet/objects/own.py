@@ -1,4 +1,4 @@
-"""What a folder and memory share: they have no URLs of their own, so the URLs they sign lead to our server."""
+"""Signed URLs for the folder and memory storages, which have no server: the URLs lead to Callsheet's server."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .signing import Claims, Signer, expires_in
 
 
 class OwnObjects(Objects):
-    """Objects that our own route `/objects/…` reads and writes for those who hold a signed URL."""
+    """Objects that Callsheet's route `/objects/…` serves to clients with a signed URL."""
 
     signer: Signer | None
 
     @abstractmethod
     async def find_upload(self, key: str, upload_id: str) -> Upload:
-        """An open upload of a key by its id; raises UploadNotFound."""
+        """Return an open upload of a key by its id; raises UploadNotFound."""
 
     async def sign_get(self, key: str, expires_s: int, *, download_name: str | None = None) -> Signed:
-        """A path of our server."""
+        """Sign a download URL on Callsheet's server."""
         claims = Claims(expires_in(expires_s), name=download_name or "")
         return self._signer().sign("GET", checked(key), claims)
 
@@ -34,14 +34,14 @@ class OwnObjects(Objects):
         size_bytes: int | None = None,
         bound_to: str = "",
     ) -> Signed:
-        """A path of our server."""
+        """Sign an upload URL on Callsheet's server."""
         kind = checked_type(content_type, key) if content_type else ""
         return self._signer().sign("PUT", checked(key), Claims(expires_in(expires_s), size_bytes, kind, bound=bound_to))
 
     async def sign_part(
         self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None, bound_to: str = ""
     ) -> Signed:
-        """A path of our server."""
+        """Sign the URL of one upload part on Callsheet's server."""
         part = checked_number(number)
         claims = Claims(expires_in(expires_s), size_bytes, upload=upload.upload_id, part=part, bound=bound_to)
         return self._signer().sign("PUT", upload.key, claims)
@@ -55,14 +55,14 @@ class OwnObjects(Objects):
 
 
 def checked_number(number: int) -> int:
-    """A part's number; raises UploadIncomplete."""
+    """Return a valid part number unchanged; raises UploadIncomplete."""
     if not 1 <= number <= MOST_PARTS:
         raise UploadIncomplete(f"parts have the numbers 1 to {MOST_PARTS}")
     return number
 
 
 def chosen_parts(upload: Upload, here: dict[int, Part], asked: list[Part]) -> list[Part]:
-    """The parts that make the object, once they are known to be whole; raises UploadIncomplete."""
+    """Check the requested parts against the written parts and return these; raises UploadIncomplete."""
     doing = f"complete {upload.key}"
     if not asked or [part.number for part in asked] != list(range(1, len(asked) + 1)):
         raise UploadIncomplete(f"{doing}: parts are missing")

@@ -1,8 +1,8 @@
-"""`OwnedObjects`: the objects as one job may use them. Each verb asks first whether the key belongs to its requester.
+"""`OwnedObjects`: object storage for one job. Every method first checks that the key belongs to the job's requester.
 
-No task gets any other objects: what a payload names can then be a stranger's in its text alone. Reading: the tenant's
-uploads and outputs, the files of its jobs and videos, and what operators share with all. Writing: the tenant's outputs,
-and the files of the job itself. A contract that has checked more (a video's row) adds that with `with_folders`.
+Tasks get no other access to objects, so a payload that names another tenant's key reads nothing. A job may read its
+tenant's uploads and outputs, the files of the tenant's jobs and videos, and the `shared/` folder; a job may write its
+tenant's outputs and its own files. A contract that has checked another owner (a video's row) calls `with_folders`.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ T = TypeVar("T")
 
 
 class Owners(Protocol):
-    """Who knows whose a job or a video is. None: there is none such, or it cannot be known here."""
+    """Finds the owner of a job or a video. None means an unknown job or video, or an owner unknown to this process."""
 
     async def of_job(self, job_id: str) -> str | None:
-        """The requester of a job."""
+        """Return the requester id of a job, None for an unknown job."""
         ...
 
     async def of_video(self, video_id: str) -> str | None:
-        """The owner of a video."""
+        """Return the requester id of a video's owner, None for an unknown video."""
         ...
 
 
 class Holder(NamedTuple):
-    """For whom objects are bound: a requester, and the job that runs for it, '' outside of one.
+    """The requester whose objects are accessible, and its running job (`job_id` is '' outside a job).
 
-    `folders` may be read and written beside these, `readable` only be read: a contract has looked at whose they are.
-    `payer` is for whom the bytes of these folders are counted, where that is somebody else.
+    The holder may also read and write `folders`, and read `readable`: a contract has checked the folders' owner.
+    `payer` is the requester whose quota counts the bytes of `folders`, if not the holder's own.
     """
 
     requester_id: str
@@ -56,9 +56,9 @@ Opens = Callable[[], Awaitable[Objects]]
 
 
 class Source(NamedTuple):
-    """Where bound objects come from. `opens` finds the storage for the loop that asks; blocking verbs use `loop`.
+    """The storage behind OwnedObjects. `opens` returns the storage for the running loop; `open_reader` uses `loop`.
 
-    `counter` counts what is written; None where nothing is.
+    `counter` counts written bytes; None if written bytes are not counted.
     """
 
     opens: Opens
@@ -68,7 +68,7 @@ class Source(NamedTuple):
 
 
 class OwnedObjects(Objects):
-    """Objects that belong to somebody. Every verb raises ObjectNotOwned for a key that does not."""
+    """The objects that one holder may use. Every method raises ObjectNotOwned for a key of another requester."""
 
     def __init__(self, source: Source, holder: Holder) -> None:
         self.place = f"the objects of {folder_of(holder.requester_id)}"
@@ -76,12 +76,12 @@ class OwnedObjects(Objects):
         self._holder = holder
 
     async def may_read(self, key: str) -> bool:
-        """Whether the holder may read a key, or list a folder of keys; raises InvalidKey for what is no key."""
+        """Return whether the holder may read a key, or list a folder of keys; raises InvalidKey for a malformed key."""
         known = self._known(checked(key))
         return await self._looked_up(key) if known is None else known
 
     def may_write(self, key: str) -> bool:
-        """Whether the holder may write a key; raises InvalidKey for what is no key."""
+        """Return whether the holder may write a key; raises InvalidKey for a malformed key."""
         checked(key)
         own = any(key.startswith(f"{folder}/") for folder in self._own_folders)
         return own or any(is_below(key, folder) for folder in self._holder.folders)
@@ -92,7 +92,7 @@ class OwnedObjects(Objects):
         return (outputs, f"{JOBS}/{job_id}") if job_id else (outputs,)
 
     def _known(self, key: str) -> bool | None:
-        """Whether a key may be read by its text alone; None when somebody has to be asked whose it is."""
+        """Decide by the key's text whether the holder may read it; None if the owner requires a database lookup."""
         holder, named = self._holder, named_by(key)
         if any(is_below(key, folder) for folder in (*holder.folders, *holder.readable)):
             return True
@@ -122,7 +122,7 @@ class OwnedObjects(Objects):
         return await self._source.opens()
 
     def _bill(self, key: str) -> Bill:
-        """For whom a key that is written is counted."""
+        """Return the Bill of the requester whose quota counts the bytes of a key."""
         holder = self._holder
         others = any(is_below(key, folder) for folder in holder.folders)
         return Bill(self._source.counter, holder.payer if others and holder.payer else holder.requester_id)
@@ -134,7 +134,7 @@ class OwnedObjects(Objects):
         return ObjectNotOwned(f"{doing} {key[:200]}: it is no object of this job's requester; name one below {allowed}")
 
     def _waited_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work on the loop, for verbs that block."""
+        """Run a coroutine on the source's event loop and block for its result, for `open_reader`."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -154,7 +154,7 @@ class OwnedObjects(Objects):
         only_if_absent: bool = False,
         if_match: str | None = None,
     ) -> ObjectInfo:
-        """Write an object of the holder's."""
+        """Write an object to a key of the holder; raises ObjectNotOwned, QuotaExceeded."""
         raw = await self._writable(key)
         async with self._bill(key).writing(raw, key, length_of(data)) as writing:
             body = writing.checked(data)
@@ -171,7 +171,7 @@ class OwnedObjects(Objects):
         only_if_absent: bool = False,
         progress: Progress | None = None,
     ) -> Fetched:
-        """Write a file of this machine as an object of the holder's."""
+        """Write a local file to a key of the holder; raises ObjectNotOwned, QuotaExceeded."""
         raw = await self._writable(key)
         async with self._bill(key).writing(raw, key, (await in_thread(Path(path).stat)).st_size) as writing:
             fetched = await raw.put_file(
@@ -183,24 +183,24 @@ class OwnedObjects(Objects):
     async def get_file(
         self, key: str, path: Path | str, *, max_bytes: int | None = None, progress: Progress | None = None
     ) -> Fetched:
-        """Read an object that the holder may have into a file."""
+        """Download an object to a local file; raises ObjectNotOwned for another requester's key."""
         return await (await self._readable(key)).get_file(key, path, max_bytes=max_bytes, progress=progress)
 
     async def head(self, key: str) -> ObjectInfo:
-        """An object that the holder may have, without its bytes."""
+        """Return an object's size, etag and content type; raises ObjectNotOwned for another requester's key."""
         return await (await self._readable(key)).head(key)
 
     async def stream(
         self, key: str, *, start: int = 0, end: int | None = None, if_match: str | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of an object that the holder may have."""
+        """Yield an object's bytes; raises ObjectNotOwned for another requester's key."""
         raw = await self._readable(key)
         async with contextlib.aclosing(raw.stream(key, start=start, end=end, if_match=if_match)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def list(self, prefix: str = "", *, after: str = "") -> AsyncGenerator[ObjectInfo, None]:
-        """The objects below a folder that the holder may have; all folders at once are never its own."""
+        """List the objects below a folder; raises ObjectNotOwned for another requester's folder, or the prefix ''."""
         folder = prefix.removesuffix("/")
         if not folder:
             raise self._refusal("read", "/")
@@ -210,7 +210,7 @@ class OwnedObjects(Objects):
                 yield info
 
     async def copy(self, source: str, target: str, *, only_if_absent: bool = False) -> ObjectInfo:
-        """Copy what the holder may read to where it may write."""
+        """Copy an object from a readable key to a writable key; raises ObjectNotOwned, QuotaExceeded."""
         await self._readable(source)
         raw = await self._writable(target)
         async with self._bill(target).writing(raw, target, (await raw.head(source)).size_bytes) as writing:
@@ -219,17 +219,17 @@ class OwnedObjects(Objects):
         return info
 
     async def delete(self, *keys: str) -> None:
-        """Remove objects of the holder's."""
+        """Delete objects of the holder and subtract their bytes from the requester's count."""
         raw = await self._writable(*keys)
         for bill, some in itertools.groupby(keys, self._bill):
             await bill.delete(raw, list(some))
 
     def open_reader(self, key: str) -> BinaryIO:
-        """A seekable file of an object that the holder may have. It blocks: use it in a thread."""
+        """Open an object as a seekable file. Reads block: use the file in a thread."""
         return self._waited_for(self._readable(key)).open_reader(key)
 
     async def sign_get(self, key: str, expires_s: int, *, download_name: str | None = None) -> Signed:
-        """A URL for an object that the holder may have."""
+        """Sign a download URL; raises ObjectNotOwned for another requester's key."""
         return await (await self._readable(key)).sign_get(key, expires_s, download_name=download_name)
 
     async def sign_put(
@@ -241,33 +241,33 @@ class OwnedObjects(Objects):
         size_bytes: int | None = None,
         bound_to: str = "",
     ) -> Signed:
-        """A URL that writes an object of the holder's."""
+        """Sign an upload URL; raises ObjectNotOwned for another requester's key."""
         raw = await self._writable(key)
         return await raw.sign_put(key, expires_s, content_type=content_type, size_bytes=size_bytes, bound_to=bound_to)
 
     async def begin_multipart(self, key: str, *, part_bytes: int, content_type: str | None = None) -> Upload:
-        """Open an upload to an object of the holder's."""
+        """Begin a multipart upload to a key of the holder."""
         return await (await self._writable(key)).begin_multipart(key, part_bytes=part_bytes, content_type=content_type)
 
     async def sign_part(
         self, upload: Upload, number: int, expires_s: int, *, size_bytes: int | None = None, bound_to: str = ""
     ) -> Signed:
-        """A URL for one part of an upload of the holder's."""
+        """Sign the URL of one part of the holder's multipart upload."""
         raw = await self._writable(upload.key)
         return await raw.sign_part(upload, number, expires_s, size_bytes=size_bytes, bound_to=bound_to)
 
     async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
-        """Write one part of an upload of the holder's."""
+        """Write one part of the holder's multipart upload."""
         return await (await self._writable(upload.key)).put_part(upload, number, data)
 
     async def list_parts(self, upload: Upload) -> Sequence[Part]:
-        """The parts of an upload of the holder's."""
+        """List the parts of the holder's multipart upload."""
         return await (await self._writable(upload.key)).list_parts(upload)
 
     async def complete_multipart(
         self, upload: Upload, parts: Sequence[Part] | None = None, *, only_if_absent: bool = False
     ) -> ObjectInfo:
-        """Make an object of the holder's of its parts."""
+        """Join the parts of the holder's multipart upload to an object; raises QuotaExceeded."""
         raw = await self._writable(upload.key)
         size = sum(part.size_bytes for part in parts or await raw.list_parts(upload))
         async with self._bill(upload.key).writing(raw, upload.key, size) as writing:
@@ -276,16 +276,16 @@ class OwnedObjects(Objects):
         return info
 
     async def abort_multipart(self, upload: Upload) -> None:
-        """Drop an upload of the holder's."""
+        """Abort the holder's multipart upload."""
         await (await self._writable(upload.key)).abort_multipart(upload)
 
 
 def with_folders(
     objects: OwnedObjects, folders: Sequence[str] = (), *, readable: Sequence[str] = (), payer: str | None = None
 ) -> OwnedObjects:
-    """The same objects with more folders. For contracts alone, once they have looked at whose these are.
+    """Return the objects with access to more folders. Only contracts may call this, after checking the folders' owner.
 
-    What is written to the folders is counted for `payer`, else for the job's requester.
+    Bytes written to `folders` count against the quota of `payer`, else against the job's requester.
     """
     holder = objects._holder  # noqa: SLF001 - of this module
     more = holder._replace(

@@ -1,4 +1,4 @@
-"""A seekable, blocking file over an object, for libraries that read by themselves (PyAV)."""
+"""A seekable, blocking file over an object, for libraries that read files (PyAV)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Raw(io.RawIOBase):
-    """obstore's reader gives its own kind of bytes, and its own errors; libraries want Python's, and ours."""
+    """Adapts obstore's reader: returns Python bytes and raises ObjectsError."""
 
     def __init__(self, file: ReadableFile, known: Callable[[Exception], Exception]) -> None:
         super().__init__()
@@ -42,5 +42,5 @@ class _Raw(io.RawIOBase):
 
 
 def object_reader(file: ReadableFile, known: Callable[[Exception], Exception]) -> BinaryIO:
-    """Buffered, so that small reads and short seeks cost no request."""
+    """Wrap obstore's reader in a buffer of 256 KiB, so that small reads and short seeks send no request."""
     return cast("BinaryIO", io.BufferedReader(_Raw(file, known), 256 * 1024))

@@ -1,4 +1,4 @@
-"""What the face takes and gives. A record that carries a secret does not show it."""
+"""Parameter and result types of the objects interface. The repr of a record hides secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_PARTS = 10_000
 
 
 class ObjectInfo(NamedTuple):
-    """An object without its bytes. A list does not know content types: '' there."""
+    """An object's metadata. Lists leave `content_type` empty."""
 
     key: str
     size_bytes: int
@@ -19,7 +19,7 @@ class ObjectInfo(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What was moved: the object, the SHA-256 of all of it, and the bytes that went over the wire this time."""
+    """A finished transfer: the object, the SHA-256 of the whole object, and the bytes transferred by this call."""
 
     info: ObjectInfo
     sha256: str
@@ -27,7 +27,7 @@ class Fetched(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """A request that anybody may make until it expires, with exactly these headers."""
+    """A signed request: valid without credentials until `expires_at_ms`, with exactly these headers."""
 
     method: str
     url: str
@@ -39,7 +39,7 @@ class Signed(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """An open multipart upload, which these fields name again at any time. All parts but the last have `part_bytes`."""
+    """An open multipart upload; the fields can be stored and reused later. All parts but the last have `part_bytes`."""
 
     key: str
     upload_id: str
@@ -48,7 +48,7 @@ class Upload(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part that arrived."""
+    """A written part of a multipart upload."""
 
     number: int
     etag: str

@@ -1,4 +1,4 @@
-"""Objects in an S3, by obstore; multipart uploads and signed URLs by requests of our own (`s3_wire.py`)."""
+"""Objects in an S3 bucket, through obstore. Multipart uploads and signed URLs use `s3_uploads.py` and `s3_wire.py`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class S3Objects(S3Uploads):
         proxy_url: str | None = None,
         breaker: StorageBreaker | None = None,
     ) -> None:
-        """`proxy_url`: all connections go through there. `breaker`: one that others share; none makes a new one."""
+        """`proxy_url` is a proxy for all connections. Instances may share a `breaker`; None creates a new breaker."""
         self.place = f"s3://{bucket.name}/{bucket.prefix}" + (f" at {bucket.endpoint}" if bucket.endpoint else "")
         self.origin = bucket.origin
         self._bucket = bucket
@@ -82,7 +82,7 @@ class S3Objects(S3Uploads):
         )
 
     def _for_obstore(self) -> S3Credential:
-        """Asked for each request, since they never seem to last: a replacement counts from the next request on."""
+        """Return the credentials as expiring now, so that obstore asks for each request and replacements apply."""
         held = self._credentials.current
         return {
             "access_key_id": held.access_key_id,
@@ -92,7 +92,7 @@ class S3Objects(S3Uploads):
         }
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the HTTP connections."""
         await self._wire.close()
 
     async def put(
@@ -104,7 +104,7 @@ class S3Objects(S3Uploads):
         only_if_absent: bool = False,
         if_match: str | None = None,
     ) -> ObjectInfo:
-        """At once when it is small, else in parts of which four are on their way."""
+        """Write a small object in one request, a large one as a multipart upload with four parts in flight."""
         kind = checked_type(content_type, checked(key))
         size = len(data) if isinstance(data, bytes) else getattr(data, "size_bytes", None)
         part_bytes = part_bytes_for(size)
@@ -160,7 +160,7 @@ class S3Objects(S3Uploads):
         return sorted(sent)
 
     async def head(self, key: str) -> ObjectInfo:
-        """An object without its bytes."""
+        """Return an object's size, etag, time and content type; raises ObjectNotFound."""
         checked(key)
         doing = f"head {key}"
         try:
@@ -177,7 +177,7 @@ class S3Objects(S3Uploads):
     async def stream(
         self, key: str, *, start: int = 0, end: int | None = None, if_match: str | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of one request."""
+        """Yield the object's bytes from one GET request."""
         checked(key)
         if end is not None and end <= start:
             return
@@ -196,7 +196,7 @@ class S3Objects(S3Uploads):
             raise of_driver(error, doing) from None
 
     async def list(self, prefix: str = "", *, after: str = "") -> AsyncGenerator[ObjectInfo, None]:
-        """Page by page; after new credentials it goes on behind the last key."""
+        """List page by page; with renewed credentials the list continues behind the last key."""
         below = checked_prefix(prefix)
         doing, renewed = f"list {below}", False
         while True:
@@ -215,7 +215,7 @@ class S3Objects(S3Uploads):
                 return
 
     async def copy(self, source: str, target: str, *, only_if_absent: bool = False) -> ObjectInfo:
-        """Within the storage: at once, or in parts when it is large or must not replace anything."""
+        """Copy within the storage: one request, but parts for objects above 5 GiB and for `only_if_absent`."""
         info = await self.head(source)
         kind = checked_type(info.content_type or None, checked(target))
         if info.size_bytes and (only_if_absent or info.size_bytes > COPY_BYTES):
@@ -242,7 +242,7 @@ class S3Objects(S3Uploads):
         await self._wire.ask(Call("PUT", upload.key, part_query(upload, number), headers), f"copy {info.key}")
 
     async def delete(self, *keys: str) -> None:
-        """By thousands in one request."""
+        """Delete up to 1,000 keys per request."""
         for key in keys:
             checked(key)
         for start in range(0, len(keys), 1000):
@@ -251,7 +251,7 @@ class S3Objects(S3Uploads):
                 await self._do(lambda some=some: self._store.delete_async(some), f"delete {some[0]}")  # type: ignore[misc]
 
     def open_reader(self, key: str) -> BinaryIO:
-        """A file that asks for a mebibyte at a time."""
+        """Open a seekable file that requests one mebibyte at a time."""
         checked(key)
         try:
             return object_reader(obstore.open_reader(self._store, key), lambda error: of_driver(error, f"read {key}"))
@@ -259,7 +259,7 @@ class S3Objects(S3Uploads):
             raise of_driver(error, f"read {key}") from None
 
     async def sign_get(self, key: str, expires_s: int, *, download_name: str | None = None) -> Signed:
-        """A URL of the storage itself."""
+        """Sign a download URL of the storage."""
         named = {"response-content-disposition": disposition(download_name)} if download_name else {}
         return await self._signed(Call("GET", checked(key), named), expires_s)
 
@@ -272,16 +272,16 @@ class S3Objects(S3Uploads):
         size_bytes: int | None = None,
         bound_to: str = "",  # noqa: ARG002 - the storage asks nobody
     ) -> Signed:
-        """A URL of the storage itself; type and size are headers that it covers."""
+        """Sign an upload URL of the storage; the signature covers the content-type and content-length headers."""
         headers = {"content-type": checked_type(content_type, key)} if content_type else {}
         if size_bytes is not None:
             headers["content-length"] = str(size_bytes)
         return await self._signed(Call("PUT", checked(key), {}, headers), expires_s)
 
     async def _do(self, work: Callable[[], Awaitable[T]], doing: str, *, unseen: bool = False) -> T:
-        """One request of obstore's, once more when the credentials had expired and there are new ones.
+        """Run one obstore request, and repeat the request once if expired credentials were renewed.
 
-        `unseen`: answers to it have no body; a refusal that does not say why asks for no new credentials.
+        `unseen` marks a HEAD request, whose response has no body: a refusal without error code renews no credentials.
         """
         renewed = False
         while True:
@@ -304,11 +304,11 @@ class S3Objects(S3Uploads):
 
 
 class _BeyondTheEnd(ObjectsError):
-    """A range that begins after the last byte."""
+    """The requested range begins behind the object's last byte."""
 
 
 def part_bytes_for(size_bytes: int | None) -> int:
-    """So large parts that 10,000 of them suffice."""
+    """Return the part size for an object: 10,000 parts must hold all bytes."""
     if size_bytes is None:
         return BLIND_PART_BYTES
     least = -(-size_bytes // MOST_PARTS)
@@ -325,7 +325,7 @@ def _info(meta: Any, content_type: str = "") -> ObjectInfo:
 
 
 async def _chained(first: list[bytes], rest: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """One after the other; what was given out is held here no longer."""
+    """Yield the pieces of `first`, then of `rest`; yielded pieces are released, to bound memory."""
     while first:
         yield first.pop(0)
     async for piece in rest:

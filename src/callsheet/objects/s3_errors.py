@@ -1,11 +1,10 @@
-"""What a storage and its driver say, as errors of ours: by error code, and without a word of their text."""
+"""Translates errors of S3 and its drivers to ObjectsErrors by error code; messages contain no text of the storage."""
 
 from __future__ import annotations
 
 import re
 
 import httpx2
-import obstore.exceptions as theirs
 
 from .errors import (
     ClockSkewed,
@@ -25,6 +24,7 @@ from .errors import (
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"})
 SKEWED = "RequestTimeTooSkewed"
 SLOW_DOWN = "SlowDown"
+TIMED_OUT = "RequestTimeout"  # a 400: no byte came for a while
 MISSING_BUCKET = "NoSuchBucket"
 FORBIDDEN = frozenset({400, 401, 403})
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
@@ -43,7 +43,7 @@ OF_CODE: dict[str, type[ObjectsError]] = {
 
 
 def of_answer(status: int, body: str, doing: str) -> ObjectsError:
-    """The error that an answer of the storage is. `doing` is the verb and the key."""
+    """Return the ObjectsError for an error response. `doing` names the method and the key."""
     found = _CODE.search(body)
     code = found[1] if found else ""
     if code in OF_CODE:
@@ -59,17 +59,19 @@ def of_answer(status: int, body: str, doing: str) -> ObjectsError:
         return ObjectNotFound(f"{doing}: there is none", provider_code=code)
     if status == httpx2.codes.PRECONDITION_FAILED:
         return ObjectChanged(f"{doing}: it is another version", provider_code=code)
-    if status in FORBIDDEN:
+    if status in FORBIDDEN and code != TIMED_OUT:
         return ObjectsForbidden(f"{doing}: the storage refuses ({_told(code, status)})", provider_code=code)
-    if status == httpx2.codes.TOO_MANY_REQUESTS and not code:  # an answer to HEAD has no body, others have odd ones
-        code = SLOW_DOWN
-    return ObjectsFailing(f"{doing}: the storage cannot serve now ({_told(code, status)})", provider_code=code)
+    told = f"{doing}: the storage cannot serve now ({_told(code, status)})"
+    busy = status == httpx2.codes.TOO_MANY_REQUESTS  # whatever its code: that of HEAD has none, others have odd ones
+    return ObjectsFailing(told, provider_code=SLOW_DOWN if busy else code)
 
 
 def of_driver(error: Exception, doing: str) -> ObjectsError:
-    """The error that one of obstore's or httpx2's is."""
+    """Return the ObjectsError for an exception of obstore or httpx2."""
     if isinstance(error, ObjectsError):
         return error
+    from obstore import exceptions as theirs  # noqa: PLC0415 - an extra; loaded by whoever has its errors
+
     text = str(error)
     if isinstance(error, theirs.AlreadyExistsError):
         return ObjectExists(f"{doing}: it is there already")
@@ -86,7 +88,7 @@ def of_driver(error: Exception, doing: str) -> ObjectsError:
 
 
 def is_range_beyond_the_end(error: Exception) -> bool:
-    """Whether a range begins after the last byte."""
+    """Return whether the error means a range beginning behind the object's last byte."""
     return "<Code>InvalidRange</Code>" in str(error) or "status code: 416" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""Multipart uploads and signed URLs of an S3."""
+"""Multipart uploads and signed URLs of an S3 bucket."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .signing import expiry_ms
 
 
 class S3Uploads(Objects):
-    """The verbs of the face that are requests of our own."""
+    """The Objects methods that send signed requests through `Wire`, without obstore."""
 
     _wire: Wire
 
     async def begin_multipart(self, key: str, *, part_bytes: int, content_type: str | None = None) -> Upload:
-        """An upload of the storage."""
+        """Begin a multipart upload at the storage."""
         kind = checked_type(content_type, checked(key))
         return Upload(key, await self._wire.begin(key, kind, f"begin an upload of {key}"), part_bytes, kind)
 
@@ -39,12 +39,12 @@ class S3Uploads(Objects):
         size_bytes: int | None = None,
         bound_to: str = "",  # noqa: ARG002 - the storage asks nobody
     ) -> Signed:
-        """Signed with the credentials that hold now."""
+        """Sign the URL of one part with the current credentials."""
         headers = {} if size_bytes is None else {"content-length": str(size_bytes)}
         return await self._signed(Call("PUT", upload.key, part_query(upload, number), headers), expires_s)
 
     async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
-        """A part from memory: it is sent again by itself when that helps."""
+        """Write one part from memory; a failed part is sent again alone."""
         content = data if isinstance(data, bytes) else b"".join([piece async for piece in data])
         if len(content) > upload.part_bytes:
             raise ObjectTooLarge(f"part {number} of {upload.key} has more than {upload.part_bytes} bytes")
@@ -53,13 +53,13 @@ class S3Uploads(Objects):
         return Part(number, answer.headers.get("etag", ""), len(content))
 
     async def list_parts(self, upload: Upload) -> Sequence[Part]:
-        """As the storage has them."""
+        """Return the parts that the storage lists, in order of number."""
         return await self._wire.parts(upload.key, upload.upload_id, f"list the parts of {upload.key}")
 
     async def complete_multipart(
         self, upload: Upload, parts: Sequence[Part] | None = None, *, only_if_absent: bool = False
     ) -> ObjectInfo:
-        """In one step of the storage; on a condition where it must not replace anything."""
+        """Complete the upload in one request, with an if-none-match header for `only_if_absent`."""
         chosen = await self.list_parts(upload) if parts is None else parts
         return await self._complete(upload, chosen, conditions(only_if_absent, None))
 
@@ -76,7 +76,7 @@ class S3Uploads(Objects):
         return await self.head(upload.key)
 
     async def abort_multipart(self, upload: Upload) -> None:
-        """Drop it."""
+        """Abort the upload; an unknown upload is ignored."""
         with contextlib.suppress(UploadNotFound, ObjectNotFound):
             call = Call("DELETE", upload.key, {"uploadId": upload.upload_id})
             await self._wire.ask(call, f"abort the upload of {upload.key}")
@@ -87,12 +87,12 @@ class S3Uploads(Objects):
 
 
 def conditions(only_if_absent: bool, if_match: str | None) -> dict[str, str]:  # noqa: FBT001 - as the face has them
-    """The headers of a write on condition."""
+    """Return the headers of a conditional write."""
     return {"if-none-match": "*"} if only_if_absent else {"if-match": if_match} if if_match else {}
 
 
 def part_query(upload: Upload, number: int) -> dict[str, str]:
-    """A part in a URL; raises UploadIncomplete for a number that there is not."""
+    """Return the query parameters of an upload part; raises UploadIncomplete for a number outside 1 to 10,000."""
     if not 1 <= number <= MOST_PARTS:
         raise UploadIncomplete(f"parts have the numbers 1 to {MOST_PARTS}")
     return {"partNumber": str(number), "uploadId": upload.upload_id}

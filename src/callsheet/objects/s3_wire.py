@@ -1,4 +1,4 @@
-"""Signed requests to an S3 for what obstore has no verb for: multipart uploads, their parts, presigned URLs."""
+"""Signed S3 requests that obstore does not offer: multipart uploads, their parts, presigned URLs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ETAG = re.compile(r"<ETag>([^<]+)</ETag>")
 
 
 class Bucket(NamedTuple):
-    """A bucket at an endpoint, and the folder in it that all keys are below."""
+    """An S3 bucket: name, endpoint, region, and the prefix before all keys."""
 
     name: str
     endpoint: str
@@ -42,7 +42,7 @@ class Bucket(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The URL before the keys: with an endpoint of its own by path, at Amazon by host."""
+        """The bucket's URL: path-style for a custom endpoint or a name with dots, else virtual-hosted at Amazon."""
         if self.endpoint:
             return f"{self.endpoint.rstrip('/')}/{self.name}"
         if "." in self.name:  # a certificate of *.s3… does not cover it
@@ -51,21 +51,21 @@ class Bucket(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port of its URLs: a browser's policy names the servers it may go to by these."""
+        """Scheme, host and port of the bucket's URLs, for a browser's content security policy."""
         url = httpx2.URL(self.base)
         return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
     def whole(self, key: str) -> str:
-        """A key as the bucket knows it."""
+        """Return the key with the bucket's prefix."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def url(self, key: str) -> str:
-        """Where an object is."""
+        """Return the URL of an object."""
         return f"{self.base}/{quoted_path(self.whole(key))}"
 
 
 class Call(NamedTuple):
-    """One request about a key."""
+    """One S3 request about a key."""
 
     method: str
     key: str
@@ -75,7 +75,7 @@ class Call(NamedTuple):
 
 
 class Wire:
-    """Requests signed with the credentials that hold now; once more with new ones when these had expired."""
+    """Sends requests signed with the current credentials; after renewing expired credentials repeats a request once."""
 
     def __init__(
         self, bucket: Bucket, credentials: HeldCredentials, breaker: StorageBreaker, proxy_url: str | None = None
@@ -88,19 +88,19 @@ class Wire:
         self._breaker = breaker
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the HTTP connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
     async def signed_url(self, call: Call, expires_s: int) -> str:
-        """The URL of a request for anybody."""
+        """Return a presigned URL for the request."""
         credentials = await self._credentials.fresh()
         request = Request(call.method, self.bucket.url(call.key), expires_s, call.query, call.headers)
         return presign(request, credentials, self.scope)
 
     async def ask(self, call: Call, doing: str) -> httpx2.Response:
-        """Make a request that may be repeated; raises ObjectsError."""
+        """Send an idempotent request, with up to four tries while the storage is unavailable; raises ObjectsError."""
         renewed = False
         tries = 0
         while True:
@@ -146,7 +146,7 @@ class Wire:
         return answer
 
     async def begin(self, key: str, content_type: str, doing: str) -> str:
-        """The id of a new multipart upload."""
+        """Begin a multipart upload and return the upload id."""
         answer = await self.ask(Call("POST", key, {"uploads": ""}, {"content-type": content_type}), doing)
         found = _UPLOAD_ID.search(answer.text)
         if found is None:
@@ -154,7 +154,7 @@ class Wire:
         return html.unescape(found[1])
 
     async def parts(self, key: str, upload_id: str, doing: str) -> list[Part]:
-        """All parts that arrived."""
+        """Return all written parts of an upload, in order of number."""
         found: dict[int, tuple[str, Part]] = {}
         marker = "0"
         while True:
@@ -172,7 +172,7 @@ class Wire:
     async def complete(
         self, key: str, upload_id: str, parts: Sequence[Part], headers: Mapping[str, str], doing: str
     ) -> str:
-        """Make the object; its etag."""
+        """Complete the upload and return the object's etag."""
         body = "".join(
             f"<Part><PartNumber>{part.number}</PartNumber><ETag>{html.escape(part.etag)}</ETag></Part>"
             for part in parts
@@ -184,7 +184,7 @@ class Wire:
 
 
 async def _slices(content: bytes) -> AsyncIterator[bytes]:
-    """Piece by piece: given at once, each layer below would make a copy of all of it."""
+    """Yield the content in slices: each layer of the HTTP client would copy content passed whole."""
     for start in range(0, len(content), SLICE_BYTES):
         yield content[start : start + SLICE_BYTES]
 

@@ -1,4 +1,4 @@
-"""Signed URLs of our own server, for storages that have none: an HMAC over the method, the key and all of the query."""
+"""Signed URLs of Callsheet's server, for storages without URLs: an HMAC over method, key and the whole query."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = frozenset({"expires", "size", "type", "upload", "part", "name", "bound"}
 
 
 class Claims(NamedTuple):
-    """What a signed URL allows, beside its method and key."""
+    """The query parameters of a signed URL, which restrict the request."""
 
     expires: int
     size: int | None = None
@@ -37,13 +37,13 @@ class Claims(NamedTuple):
     bound: str = ""
 
     def as_query(self) -> dict[str, str]:
-        """Only what is said."""
+        """Return the query parameters that are set."""
         said = {name: value for name, value in self._asdict().items() if value or (name == "size" and value == 0)}
         return {name: str(value) for name, value in said.items()}
 
 
 class Signer:
-    """Makes and checks signed URLs. `public_url` stands before their paths; without it they are paths alone."""
+    """Signs and verifies URLs. `public_url` precedes the path; if empty, signed URLs are paths."""
 
     def __init__(self, secret: bytes, public_url: str = "") -> None:
         if len(secret) < SECRET_BYTES:
@@ -55,11 +55,11 @@ class Signer:
         return f"Signer(public_url={self._public_url!r})"
 
     def at(self, public_url: str) -> Signer:
-        """The same secret for another address."""
+        """Return a signer with the same secret for another `public_url`."""
         return Signer(self._secret, public_url)
 
     def sign(self, method: str, key: str, claims: Claims) -> Signed:
-        """The request that is allowed."""
+        """Sign a request for a method and key."""
         query = claims.as_query()
         query["signature"] = self._mac(method, key, query)
         headers = {"content-type": claims.type} if claims.type else {}
@@ -67,7 +67,7 @@ class Signer:
         return Signed(method, url, headers, claims.expires * 1000)
 
     def check(self, method: str, key: str, query: Sequence[tuple[str, str]], *, now: float | None = None) -> Claims:
-        """What a request may do; raises LinkRefused, LinkExpired."""
+        """Verify a request's signature and return its claims; raises LinkRefused, LinkExpired."""
         given = dict(query)
         signature = given.pop("signature", "")
         same = hmac.compare_digest(signature.encode(), self._mac(method, key, given).encode())
@@ -97,17 +97,17 @@ def _read(given: Mapping[str, str]) -> Claims:
 
 
 def expires_in(expires_s: int) -> int:
-    """The second at which something ends that is good for so long."""
+    """Return the expiry time in Unix seconds of a URL valid for `expires_s` (1 second to 7 days)."""
     return int(time.time()) + max(1, min(LONGEST_S, expires_s))
 
 
 def expiry_ms(expires_s: int) -> int:
-    """The same in milliseconds."""
+    """Return the expiry time in Unix milliseconds of a URL valid for `expires_s`."""
     return expires_in(expires_s) * 1000
 
 
 def disposition(name: str, *, inline: bool = False) -> str:
-    """A Content-Disposition that no name can break out of."""
+    """Return a Content-Disposition header with the file name escaped against header injection."""
     short = name[-MOST_NAME:].encode("utf-8", "replace").decode()
     plain = re.sub(r"[^A-Za-z0-9 ._-]", "_", short)
     word = "inline" if inline else "attachment"
@@ -115,5 +115,5 @@ def disposition(name: str, *, inline: bool = False) -> str:
 
 
 async def signer_of(store: Store, public_url: str = "", sealer: Sealer | None = None) -> Signer:
-    """The signer of all processes on a store: its secret is made by the first that asks; raises SecretSealed."""
+    """Return the signer shared by all processes of a store; the first call creates the secret. Raises SecretSealed."""
     return Signer(await system_secret(store, OBJECT_LINKS, sealer), public_url)

@@ -1,6 +1,6 @@
-"""A signature in the query of a URL: also for parts, and with a session token.
+"""Presigned S3 URLs (Signature Version 4) for any request, also for upload parts and with a session token.
 
-obstore signs GET and PUT of whole objects only, and no headers; this signs any request.
+obstore presigns only GET and PUT of whole objects, and no headers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNSIGNED = "UNSIGNED-PAYLOAD"
 
 
 class Request(NamedTuple):
-    """What is to be signed. `url` has its path quoted and no query; `headers` must be sent just so."""
+    """A request to sign. `url` has a quoted path and no query; the client must send exactly these `headers`."""
 
     method: str
     url: str
@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 
 def presign(request: Request, credentials: Credentials, scope: Scope, *, at: float | None = None) -> str:
-    """The URL with its signature."""
+    """Return the request's URL with the signature in the query."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() if at is None else at))
     place = urlsplit(request.url)
     signed = in_order({**request.headers, "host": place.netloc})
@@ -55,5 +55,5 @@ def _quoted(text: str) -> str:
 
 
 def quoted_path(key: str) -> str:
-    """A key as it stands in a URL."""
+    """Return a key quoted for a URL path."""
     return quote(key, safe="/-_.~")

@@ -1,7 +1,7 @@
-"""A breaker for each storage, shared by the whole process: one that does not answer is left alone for a while.
+"""A circuit breaker per storage, shared by the whole process: requests to an unavailable storage pause.
 
-After five failures in a row every request fails at once, so that jobs do not sit in their slots until time-outs. When
-the pause is over one request is let through; if it fails too, the pause is twice as long, up to a minute.
+After five failures in a row every request fails at once, so that jobs do not occupy slots until time-outs. After
+the pause one probe request passes; if the probe fails, the pause doubles, up to one minute.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
 
 class StorageBreaker:
-    """Counts failures in a row of one storage. `clock` gives seconds that never run backwards."""
+    """Counts consecutive failures of one storage. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class StorageBreaker:
         self._is_probing = False
 
     def check(self, doing: str) -> None:
-        """Raise ObjectsUnavailable while the storage is to be left alone; after that, let one request through."""
+        """Raise ObjectsUnavailable during the pause; after the pause, let one probe request pass."""
         if self._failures < FAILURES:
             return
         now = self._clock()
@@ -40,7 +40,7 @@ class StorageBreaker:
         self._closed_until = now + self._pause_s  # others wait for what this one finds
 
     def note(self, error: BaseException | None) -> None:
-        """Count the outcome of a request: None and every answer but an outage close the breaker."""
+        """Record a request's outcome: success (None) and every error except ObjectsUnavailable close the breaker."""
         if not isinstance(error, ObjectsUnavailable):
             self._failures, self._pause_s, self._is_probing = 0, 0.0, False
             return

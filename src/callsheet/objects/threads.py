@@ -1,4 +1,4 @@
-"""Blocking work in a thread that is never left alone: a cancelled caller waits for it before it cleans up."""
+"""Blocking calls in threads, and chunking of byte streams. A cancelled caller waits until its thread is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
-    """As asyncio.to_thread; but a file is not closed, and its number not used again, while a thread writes to it."""
+    """Run a blocking call in a thread; a cancelled caller waits, so no file is closed while the thread writes."""
     running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **options))
     try:
         return await asyncio.shield(running)
@@ -21,14 +21,14 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **options: P.kwargs)
             try:
                 await asyncio.wait([running])
             except asyncio.CancelledError:
-                continue  # a second wish to stop changes nothing
+                continue  # a second cancellation changes nothing
         if not running.cancelled():
-            running.exception()  # seen
+            running.exception()  # marks the error as retrieved
         raise
 
 
 async def pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Bytes, whole or as they come."""
+    """Yield bytes as one piece, or the pieces of a stream unchanged."""
     if isinstance(data, bytes | bytearray | memoryview):
         yield bytes(data)
         return
@@ -37,9 +37,9 @@ async def pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, No
 
 
 async def regrouped(data: AsyncIterable[bytes], size: int) -> AsyncGenerator[bytes, None]:
-    """The same bytes in pieces of one size; the last is smaller, and is empty when there are none at all.
+    """Yield a stream's bytes in pieces of `size` bytes; the last piece may be smaller, and an empty stream yields b"".
 
-    What was given out is not held here any more: that was half of what an upload needed.
+    Yielded pieces are released at once: holding them took half of an upload's memory.
     """
     held: list[bytes] = []
     count, first = 0, True
@@ -56,7 +56,7 @@ async def regrouped(data: AsyncIterable[bytes], size: int) -> AsyncGenerator[byt
 
 
 def _taken(held: list[bytes], size: int) -> bytes:
-    """So many bytes from the beginning of a list, which keeps the rest."""
+    """Remove and return the first `size` bytes of a list of pieces; the rest stays in the list."""
     whole = b"".join(held)
     held.clear()
     if len(whole) == size:

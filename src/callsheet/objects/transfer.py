@@ -1,4 +1,4 @@
-"""Files to and from objects: streamed, hashed on the way, and after a cut taken up where they broke off."""
+"""Uploads of files and downloads to files: streamed, hashed with SHA-256, and resumed after a broken connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONGEST_PAUSE_S = 5.0
 
 
 class Sending(NamedTuple):
-    """How a file is sent."""
+    """Options of an upload: content type, write condition, progress callback."""
 
     content_type: str | None
     only_if_absent: bool
@@ -34,14 +34,14 @@ class Sending(NamedTuple):
 
 
 class Taking(NamedTuple):
-    """How an object is taken."""
+    """Options of a download: size limit, progress callback."""
 
     max_bytes: int | None
     progress: Callable[[int, int], None] | None
 
 
 class FilePieces:
-    """A file as an iterable of bytes that knows its size; raises ObjectChanged when it is not what it was."""
+    """A file as an async iterable of bytes with a size; raises ObjectChanged if the size changes while reading."""
 
     def __init__(self, file: BinaryIO, size_bytes: int, progress: Callable[[int, int], None] | None) -> None:
         self.size_bytes = size_bytes
@@ -68,7 +68,7 @@ class FilePieces:
 
 
 async def put_file(objects: Objects, key: str, path: Path, how: Sending) -> Fetched:
-    """A file as an object."""
+    """Upload a file to a key; returns the object, the SHA-256 and the file's size."""
     with path.open("rb", buffering=0) as file:
         pieces = FilePieces(file, os.fstat(file.fileno()).st_size, how.progress)
         info = await objects.put(key, pieces, content_type=how.content_type, only_if_absent=how.only_if_absent)
@@ -76,7 +76,7 @@ async def put_file(objects: Objects, key: str, path: Path, how: Sending) -> Fetc
 
 
 async def collected(stream: AsyncIterator[bytes], key: str, max_bytes: int | None) -> bytes:
-    """All of a stream, if it is not more than that."""
+    """Return all bytes of a stream; raises ObjectTooLarge beyond `max_bytes`."""
     found: list[bytes] = []
     count = 0
     async for piece in stream:
@@ -88,7 +88,7 @@ async def collected(stream: AsyncIterator[bytes], key: str, max_bytes: int | Non
 
 
 async def get_file(objects: Objects, key: str, path: Path, how: Taking) -> Fetched:
-    """An object as a file. A part file is kept when the storage fails or the caller is cancelled."""
+    """Download an object to a file. The part file stays on disk if the storage fails or the caller is cancelled."""
     moved, changes = 0, 0
     while True:
         info = await objects.head(key)
@@ -110,7 +110,7 @@ async def get_file(objects: Objects, key: str, path: Path, how: Taking) -> Fetch
 
 
 async def _follow(objects: Objects, info: ObjectInfo, partial: Partial, how: Taking) -> int:
-    """Take all that is missing; the bytes that came."""
+    """Download the missing bytes to the part file; returns the number of bytes received."""
     tries, begun = 0, partial.done
     while True:
         before = partial.done
@@ -146,7 +146,7 @@ def _check(info: ObjectInfo, max_bytes: int | None) -> None:
 
 
 class Partial:
-    """What has come of an object so far: `path.part`, and beside it the version that it belongs to."""
+    """The downloaded beginning of an object: `path.part`, and `path.part.json` with the object's key, etag and size."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
@@ -156,7 +156,7 @@ class Partial:
 
     @classmethod
     def open(cls, path: Path, info: ObjectInfo) -> Partial:
-        """The file to go on with: what is there of the same version stays."""
+        """Open the part file; bytes of the same object version stay, bytes of another version are truncated."""
         note = {"key": info.key, "etag": info.etag, "size_bytes": info.size_bytes}
         same = _read_note(_beside(path)) == note
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if same else os.O_TRUNC)
@@ -171,7 +171,7 @@ class Partial:
         return partial
 
     def add(self, piece: bytes) -> None:
-        """Append."""
+        """Append bytes to the part file."""
         rest = memoryview(piece)
         while rest:
             rest = rest[self._file.write(rest) :]
@@ -182,20 +182,20 @@ class Partial:
         self.done += len(piece)
 
     def finish(self) -> str:
-        """Make it the file; its SHA-256."""
+        """Rename the part file to the target path; returns the SHA-256."""
         self.close()
         _part(self._path).replace(self._path)
         _beside(self._path).unlink(missing_ok=True)
         return self._sha256.hexdigest()
 
     def drop(self) -> None:
-        """Keep nothing."""
+        """Delete the part file and its JSON note."""
         self.close()
         _part(self._path).unlink(missing_ok=True)
         _beside(self._path).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the part file."""
         self._file.close()
 
 

@@ -1,7 +1,7 @@
-"""A folder that nobody is led out of: every name is opened from the folder above it, and no link is followed.
+"""File access confined to one root folder: each path segment is opened relative to its parent, without links.
 
-A path that was looked at can be swapped for a link before it is used; a folder that is held open cannot. Links, pipes
-and devices are not objects: they are not read, not listed, and replaced when something is written in their place.
+Somebody could replace a checked path by a symbolic link before use; an open folder descriptor cannot be replaced.
+Links, pipes and devices are no objects: reads and lists skip them, writes replace them.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ STALE_S = 24 * 3600.0
 
 
 class Entry(NamedTuple):
-    """A file in the tree."""
+    """A file's key and file status."""
 
     key: str
     stat: os.stat_result
 
 
 class Tree:
-    """A root that is held open, and the files below it, by key."""
+    """A root folder held open by descriptor, and the files below the root, by key."""
 
     def __init__(self, root: Path) -> None:
         self.path = root
         self._root: int | None = None
 
     def root(self) -> int:
-        """The root, made and opened when it is first used."""
+        """Return the root's descriptor; the first call creates and opens the folder."""
         if self._root is None:
             with known_errors("open the folder of the objects"):
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,21 +54,21 @@ class Tree:
         return self._root
 
     def _sweep(self) -> None:
-        """Remove what processes that died were writing a day ago."""
+        """Delete temporary files older than a day: dead processes left them."""
         with contextlib.suppress(OSError), self.folder([OWN, TEMPORARY]) as folder:
             for name in names_in(folder):
                 if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < time.time() - STALE_S:
                     os.unlink(name, dir_fd=folder)
 
     def close(self) -> None:
-        """Let go of the root."""
+        """Close the root's descriptor."""
         root, self._root = self._root, None
         if root is not None:
             os.close(root)
 
     @contextlib.contextmanager
     def folder(self, names: list[str], *, make: bool = False) -> Iterator[int]:
-        """A folder below the root, held open. Raises FileNotFoundError, or OSError where something is in the way."""
+        """Open a folder below the root for the block; raises FileNotFoundError, or OSError if a file blocks it."""
         held = os.dup(self.root())
         try:
             for name in names:
@@ -81,13 +81,13 @@ class Tree:
 
     @contextlib.contextmanager
     def above(self, key: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder that a key's file is in, and the file's name."""
+        """Open the parent folder of a key's file for the block; yields the descriptor and the file name."""
         *folders, name = key.split("/")
         with self.folder(folders, make=make) as held:
             yield held, name
 
     def open(self, key: str) -> int:
-        """A file to read; raises ObjectNotFound for all that is no plain file."""
+        """Open a file for reading; raises ObjectNotFound unless the key is a regular file."""
         try:
             with self.above(key) as (folder, name):
                 file = os.open(name, READ, dir_fd=folder)
@@ -99,7 +99,7 @@ class Tree:
         return file
 
     def stat(self, key: str) -> os.stat_result:
-        """A file as it is; raises ObjectNotFound."""
+        """Return the file status of a key; raises ObjectNotFound."""
         try:
             with self.above(key) as (folder, name):
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -110,13 +110,13 @@ class Tree:
         return found
 
     def create(self, *folders: str) -> tuple[int, str]:
-        """A new file of our own, open for writing, and its name in that folder."""
+        """Create a file with a random name below `.callsheet/`; returns the open descriptor and the name."""
         name = secrets.token_hex(16)
         with known_errors("write"), self.folder([OWN, *folders], make=True) as folder:
             return os.open(name, NEW, 0o666, dir_fd=folder), name
 
     def move(self, folders: tuple[str, ...], name: str, key: str) -> None:
-        """Put a file of our own in a key's place, at once; what was there is replaced."""
+        """Rename a file below `.callsheet/` to a key, atomically; an existing object is replaced."""
         for _ in range(TRIES):
             with known_errors(f"put {key}"), self.folder([OWN, *folders]) as source:
                 try:
@@ -125,11 +125,11 @@ class Tree:
                         os.fsync(folder)
                         return
                 except FileNotFoundError:
-                    continue  # its folder was empty, and was removed with a neighbour
+                    continue  # a concurrent delete of the folder's last file removed the empty folder
         raise ObjectsUnavailable(f"put {key}: its folder vanishes again and again")
 
     def remove(self, key: str) -> None:
-        """Remove a file and the folders that it leaves empty. What is not there, or no file, stays as it is."""
+        """Delete a key's file and the folders left empty. A missing file and a folder of that name are ignored."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), known_errors(f"delete {key}", missing=True):
             with self.above(key) as (folder, name):
                 if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -144,7 +144,7 @@ class Tree:
                     os.rmdir(names.pop(), dir_fd=folder)  # fails where something is left
 
     def walk(self, names: list[str], after: str = "") -> Iterator[Entry]:
-        """All files below a folder in the order of their keys' bytes."""
+        """Yield the files below a folder in byte order of their keys, beginning behind the key `after`."""
         try:
             with self.folder(names) as folder:
                 found = sorted(_children(folder, names))
@@ -162,7 +162,7 @@ class Tree:
 
     @contextlib.contextmanager
     def locked(self, key: str) -> Iterator[None]:
-        """One writer of a key at a time, in all processes: for the moment of a rename, not for the writing before."""
+        """Hold a lock on the key across all processes. Writers hold it only to rename, not to copy bytes."""
         number = sum(key.encode()) % LOCKS
         with known_errors(f"lock {key}"), self.folder([OWN, "locks"], make=True) as folder:
             file = os.open(f"{number:02}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
@@ -174,14 +174,14 @@ class Tree:
 
 
 def names_in(folder: int) -> list[str]:
-    """The names in a folder that is held open."""
+    """Return the names in an open folder."""
     with _to_list(folder) as own:
         return os.listdir(own)  # noqa: PTH208 - a path could lead elsewhere by now
 
 
 @contextlib.contextmanager
 def _to_list(folder: int) -> Iterator[int]:
-    """Open a folder once more: all who list it by one descriptor share a position, and miss what others have read."""
+    """Reopen a folder for listing: listings on a shared descriptor share one position and skip each other's names."""
     own = os.open(".", FOLDER, dir_fd=folder)
     try:
         yield own
@@ -202,7 +202,7 @@ def _enter(folder: int, name: str, *, make: bool) -> int:
 
 
 def _children(folder: int, names: list[str]) -> Iterator[tuple[str, os.stat_result | None]]:
-    """Files with their status, folders with a slash, so that they sort as their keys do; names that are no keys not."""
+    """Yield files with status, and folders with a slash so that names sort like keys. Skips names invalid as keys."""
     with _to_list(folder) as own, os.scandir(own) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError, InvalidKey):
@@ -222,7 +222,7 @@ def _unreadable(error: OSError, key: str) -> ObjectsError:
 def _known(error: OSError, doing: str) -> ObjectsError:
     if error.errno in (*IN_THE_WAY, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
         return KeyConflict(f"{doing}: a folder or a file of that name is in the way")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in (errno.EACCES, errno.EPERM):
         return ObjectsForbidden(f"{doing}: this account may not", provider_code=errno.errorcode[error.errno])
     word = errno.errorcode.get(error.errno or 0, "?")
     return ObjectsUnavailable(f"{doing}: {os.strerror(error.errno or 0)}", provider_code=word)
@@ -230,7 +230,7 @@ def _known(error: OSError, doing: str) -> ObjectsError:
 
 @contextlib.contextmanager
 def known_errors(doing: str, *, missing: bool = False) -> Iterator[None]:
-    """The system's errors as ours; with `missing`, that something is not there stays as it is."""
+    """Translate OSErrors to ObjectsErrors; with `missing`, FileNotFoundError and NotADirectoryError pass."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Callbacks: signed, guarded, retried deliveries of the events that settlements leave in the outbox."""
+"""Callbacks: signed, guarded and retried webhook deliveries of the events that settlements write to the outbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which addresses a callback may go to: those of the public internet, and what an operator adds."""
+"""The IP addresses that callbacks may connect to: public internet addresses, plus networks allowed by an operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# Written out: what `is_global` says differs between versions of Python, and it knows nothing of metadata services.
+# Listed here because `is_global` differs between Python versions and does not cover metadata services.
 NOT_PUBLIC = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -33,7 +33,7 @@ NOT_PUBLIC = tuple(
         "240.0.0.0/4",  # reserved, broadcast
     )
 )
-UNICAST = ipaddress.ip_network("2000::/3")  # all that is given out of IPv6
+UNICAST = ipaddress.ip_network("2000::/3")  # the allocated part of IPv6
 NOT_PUBLIC_6 = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -49,14 +49,14 @@ MAPPED = ipaddress.ip_network("::ffff:0:0/96")
 
 
 def plain(address: Address) -> Address:
-    """An IPv4 address that hides in an IPv6 one (mapped, NAT64) comes out of it."""
+    """Return the IPv4 address embedded in an IPv6 address (mapped, NAT64); other addresses unchanged."""
     if isinstance(address, ipaddress.IPv6Address) and (address in NAT64 or address in MAPPED):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is an address of the public internet, and of no part of it that is special."""
+    """Return whether an address belongs to the public internet, outside all special-purpose ranges."""
     if getattr(address, "scope_id", None) is not None:
         return False
     inner = plain(address)
@@ -66,7 +66,7 @@ def is_public(address: Address) -> bool:
 
 
 def may_reach(address: Address, allowed: Iterable[Network]) -> bool:
-    """Whether a callback may go there; `allowed` are networks that an operator has opened."""
+    """Return whether a callback may connect to an address; `allowed` are extra networks set by an operator."""
     if getattr(address, "scope_id", None) is not None:
         return False
     inner = plain(address)

@@ -1,4 +1,4 @@
-"""Answers as they come in: parsed by httptools (llhttp), never more of them than the limits allow."""
+"""Incremental parsing of HTTP responses with httptools (llhttp), within size limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FINAL = 200
 
 
 class Limits(NamedTuple):
-    """What one request may take. `kept_bytes` of the answer's body are given back, the rest is let go."""
+    """Limits of one request. `kept_bytes` of the response body are returned, later bytes are discarded."""
 
     deadline_s: float = 15.0
     head_bytes: int = 16 * 1024
@@ -19,11 +19,11 @@ class Limits(NamedTuple):
 
 
 class NoHttp(Exception):
-    """What came is no HTTP, was cut off, or has a head beyond all measure."""
+    """Malformed response: not HTTP, truncated, or head longer than allowed."""
 
 
 class Parsed:
-    """One answer. The methods `on_…` are called by the parser."""
+    """One HTTP response. The parser calls the `on_…` methods."""
 
     def __init__(self, limits: Limits) -> None:
         self.status = 0
@@ -36,7 +36,7 @@ class Parsed:
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Take what came, b"" for the end; raises NoHttp."""
+        """Parse received bytes, b"" at the end of the connection; raises NoHttp."""
         if not data:
             if not self.status or self._sized:
                 raise NoHttp("the answer was cut off")
@@ -54,7 +54,7 @@ class Parsed:
             raise NoHttp("the head of the answer is too long")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header of the present message."""
+        """Handle a header of the current message."""
         lower = name.lower()
         if lower == b"retry-after":
             self.retry_after = value.decode("latin-1")
@@ -62,18 +62,18 @@ class Parsed:
             self._sized = True
 
     def on_headers_complete(self) -> None:
-        """The end of a head; one of 1xx stands before the answer itself."""
+        """Handle the end of a head; interim 1xx heads precede the final response."""
         status = self._parser.get_status_code()
         if status >= FINAL or status == 101:  # noqa: PLR2004 - who switches protocols says no more in this one
             self.status = status
 
     def on_body(self, data: bytes) -> None:
-        """A part of the body."""
+        """Handle a piece of the body."""
         self._body_bytes += len(data)
         self.kept += data[: max(0, self._limits.kept_bytes - len(self.kept))]
         self.done = self.done or self._body_bytes >= self._limits.body_bytes
 
     def on_message_complete(self) -> None:
-        """The end of a message."""
+        """Handle the end of a message."""
         self.done = self.done or bool(self.status)
         self._sized = False

@@ -1,4 +1,4 @@
-"""One attempt at one event: find its endpoint, sign it, send it, and judge what came back."""
+"""One delivery attempt for an event: look up the endpoint, sign and send the event, and derive the settlement."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from .post import Outlet
 
 log = logging.getLogger("callsheet.outbox")
-KEPT_S = 5.0  # how long a look at an endpoint is believed: a revoked secret signs no longer than this
+KEPT_S = 5.0  # endpoints are cached for so long, so a revoked secret signs for at most 5 s more
 MOST_KEPT = 1_000
 POSTPONED_MS = 5_000
 
 
 class Way(NamedTuple):
-    """Where an event goes and with which keys it is signed; `refused` says why it goes nowhere."""
+    """The URL and the signing keys of a delivery; `refused` is the reason for sending nothing."""
 
     url: str = ""
     keys: tuple[bytes, ...] = ()
@@ -40,7 +40,7 @@ class Way(NamedTuple):
 
 
 class Attempted(NamedTuple):
-    """What an attempt came to. `outcome` None: none was made, and nobody is to blame."""
+    """The settlement, outcome and endpoint of an attempt. `outcome` is None if no request was sent."""
 
     settlement: OutboxSettlement
     outcome: Outcome | None = None
@@ -48,12 +48,12 @@ class Attempted(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """Whether its endpoint has said that it wants no more."""
+        """Return whether a registered endpoint answered 410 Gone."""
         return self.outcome is not None and self.outcome.status == GONE and self.endpoint is not None
 
 
 class Attempts:
-    """Makes attempts. Endpoints and their keys are remembered for a few seconds."""
+    """Makes delivery attempts. Caches endpoints and their keys for five seconds."""
 
     def __init__(self, endpoints: Endpoints, outlet: Outlet) -> None:
         self._endpoints = endpoints
@@ -61,7 +61,7 @@ class Attempts:
         self._ways: dict[tuple[str, str], tuple[float, Way]] = {}
 
     async def make(self, event: OutboxEvent) -> Attempted:
-        """Deliver an event once; what is to be written of it. Raises nothing but a cancellation."""
+        """Deliver an event once and return the settlement to write. Raises only CancelledError."""
         try:
             way = await self._way(event)
         except asyncio.CancelledError:
@@ -80,7 +80,7 @@ class Attempts:
         return Attempted(settlement, outcome, way.endpoint)
 
     def forget(self) -> None:
-        """Look anew at all endpoints."""
+        """Clear the cache of endpoints and keys."""
         self._ways.clear()
 
     async def _send(self, event: OutboxEvent, way: Way) -> Outcome:
@@ -92,7 +92,7 @@ class Attempts:
         except (BlockedTarget, Unreachable) as error:
             if isinstance(error, BlockedTarget):
                 log.warning("event %s was not sent: %s", event.event_id, error)
-            # the tenant is told one thing for both: a log that told them apart would map our network
+            # one code for both, since a tenant could map our network by the difference
             return Outcome(0, "unreachable", _since(begun))
         except PostFailed as error:
             return Outcome(0, error.code, _since(begun))
@@ -126,7 +126,7 @@ def _postponed(event: OutboxEvent) -> OutboxSettlement:
 
 
 def _given_up(event: OutboxEvent, reason: str) -> OutboxSettlement:
-    """A dead letter without an attempt."""
+    """Return a settlement as dead letter, without an attempt."""
     text = logged(event.error, Outcome(0, reason), attempt=event.attempt_count, at_ms=_now_ms(), reason=reason)
     return OutboxSettlement(event.event_id, event.claim_version, Delivery.DEAD_LETTER, counts=False, error=text)
 

@@ -1,4 +1,4 @@
-"""Attempts in slots that are not their destination's own: they are broken off when they take long and others wait."""
+"""Attempts in slots beyond their destination's share: a slow attempt is cancelled if other destinations wait."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .health import Destination
 
 
 class Loan(NamedTuple):
-    """One attempt in a borrowed slot."""
+    """An attempt in a borrowed slot: destination and task."""
 
     where: Destination
     task: asyncio.Task[None]
 
 
 class Borrowed:
-    """The attempts of one deliverer that are under way in borrowed slots, by their events' ids."""
+    """The running attempts of a deliverer in borrowed slots, by event id."""
 
     def __init__(self) -> None:
         self._loans: dict[str, Loan] = {}
@@ -25,16 +25,16 @@ class Borrowed:
         self._broken_off: set[str] = set()
 
     def add(self, event_id: str, where: Destination, task: asyncio.Task[None]) -> None:
-        """One has begun."""
+        """Record the start of an attempt in a borrowed slot."""
         self._loans[event_id] = Loan(where, task)
 
     def mark_slow(self, event_id: str) -> None:
-        """One takes long already."""
+        """Mark an event's attempt as slow, if its slot is borrowed."""
         if event_id in self._loans:
             self._slow.add(event_id)
 
     def break_off(self, waiting: Collection[Destination]) -> None:
-        """Break off what takes long while destinations of others wait."""
+        """Cancel slow attempts while other destinations wait for slots."""
         for event_id, (where, task) in self._loans.items():
             may_be = event_id in self._slow and event_id not in self._broken_off
             if may_be and any(other != where for other in waiting):
@@ -42,11 +42,11 @@ class Borrowed:
                 task.cancel()
 
     def is_broken_off(self, event_id: str) -> bool:
-        """Say whether we broke it off; then it has spent no attempt."""
+        """Return whether the deliverer cancelled an event's attempt; such an event keeps its attempt count."""
         return event_id in self._broken_off
 
     def end(self, event_id: str) -> bool:
-        """One has ended; says whether it was in a borrowed slot."""
+        """Record the end of an attempt; returns whether its slot was borrowed."""
         self._slow.discard(event_id)
         self._broken_off.discard(event_id)
         return self._loans.pop(event_id, None) is not None

@@ -1,4 +1,4 @@
-"""What an attempt means for its event: delivered, once more later, or given up. Pure; chance comes in as a number."""
+"""Decides an event's settlement after an attempt: delivered, retry or dead letter. Pure: randomness is a parameter."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from callsheet.kernel.wire import encode
 DAY_MS = 86_400_000
 GONE = 410
 REFUSED_LIMIT = 3
-TRY_AGAIN = frozenset({408, 409, 425, 429})
+TRY_AGAIN = frozenset({408, 409, 423, 425, 429})
 KEPT_ATTEMPTS = 20
 KEPT_BYTES = 1024
 TIMING = ((1_000, "under_1s"), (5_000, "under_5s"), (15_000, "under_15s"))
 
 
 class Outcome(NamedTuple):
-    """How an attempt went. `status` 0: no answer came, and `code` says why. `response` is the beginning of a body."""
+    """An attempt's outcome. `status` 0: no response, for the reason `code`. `response` is the body's beginning."""
 
     status: int = 0
     code: str = ""
@@ -31,17 +31,17 @@ class Outcome(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """True for 2xx."""
+        """Return whether the status is 2xx."""
         return 200 <= self.status < 300  # noqa: PLR2004
 
     @property
     def word(self) -> str:
-        """What went wrong, as the log has it."""
+        """The outcome's code in the attempt log: an error code, `delivered` or `http_<status>`."""
         return self.code or ("delivered" if self.ok else f"http_{self.status}")
 
 
 def settlement_of(event: OutboxEvent, outcome: Outcome, *, at_ms: int, rand: float) -> OutboxSettlement:
-    """The event's next state, with the log of its attempts."""
+    """Return the settlement with the event's next status, delay and attempt log."""
     attempt = event.attempt_count + 1
     status, delay_ms, reason = Delivery.DELIVERED, 0, ""
     if not outcome.ok:
@@ -53,7 +53,7 @@ def settlement_of(event: OutboxEvent, outcome: Outcome, *, at_ms: int, rand: flo
 
 
 def given_up(outcome: Outcome, attempt: int, refusals: int) -> str:
-    """Why no further attempt is made, '' while one is."""
+    """Return the reason for giving up the event, '' for another attempt."""
     if outcome.status == GONE:
         return "gone"
     if refusals >= REFUSED_LIMIT:
@@ -62,13 +62,13 @@ def given_up(outcome: Outcome, attempt: int, refusals: int) -> str:
 
 
 def delay_of(outcome: Outcome, attempt: int, rand: float) -> int:
-    """Exponential with full jitter, 5 s to 24 h; a Retry-After counts where it is longer, up to 24 h."""
+    """Return the retry delay: exponential with full jitter, 5 s to 24 h, or a longer Retry-After up to 24 h."""
     backoff = OUTBOX.backoff.delay_ms(attempt, rand)
     return max(backoff, min(outcome.retry_after_ms or 0, DAY_MS))
 
 
 def retry_after_ms(text: str, now_ms: int) -> int | None:
-    """A Retry-After header, in seconds or as a date; None for what is neither."""
+    """Parse a Retry-After header (seconds or date) to milliseconds; None if malformed."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return min(int(text[:12]) * 1000, DAY_MS)
@@ -79,7 +79,7 @@ def retry_after_ms(text: str, now_ms: int) -> int | None:
 
 
 def logged(before: str | None, outcome: Outcome, *, attempt: int, at_ms: int, reason: str = "") -> str:
-    """The log of an event's attempts, as it is kept with it: the last ones, and what was answered to the last."""
+    """Append an attempt to an event's log: the last 20 attempts, and the latest response body."""
     entry: dict[str, Any] = {"attempt": attempt, "at_ms": at_ms, "code": outcome.word}
     if outcome.status:
         entry |= {"status": outcome.status, "timing": timing(outcome.took_ms)}
@@ -92,12 +92,12 @@ def logged(before: str | None, outcome: Outcome, *, attempt: int, at_ms: int, re
 
 
 def timing(took_ms: int | None) -> str:
-    """A class of durations: exact ones would tell too much of the network between."""
+    """Return the duration's class; exact durations would reveal details of the network."""
     return next((word for most, word in TIMING if took_ms is not None and took_ms < most), "timeout")
 
 
 def log_of(text: str | None) -> dict[str, Any]:
-    """A log as it was written; one of another making is shown as it is."""
+    """Parse an attempt log; text of another format becomes the `reason`."""
     try:
         log = json.loads(text) if text else {}
     except ValueError:
@@ -106,18 +106,18 @@ def log_of(text: str | None) -> dict[str, Any]:
 
 
 def attempts_in(text: str | None) -> list[dict[str, Any]]:
-    """The attempts in a log, oldest first."""
+    """Return the attempts in a log, oldest first."""
     found = log_of(text).get("attempts", [])
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
 def _is_refusal(outcome: Outcome) -> bool:
-    """The other end does not want this and will not, as far as its status says."""
+    """Return whether the status is a lasting refusal: 3xx or 4xx, except the retryable statuses."""
     return 300 <= outcome.status < 500 and outcome.status not in TRY_AGAIN  # noqa: PLR2004
 
 
 def _refusals(event: OutboxEvent) -> int:
-    """How many of the last attempts in a row were refused; those before a replay do not count."""
+    """Count the consecutive refusals at the end of an event's log; attempts before a replay are excluded."""
     count = 0
     for entry in reversed(attempts_in(event.error)[-event.attempt_count :] if event.attempt_count else []):
         status = entry.get("status", 0)

@@ -1,7 +1,7 @@
-"""The deliverer: takes due events from the store, makes their attempts, and writes what came of them.
+"""The deliverer: claims due outbox events, makes delivery attempts and writes the settlements to the store.
 
-Any number of processes may run one. An event is owned by its lease, as a job is; what is written names the claim. An
-attempt whose end was not written is made again, with the same id and the same bytes.
+Any number of processes may run a deliverer. A claimed event has a lease, like a job, and settlements carry the claim's
+version. An attempt with an unwritten settlement is repeated with the same event id and the same body.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from .endpoints import Endpoints
 
 log = logging.getLogger("callsheet.outbox")
-CALM_S = 0.02  # hints come in crowds: so long after one claim the next may come
+CALM_S = 0.02  # pause between wake-ups by hints, which arrive in bursts
 TROUBLE_S = 1.0
 BACK_MS = 1_000
 
 
 class Deliveries:
-    """`async with Deliveries(engine, endpoints)` delivers until its end; or `run()`, and `stop()` from elsewhere."""
+    """`async with Deliveries(engine, endpoints)` delivers during the block; or use `run()`, and `stop()` elsewhere."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class Deliveries:
         self._name = worker_identity(os.environ, new_id())
         self._waiting: OrderedDict[Destination, deque[OutboxEvent]] = OrderedDict()
         self._held: dict[str, Claim] = {}
-        self._running: dict[asyncio.Task[None], None] = {}  # in the order in which they began
+        self._running: dict[asyncio.Task[None], None] = {}  # in order of start
         self._borrowed = Borrowed()
         self._settling: list[OutboxSettlement] = []
         self._wake, self._written, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._more: set[Destination] = set()  # whose last share was taken whole: there may be more
+        self._more: set[Destination] = set()  # a claim took their whole share: more events may be due
         self._full = False
         self._closed = False
         self._task: asyncio.Task[None] | None = None
@@ -89,12 +89,12 @@ class Deliveries:
             await self._task
 
     def stop(self) -> None:
-        """Take nothing more; what is under way ends within its deadline. May be called twice."""
+        """Stop claiming events; running attempts get `drain_s` to end. Calling twice is allowed."""
         self._stopping.set()
         self._wake.set()
 
     async def run(self) -> None:
-        """Deliver until stopped."""
+        """Deliver events until `stop()`."""
         chores = [asyncio.create_task(chore()) for chore in (self._listen, self._beat)]
         writer = asyncio.create_task(self._write())
         forget = self._gauges.add()
@@ -112,14 +112,14 @@ class Deliveries:
                 self._own_outlet.close()
 
     async def _turn(self) -> None:
-        """Claim what there is room for, start what may start, and sleep until something changes."""
+        """Claim events if there is room, start attempts, and sleep until a hint, a free slot or the poll interval."""
         self._wake.clear()
         pause_s = random.uniform(*self.options.poll_ms) / 1000  # noqa: S311 - not for secrets
         try:
             if self._has_room:
                 await self._claim()
             else:
-                self._full = True  # what woke us is still to be asked for, at the next free slot
+                self._full = True  # claim at the next free slot, for the hint that ended the sleep
         except StoreError as error:
             log.warning("deliveries wait for the store: %s", error)
             pause_s = TROUBLE_S
@@ -133,7 +133,7 @@ class Deliveries:
         return self.options.held - self._shares.held >= max(1, self.options.held // 3)
 
     async def _claim(self) -> None:
-        now = await self._clock.glance()  # a step may have let the leases of living deliverers seem to be over
+        now = await self._clock.glance()  # after a clock step the leases of live deliverers may look expired
         await self._health.refresh(now)
         probes = self._health.due(now)
         room = self._shares.claim_limit(self.options.held)
@@ -158,7 +158,7 @@ class Deliveries:
             self._wake.set()  # there are free slots, and more for them
 
     def _start(self) -> None:
-        """Give the free slots to those that wait, one to each destination in turn; what is left over is lent."""
+        """Give one free slot to each waiting destination in turn, then lend the remaining slots."""
         for _ in range(len(self._waiting)):
             where = next(iter(self._waiting))
             self._waiting.move_to_end(where)
@@ -212,7 +212,7 @@ class Deliveries:
         self._borrowed.break_off(self._waiting)
 
     async def _judge(self, where: Destination, attempted: Attempted) -> None:
-        """What an attempt says of its destination; trouble with the store leaves that for the next one."""
+        """Record an attempt at its destination's breaker, and disable a gone or failing endpoint. Logs store errors."""
         outcome, endpoint = attempted.outcome, attempted.endpoint
         assert outcome is not None  # noqa: S101 - asked by the caller
         try:
@@ -228,11 +228,11 @@ class Deliveries:
             log.warning("the health of a destination was not noted: %s", error)
 
     def _hand_back(self, event: OutboxEvent, delay_ms: int = BACK_MS) -> None:
-        """It cannot go out now: another process has the probe, or others are before it. It waits in the store."""
+        """Return an event to the store: another process probes its destination, or other events go first."""
         self._settle(OutboxSettlement(event.event_id, event.claim_version, Delivery.PENDING, delay_ms, counts=False))
 
     def _hand_back_held_up(self) -> None:
-        """What waits here for slow ones to end, or came while nobody else was here, would keep room from others."""
+        """Return the events of held-up destinations and surplus events to the store, to make room for others."""
         for where, line in list(self._waiting.items()):
             number = len(line) if self._shares.is_held_up(where) else min(len(line), self._shares.surplus(where))
             for _ in range(number):
@@ -246,7 +246,7 @@ class Deliveries:
         self._written.set()
 
     async def _write(self) -> None:
-        """Write settlements, all that came together in one go; those of a store that is away wait, until the stop."""
+        """Write settlements in batches; while the store is unavailable, keep the settlements until `stop()`."""
         while not self._closed or self._settling:
             await self._written.wait()
             self._written.clear()
@@ -258,7 +258,7 @@ class Deliveries:
             except StoreError as error:
                 log.warning("%d ends of deliveries are not written yet: %s", len(batch), error)
                 if self._stopping.is_set():
-                    return  # their leases will run out, and they go out again
+                    return  # the leases expire, and the events are delivered again
                 self._settling = batch + self._settling
                 await wait(self._stopping, TROUBLE_S)
                 self._written.set()
@@ -268,13 +268,13 @@ class Deliveries:
                 self.delivered += answer is Settled.APPLIED and settlement.status is Delivery.DELIVERED
 
     async def _listen(self) -> None:
-        """Wake up when something has moved; a hint may be lost, so the poll goes on beside it."""
+        """Wake the loop at each store hint; the poll covers lost hints."""
         async for _ in self._store.hints():
             self._wake.set()
             await asyncio.sleep(CALM_S)
 
     async def _beat(self) -> None:
-        """Keep the leases of what is held; what was lost is not started any more."""
+        """Extend the leases of claimed events, and drop waiting events with a lost lease."""
         while True:
             await asyncio.sleep(self.options.lease_ms / 3000)
             claims = list(self._held.values())
@@ -294,7 +294,7 @@ class Deliveries:
                 del self._waiting[where]
 
     async def _drain(self) -> None:
-        """Hand back what has not begun, wait a moment for what has, and hand back what takes longer."""
+        """Return waiting events to the store, wait `drain_s` for running attempts, then cancel and return the rest."""
         waiting = [event for line in self._waiting.values() for event in line]
         self._waiting.clear()
         if self._running:

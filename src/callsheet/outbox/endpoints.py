@@ -1,10 +1,11 @@
-"""Endpoints: where a requester's events go, and the secrets that sign them. They are documents; secrets are sealed.
+"""Webhook endpoints of requesters: URLs and signing secrets, stored as documents with encrypted secrets.
 
-A requester has one more set of secrets, of its own, for URLs that its jobs carry (`status_webhook_url`).
+Each requester also has its own secrets without a URL, which sign events to URLs given in jobs (`status_webhook_url`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import secrets
@@ -28,31 +29,31 @@ MAX_TEXT = 255
 
 
 class EndpointNotFound(CallsheetError):
-    """No such endpoint for this requester."""
+    """The requester has no endpoint with the given id."""
 
     code = "endpoint_not_found"
 
 
 class TooManyEndpoints(Refused):
-    """A requester has as many endpoints as it may."""
+    """The requester has reached the maximum of 100 endpoints."""
 
     code = "too_many_endpoints"
 
 
 class Sealer(Protocol):
-    """Seals the secrets that the store keeps. What is sealed opens for the same owner and requester only."""
+    """Encrypts secrets for the store. A sealed secret decrypts only with the same owner and requester id."""
 
     async def seal(self, plain: str, *, owner: str, requester_id: str) -> str:
-        """The sealed text."""
+        """Encrypt a secret and return the sealed text."""
         ...
 
     async def open(self, sealed: str, *, owner: str, requester_id: str) -> str:
-        """What was sealed."""
+        """Decrypt a sealed text and return the secret."""
         ...
 
 
 class SealedSecret(NamedTuple):
-    """One secret of an endpoint; `expires_at` None: it is the present one."""
+    """One sealed secret of an endpoint; the current secret has `expires_at` None."""
 
     secret_id: str
     sealed: str
@@ -61,7 +62,7 @@ class SealedSecret(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where events go. `url` '' stands for the URLs that the requester's jobs carry. `version` guards changes."""
+    """A webhook endpoint. With `url` '' its secrets sign events to URLs given in jobs. `version` is the document's."""
 
     endpoint_id: str
     requester_id: str
@@ -74,34 +75,36 @@ class Endpoint(NamedTuple):
     version: int = 0
 
     def good(self, now: int) -> list[SealedSecret]:
-        """The secrets that sign now, the newest first."""
+        """Return the unexpired secrets, newest first."""
         found = [secret for secret in self.secrets if secret.expires_at is None or secret.expires_at > now]
         return sorted(found, key=lambda secret: -secret.created_at)
 
 
 class Endpoints:
-    """The endpoints of a store. `requester_id` None sees all of them, for operators."""
+    """Reads and writes the endpoints of a store. For operators `requester_id` None means every requester."""
 
     def __init__(self, store: Store, sealer: Sealer, rules: Rules | None = None) -> None:
         self._store = store
         self._sealer = sealer
         self.rules = rules or Rules()
+        self._line = asyncio.Lock()  # serialises `create`, so that the count is current
 
     async def create(self, requester_id: str, url: str, description: str = "") -> tuple[Endpoint, str]:
-        """A new endpoint and its secret, which is told once; raises InvalidTarget, TooManyEndpoints."""
+        """Create an endpoint and a signing secret, returned only once; raises InvalidTarget, TooManyEndpoints."""
         target_of(url, self.rules)
-        if len(await self.list(requester_id)) >= MOST_ENDPOINTS:
-            raise TooManyEndpoints(f"there are {MOST_ENDPOINTS} endpoints already; delete one")
-        return await self._make(HEAD + secrets.token_hex(10), requester_id, url, description)
+        async with self._line:
+            if len(await self.list(requester_id)) >= MOST_ENDPOINTS:
+                raise TooManyEndpoints(f"there are {MOST_ENDPOINTS} endpoints already; delete one")
+            return await self._make(HEAD + secrets.token_hex(10), requester_id, url, description)
 
     async def list(self, requester_id: str | None) -> list[Endpoint]:
-        """All endpoints of a requester, the oldest first."""
+        """Return all endpoints of a requester, oldest first."""
         found = [_read(document) for document in await self._store.documents(KIND)]
         mine = [e for e in found if requester_id in (None, e.requester_id) and e.url]
         return sorted(mine, key=lambda e: (e.created_at, e.endpoint_id))
 
     async def get(self, endpoint_id: str, requester_id: str | None) -> Endpoint:
-        """One endpoint; raises EndpointNotFound also for another requester's."""
+        """Return an endpoint by id; raises EndpointNotFound, also for another requester's endpoint."""
         found = await self._store.documents(KIND, endpoint_id) if endpoint_id.startswith((HEAD, OWN)) else []
         endpoint = _read(found[0]) if found else None
         if endpoint is None or requester_id not in (None, endpoint.requester_id):
@@ -111,7 +114,7 @@ class Endpoints:
     async def change(
         self, endpoint_id: str, requester_id: str | None, *, url: str | None = None, description: str | None = None
     ) -> Endpoint:
-        """Another URL or description."""
+        """Change an endpoint's URL or description; raises EndpointNotFound, InvalidTarget."""
         endpoint = await self.get(endpoint_id, requester_id)
         if url is not None:
             target_of(url, self.rules)
@@ -123,7 +126,7 @@ class Endpoints:
     async def rotate(
         self, endpoint_id: str, requester_id: str | None, *, overlap_ms: int = OVERLAP_MS
     ) -> tuple[Endpoint, str]:
-        """A new secret, told once. The old ones sign beside it for `overlap_ms`; 0 ends them at once."""
+        """Create a new secret, returned only once. The previous secret also signs for `overlap_ms`; 0 revokes it."""
         endpoint, now = await self.get(endpoint_id, requester_id), await self._store.now()
         ends = now + max(0, min(overlap_ms, OVERLAP_MS))
         old = [s._replace(expires_at=min(s.expires_at or ends, ends)) for s in endpoint.good(now)]
@@ -132,35 +135,35 @@ class Endpoints:
         return await self._save(endpoint._replace(secrets=(sealed, *kept))), text
 
     async def disable(self, endpoint_id: str, requester_id: str | None, reason: str) -> Endpoint:
-        """Send nothing more there; its events become dead letters."""
+        """Disable an endpoint: its undelivered events become dead letters."""
         endpoint = await self.get(endpoint_id, requester_id)
         if endpoint.disabled_at is not None:
             return endpoint
         return await self._save(endpoint._replace(disabled_at=await self._store.now(), disabled_reason=reason))
 
     async def enable(self, endpoint_id: str, requester_id: str | None) -> Endpoint:
-        """Send again from now on."""
+        """Enable a disabled endpoint."""
         endpoint = await self.get(endpoint_id, requester_id)
         return await self._save(endpoint._replace(disabled_at=None, disabled_reason=""))
 
     async def delete(self, endpoint_id: str, requester_id: str | None) -> None:
-        """Forget an endpoint and its secrets."""
+        """Delete an endpoint and its secrets."""
         endpoint = await self.get(endpoint_id, requester_id)
         await self._store.delete_document(KIND, endpoint.endpoint_id)
 
     async def own(self, requester_id: str) -> Endpoint:
-        """The requester's own secrets, for URLs that its jobs carry; raises EndpointNotFound."""
+        """Return the requester's own secrets, which sign events to URLs given in jobs; raises EndpointNotFound."""
         return await self.get(own_id(requester_id), requester_id)
 
     async def new_own_secret(self, requester_id: str, *, overlap_ms: int = OVERLAP_MS) -> tuple[Endpoint, str]:
-        """Make the requester's own secret, or rotate it."""
+        """Create the requester's own secret, or rotate an existing secret."""
         try:
             return await self.rotate(own_id(requester_id), requester_id, overlap_ms=overlap_ms)
         except EndpointNotFound:
             return await self._make(own_id(requester_id), requester_id, "", "")
 
     async def open(self, endpoint: Endpoint, now: int) -> tuple[str, ...]:
-        """The secrets that sign now, in the clear."""
+        """Decrypt and return the unexpired secrets of an endpoint, newest first."""
         name, requester_id = endpoint.endpoint_id, endpoint.requester_id
         good = endpoint.good(now)
         return tuple(
@@ -188,24 +191,24 @@ class Endpoints:
 
 
 async def every(store: Store, endpoint_id: str | None = None) -> list[Endpoint]:
-    """All endpoints of a store, with the requesters' own secrets; or the one of an id."""
+    """Return all endpoints of a store including requesters' own secrets, or the endpoint of an id."""
     return [_read(document) for document in await store.documents(KIND, endpoint_id)]
 
 
 async def save(store: Store, endpoint: Endpoint) -> Endpoint:
-    """Write an endpoint as it is here; raises DocumentConflict when it was changed since it was read."""
+    """Write an endpoint's document; raises DocumentConflict if another process changed the document since the read."""
     body = {**endpoint._asdict(), "secrets": [secret._asdict() for secret in endpoint.secrets]}
     document = Document(KIND, endpoint.endpoint_id, json.dumps(body), endpoint.version)
     return endpoint._replace(version=(await store.put_document(document)).version)
 
 
 def owner_of(endpoint_id: str, secret_id: str) -> str:
-    """What a secret is sealed for, beside its requester."""
+    """Return the owner text that binds a sealed secret to its endpoint."""
     return f"{endpoint_id}/{secret_id}"
 
 
 def own_id(requester_id: str) -> str:
-    """Under which a requester's own secrets are kept."""
+    """Return the document id of a requester's own secrets."""
     return OWN + hashlib.sha256(requester_id.encode()).hexdigest()[:32]
 
 

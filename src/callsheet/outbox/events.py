@@ -1,4 +1,4 @@
-"""What a contract puts into the outbox: an event with its id and its place among the events of its job."""
+"""Builds outbox events for contracts, with an id and the sequence number of the job's event."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OWN = frozenset({"event_id", "type", "job_id", "sequence"})
 
 
 def job_event(job: Job, endpoint: str, type: str, data: Mapping[str, Any]) -> NewOutboxEvent:
-    """An event of a job's next move, for `outbox=` of the command that makes it.
+    """Build the outbox event of a job's next state change, for the `outbox=` parameter of that command.
 
-    `endpoint` is a registered endpoint's id, or a URL that the job carries. `sequence` is the number of the move's own
-    event, so that a receiver can drop what is older than what it has. Raises NotJson; `data` cannot name our members.
+    `endpoint` is a registered endpoint's id, or a URL given in the job. `sequence` is the number of the job's next
+    event, so that receivers can drop outdated events. Raises NotJson, and ValueError if `data` has a reserved member.
     """
     event_id = f"evt_{new_id().replace('-', '')}"
     ours = {"event_id": event_id, "type": type, "job_id": job.job_id, "sequence": job.event_seq + 1}

@@ -1,4 +1,4 @@
-"""The numbers of a deliverer: what became of its attempts, how long they took, how late they are, who is left alone."""
+"""Metrics of a deliverer: attempts by outcome, durations, delay of the oldest event, held events and open breakers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _seconds = _meter.create_histogram(
 
 
 def count(attempted: Attempted) -> None:
-    """Count an attempt by its end; one that was not made has no duration."""
+    """Count an attempt by outcome and record its duration, if a request was sent."""
     status, outcome = attempted.settlement.status, attempted.outcome
     word = status.value
     if status is Delivery.PENDING:
@@ -45,14 +45,14 @@ def count(attempted: Attempted) -> None:
 
 
 class OutboxGauges:
-    """What is looked at from time to time, by whoever asks and from any thread."""
+    """The observable gauges of a deliverer; metric readers call them from any thread."""
 
     def __init__(self, shares: Shares, health: Health) -> None:
         self._shares, self._health = shares, health
         self._late_s, self._late_at = 0.0, 0.0
 
     def add(self) -> Callable[[], None]:
-        """Let them be asked for; what is answered takes them away again."""
+        """Register the gauges; returns a function that removes the gauges."""
         for outcome in OUTCOMES:
             _ended.add(0, {"outcome": outcome})
         return observe(
@@ -64,7 +64,7 @@ class OutboxGauges:
         )
 
     def claimed(self, events: Sequence[OutboxEvent], now: int) -> None:
-        """Note how late the latest of a claim is; the worst stands for a minute, so that a scrape can see it."""
+        """Record the largest delay among claimed events; the maximum stays for a minute, so that a scrape sees it."""
         late_s = max([0.0, *((now - event.run_at) / 1000 for event in events)])
         if late_s >= self._late_s or time.monotonic() - self._late_at > KEPT_S:
             self._late_s, self._late_at = late_s, time.monotonic()

@@ -1,7 +1,7 @@
-"""The guard against requests to where they must not go (SSRF). It says to which addresses a URL may lead.
+"""Server-side request forgery (SSRF) guard: validates URLs and resolves host names to allowed addresses only.
 
-A name is resolved once for each attempt, all its addresses are judged, and the connection is made to one of those: what
-the name means a moment later does not matter. `post.py` makes the connection.
+Each attempt resolves the host name once, checks every address, and connects to a checked address, so later DNS changes
+have no effect. `post.py` makes the connection.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ MAX_URL = 2_048
 MAX_ADDRESSES = 16
 IS_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})").fullmatch
 IS_VISIBLE = re.compile(r"[!-~]+").fullmatch
-RESOLVERS = 32  # a name server that is silent holds a thread for some ten seconds
+RESOLVERS = 32  # a silent name server blocks a thread for about ten seconds
 
 
 class InvalidTarget(InvalidInput):
-    """A URL that no callback may go to, whatever its name means."""
+    """The URL is not allowed for callbacks, independent of name resolution."""
 
     code = "invalid_target"
 
 
 class BlockedTarget(CallsheetError):
-    """A name that leads to where callbacks must not go, or nowhere."""
+    """The host name resolves to a forbidden address, or to no address."""
 
     code = "blocked_target"
 
 
 class Target(NamedTuple):
-    """A URL, taken apart."""
+    """A validated URL, split into its components."""
 
     url: str
     tls: bool
@@ -54,7 +54,7 @@ class Target(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What an operator allows. `networks` are opened beside the public internet; `any_port` is for tests."""
+    """The operator's settings for targets. `networks` are allowed beside public addresses; `any_port` is for tests."""
 
     http: bool = False
     networks: tuple[Network, ...] = ()
@@ -62,18 +62,18 @@ class Rules(NamedTuple):
     any_port: bool = False
 
     def allows_port(self, port: int, *, tls: bool) -> bool:
-        """Whether a port is on the list."""
+        """Return whether the rules allow a port."""
         return self.any_port or port in (self.ports or (HTTPS_PORTS if tls else HTTP_PORTS))
 
 
 class StorageRules(NamedTuple):
-    """What an operator allows for storages and sources that requests name; they have settings of their own."""
+    """The operator's rules for storages and sources named in requests, separate from the rules for callbacks."""
 
     rules: Rules
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Networks as they are written, `10.0.0.0/8`; raises InvalidInput."""
+    """Parse networks such as `10.0.0.0/8`; raises InvalidInput."""
     try:
         return tuple(ipaddress.ip_network(text) for text in texts)
     except ValueError as error:
@@ -82,7 +82,7 @@ def networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 @lru_cache(maxsize=1024)
 def target_of(url: str, rules: Rules, what: str = "callback") -> Target:
-    """Take a URL apart; raises InvalidTarget, which says what is wrong with it."""
+    """Validate and split a URL; raises InvalidTarget with the reason."""
     if len(url) > MAX_URL or not IS_VISIBLE(url) or "\\" in url:
         raise InvalidTarget(f"a {what}'s URL has at most {MAX_URL} visible ASCII characters and no backslash")
     try:
@@ -108,7 +108,7 @@ def target_of(url: str, rules: Rules, what: str = "callback") -> Target:
 
 
 async def addresses_of(target: Target, rules: Rules, resolve: Resolve) -> list[str]:
-    """All addresses of a target, each judged; raises BlockedTarget if one of them is not allowed, or there is none."""
+    """Resolve a target to checked addresses; raises BlockedTarget if any address is forbidden, or none exists."""
     literal = _literal(target.host)
     texts = [target.host] if literal is not None else list(await resolve(target.host, target.port))
     if not texts:
@@ -121,22 +121,22 @@ async def addresses_of(target: Target, rules: Rules, resolve: Resolve) -> list[s
     return found[:MAX_ADDRESSES]
 
 
-_may_reach = lru_cache(maxsize=4096)(may_reach)  # pure, and asked for every request
+_may_reach = lru_cache(maxsize=4096)(may_reach)  # pure, and called for every request
 
 
 def is_same(a: str, b: str) -> bool:
-    """Whether two texts are one address."""
+    """Return whether two texts denote the same IP address."""
     return (left := _literal(a)) is not None and left == _literal(b)
 
 
 class SystemResolver:
-    """The system's own resolver, in threads of its own: a slow name must not hold up others, or the store."""
+    """The system's resolver in its own thread pool, so that slow lookups block neither other names nor the store."""
 
     def __init__(self, threads: int = RESOLVERS) -> None:
         self._threads = ThreadPoolExecutor(threads, "callsheet-resolve")
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """All addresses, IPv4 and IPv6; none for a name that does not resolve."""
+        """Resolve a host to its IPv4 and IPv6 addresses; returns an empty list for an unresolvable name."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.run_in_executor(
@@ -147,7 +147,7 @@ class SystemResolver:
         return [str(address[0]) for *_, address in found]
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Shut down the thread pool without waiting."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -1,6 +1,6 @@
-"""The breakers of all destinations, shared by the processes of a store as documents, so that a restart forgets nothing.
+"""The breakers of all destinations, stored as documents: shared between processes and kept across restarts.
 
-A destination without trouble has no document. Of several processes one makes the probe: who changes the document first.
+A healthy destination has no document. One process makes the probe: the first to update the document.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ REFRESH_MS = 2_000
 
 
 class Destination(NamedTuple):
-    """Whom events go to: a registered endpoint, or scheme, host and port of a URL. Each requester has its own."""
+    """A requester's delivery destination: `name` is a registered endpoint's id, or scheme, host and port of a URL."""
 
     requester_id: str
     name: str
 
 
 class Health:
-    """What this process knows of destinations."""
+    """A process's copy of the breakers, synchronised with the store's documents."""
 
     def __init__(self, store: Store, *, patience_ms: int = 60_000) -> None:
         self._store = store
@@ -40,40 +40,40 @@ class Health:
         self._read_at = -REFRESH_MS
 
     def breaker(self, where: Destination) -> Breaker:
-        """The breaker of a destination."""
+        """Return a destination's breaker, closed if unknown."""
         return self._known.get(where, Breaker())
 
     def shut(self) -> Iterator[Destination]:
-        """The destinations that get nothing now."""
+        """Iterate over the destinations whose breaker is not closed."""
         return (where for where, breaker in self._known.items() if breaker.state is not State.CLOSED)
 
     def states(self) -> list[State]:
-        """The states of all breakers that are known here."""
+        """Return the states of all breakers in this process."""
         return [breaker.state for breaker in list(self._known.values())]
 
     async def refresh(self, now: int) -> None:
-        """Read what other processes have noted, at most every two seconds."""
+        """Read the breakers written by other processes, at most every two seconds."""
         if 0 <= now - self._read_at < REFRESH_MS:
             return
         self._read_at = now
         found = {_where(document): document for document in await self._store.documents(KIND)}
         for where in [where for where in self._versions if where not in found]:
-            self._forget(where)  # it was healed by another process
+            self._forget(where)  # another process saw the destination recover
         for where, document in found.items():
             if self._versions.get(where) != document.version:
                 self._versions[where] = document.version
                 self._known[where] = read(document.body)
 
     def due(self, now: int) -> list[Destination]:
-        """The shut destinations that may be tried with one event."""
+        """Return the destinations due for a probe with one event."""
         return [where for where, breaker in self._known.items() if breaker.may_probe(now)]
 
     async def begin_probe(self, where: Destination, now: int) -> bool:
-        """Take the probe for this process; False when another has it."""
+        """Claim a destination's probe for this process; returns False if another process has the probe."""
         return await self._save(where, self.breaker(where).probing(now, self._patience_ms))
 
     async def record(self, where: Destination, *, ok: bool, now: int) -> Breaker:
-        """Note how an attempt went; the breaker as it is then."""
+        """Record an attempt's outcome and return the updated breaker."""
         before = self.breaker(where)
         after = before.after(ok=ok, now=now)
         self._known[where] = after
@@ -91,7 +91,7 @@ class Health:
         self._known.pop(where, None)
 
     async def _save(self, where: Destination, breaker: Breaker) -> bool:
-        """Write a breaker; False when another process was first, whose word then counts at the next refresh."""
+        """Write a breaker's document; returns False after a conflict: the next refresh reads the winner's version."""
         body = json.dumps({**json.loads(breaker.json()), "requester_id": where.requester_id, "name": where.name})
         try:
             kept = await self._store.put_document(Document(KIND, _id(where), body, self._versions.get(where, 0)))
@@ -104,7 +104,7 @@ class Health:
 
 
 async def troubled(store: Store, requester_id: str | None = None) -> dict[Destination, Breaker]:
-    """The destinations that are in trouble, of one requester or, with None, of all."""
+    """Return the destinations with a stored breaker, of one requester or (None) of all requesters."""
     found = {_where(document): read(document.body) for document in await store.documents(KIND)}
     return {where: breaker for where, breaker in found.items() if requester_id in (None, where.requester_id)}
 

@@ -1,4 +1,4 @@
-"""How a deliverer works. The defaults are the contract's, where it names any."""
+"""Options of a deliverer. Defaults follow the contract if specified there."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ MAX_BATCH = 25
 
 
 class DeliveryOptions(NamedTuple):
-    """`batch` events are held at once, `concurrency` of them under way.
+    """A deliverer holds up to `batch` claimed events and runs up to `concurrency` attempts.
 
-    `per_requester` None: one less than there are slots while others wait, else all of them. `drain_s`: a stop waits so
-    long for what is under way.
+    `per_requester` None limits a requester to all slots but one while other requesters wait, else to all slots.
+    `drain_s` is the time that running attempts get at a stop.
     """
 
     batch: int = 10
@@ -27,5 +27,5 @@ class DeliveryOptions(NamedTuple):
 
     @property
     def held(self) -> int:
-        """How many are held at once: a batch, or what the slots need if they are more."""
+        """Return the maximum of claimed events: the batch size (1 to 25), or `concurrency` if larger."""
         return max(min(max(1, self.batch), MAX_BATCH), self.concurrency)

@@ -1,6 +1,6 @@
-"""One guarded POST: one deadline from the name to the last byte, a bounded answer, no redirects, no proxies.
+"""A guarded HTTP POST: one deadline from name resolution to the last byte, bounded response, no redirects or proxies.
 
-Each request has a connection of its own, to an address that the guard has judged for this request.
+Each request opens a new connection, to an address checked by the guard for this request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IS_LINE = re.compile(r"[ -~]+").fullmatch
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """The status, Retry-After header, beginning of the body and duration of a response."""
 
     status: int
     retry_after: str
@@ -31,37 +31,37 @@ class Answer(NamedTuple):
 
 
 class PostFailed(CallsheetError):
-    """No answer came back."""
+    """The POST got no valid response."""
 
     code = "post_failed"
 
 
 class Unreachable(PostFailed):
-    """No connection. It tells not why: whoever reads it could map a network with it."""
+    """The connection failed. The error gives no reason, since readers could map a network with reasons."""
 
     code = "unreachable"
 
 
 class NoAnswer(PostFailed):
-    """A connection, but no whole answer within the deadline."""
+    """The connection succeeded, but no complete response arrived before the deadline."""
 
     code = "timeout"
 
 
 class BadAnswer(PostFailed):
-    """What came back is no HTTP, is cut off, or has a head beyond all measure."""
+    """The response is malformed: not HTTP, truncated, or head longer than allowed."""
 
     code = "bad_answer"
 
 
 class TlsFailed(PostFailed):
-    """The other end has no certificate that fits its name."""
+    """The TLS handshake failed, for example by a certificate for another name."""
 
     code = "tls_failed"
 
 
 class Outlet:
-    """The way out for callbacks: rules, limits and a resolver, shared by many requests."""
+    """The HTTP client for callbacks: rules, limits and a resolver shared by all requests."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class Outlet:
         self._tls = tls or _tls()
 
     def close(self) -> None:
-        """Let go of the resolver's threads. May be called twice."""
+        """Shut down the resolver's threads. Calling twice is allowed."""
         if self._own is not None:
             self._own.close()
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send a body once; raises InvalidTarget, BlockedTarget or a kind of PostFailed."""
+        """Send a body once and return the response; raises InvalidTarget, BlockedTarget or a subclass of PostFailed."""
         begun = time.monotonic()
         target = target_of(url, self.rules)
         exchange: _Exchange | None = None
@@ -106,7 +106,7 @@ class Outlet:
         return Answer(parsed.status, parsed.retry_after, bytes(parsed.kept), took_ms)
 
     async def _connect(self, target: Target) -> _Exchange:
-        """A connection to an address that was judged; to the next one where one is silent."""
+        """Connect to the target's checked addresses in turn, each within a share of the deadline."""
         found = await addresses_of(target, self.rules, self._resolve)
         for left, address in zip(range(len(found), 0, -1), found, strict=True):
             try:
@@ -140,7 +140,7 @@ class Outlet:
 
 
 class _Exchange(asyncio.Protocol):
-    """One connection and the answer that comes on it. A stream in its place took 8 % of a delivery's CPU time."""
+    """One HTTP connection and its response. An asyncio stream instead took 8 % of a delivery's CPU time."""
 
     transport: asyncio.Transport
 
@@ -152,7 +152,7 @@ class _Exchange(asyncio.Protocol):
         self.transport = transport  # type: ignore[assignment] # uvloop's have their own classes
 
     def data_received(self, data: bytes) -> None:
-        """More of the answer; b"" is its end."""
+        """Parse received bytes of the response; b"" marks the end."""
         if self.ended.done():
             return
         try:
@@ -172,7 +172,7 @@ class _Exchange(asyncio.Protocol):
         elif not self.ended.done():
             self.ended.set_exception(error)
         if self.ended.done() and not self.ended.cancelled():
-            self.ended.exception()  # nobody waits for it any more, or will
+            self.ended.exception()  # marks the error as retrieved, since nobody awaits the future any more
 
 
 async def guarded_post(
@@ -183,7 +183,7 @@ async def guarded_post(
     rules: Rules | None = None,
     limits: Limits | None = None,
 ) -> Answer:
-    """One POST by an outlet of its own, for those who send few; raises what Outlet.post raises."""
+    """Send one POST with a temporary Outlet, for occasional requests; raises the errors of Outlet.post."""
     outlet = Outlet(rules, limits)
     try:
         return await outlet.post(url, body, headers)

@@ -1,4 +1,4 @@
-"""Replays: ended events go out once more, spread over time, with the id and the body that they had."""
+"""Replays: settled events are delivered again with the same id and body, spread over time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ RATE_PER_S = 20.0
 
 
 class DeliveryNotFound(CallsheetError):
-    """No such outbox event for this requester."""
+    """The requester has no outbox event with the given id."""
 
     code = "delivery_not_found"
 
 
 class Selection(NamedTuple):
-    """Which ended events, and how many of them in a second. `reason` is the one that dead letters have in their log."""
+    """A filter for events to replay, and the rate per second. `reason` matches the reason in a dead letter's log."""
 
     requester_id: str | None
     status: Delivery = Delivery.DEAD_LETTER
@@ -42,14 +42,14 @@ class Selection(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """How many wait again, and whether more of the selection are left."""
+    """The number of events queued again; `more` is true if the selection has further events."""
 
     replayed: int
     more: bool
 
 
 async def find_one(store: Store, event_id: str, requester_id: str | None) -> OutboxEvent:
-    """One event; raises DeliveryNotFound also for another requester's."""
+    """Return an event by id; raises DeliveryNotFound, also for another requester's event."""
     where = OutboxFilter(requester_id=requester_id, event_id=event_id)
     found = await store.outbox_find(where=where, limit=1)
     if not found:
@@ -58,14 +58,14 @@ async def find_one(store: Store, event_id: str, requester_id: str | None) -> Out
 
 
 async def replay_one(store: Store, event_id: str, requester_id: str | None) -> OutboxEvent:
-    """Deliver one once more, as soon as may be; one that has not ended yet is left as it is."""
+    """Queue a settled event for immediate delivery and return the event; a pending event stays unchanged."""
     event = await find_one(store, event_id, requester_id)
     await store.outbox_replay([Replay(event.event_id)])
     return await find_one(store, event_id, requester_id)
 
 
 async def replay_many(store: Store, wanted: Selection) -> Replayed:
-    """Deliver a selection once more, the oldest first. Doing it twice brings nothing back that already waits."""
+    """Queue the selected events again, oldest first. Repeating the call skips events already queued."""
     after: str | None = None
     count, fits = 0, _fits(wanted.reason)
     while count < wanted.limit:

@@ -1,12 +1,12 @@
-"""Who gets the slots of a deliverer. A destination begins with one, earns more by quick answers, and loses them again.
+"""Fair shares of a deliverer's slots. A destination's window starts at one slot and grows with quick responses.
 
-Quick ones may have all slots, each up to its own number. Strangers and slow ones together leave one slot free, and
-those that are known to be slow have two fifths: so an endpoint that hangs holds one slot however many events it has;
-many that hang hold up each other. What cannot start soon waits in the store, not here.
+Quick destinations may use all slots, each up to its window. New and slow destinations together leave one slot free, and
+slow destinations get two fifths of the slots: a hanging endpoint holds one slot regardless of its number of events, and
+many hanging endpoints delay only each other. Events that cannot start soon wait in the store, not in the process.
 
-These are shares of what is scarce. As long as nobody else waits, a destination that does not fail may borrow all slots,
-and a requester the one that is not its own. Who comes then gets what was borrowed: it ends soon, or it takes long and
-is broken off.
+Shares apply under contention. While no other destination waits, a destination without failures may borrow all slots,
+and a lone requester the last slot. When another destination arrives, borrowed slots return: the attempt ends soon, or
+is cancelled as slow.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ MOST_KNOWN = 10_000
 
 
 class Shares:
-    """How many events each destination may have: under way, and waiting here for a slot."""
+    """Limits and counts of each destination's events: running attempts and events waiting for a slot."""
 
     def __init__(self, slots: int, per_endpoint: int, per_requester: int | None = None) -> None:
         self.slots = slots
         self._cap = max(1, per_endpoint)
         self._requester_cap = per_requester or max(1, slots - 1)
-        self._requester_may_borrow = per_requester is None  # else it is the operator's word
+        self._requester_may_borrow = per_requester is None  # a limit set by the operator is strict
         self._unproven_cap = max(1, slots - 1)
         self._slow_cap = max(1, slots * 2 // 5)
-        self._windows: OrderedDict[Destination, int] = OrderedDict()  # the one that was heard of last at the end
+        self._windows: OrderedDict[Destination, int] = OrderedDict()  # most recently used last
         self._quick: set[Destination] = set()
         self._slow: set[Destination] = set()
         self._failing: set[Destination] = set()  # at its last attempt
-        # asked for many times a delivery, so all are kept and none is added up
+        # read many times per delivery, so kept as counters instead of summed up
         self._running: Counter[Destination] = Counter()
-        self._borrowed: Counter[Destination] = Counter()  # of those that run
+        self._borrowed: Counter[Destination] = Counter()  # subset of `_running`
         self._held: Counter[Destination] = Counter()
         self._running_of: Counter[str] = Counter()  # by requester
         self._held_of: Counter[str] = Counter()
-        self.running = 0  # events under way
-        self.held = 0  # those, and what waits here
+        self.running = 0  # running attempts
+        self.held = 0  # running attempts and waiting events
 
     @property
     def jammed(self) -> bool:
-        """Whether strangers and slow ones have all that they may have; what is borrowed holds nobody up."""
+        """Return whether new and slow destinations use all their slots, not counting borrowed slots."""
         return sum(self._own(where) for where in self._running if where not in self._quick) >= self._unproven_cap
 
     def _own(self, where: Destination) -> int:
-        """How many of its events are under way in slots of its own."""
+        """Return the number of a destination's attempts in slots that are not borrowed."""
         return self._running[where] - self._borrowed[where]
 
     def sharing(self, shut: Iterable[Destination], probes: Collection[Destination], batch: int) -> Sharing:
-        """What a claim may take; of strangers one each, and none while those are jammed."""
+        """Return the claim's limit per destination; new destinations get one event each, and none while jammed."""
         each = 0 if self.jammed else 1
         slow = self._slow_cap - sum(n - self._borrowed[o] for o, n in self._held.items() if o in self._slow)
         rooms: dict[Destination, int] = {}
         for where in self._windows:
             rooms[where] = self._room(where)
             if where in self._slow and rooms[where]:
-                rooms[where] = int(slow > 0 and not self.jammed)  # those that waited longest come first
+                rooms[where] = int(slow > 0 and not self.jammed)  # least recently used first
                 slow -= rooms[where]
             if self._is_alone(where):
                 rooms[where] = max(rooms[where], self.slots - self._held[where])
@@ -74,23 +74,23 @@ class Shares:
         return Sharing(each, tuple(Room(*where, room) for where, room in rooms.items() if room != each), without)
 
     def claim_limit(self, batch: int) -> int:
-        """How many may be claimed, so that no requester gets to hold all that is held here."""
+        """Return the maximum number of events to claim, so that no requester fills the whole batch."""
         lighter = [held for held in self._held_of.values() if held < _most(batch)]
         return min(batch - self.held, _most(batch) - max(lighter, default=0))
 
     def wait(self, where: Destination) -> None:
-        """One more waits here."""
+        """Count a claimed event that waits for a slot."""
         self._held[where] += 1
         self._held_of[where.requester_id] += 1
         self.held += 1
         self._windows.setdefault(where, 1)
 
     def may_start(self, where: Destination) -> bool:
-        """Whether one of those that wait may take a slot of its own."""
+        """Return whether the destination may start an event in a regular slot."""
         return self._has_window(where) and self._running_of[where.requester_id] < self._requester_cap
 
     def may_borrow(self, where: Destination) -> bool:
-        """Whether one of those that wait may take a slot that is not its own, because nobody else waits."""
+        """Return whether the destination may start an event in a borrowed slot, since no other destination waits."""
         if self.running >= self.slots:
             return False
         is_only_requester = len(self._held_of) == 1 and self._requester_may_borrow
@@ -102,20 +102,20 @@ class Shares:
         return where in self._quick or not self.is_held_up(where)
 
     def _is_alone(self, where: Destination) -> bool:
-        """Whether all that is held here goes there, and it may have as much as there is."""
+        """Return whether all held events go to one destination that may borrow every slot."""
         if not self._requester_may_borrow and self._requester_cap < self.slots:
             return False
         return 0 < self._held[where] == self.held and where not in self._failing
 
     def is_held_up(self, where: Destination) -> bool:
-        """Whether it has to wait for others of its kind, and should not do that here."""
+        """Return whether a new or slow destination must wait, in the store, since its kind's slots are used up."""
         if where in self._quick:
             return False
         slow = sum(self._own(other) for other in self._running if other in self._slow)
         return self.jammed or (where in self._slow and slow >= self._slow_cap)
 
     def start(self, where: Destination, *, borrowed: bool = False) -> None:
-        """One that waited is under way."""
+        """Count a waiting event as running."""
         self._running[where] += 1
         if borrowed:
             self._borrowed[where] += 1
@@ -123,13 +123,13 @@ class Shares:
         self.running += 1
 
     def drop(self, where: Destination) -> None:
-        """One that waited is not ours any more."""
+        """Remove a waiting event from the counts."""
         _less(self._held, where)
         _less(self._held_of, where.requester_id)
         self.held -= 1
 
     def mark_slow(self, where: Destination) -> None:
-        """One of its attempts takes long already. Who was quick until now is a stranger again, others are slow."""
+        """Reset the window to one for a slow attempt. A quick destination counts as new again, any other as slow."""
         if where in self._quick:
             self._quick.discard(where)
         else:
@@ -137,7 +137,7 @@ class Shares:
         self._windows[where] = 1
 
     def end(self, where: Destination, *, ok: bool, took_ms: int | None, borrowed: bool = False) -> None:
-        """One has ended; how long it took decides how many may follow."""
+        """Count an attempt as ended; its duration and success set the destination's window."""
         self.drop(where)
         _less(self._running, where)
         _less(self._running_of, where.requester_id)
@@ -145,7 +145,7 @@ class Shares:
             _less(self._borrowed, where)
         self.running -= 1
         if took_ms is None or took_ms >= SLOW_MS:
-            self._windows[where] = 1  # it was marked when its time was over
+            self._windows[where] = 1  # `mark_slow` ran at the time limit
         else:
             self._slow.discard(where)
             self._quick.add(where)
@@ -155,24 +155,27 @@ class Shares:
         self._forget()
 
     def _room(self, where: Destination) -> int:
-        """A quick destination may have as many again waiting, so that a slot is not idle during a claim."""
+        """Return the number of further events to claim for a destination; 0 while jammed unless it is quick.
+
+        A quick destination may hold two events per slot, so that no slot idles during a claim.
+        """
         if where not in self._quick and self.jammed:
             return 0
         return max(0, self._most_of(where) - self._held[where])
 
     def _most_of(self, where: Destination) -> int:
-        """How many of its events may be here while others are."""
+        """Return a destination's maximum of held events under contention: the window, doubled if quick."""
         window = self._windows.get(where, 1)
         return 2 * window if where in self._quick and window > 1 else window
 
     def surplus(self, where: Destination) -> int:
-        """How many of its events came here while it was alone, and keep room from others now."""
+        """Return the number of a destination's events beyond its maximum, claimed while no other destination waited."""
         if self._is_alone(where):
             return 0
         return max(0, self._held[where] - self._borrowed[where] - self._most_of(where))
 
     def _forget(self) -> None:
-        """Those that were quiet longest are strangers again."""
+        """Drop the state of the least recently used destinations beyond 10,000."""
         while len(self._windows) > MOST_KNOWN:
             where, _ = self._windows.popitem(last=False)
             for kind in (self._slow, self._quick, self._failing):
@@ -182,14 +185,14 @@ class Shares:
 def whose_more(
     before: set[Destination], taken: Counter[Destination], sharing: Sharing, *, full: bool
 ) -> set[Destination]:
-    """Return of whom there may be more after a claim, so that the next free slot asks at once."""
+    """Return the destinations with possibly more due events after a claim; the next free slot then claims at once."""
     rooms = {Destination(room.requester_id, room.destination): room.room for room in sharing.rooms}
     more = before | {where for where, count in taken.items() if count >= rooms.get(where, sharing.each)}
     return more if full else {where for where in more if taken[where] >= rooms.get(where, sharing.each)}
 
 
 def _most(batch: int) -> int:
-    """How many of those that are held here may be one requester's."""
+    """Return the maximum of held events of one requester, two thirds of the batch."""
     return max(1, batch - max(1, batch // 3))
 
 

@@ -1,10 +1,10 @@
-"""The headers of a delivery: the contract's own and, beside them, those of Standard Webhooks.
+"""The signature headers of a delivery, for both the contract's scheme and Standard Webhooks.
 
     x-euterpe-signature   hex of HMAC-SHA256(key, timestamp + "." + nonce + "." + raw body)
     webhook-signature     v1,base64 of HMAC-SHA256(key, id + "." + timestamp + "." + raw body)
 
-The key is the 32 bytes that a secret `whsec_…` holds in base64. While one secret takes the place of another there are
-two signatures in each header, the newer first: with a comma between them in ours, with a space in the other.
+The key is the 32 bytes encoded in base64 in a secret `whsec_…`. During a secret's rotation each header has two
+signatures, newest first, separated by a comma in `x-euterpe-signature` and by a space in `webhook-signature`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from callsheet.kernel.errors import InvalidInput
 
 HEAD = "whsec_"
 KEY_BYTES = 32
-IS_FIELD = re.compile(r"[A-Za-z0-9_-]{1,128}").fullmatch  # no ".": it stands between the fields that are signed
+IS_FIELD = re.compile(r"[A-Za-z0-9_-]{1,128}").fullmatch  # no ".", the separator of the signed fields
 
 
 def new_secret() -> str:
-    """The text of a fresh secret of 256 bits."""
+    """Generate the text of a secret with 256 random bits."""
     return HEAD + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def key_of(secret: str) -> bytes:
-    """The key that a secret holds; raises InvalidInput, which does not show it."""
+    """Decode a secret's key; raises InvalidInput without revealing the secret."""
     try:
         key = base64.b64decode(secret.removeprefix(HEAD), validate=True)
     except (binascii.Error, ValueError):
@@ -42,20 +42,20 @@ def key_of(secret: str) -> bytes:
 
 
 def signature(key: bytes, timestamp: str, nonce: str, body: bytes) -> str:
-    """The contract's signature; raises InvalidInput for a nonce that could hold a piece of the body."""
+    """Return the contract's signature; raises InvalidInput for a nonce outside 1 to 128 letters, digits, - and _."""
     if not IS_FIELD(nonce):
         raise InvalidInput("a nonce has 1 to 128 letters, digits, '-' and '_'")
     return hmac.new(key, b".".join((timestamp.encode(), nonce.encode(), body)), hashlib.sha256).hexdigest()
 
 
 def standard_signature(key: bytes, event_id: str, timestamp: str, body: bytes) -> str:
-    """The signature of Standard Webhooks, version 1."""
+    """Return the Standard Webhooks signature, version 1."""
     made = hmac.new(key, b".".join((event_id.encode(), timestamp.encode(), body)), hashlib.sha256)
     return f"v1,{base64.b64encode(made.digest()).decode()}"
 
 
 def signed_headers(keys: Sequence[bytes], event_id: str, body: bytes, *, attempt: int, at_s: int) -> dict[str, str]:
-    """All headers of one attempt, with a nonce of its own; raises InvalidInput for an id that could be misread."""
+    """Return the headers of one attempt with a fresh nonce; raises InvalidInput for an invalid event id."""
     if not IS_FIELD(event_id):
         raise InvalidInput("an event id has 1 to 128 letters, digits, '-' and '_'")
     timestamp, nonce = str(at_s), new_id().replace("-", "")

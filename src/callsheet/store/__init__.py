@@ -1,4 +1,4 @@
-"""Open a store by its URL. The three stores live beside this file, each in a folder of its own."""
+"""Open a store by its URL. The three stores are packages beside this file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def store_from_url(url: str) -> Store:
-    """The store, not yet open, for `sqlite:///file`, `sqlite::memory:`, `libsql:///file`, `postgresql://…`, `redis://…`."""
+    """Return the store of a URL, not yet open; raises UnknownStore, or StoreError if the store's driver is missing.
+
+    URLs: `sqlite:///file`, `sqlite::memory:`, `libsql:///file`, `postgresql://…`, `redis://…`.
+    """
     scheme = url.partition(":")[0]
     try:
         if scheme in ("sqlite", "libsql"):

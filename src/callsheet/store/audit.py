@@ -1,4 +1,4 @@
-"""The part of the store protocol that is the audit log: entries are appended, found, and one day pruned."""
+"""The audit log's part of the store protocol: append entries, find entries, and prune old entries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class AuditQuery(NamedTuple):
     """A filter over the audit log, newest first. `requester_id` None is for operators only.
 
-    `action` is one action, or a family of them with a dot at its end (`key.`). `since` is the first millisecond that
-    counts, `until` the first that does not. `cursor` is the id of the last entry that was seen.
+    `action` is one action, or a family of actions if it ends with a dot (`key.`). `since` is the first millisecond
+    included, `until` the first millisecond excluded. `cursor` is the id of the last entry on the previous page.
     """
 
     requester_id: str | None = None
@@ -27,38 +27,38 @@ class AuditQuery(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """The cursor's time and number."""
+        """The time and number in the cursor; None without a valid cursor."""
         at, _, number = (self.cursor or "").partition("-")
         return (int(at), int(number)) if at.isdigit() and number.isdigit() else None
 
     def matches(self, entry: AuditEntry) -> bool:
-        """Whether an entry has the action and the actor that are looked for."""
+        """Return whether an entry has the query's action and actor."""
         wanted = self.action
         same = wanted is None or entry.action == wanted or (wanted.endswith(".") and entry.action.startswith(wanted))
         return same and self.actor in (None, entry.actor)
 
 
 class AuditPage(NamedTuple):
-    """A page of entries and the cursor of the next one, None at the end."""
+    """A page of entries and the cursor of the next page, None at the end."""
 
     entries: list[AuditEntry]
     cursor: str | None
 
 
 class AuditVerbs(Protocol):
-    """Append-only: no verb changes an entry, and only age removes one."""
+    """The audit log is append-only: no verb changes an entry, and only age removes entries."""
 
     async def audit_append(self, entries: Sequence[AuditEntry], *, now: int | None = None) -> list[str]:
-        """Write entries, all or none, with the store's time; their ids, which begin with it.
+        """Write entries, all or none, with the store's time; return the entries' ids, which begin with that time.
 
-        S39: an entry that was answered for is kept, and stays as it was written.
+        S39: an acknowledged entry is kept, and stays as it was written.
         """
         ...
 
     async def audit_find(self, query: AuditQuery) -> AuditPage:
-        """Entries by filter, newest first, by pages that do not shift. S40: only the requester's own."""
+        """Return entries by filter, newest first, in stable pages. S40: a requester sees only its own entries."""
         ...
 
     async def audit_prune(self, *, before: int, limit: int) -> int:
-        """Delete the oldest entries that were written before a moment; how many. S41: no others."""
+        """Delete the oldest entries written before a moment; return how many. S41: newer entries stay."""
         ...

@@ -1,4 +1,4 @@
-"""The part of the store protocol that is about a clock that steps: what waits is moved to the clock as it is now."""
+"""The clock's part of the store protocol: after a step of the clock, move waiting times by the step."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ if TYPE_CHECKING:
     from .protocol import Document
 
 TOLERANCE_MS = 5_000
-"""A clock that is off by less has not stepped: nobody waits long for so little."""
+"""Smaller differences are not treated as steps: the error in waiting times is too small to matter."""
 
 
 class ClockStep(NamedTuple):
-    """The store's clock shows `after`, and would show `before` had it gone on evenly.
+    """A step of the store's clock: it shows `after`, and would show `before` if it had run evenly.
 
-    Before a step back, what was last written at `since` or later was written by a clock that was ahead; None: all was.
+    Before a step back, rows last written at `since` or later were written by a clock that ran ahead; None: all rows
+    were.
     """
 
     before: int
@@ -23,12 +24,12 @@ class ClockStep(NamedTuple):
 
     @property
     def shift_ms(self) -> int:
-        """By how much the clock moved: above 0 is forward."""
+        """The distance of the step in milliseconds; positive is forward."""
         return self.after - self.before
 
 
 class Rebased(NamedTuple):
-    """How many rows a step has moved: jobs that wait, leases of jobs, callbacks that wait or are being delivered."""
+    """How many rows a step has moved: waiting jobs, leases of jobs, and callbacks that wait or are being delivered."""
 
     jobs: int = 0
     leases: int = 0
@@ -36,14 +37,14 @@ class Rebased(NamedTuple):
 
 
 class ClockVerbs(Protocol):
-    """What every store does when its clock has stepped."""
+    """The verb that every store runs after its clock has stepped."""
 
     async def rebase(self, step: ClockStep, mark: Document) -> Rebased:
-        """Move what waits by a step of the clock, and write `mark`, all or nothing; raises DocumentConflict.
+        """Move waiting times by a step of the clock and write `mark`, all or nothing; raises DocumentConflict.
 
-        S44: of many that saw the same step one moves, by the version of `mark`. A lease that was alive before the
-            step has as long to live after it; one that was renewed since the step stays as it is. After a step back, a
-            delay ends as long after the step as it had left before it. A moment that was asked for (`run_at`) stays;
-            so do all times that tell of the past. A step forward moves leases alone: what waits may have become due.
+        S44: if many processes see the same step, one of them moves the times, decided by the version of `mark`. A lease
+            that was alive before the step keeps its remaining time; a lease renewed since the step stays as it is.
+            After a step back, a delay keeps its remaining time. A requested moment (`run_at`) stays, as do past times.
+            A step forward moves leases alone: waiting jobs may have become due.
         """
         ...

@@ -1,4 +1,4 @@
-"""Fan-out of lossy wake-ups inside one process: each receiver gets the union of what it has missed."""
+"""Fan-out of lossy wake-ups inside one process: each receiver gets the union of the hints that it has missed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ANY_JOB = frozenset({"*"})
 
 
 class Hints:
-    """Sends hints to every receiver; a slow one gets several merged into one."""
+    """Send hints to every receiver; a slow receiver gets several hints merged into one."""
 
     def __init__(self) -> None:
         self._receivers: set[_Receiver] = set()
 
     @property
     def received(self) -> bool:
-        """True when somebody listens."""
+        """Whether any receiver listens."""
         return bool(self._receivers)
 
     def send(self, hint: Hint) -> None:
@@ -33,7 +33,7 @@ class Hints:
             receiver.add(hint)
 
     async def receive(self) -> AsyncIterator[Hint]:
-        """Hints from now on, until the caller stops."""
+        """Yield hints from now on, until the caller stops."""
         receiver = _Receiver()
         self._receivers.add(receiver)
         try:
@@ -60,7 +60,7 @@ class _Receiver:
 
 
 class NoDoor:
-    """A worker's door where nobody but the store hands out jobs: its hints tell of each."""
+    """A door for stores whose hints announce every job, so that no worker needs to wait at a door."""
 
     waiting = 0
 
@@ -73,14 +73,14 @@ class NoDoor:
         pass
 
     def open(self) -> None:
-        """Nothing comes this way."""
+        """Do nothing: no job arrives through this door."""
 
     async def shut(self) -> None:
-        """Nothing came this way."""
+        """Do nothing: no job arrived through this door."""
 
 
 def merged(a: Hint, b: Hint) -> Hint:
-    """One hint for two; one that would name too much stands for more."""
+    """Merge two hints. A union of more than 1,000 names becomes a hint for anything."""
     if a == Hint() or b == Hint():
         return Hint()
     queues, jobs = a.queues | b.queues, a.jobs | b.jobs
@@ -90,7 +90,7 @@ def merged(a: Hint, b: Hint) -> Hint:
 
 
 async def together(*sources: AsyncIterator[Hint]) -> AsyncIterator[Hint]:
-    """Hints of several sources; what one of them raises is raised here."""
+    """Yield the hints of several sources; raises the exception of a failed source."""
     hints = Hints()
 
     async def pass_on(source: AsyncIterator[Hint]) -> None:
@@ -98,7 +98,7 @@ async def together(*sources: AsyncIterator[Hint]) -> AsyncIterator[Hint]:
             async for hint in source:
                 hints.send(hint)
         finally:
-            hints.send(Hint())  # so that its end is seen
+            hints.send(Hint())  # wake the consumer, which then sees the source's end
 
     tasks = [asyncio.create_task(pass_on(source)) for source in sources]
     try:

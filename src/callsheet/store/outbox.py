@@ -1,4 +1,4 @@
-"""The part of the store protocol that is about outbox events: the same ownership as jobs have, and shares."""
+"""The outbox part of the store protocol: events have claims and leases as jobs do, and destinations have shares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Room(NamedTuple):
-    """How many more events of one destination a claim may take; 0 leaves it out."""
+    """The remaining number of events that a claim may take of one destination; 0 excludes the destination."""
 
     requester_id: str
     destination: str
@@ -22,9 +22,9 @@ class Room(NamedTuple):
 
 
 class Sharing(NamedTuple):
-    """How an outbox claim is shared out: `each` of a destination unless it is among `rooms`; nothing `without`.
+    """Limits of an outbox claim: `each` events per destination, or the destination's number in `rooms`.
 
-    `without` are requesters. As it stands everything may go to one destination.
+    `without` are requesters whose events are excluded. The default lets one destination take the whole claim.
     """
 
     each: int = 1_000_000
@@ -33,9 +33,10 @@ class Sharing(NamedTuple):
 
 
 class OutboxFilter(NamedTuple):
-    """Which outbox events are looked for beside job and status. `requester_id` None is for operators only.
+    """A filter over outbox events, next to job and status. `requester_id` None is for operators only.
 
-    `after` is an event's id: those that come after it. `newest_first` turns the order, and the meaning of `after`.
+    `after` is an event's id: only later events are returned. `newest_first` reverses the order, and the meaning of
+    `after`.
     """
 
     requester_id: str | None = None
@@ -52,14 +53,14 @@ ANY_EVENT = OutboxFilter()
 
 
 class Replay(NamedTuple):
-    """An ended outbox event that is to be delivered once more, not before so long from now."""
+    """An ended outbox event to deliver once more, no earlier than `delay_ms` from now."""
 
     event_id: str
     delay_ms: int = 0
 
 
 class OutboxVerbs(Protocol):
-    """What every store does with outbox events."""
+    """The verbs of every store for outbox events."""
 
     async def outbox_claim(
         self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
@@ -67,18 +68,18 @@ class OutboxVerbs(Protocol):
         """Take due outbox events, expired leases included.
 
         S22: the same ownership protocol as jobs.
-        S33: of each destination of a requester no more than its share, the oldest; of what is left by that the oldest
-            of all. A destination's backlog costs the claim no more than one event does. Expired leases come first,
-            and only a room of 0, or a requester left out, keeps them back.
+        S33: per (requester, destination) at most its share of events, oldest first; if more than `limit` qualify, the
+            oldest overall. A destination's backlog costs the claim no more than one event does. Expired leases come
+            first; only a room of 0 or an excluded requester holds them back.
         """
         ...
 
     async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
-        """Extend many outbox leases in one write; a stale one extends nothing."""
+        """Extend many outbox leases in one write; a stale claim extends nothing."""
         ...
 
     async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
-        """Record deliveries. S23: fenced like jobs; a stale one changes nothing."""
+        """Record deliveries. S23: fenced like jobs; a stale settlement changes nothing."""
         ...
 
     async def outbox_find(
@@ -89,12 +90,12 @@ class OutboxVerbs(Protocol):
         limit: int = 50,
         where: OutboxFilter = ANY_EVENT,
     ) -> list[OutboxEvent]:
-        """Outbox events for inspection, oldest first unless asked. S34: only the requester's own."""
+        """Return outbox events for inspection, oldest first by default. S34: a requester sees only its own events."""
         ...
 
     async def outbox_replay(self, replays: Sequence[Replay], *, now: int | None = None) -> list[bool]:
-        """Bring ended outbox events back, with their attempts from 0; which were.
+        """Return ended outbox events to the queue with 0 attempts; the answer says which events returned.
 
-        S35: only one that has ended comes back: doing it twice is doing it once. Id and body stay.
+        S35: only an ended event returns, so repeating a replay changes nothing. Id and body stay.
         """
         ...

@@ -1,8 +1,8 @@
-"""The store protocol: batch-first verbs with numbered guarantees. A store is dumb: it applies, and owns time.
+"""The store protocol: verbs for batches, with numbered guarantees. A store applies writes and owns the clock.
 
 Every verb takes `now` (milliseconds) for tests; None means the store's own clock. Guarantees are numbered S1…;
-`tests/conformance` has a test for each on every store, and `docs/guarantees.md` names them. The rest is in `outbox.py`,
-`audit.py` and `clock.py`.
+`tests/conformance` has a test for each on every store, and `docs/guarantees.md` names the tests. `outbox.py`,
+`audit.py` and `clock.py` have the other parts of the protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Enqueued(NamedTuple):
-    """What became of one new job. `created` is False when a key found an earlier job, whose id this is."""
+    """The result of one new job. `created` is False if a key belongs to an earlier job; `job_id` is that job's id."""
 
     job_id: str
     created: bool
@@ -33,10 +33,10 @@ class Enqueued(NamedTuple):
 
 
 class ClaimRequest(NamedTuple):
-    """What a worker asks for: up to `limit` jobs, queues in order of preference.
+    """A worker's request for up to `limit` jobs, with queues in order of preference.
 
-    `tenants` are the requesters whose jobs it may have, None for all; `""` is a job that belongs to nobody. A
-    `thorough` one sees every job that is due; another may see one up to a tenth of a second later.
+    `tenants` limits the claim to jobs of these requesters, None takes all; `""` is a job without a requester. A
+    `thorough` request sees every due job; other requests may see a job up to a tenth of a second later.
     """
 
     worker_id: str
@@ -49,14 +49,14 @@ class ClaimRequest(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """The answer to one heartbeat: whether the claim is held, and whether its job is to be cancelled."""
+    """The result of one heartbeat: whether the worker holds the claim, and whether to cancel the job."""
 
     held: bool
     cancel_requested: bool = False
 
 
 class Settled(StrEnum):
-    """What became of one settlement. `REPEATED`: this claim's attempt had ended with the same outcome before."""
+    """The result of a settlement. `REPEATED`: this claim's attempt had already ended with the same outcome."""
 
     APPLIED = "applied"
     REPEATED = "repeated"
@@ -76,29 +76,29 @@ class JobQuery(NamedTuple):
     limit: int = 50
     cursor: str | None = None
     text: str | None = None
-    """Stands in a job's id, kind, correlation id, payload or error; the case of ASCII letters does not matter."""
+    """Text to find in a job's id, kind, correlation id, payload or error, ignoring the case of ASCII letters."""
     look: int | None = None
-    """About so many jobs are looked at for a page, which may then hold fewer than `limit` and still have a cursor. What
-    a store finds by an index may be more."""
+    """About how many jobs to scan for a page, which may then hold fewer than `limit` and still have a cursor. A
+    store may scan more jobs if an index finds them."""
     begun: bool | None = None
-    """Of jobs that have not ended, those alone of which an attempt has ever begun, or (False) has not."""
+    """Of open jobs, keep those with an attempt ever begun (True) or without one (False); ended jobs pass."""
 
     @property
     def needle(self) -> str | None:
-        """The text as stores look for it: small letters, of ASCII alone, since their own ideas of others differ."""
+        """The search text in ASCII lower case; other letters stay, since the stores lower them differently."""
         return "".join(c.lower() if c.isascii() else c for c in self.text) if self.text else None
 
     @property
     def ended_badly(self) -> bool:
-        """Whether it is about failed jobs and dead letters alone, of which stores have a list of their own."""
+        """Whether the query is for failed jobs and dead letters alone, which stores list separately."""
         return bool(self.statuses) and set(self.statuses) <= {Status.FAILED, Status.DEAD_LETTER}
 
 
 class Backlog(NamedTuple):
-    """What a queue has before it: jobs that could be claimed now, jobs held back, and jobs that run.
+    """A queue's waiting and running work: jobs ready to be claimed, jobs held back, and running jobs.
 
-    `oldest_ms` is how long the longest waiting of those that are next (the first in line of each priority, the first
-    due) has waited, from `max(created_at, run_at)`; None when none is ready.
+    `oldest_ms` is the longest wait, from `max(created_at, run_at)`, among the next jobs (the first ready job of each
+    priority, the first due job); None if no job is ready.
     """
 
     ready: int = 0
@@ -108,7 +108,7 @@ class Backlog(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How many jobs of a kind ended so within the span of time that begins at `since`."""
+    """How many jobs of a kind ended with this status within the time span that begins at `since`."""
 
     since: int
     kind: str
@@ -117,7 +117,7 @@ class Ending(NamedTuple):
 
 
 class Load(NamedTuple):
-    """A worker that has jobs: how many, and when it was last heard of any of them."""
+    """A worker with running jobs: the number of jobs, and the time of the worker's latest heartbeat."""
 
     worker_id: str
     running: int
@@ -125,7 +125,7 @@ class Load(NamedTuple):
 
 
 class InLine(NamedTuple):
-    """A job that a claim could take now, with the `claim_version` of its last claim; 0 when it had none."""
+    """A job that a claim could take now, with the `claim_version` of its last claim; 0 if it was never claimed."""
 
     job_id: str
     queue: str
@@ -133,21 +133,21 @@ class InLine(NamedTuple):
 
 
 class LinePage(NamedTuple):
-    """A part of the line and the cursor of the next, None at the end."""
+    """A page of ready jobs and the cursor of the next page, None at the end."""
 
     jobs: list[InLine]
     cursor: str | None
 
 
 class JobPage(NamedTuple):
-    """A page of jobs and the cursor of the next one, None at the end."""
+    """A page of jobs and the cursor of the next page, None at the end."""
 
     jobs: list[Job]
     cursor: str | None
 
 
 class Remembered(NamedTuple):
-    """An idempotency key as it is kept."""
+    """The stored record of an idempotency key."""
 
     request_hash: str
     job_id: str
@@ -165,18 +165,18 @@ class Document(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """A lossy wake-up: something may have changed. Empty sets mean anything; `*` among the jobs means any job."""
+    """A lossy wake-up after a possible change. Empty sets mean anything; `*` among the jobs means any job."""
 
     queues: frozenset[str] = frozenset()
     jobs: frozenset[str] = frozenset()
 
 
 class Door(Protocol):
-    """Where an idle worker waits for a job that no hint tells of. `async with` it for as long as the worker claims."""
+    """A place where an idle worker waits for jobs that no hint announces; open during `async with`."""
 
     @property
     def waiting(self) -> int:
-        """How many jobs were handed to the worker already: its next claim has them, whatever its limit."""
+        """How many jobs were handed to the worker already; its next claim includes these jobs, whatever its limit."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -184,42 +184,45 @@ class Door(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Shut it, and put back in line what was handed to the worker."""
+        """Close the door and return to the queue the jobs that were handed to the worker."""
         ...
 
     def open(self) -> None:
-        """Wait among others; a job that comes is told of by a hint. May be called again."""
+        """Wait for a job alongside other workers; a hint announces the job. Repeated calls are safe."""
         ...
 
     async def shut(self) -> None:
-        """Wait no more; a job may have come in the last moment."""
+        """Stop waiting; a job may have arrived in the last moment."""
         ...
 
 
 class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
-    """Three stores serve it: SQLite, PostgreSQL and Redis. No optional verbs."""
+    """The verbs that SQLite, PostgreSQL and Redis all serve. No verb is optional."""
 
     durability: str
-    """One line for the log: what an acknowledged write has survived."""
+    """One line for the log: how durable an acknowledged write is."""
     batch: int
-    """So many jobs to claim or to settle at once; more gain nothing."""
+    """The best number of jobs to claim or to settle at once; larger batches are no faster."""
     streams: bool
-    """True where the line of jobs is a Redis stream already, so that no other is put beside it."""
+    """True if the store's ready jobs already are in a Redis stream, so that no second stream is needed."""
 
     async def open(self) -> Self:
         """Connect and check the schema version; raises SchemaMismatch or StoreUnavailable."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything. May be called twice."""
+        """Release all connections and tasks. May be called twice."""
         ...
 
     async def migrate(self) -> list[str]:
-        """Bring the schema to this program's version; the names of what ran. Safe from many processes at once."""
+        """Migrate the schema to this program's version; return the names of the migrations that ran.
+
+        Many processes may call this at once.
+        """
         ...
 
     async def now(self) -> int:
-        """S1: the store's clock decides leases and schedules, never the caller's."""
+        """Return the store's time. S1: the store's clock decides leases and schedules, never the caller's."""
         ...
 
     async def enqueue(
@@ -233,40 +236,41 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """Create jobs, their first event and their idempotency rows, all or none; answers after commit.
 
         S2: an acknowledged job is never lost, and a refused batch leaves nothing.
-        S3: one job per `(requester_id, idempotency key)`; the same hash answers with the first response,
-            another raises IdempotencyConflict; an expired key is free.
-        S4: at most one queued or running job per unique key; a second enqueue answers with the first's id.
-        S5: a job with `depends_on` is not claimable until each of them succeeded (or ended, by its policy);
-            an unknown one raises DependencyNotFound. A taken id raises DuplicateJob.
-        S42: `resumed_from` is written with its job or neither is; it reads as the checkpoint `~resumed_from`. So is a
-            `run_at` that was asked for, as `~run_at`: a step of the clock does not move it.
-        S26: with `depth_limit`, a batch that would leave a queue with more queued jobs than this raises QueueFull;
-            jobs that a key finds again take no place. Batches at the same moment may pass it together on PostgreSQL.
-        S37: with `quotas`, a batch that would leave a requester with more queued jobs than its number in them raises
-            QuotaExceeded; jobs that a key finds again take no place. Exact on every store, also for batches of several
-            processes at the same moment; what comes back to the queue by itself (a retry) is counted, not refused.
+        S3: one job per `(requester_id, idempotency key)`; the same hash answers with the first response, another hash
+            raises IdempotencyConflict; an expired key is free.
+        S4: at most one queued or running job per unique key; a second enqueue answers with the first job's id.
+        S5: a job with `depends_on` is not claimable until each dependency succeeded (or ended, by the job's policy); an
+            unknown dependency raises DependencyNotFound. An id in use raises DuplicateJob.
+        S42: `resumed_from` is written with its job or neither is; reads show it as the checkpoint `~resumed_from`. A
+            requested `run_at` likewise, as `~run_at`: a step of the clock does not move it.
+        S26: with `depth_limit`, a batch that would leave a queue with more queued jobs than the limit raises QueueFull;
+            jobs found by a key do not count. Simultaneous batches may pass the limit together on PostgreSQL.
+        S37: with `quotas`, a batch that would leave a requester with more queued jobs than its quota raises
+            QuotaExceeded; jobs found by a key do not count. Exact on every store, also for simultaneous batches of
+            several processes; jobs that return to the queue by themselves (a retry) are counted, not refused.
         """
         ...
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
-        """Take up to `limit` jobs, all of them in one round trip where there are that many.
+        """Take up to `limit` jobs, in one round trip if the queues have that many.
 
         S6: of many claimers, one gets a job; each claim has a new `claim_version` and a lease on the store's clock.
-        S7: queues in the order asked; within one, higher priority first, then in order of becoming ready.
-        S8: nothing from a paused queue, nothing before its `run_at`.
+        S7: queues in the request's order; within a queue, higher priority first, then in order of becoming ready.
+        S8: no job from a paused queue, no job before its `run_at`.
         S9: never more running jobs of a concurrency key than its limit.
-        S43: with `tenants`, exactly the jobs of these requesters, in the same order and however many jobs of others
-            stand before them; those stay as they are. It reads no job that has ended.
+        S43: with `tenants`, exactly the jobs of these requesters, in the same order, however many other jobs precede
+            them; other requesters' jobs stay unchanged. The claim reads no ended job.
         """
         ...
 
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
     ) -> list[Beat]:
-        """Extend many leases in one write. S10: a stale claim extends nothing, and sees that it is stale.
+        """Extend many leases in one write.
 
-        S45: the lease of a job that is to be cancelled ends after `silence_ms`: two beats, two thirds of a lease unless
-            given. A cancellation shortens it to as much after the last heartbeat.
+        S10: a stale claim extends nothing, and its answer says so.
+        S45: the lease of a job that is to be cancelled ends after `silence_ms`: by default two heartbeats, two thirds
+            of a lease. A cancellation shortens the lease to that time after the last heartbeat.
         """
         ...
 
@@ -277,158 +281,159 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         S12: state, event, attempt, outbox rows, checkpoint and follow-up jobs are one write.
         S13: events of a job have no gaps and rise in commit order; their time never falls.
         S14: progress never falls; timestamps are in order.
-        S15: `expired_only` applies only while the lease is over; a heartbeat in between wins.
-        S16: repeating a settlement that was applied answers REPEATED and changes nothing. It is known by its attempt's
-        outcome, or by its outbox rows: an event that the job has already is not written again.
+        S15: `expired_only` requires an expired lease; a heartbeat in between wins.
+        S16: repeating an applied settlement answers REPEATED and changes nothing. The store recognises a repeat by its
+            attempt's outcome, or by its outbox rows: existing events are not written again.
         """
         ...
 
     async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
-        """Running jobs whose lease is over, longest first. S17: only `lease_expires_at` decides."""
+        """Return running jobs whose lease is over, longest first. S17: only `lease_expires_at` decides."""
         ...
 
     async def held_by(self, worker_id: str, limit: int) -> list[Job]:
-        """Running jobs that a worker has claimed. S30: one whose lease ran out is listed until it is reaped."""
+        """Return a worker's running jobs. S30: a job with an expired lease is listed until housekeeping takes it."""
         ...
 
     async def in_line(self, limit: int, *, cursor: str | None = None) -> LinePage:
-        """Jobs in line, by queue and in the order of claims, without their payloads; reads no other jobs.
+        """Return ready jobs, by queue and in claim order, without their payloads; reads no other jobs.
 
-        S31: a job that is in line during a whole walk is listed once; one that is held, runs or has ended is not.
+        S31: a job that is ready during a whole walk is listed once; held, running and ended jobs are not listed.
         """
         ...
 
     async def broken(self, limit: int) -> list[Job]:
-        """Queued jobs that wait for one that did not succeed. S18: each is listed until it is settled."""
+        """Return queued jobs with a failed dependency. S18: each job is listed until a settlement moves it."""
         ...
 
     async def promote(self, *, now: int | None = None) -> int:
-        """Bring due and unblocked jobs into line, also where a crash left them behind; how many."""
+        """Make due and unblocked jobs ready, also jobs that a crash left behind; return how many."""
         ...
 
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
-        """Delete ended jobs with all that hangs on them, expired keys and delivered outbox rows; how many jobs.
+        """Delete ended jobs with all their rows, expired keys and delivered outbox rows; return how many jobs.
 
         S19: only jobs that ended before `ended_before`, or ended longer ago than their own `ttl_s`.
         """
         ...
 
     async def delete(self, claims: Sequence[Claim]) -> int:
-        """Delete ended jobs with all that hangs on them, callbacks that are not yet delivered aside; how many.
+        """Delete ended jobs with all their rows, except undelivered callbacks; return how many jobs.
 
-        S32: a job that has not ended, or was claimed again since it was read, stays as it is.
+        S32: a job that has not ended, or was claimed again after the caller's read, stays unchanged.
         """
         ...
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
-        """Jobs by id, in the order asked."""
+        """Return jobs by id, in the order of `job_ids`; None for an unknown id."""
         ...
 
     async def find(self, query: JobQuery) -> JobPage:
-        """Jobs by filter, newest first, by pages that do not shift; without a cursor a page is the last.
+        """Return jobs by filter, newest first, in stable pages; the last page has no cursor.
 
-        S20: only the requester's own.
+        S20: a requester sees only its own jobs.
         """
         ...
 
     async def counts(self) -> dict[str, dict[Status, int]]:
-        """How many jobs of each status in each queue."""
+        """Return how many jobs of each status each queue has."""
         ...
 
     async def queued_of(self, requester_ids: Sequence[str], *, most: int) -> list[int]:
-        """How many queued jobs requesters have, held ones too, in the order asked; counted no further than `most`.
+        """Return how many queued jobs each requester has, held jobs too, in the same order; each count stops at `most`.
 
-        S38: the number that the quotas of `enqueue` are held against.
+        S38: the number that `enqueue` compares with its quotas.
         """
         ...
 
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
-        """What waits and runs, by queue; a queue with nothing of either is left out. Reads no ended job.
+        """Return waiting and running work by queue, without queues that have neither. Reads no ended job.
 
-        S25: a queued job is ready when a claim would take it (in line, or delayed and due; a pause does not matter),
-            else held; the age is by the store's clock and never below 0.
+        S25: a queued job is ready if a claim would take it (in the queue's line, or delayed and due; a pause does not
+            matter), else held; the age is by the store's clock and never below 0.
         """
         ...
 
     async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[Ending]:
-        """Jobs that have ended since a moment, by spans (multiples of `span_ms`), kinds and ends; reads no others.
+        """Return counts of jobs that ended since a moment, by span (of `span_ms`), kind and status; reads no others.
 
-        S36: of a requester, its own alone, as of the two verbs below. A job that was brought back has not ended.
+        S36: with a requester, only the requester's jobs; `dead_letters` and `load` likewise. A job returned to the
+            queue has not ended.
         """
         ...
 
     async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
-        """How many dead letters there are of each kind; reads no other jobs but those that ended badly."""
+        """Return the number of dead letters of each kind; reads only jobs that ended badly."""
         ...
 
     async def load(self, requester_id: str | None = None) -> list[Load]:
-        """The workers that have running jobs, by id; reads no other jobs."""
+        """Return the workers that have running jobs, ordered by worker id; reads no other jobs."""
         ...
 
     async def attempts(self, job_id: str) -> list[Attempt]:
-        """All executions of a job, oldest first, the running one included."""
+        """Return all executions of a job, oldest first, the running attempt included."""
         ...
 
     async def checkpoints(self, job_id: str) -> dict[str, Json]:
-        """Results of the steps that were completed, by name."""
+        """Return the results of a job's completed steps, by name."""
         ...
 
     async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
-        """Events of many jobs after a `seq` each, in order within a job, at most `limit` of each job.
+        """Return events of many jobs, each after a `seq`, in order within a job, at most `limit` of each job.
 
         S21: a reader can resume from any event for as long as the job is kept.
         """
         ...
 
     def hints(self) -> AsyncIterator[Hint]:
-        """Wake-ups from this and other processes; may be lost, doubled or late."""
+        """Yield wake-ups from this and other processes; hints may be lost, doubled or late."""
         ...
 
     async def listen_for(self, job_ids: Collection[str]) -> None:
-        """From now on give hints of these jobs, and of no others, when another program writes their events.
+        """From now on give hints for these jobs alone when another program writes their events.
 
-        As lossy as all hints. Where nobody but the store writes events there is nothing to do.
+        Such hints may be lost. Stores without foreign writers do nothing.
         """
         ...
 
     async def door(self, worker_id: str, queues: Sequence[str]) -> Door:
-        """Where this worker waits for what other programs put into these queues."""
+        """Return the door where this worker waits for jobs that other programs enqueue in these queues."""
         ...
 
     async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
-        """What an idempotency key stands for, None when it is unknown or expired."""
+        """Return the stored record of an idempotency key, None if the key is unknown or expired."""
         ...
 
     async def pause(self, queue: str, *, paused: bool) -> None:
-        """Stop or go on handing out a queue's jobs; running ones go on. A queue need not exist yet."""
+        """Pause or resume claims from a queue; running jobs continue. The queue need not exist yet."""
         ...
 
     async def paused(self) -> frozenset[str]:
-        """The queues that are paused."""
+        """Return the paused queues."""
         ...
 
     async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
-        """The encrypted credentials of jobs, in the order asked; no other verb answers with them.
+        """Return the encrypted credentials of jobs, in the same order; no other verb returns credentials.
 
-        S27: they are written with their job, in the same transaction, or neither is. They go in the write that ends
-            it as succeeded or canceled, else when it is pruned.
+        S27: credentials are written with their job, in the same transaction, or neither is. They are deleted in the
+            write that ends the job as succeeded or canceled, else when the job is pruned.
         """
         ...
 
     async def replace_credentials(self, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
-        """Put the second of each pair where the first still is as it was read; which were replaced.
+        """Replace the first of each pair by the second unless the stored ones changed; return which were replaced.
 
-        S28: of two writers one wins (version and wrapped key are compared), the other changes nothing; what is gone
-            does not come back.
+        S28: of two writers one wins (version and wrapped key are compared), the other changes nothing; deleted
+            credentials are not created again.
         """
         ...
 
     async def credentials_under(self, kek_id: str, *, after: str = "", limit: int = 100) -> list[Credentials]:
-        """Credentials whose key is wrapped by this KEK. S29: in order of job id, after one, so that a walk ends."""
+        """Return credentials whose key this KEK wraps. S29: ordered by job id, after `after`, so that a walk ends."""
         ...
 
     async def credential_keks(self) -> dict[str, int]:
-        """How many credentials each KEK wraps; one that wraps none is left out."""
+        """Return how many credentials each KEK wraps, without KEKs that wrap none."""
         ...
 
     async def put_document(self, document: Document) -> Document:
@@ -439,9 +444,9 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         ...
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:
-        """Documents of a kind, in order of id."""
+        """Return documents of a kind, ordered by id; an id that contains a NUL matches no document."""
         ...
 
     async def delete_document(self, kind: str, id: str) -> bool:
-        """Remove a document; False when there was none."""
+        """Delete a document; return False if there was none."""
         ...

@@ -1,4 +1,4 @@
-"""SQL in files: named blocks, read once. A block begins with `-- name: verb` and runs to the next."""
+"""SQL in files: named blocks, read once. A block begins with `-- name: verb` and runs to the next block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Migration(NamedTuple):
 
 
 class Queries:
-    """The named blocks of a package's `queries.sql`, or of another file of it, as attributes."""
+    """The named blocks of a package's `queries.sql`, or of another SQL file in the package, as attributes."""
 
     def __init__(self, package: str, file: str = "queries.sql") -> None:
         self._blocks: dict[str, str] = {}
@@ -31,12 +31,12 @@ class Queries:
             raise AttributeError(name) from None
 
     def names(self) -> list[str]:
-        """The names of all blocks."""
+        """Return the names of all blocks."""
         return list(self._blocks)
 
 
 def migrations_of(package: str) -> list[Migration]:
-    """The package's migrations in order; they are forward-only and additive."""
+    """Return the package's migrations in order; migrations are forward-only and additive."""
     folder = files(package).joinpath("migrations")
     found = [entry for entry in folder.iterdir() if entry.name.endswith(".sql")]
     return sorted(Migration(int(e.name[:4]), e.name.removesuffix(".sql"), e.read_text("utf-8")) for e in found)

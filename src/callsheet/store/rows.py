@@ -1,4 +1,4 @@
-"""From a row of `inbox_jobs` to a Job and the like. Columns stand in the order of the records' fields."""
+"""Convert SQL rows to the kernel's records. Columns are in the order of the records' fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .protocol import InLine, LinePage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WIDTH = len(Job._fields)  # the store's own columns come before them
+_WIDTH = len(Job._fields)  # the store's own columns come before the job's
 _STATUS = {s.value: s for s in Status}
 _HELD: dict[str | None, Held | None] = {None: None, **{h.value: h for h in Held}}
 _POLICY = {p.value: p for p in OnDependencyFailure}
@@ -36,7 +36,7 @@ _P = Job._fields.index("on_dependency_failure")
 
 
 def job_of(row: Sequence[Any]) -> Job:
-    """The job in a row of `SELECT *`."""
+    """Return the job in a row of `SELECT *`."""
     fields = list(row[-_WIDTH:])
     fields[_S] = _STATUS[fields[_S]]
     fields[_H] = _HELD[fields[_H]]
@@ -45,12 +45,12 @@ def job_of(row: Sequence[Any]) -> Job:
 
 
 def attempt_of(row: Sequence[Any]) -> Attempt:
-    """The attempt in a row of `job_attempts`."""
+    """Return the attempt in a row of `job_attempts`."""
     return Attempt._make((*row[:6], _OUTCOME[row[6]], row[7]))
 
 
 def running_attempt(job: Job) -> Attempt:
-    """The attempt that a running job is in."""
+    """Return the current attempt of a running job."""
     return Attempt(
         job.job_id,
         job.claim_version,
@@ -64,35 +64,35 @@ def running_attempt(job: Job) -> Attempt:
 
 
 def outbox_event_of(row: Sequence[Any]) -> OutboxEvent:
-    """The outbox event in a row of `SELECT *` (its own `seq` first)."""
+    """Return the outbox event in a row of `SELECT *` (the row's own `seq` first)."""
     return OutboxEvent._make((*row[1:6], Delivery(row[6]), *row[7:]))
 
 
 def credentials_of(row: Sequence[Any]) -> Credentials:
-    """The credentials in a row of `job_credentials`."""
+    """Return the credentials in a row of `job_credentials`."""
     return Credentials(row[0], row[1], Envelope._make(row[2:]))
 
 
 def audit_page(rows: Sequence[Sequence[Any]], limit: int) -> AuditPage:
-    """A page of the audit log, of rows that begin with their number and their time."""
+    """Return a page of the audit log from rows that begin with the entry's number and time."""
     entries = [AuditEntry._make((*row[2:], row[1], f"{row[1]}-{row[0]}")) for row in rows]
     return AuditPage(entries, entries[-1].entry_id if len(entries) == limit else None)
 
 
 def line_page(rows: Sequence[Sequence[Any]], limit: int) -> LinePage:
-    """A part of the line, of rows that end with a job's priority and its place behind others of that priority."""
+    """Return a page of ready jobs from rows that end with a job's priority and its position within that priority."""
     jobs = [InLine(*row[:3]) for row in rows]
     return LinePage(jobs, json.dumps([rows[-1][1], *rows[-1][3:]]) if len(rows) == limit else None)
 
 
 def line_place(cursor: str | None) -> tuple[Any, Any, Any]:
-    """Queue, priority and place of the last job that was seen; before the first one there is no queue."""
+    """Return queue, priority and position from a page cursor; an empty queue means the first page."""
     queue, priority, place = json.loads(cursor) if cursor is not None else ("", 0, 0)
     return queue, priority, place
 
 
 def next_cursor(rows: Sequence[Sequence[Any]], limit: int, floor: int | None) -> str | None:
-    """The cursor after a page whose rows begin with their `seq`; `floor` is the lowest that was looked at."""
+    """Return the cursor after a page whose rows begin with their `seq`; `floor` is the lowest `seq` scanned."""
     if len(rows) == limit:
         return str(rows[-1][0])
     return str(floor) if floor else None

@@ -1,15 +1,16 @@
-"""The end of background tasks, and waiting for an event with a limit."""
+"""Helpers for asyncio: end background tasks, and wait for an event with a time limit."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 PATIENCE_S = 1.0
 
 
-async def end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks, in their order, and wait; again for one whose library swallowed the cancellation, as some do."""
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks, in their order, and wait for their end; cancel again if a library swallowed the cancellation."""
     waiting = list(tasks)
     while waiting:
         for task in waiting:
@@ -19,7 +20,7 @@ async def end(*tasks: asyncio.Task[None]) -> None:
 
 
 async def wait(event: asyncio.Event, patience_s: float) -> None:
-    """For an event, but not longer than that; `wait_for` of Python 3.11 can swallow a cancellation."""
+    """Wait for an event, at most `patience_s`; `wait_for` of Python 3.11 can swallow a cancellation."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
             await event.wait()

@@ -1,1 +1,1 @@
-"""The pages for people: static files that are clients of the HTTP API like any other."""
+"""The studio: pages for people, served as static files that call the public HTTP API like any other client."""

@@ -1,7 +1,7 @@
-"""The pages of the studio, as files of this package. They are clients of the public API and hold no data.
+"""Routes that serve the studio's pages: files of this package that call the public API and hold no data.
 
-`/studio` and every path below it that names no file is the one page of the app: its router (`static/router.js`) reads
-the path. Files are named by their place below `static/`; there are no others to be had.
+`/studio` and every path below it that names no file return the app's one page, `index.html`: its router
+(`static/router.js`) reads the path. A file is named by its path below `static/`; no other file is served.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ pages = APIRouter(include_in_schema=False)
 
 
 class File(NamedTuple):
-    """A file as it is sent."""
+    """A static file, ready to be sent."""
 
     content: bytes
     media_type: str
@@ -54,21 +54,21 @@ class File(NamedTuple):
 
 @pages.get("/")
 async def root() -> Response:
-    """Whoever opens the server's bare address in a browser wants the studio."""
+    """Redirect the server's bare address to the studio."""
     return RedirectResponse("/studio")
 
 
 @pages.get("/studio")
 @pages.get("/studio/{path:path}")
 async def page(request: Request, path: str = "") -> Response:
-    """A file, or the app's one page for a path of its own."""
+    """Return the static file at `path`, or the app's page if `path` names no file; raises Problem `not_found`."""
     if path in MOVED:
         return RedirectResponse(MOVED[path], 308)
     found = _files().get(path)
     if found is None and "." in path.rpartition("/")[2]:
         raise Problem("not_found", "the studio has no such file")
     sent = found or _files()[INDEX]
-    request.scope["callsheet.quiet"] = True  # dozens for one page: they would drown what else the log says
+    request.scope["callsheet.quiet"] = True  # one page loads dozens of files, which would flood the log
     headers = {**HEADERS, "Content-Security-Policy": policy_for(site_of(request).objects), "ETag": sent.etag}
     if request.headers.get("if-none-match") == sent.etag:
         return Response(status_code=304, headers=headers)
@@ -76,13 +76,16 @@ async def page(request: Request, path: str = "") -> Response:
 
 
 def policy_for(objects: Objects | None) -> str:
-    """What a page may load: our own, and the storage's where uploads and files go straight there."""
+    """Return the Content-Security-Policy of a page.
+
+    It allows this server's own origin, and the storage's origin where uploads and files go straight to the storage.
+    """
     return POLICY.format(storage=f" {objects.origin}" if objects is not None and objects.origin else "")
 
 
 @cache
 def _files() -> dict[str, File]:
-    """All files by their path: nothing that a client sends is ever looked for on a disk."""
+    """Return all static files by path, read once at first use: no path that a client sends is opened on a disk."""
     return dict(_below(files("callsheet.studio").joinpath("static"), ""))
 
 

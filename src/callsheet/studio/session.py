@@ -1,4 +1,4 @@
-"""`/studio/session`: sign in with an API key, ask who is signed in, sign out."""
+"""`/studio/session`: sign in with an API key, read the current session, sign out."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ router = APIRouter(prefix="/studio/session", tags=["studio"])
 
 
 class SignIn(BaseModel):
-    """The key to sign in with; the browser forgets it."""
+    """The API key to sign in with. The browser does not keep the key."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     key: SecretStr = Field(min_length=1, max_length=200)
 
 
 class SessionBody(BaseModel):
-    """Who is signed in. `teams` null: all. `auth` false: the server asks nobody for a key."""
+    """The signed-in key. `teams` null: the key sees all teams. `auth` false: the server requires no API keys."""
 
     auth: bool
     key_id: str
@@ -61,7 +61,10 @@ class SessionBody(BaseModel):
     ),
 )
 async def sign_in(request: Request) -> Response:
-    """An API key becomes a cookie for this browser. Needs the header `X-Callsheet-Studio: 1` and our own origin."""
+    """Exchange an API key for a session cookie.
+
+    Needs the header `X-Callsheet-Studio: 1` and a request from the studio's own origin.
+    """
     check_proof(request)
     site = site_of(request)
     key = (await read(request, SignIn)).key.get_secret_value().strip()
@@ -86,7 +89,7 @@ async def sign_in(request: Request) -> Response:
     responses=problems.responses("unauthorized"),
 )
 async def who_am_i(request: Request) -> Response:
-    """The key's name, role, scopes and teams."""
+    """Read the name, role, scopes and teams of the signed-in key."""
     site = site_of(request)
     session = EVERYBODY if site.keys is None else await site.sessions.find(request.cookies.get(COOKIE, ""))
     if session is None:
@@ -99,7 +102,7 @@ async def who_am_i(request: Request) -> Response:
     "", status_code=204, summary="Sign out", response_class=Response, responses=problems.responses("forbidden")
 )
 async def sign_out(request: Request) -> Response:
-    """The cookie is good for nothing from now on, on every process."""
+    """End the session. Its cookie is refused by every server process from now on."""
     check_proof(request)
     if value := request.cookies.get(COOKIE):
         sessions = site_of(request).sessions
@@ -114,7 +117,7 @@ async def sign_out(request: Request) -> Response:
 
 
 def _cookie(request: Request) -> dict[str, Any]:
-    """Not for scripts, not for other sites, and over TLS not without it."""
+    """Return the cookie's attributes: hidden from scripts and other sites; https only, if this request used https."""
     return {"path": "/", "httponly": True, "samesite": "strict", "secure": site_of(request).proxies.is_https(request)}
 
 

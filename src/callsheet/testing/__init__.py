@@ -1,4 +1,4 @@
-"""For the tests of your own tasks: the real store and the real worker in this process, on a clock that you move.
+"""Tools for testing your tasks: the real store and the real worker in this process, on a virtual clock.
 
 async with harness(app) as jobs:
     job = await resize.enqueue(url="x")

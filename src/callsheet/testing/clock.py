@@ -1,4 +1,4 @@
-"""Virtual time: a clock that stands still until it is moved, and a store that lives by it and remembers what it did."""
+"""Virtual time: a clock that only tests move, and a store that uses this clock and records created and ended jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK_S = 0.005
 
 
 class Clock:
-    """The store's time. It begins at the real time, or at a moment of your choice, and moves only when told to."""
+    """The store's time. The clock starts at the real time or at `at`, and moves only through calls."""
 
     def __init__(self, at: datetime | None = None) -> None:
         if at is not None and at.tzinfo is None:
@@ -32,16 +32,16 @@ class Clock:
         self.ms = round((at or datetime.now(UTC)).timestamp() * 1000)
 
     def now(self) -> datetime:
-        """The present moment, in UTC."""
+        """Return the virtual time in UTC."""
         return datetime.fromtimestamp(self.ms / 1000, UTC)
 
     def move(self, duration: Duration) -> None:
-        """Move on without running anything; `Harness.advance` is what tests want."""
+        """Move the clock without running jobs; tests usually need `Harness.advance`."""
         self.ms += milliseconds(duration)
 
 
 class VirtualStore:
-    """A store whose verbs take the clock's time where the caller gives none. It keeps what tests ask about."""
+    """A store whose methods use the clock's time by default, and that records created and ended jobs for tests."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class VirtualStore:
         return at_virtual_time
 
     async def now(self) -> int:
-        """The virtual time."""
+        """Return the virtual time in milliseconds."""
         return self._clock.ms
 
     async def enqueue(
@@ -73,20 +73,20 @@ class VirtualStore:
         quotas: Mapping[str, int] | None = None,
         now: int | None = None,
     ) -> list[Enqueued]:
-        """Create jobs, and remember those that are new."""
+        """Create jobs, and record the new jobs."""
         at = self._clock.ms if now is None else now
         answers = await self._store.enqueue(batch, depth_limit=depth_limit, quotas=quotas, now=at)
         self._remember([new for new, answer in zip(batch, answers, strict=True) if answer.created])
         return answers
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
-        """Take jobs, which counts as a move of each."""
+        """Claim jobs; each claim counts as a move."""
         jobs = await self._store.claim(request, now=self._clock.ms if now is None else now)
         self.moves += len(jobs)
         return jobs
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
-        """Apply moves, and remember what they created and ended; attempts that failed go to the log."""
+        """Apply settlements, record created and ended jobs, and log failed attempts."""
         answers = await self._store.settle(settlements, now=self._clock.ms if now is None else now)
         applied = [s for s, answer in zip(settlements, answers, strict=True) if answer is Settled.APPLIED]
         self.moves += len(applied)
@@ -106,7 +106,7 @@ class VirtualStore:
 
 
 class Elsewhere:
-    """The same store for code on another event loop (`app.sync`, a test client): verbs run where the store lives."""
+    """The store for code on another event loop (`app.sync`, a test client): calls run on the store's own loop."""
 
     def __init__(self, store: VirtualStore, home: asyncio.AbstractEventLoop) -> None:
         self._store = store
@@ -123,17 +123,17 @@ class Elsewhere:
         return at_home
 
     async def close(self) -> None:
-        """The harness closes the store."""
+        """Do nothing: the harness closes the store."""
 
     async def hints(self) -> AsyncIterator[Hint]:
-        """Look again and again: hints do not cross event loops."""
+        """Yield an empty hint every 5 ms, so that callers poll: hints do not cross event loops."""
         while True:
             await asyncio.sleep(LOOK_S)
             yield Hint()
 
 
 def told(error: str) -> str:
-    """A job's error for people: its traceback where there is one."""
+    """Format a stored error for a log: the traceback if present, else code and message."""
     found = decode(error)
     trace = (found.get("details") or {}).get("traceback")
     return f"\n{trace}" if trace else f"{found.get('code')}: {found.get('message')}"

@@ -1,6 +1,6 @@
-"""Workers that die: a store that drops a worker's claims at the point a test asks for, as `kill -9` would.
+"""Simulated worker crashes: a store that drops a worker's claims at a point chosen by the test, like `kill -9`.
 
-A claim that was dropped is left behind in the store, held and with its lease. Nothing of it is written any more.
+A dropped claim stays in the store with its lease, and the store ignores all later writes for this claim.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ POINTS = "'start', 'step:<name>', 'stage:<name>', 'progress', 'progress:<percent
 
 
 class Crash(NamedTuple):
-    """One death: in the next attempt of a task, once it has passed a point."""
+    """One simulated crash: in the next attempt of the task `kind`, after the point `after`."""
 
     kind: str
     after: str
 
     def check(self) -> None:
-        """Raise InvalidInput for a point that does not exist."""
+        """Raise InvalidInput for an unknown point."""
         word, colon, name = self.after.partition(":")
         plain = self.after in (START, WORK, "progress")
         percent = word == "progress" and name.replace(".", "", 1).isdigit()
@@ -40,7 +40,7 @@ class Crash(NamedTuple):
             raise InvalidInput(f"no worker can die after {self.after!r}; there is {POINTS}")
 
     def passed_by(self, settlement: Settlement) -> bool:
-        """True when this write is the one after which the worker dies."""
+        """Return whether the worker crashes after this write."""
         word, _, name = self.after.partition(":")
         event = settlement.event
         if event is None:
@@ -51,7 +51,7 @@ class Crash(NamedTuple):
 
 
 class MortalStore:
-    """What the harness's worker sees of the store. `asked` are deaths to come, `missed` those that could not be."""
+    """The store as the harness's worker uses it. `asked` holds planned crashes, `missed` those that did not happen."""
 
     def __init__(self, store: VirtualStore) -> None:
         self._store = store
@@ -65,14 +65,14 @@ class MortalStore:
         return getattr(self._store, name)
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
-        """Take jobs, as many as there are attempts left. One whose worker is to die at once is not handed out."""
+        """Claim jobs within the attempts left; jobs with a crash at `start` are claimed but not returned."""
         limit = min(request.limit, self.attempts_left)
         jobs = await self._store.claim(request._replace(limit=limit), now=now) if limit > 0 else []
         self.attempts_left -= len(jobs)
         return [job for job in jobs if self._survives_start(job)]
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
-        """Apply what is written before a death; the worker of a dead claim hears that it is stale, and stops."""
+        """Apply settlements up to a crash; later settlements of the crashed claim answer STALE, which stops the run."""
         answers = []
         for settlement in settlements:
             claim = Claim(settlement.job_id, settlement.claim_version)
@@ -84,7 +84,7 @@ class MortalStore:
         return answers
 
     async def hints(self) -> AsyncIterator[Hint]:
-        """Only those that a worker needs: its own writes would make it beat at once, and a beat delays its end."""
+        """Yield only hints about queues and cancellations: other hints cause heartbeats, which delay a worker's end."""
         async for hint in self._store.hints():
             wanted = Hint(hint.queues, hint.jobs & self._store.cancelled)
             if hint == Hint() or wanted != Hint():

@@ -1,4 +1,4 @@
-"""`harness(app)`: an app on a store of its own in memory, for one test."""
+"""`harness(app)`: an app on a fresh store in memory, for one test."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ PAGE = 500
 
 
 class HasId(Protocol):
-    """A job, a new job or a handle."""
+    """An object with a job id: a job, a new job or a handle."""
 
     @property
     def job_id(self) -> str:
-        """Its id."""
+        """The job's id."""
         ...
 
 
 @dataclass
 class _Source:
-    """What the harness's worker works for: the app's tasks, on a store that can drop its claims."""
+    """The app as the harness's worker uses it: the app's tasks, on a store that can simulate crashes."""
 
     definitions: Mapping[str, Definition]
     mortal: Engine
@@ -59,7 +59,7 @@ class _Source:
 
 
 class Harness:
-    """The jobs of one test. Nothing runs until `run` or `advance` is awaited, and then it runs to its end."""
+    """Runs the jobs of one test. Jobs run only while `run` or `advance` is awaited, and then to their end."""
 
     def __init__(self, app: Callsheet, engine: Engine, clock: Clock, options: WorkerOptions) -> None:
         self.clock = clock
@@ -72,9 +72,9 @@ class Harness:
         self._options = options
 
     async def run(self, *, limit: int = ATTEMPTS) -> list[Job]:
-        """Run all that is due, and what comes of it, to the end; the jobs that ended, in order.
+        """Run all due jobs and their follow-ups to the end; return the ended jobs in order.
 
-        Raises RuntimeError after `limit` attempts: a job that enqueues itself without a delay has no end.
+        Raises RuntimeError after `limit` attempts: a job that enqueues itself without a delay never ends.
         """
         known = len(self._store.ended)
         self._mortal.attempts_left = limit + 1
@@ -82,7 +82,7 @@ class Harness:
         return await self._ended_since(known)
 
     async def advance(self, duration: Duration, *, limit: int = ATTEMPTS) -> list[Job]:
-        """Let time pass and run each job when it is due on the way: delays, retries, lost leases, schedules."""
+        """Move the clock and run each job at its due time: delays, retries, lost leases, schedules."""
         known, end = len(self._store.ended), self.clock.ms + milliseconds(duration)
         self._mortal.attempts_left = limit + 1
         await self._run_due(limit)
@@ -94,25 +94,25 @@ class Harness:
         return await self._ended_since(known)
 
     def crash(self, task: Task[..., Any] | str, *, after: str = WORK) -> None:
-        """Let the worker die in the next attempt of a task, as by `kill -9`; its lease then has to run out.
+        """Simulate a worker's `kill -9` in the next attempt of a task; the job's lease must then expire.
 
         `after`: `start` (before the function's first line), `step:<name>`, `stage:<name>`, `progress`,
-        `progress:<percent>`, or `work`: all is done and only the outcome is not written yet.
+        `progress:<percent>`, or `work` (after the function, before its outcome is written).
         """
         crash = Crash(_name(task), after)
         crash.check()
         self._mortal.asked.append(crash)
 
     def enqueued(self, task: Task[..., Any] | str) -> list[dict[str, Any]]:
-        """The arguments of all jobs of a task that were created, oldest first, follow-ups and schedules included."""
+        """Return the arguments of all created jobs of a task, oldest first, including follow-ups and scheduled jobs."""
         return [decode(new.payload) for new in self._store.created if new.kind == _name(task)]
 
     async def job(self, job: HasId | str) -> Job:
-        """A job as it is now; raises JobNotFound."""
+        """Return a job's current state; raises JobNotFound."""
         return await self._engine.get(_id(job))
 
     async def result(self, job: HasId | str) -> Any:
-        """What a task returned; raises JobFailed or JobCanceled, and ResultTimeout at once if the job has not ended."""
+        """Return a job's result; raises JobFailed, JobCanceled, or at once ResultTimeout if the job has not ended."""
         found = await self.job(job)
         if not found.status.terminal:
             last = f"; its last attempt: {told(found.error)}" if found.error else ""
@@ -125,22 +125,22 @@ class Harness:
             raise
 
     async def events(self, job: HasId | str) -> list[Event]:
-        """All events of a job so far."""
+        """Return all events of a job so far."""
         found = await self.job(job)
         return await self._engine.store.events({found.job_id: 0}, max(1, found.event_seq))
 
     async def attempts(self, job: HasId | str) -> list[Attempt]:
-        """All executions of a job, oldest first."""
+        """Return all attempts of a job, oldest first."""
         return await self._engine.store.attempts(_id(job))
 
     def check_crashes(self) -> None:
-        """Raise AssertionError for a crash that was asked for and did not happen; the end of a harness does it."""
+        """Raise AssertionError for a requested crash that did not happen; called at the end of each harness."""
         for crash in (*self._mortal.missed, *self._mortal.asked):
             why = "came to its end before" if crash in self._mortal.missed else "was not run up to"
             raise AssertionError(f"no worker died: {crash.kind} {why} {crash.after!r}")
 
     async def _run_due(self, limit: int) -> None:
-        """Sweep and work until neither changes anything."""
+        """Run housekeeping and the worker until the store stops changing."""
         seen = -1
         while seen != self._store.moves:
             seen = self._store.moves
@@ -164,7 +164,7 @@ class Harness:
         await Worker(self._source, **served).run(burst=True)
 
     async def _next_moment(self) -> int | None:
-        """When something is due next: a job, a lease that runs out, a schedule's slot."""
+        """Return the time of the next due job, lease expiry or schedule slot; None without any."""
         moments = [slot for _, slot in await schedules(self._engine.store)]
         query = JobQuery(statuses=(Status.QUEUED, Status.RUNNING), limit=PAGE)
         while True:
@@ -183,7 +183,7 @@ class Harness:
 async def harness(
     app: Callsheet, *, at: datetime | None = None, **options: Unpack[WorkerOptions]
 ) -> AsyncIterator[Harness]:
-    """Point an app at a fresh store in memory, on a virtual clock. `options` are those of a worker."""
+    """Point an app at a fresh store in memory, on a virtual clock. `options` are a worker's options."""
     clock = Clock(at)
     store = VirtualStore(store_from_url(URL), clock)
     async with Engine(cast("Store", store)) as engine, _pointed_at(app, engine):
@@ -194,7 +194,7 @@ async def harness(
 
 @contextlib.contextmanager
 def harness_sync(app: Callsheet, *, at: datetime | None = None, **options: Unpack[WorkerOptions]) -> Iterator[Harness]:
-    """The same for tests without an event loop: `app.sync(jobs.run())`."""
+    """Open a harness for tests without an event loop: `app.sync(jobs.run())`."""
     opened = harness(app, at=at, **options)
     jobs = app.sync(opened.__aenter__())
     try:
@@ -207,7 +207,7 @@ def harness_sync(app: Callsheet, *, at: datetime | None = None, **options: Unpac
 
 @contextlib.asynccontextmanager
 async def _pointed_at(app: Callsheet, engine: Engine) -> AsyncIterator[None]:
-    """Let the app use this engine on every event loop, whatever opens and closes the app meanwhile."""
+    """Make the app use this engine on every event loop, even if code opens or closes the app meanwhile."""
     home, url, before = asyncio.get_running_loop(), app.database_url, vars(app).get("engine")
     store = cast("Store", Elsewhere(cast("VirtualStore", engine.store), home))
     engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = weakref.WeakKeyDictionary({home: engine})
@@ -237,7 +237,7 @@ def _name(task: Task[..., Any] | str) -> str:
 
 
 def _waiting(job: Job, clock: Clock) -> str:
-    """What a job waits for, in words."""
+    """Describe the reason why a job has not ended."""
     if job.status is Status.RUNNING:
         return f"its lease lasts {((job.lease_expires_at or clock.ms) - clock.ms) / 1000:g} s more"
     if job.run_at > clock.ms:

@@ -1,10 +1,24 @@
-"""Secrets: encrypted in the store, plain only in the memory of the process that needs them."""
+"""Secrets: encrypted in the store, decrypted only in the memory of the process that uses the credentials."""
 
 from __future__ import annotations
 
+from .access import Access
 from .binding import Binding
-from .keyring import Keyring, Wrapped, keyring_from
+from .keyring import Keyring, Wrapped
+from .opening import keyring_from
+from .refresh import Refresher, meaning_of
 from .secret import Secret
 from .vault import Opened, Vault
 
-__all__ = ["Binding", "Keyring", "Opened", "Secret", "Vault", "Wrapped", "keyring_from"]
+__all__ = [
+    "Access",
+    "Binding",
+    "Keyring",
+    "Opened",
+    "Refresher",
+    "Secret",
+    "Vault",
+    "Wrapped",
+    "keyring_from",
+    "meaning_of",
+]

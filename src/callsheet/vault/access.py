@@ -1,4 +1,4 @@
-"""A running job's way to storage: each operation gets good credentials, and one more try when they were refused."""
+"""Storage credentials for a running job: each operation gets valid credentials, and one retry after a refusal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Good(NamedTuple):
 
 
 class Access:
-    """The credentials of one attempt. Any number of operations may run at once."""
+    """The credentials of one attempt. Operations may run concurrently."""
 
     def __init__(self, vault: Vault, refresher: Refresher, job: Job, refresh_url: str) -> None:
         self._vault = vault
@@ -40,9 +40,9 @@ class Access:
         self._first = asyncio.Lock()
 
     async def run(self, operation: Callable[[Secret], Awaitable[T]], meaning: Callable[[Exception], Meaning]) -> T:
-        """Run an operation; when `meaning` reads its error as REFRESH, refresh once and run it once more.
+        """Run an operation; if `meaning` maps its error to REFRESH, refresh the credentials and run it once more.
 
-        Raises CredentialRejected when the newer credentials are refused as well.
+        Raises CredentialRejected if storage refuses the newer credentials as well.
         """
         opened = await self._current()
         try:
@@ -83,7 +83,7 @@ class Access:
 
 
 def expiry_of(secret: Secret) -> float:
-    """When credentials say that they end (`expires_at`: seconds or an ISO date), in seconds; else never."""
+    """Return the credentials' expiry (`expires_at`: seconds or an ISO date) in epoch seconds; infinity without one."""
     try:
         told = secret.reveal_json().get("expires_at")
         if isinstance(told, str):

@@ -1,9 +1,9 @@
-"""The content layer of an envelope: AES-256-GCM under a key that is used once, with a commitment to that key.
+"""The content layer of an envelope: AES-256-GCM under a single-use key, with a commitment to that key.
 
     storage_creds_encrypted = base64(version | algorithm | commitment (32) | nonce (12) | ciphertext and tag)
 
-The data key (DEK) is 32 random bytes. HKDF-SHA256 makes two of it: one encrypts, the other is stored in the clear as
-the commitment. GCM alone does not commit: one ciphertext can be made that opens under two keys, to two texts.
+The data key (DEK) is 32 random bytes. HKDF-SHA256 derives two values: an encryption key, and the commitment, which is
+stored in the clear. GCM alone does not commit: an attacker can craft one ciphertext that decrypts under two keys.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ import binascii
 import hmac
 import secrets
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
+from . import aes
 from .binding import Binding
 from .errors import Tampered
 from .secret import Secret
@@ -34,20 +30,20 @@ SHORTEST = len(HEAD) + COMMITMENT_BYTES + NONCE_BYTES + TAG_BYTES
 
 
 def new_dek() -> bytes:
-    """A fresh data key; one for each blob."""
+    """Return a random data key; each blob needs its own key."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def encrypt(secret: Secret, dek: bytes, binding: Binding) -> str:
-    """The sealed text. A data key must seal once only."""
+    """Return the sealed text. A data key must seal only one text."""
     key, commitment = _derived(dek)
     nonce = secrets.token_bytes(NONCE_BYTES)
-    sealed = AESGCM(key).encrypt(nonce, secret.reveal().encode(), _aad(binding, HEAD))
+    sealed = aes.seal(key, nonce, secret.reveal().encode(), _aad(binding, HEAD))
     return to_text(HEAD + commitment + nonce + sealed)
 
 
 def decrypt(text: str, dek: bytes, binding: Binding) -> Secret:
-    """What was sealed; raises Tampered for any other text, key or binding."""
+    """Decrypt a sealed text; raises Tampered for a changed text, another key or another binding."""
     raw = from_text(text)
     if len(raw) < SHORTEST or raw[: len(HEAD)] != HEAD:
         raise Tampered("this envelope has a format that this program does not know; upgrade callsheet, or replace it")
@@ -56,8 +52,8 @@ def decrypt(text: str, dek: bytes, binding: Binding) -> Secret:
     if not hmac.compare_digest(commitment, expected):
         raise Tampered("this envelope was sealed with another key")
     try:
-        plain = AESGCM(key).decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], _aad(binding, HEAD))
-    except InvalidTag:
+        plain = aes.unseal(key, rest[:NONCE_BYTES], rest[NONCE_BYTES:], _aad(binding, HEAD))
+    except aes.InvalidTag:
         raise Tampered("this envelope was changed, or sealed for another job, requester or version") from None
     text = plain.decode("utf-8", "replace")
     if text.encode() != plain:  # a UnicodeDecodeError would carry the plaintext with it
@@ -66,12 +62,12 @@ def decrypt(text: str, dek: bytes, binding: Binding) -> Secret:
 
 
 def to_text(raw: bytes) -> str:
-    """Bytes as the store keeps them."""
+    """Encode bytes as base64 text for the store."""
     return base64.b64encode(raw).decode()
 
 
 def from_text(text: str) -> bytes:
-    """The bytes; raises Tampered unless this is the one way to write them (base64 has idle bits at its end)."""
+    """Decode base64; raises Tampered unless the text is the canonical encoding (base64 has unused bits at its end)."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -82,11 +78,11 @@ def from_text(text: str) -> bytes:
 
 
 def _aad(binding: Binding, head: bytes) -> bytes:
-    """Without the KEK's id: a new KEK wraps the data key anew and leaves the content as it is."""
+    """Return the associated data, without the KEK's id: a re-wrap of the data key must not change the content."""
     return binding.aad("content", head.hex())
 
 
 def _derived(dek: bytes) -> tuple[bytes, bytes]:
-    """The key that encrypts, and the commitment."""
-    made = HKDF(SHA256(), KEY_BYTES + COMMITMENT_BYTES, salt=None, info=INFO).derive(dek)
+    """Derive the encryption key and the commitment from a data key."""
+    made = aes.derived(dek, KEY_BYTES + COMMITMENT_BYTES, INFO)
     return made[:KEY_BYTES], made[KEY_BYTES:]

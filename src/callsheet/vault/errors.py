@@ -1,18 +1,19 @@
-"""What can go wrong with secrets. No message has any part of one in it.
+"""The errors of the vault. No message contains any part of a secret.
 
 CallsheetError
 ├── VaultError
-│   ├── NoKeyring            nothing says where the keys are
-│   ├── InvalidKeyring       what says it cannot be read
+│   ├── NoKeyring            no keyring is configured, or its file cannot be read
+│   ├── InvalidKeyring       the keyring's configuration or text is invalid
 │   ├── UnknownKek           the keyring has no such key (perhaps not yet)
 │   ├── RetiredKek           the key is below the keyring's minimum, or disabled in its service
-│   ├── Tampered             an envelope is not what was sealed for this job, requester and version
+│   ├── Tampered             an envelope was changed, or sealed for another job, requester or version
 │   ├── CredentialsGone      the job has none (any more)
 │   ├── CredentialsConflict  another writer replaced them first
-│   ├── CredentialRejected   storage refuses them, also after a refresh
-│   └── RefreshFailed        no newer credentials came in time
+│   ├── CredentialRejected   storage refuses the credentials, and a refresh failed or is impossible
+│   └── RefreshFailed        the requester sent no newer credentials in time
 └── StoreUnavailable
     └── KeyServiceUnavailable
+        └── KeyServiceRefused    also an InvalidKeyring
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class VaultError(CallsheetError):
 
 
 class NoKeyring(VaultError, InvalidInput):
-    """Nothing says where the keys are."""
+    """No keyring is configured, or its file cannot be read."""
 
     code = "no_keyring"
     public = (
@@ -43,25 +44,25 @@ class InvalidKeyring(VaultError, InvalidInput):
 
 
 class UnknownKek(VaultError):
-    """The keyring has no such key."""
+    """The keyring lacks the KEK of an envelope."""
 
     code = "unknown_kek"
 
 
 class RetiredKek(VaultError):
-    """The key is retired: what it wraps is not opened any more."""
+    """The KEK is retired: data keys under it are no longer unwrapped."""
 
     code = "retired_kek"
 
 
 class Tampered(VaultError):
-    """An envelope is not what was sealed for this job, requester and version."""
+    """An envelope was changed, or sealed for another job, requester or version."""
 
     code = "tampered"
 
 
 class CredentialsGone(VaultError):
-    """The job has no credentials, or none any more."""
+    """The job has no credentials, or they were deleted."""
 
     code = "credentials_gone"
 
@@ -73,7 +74,7 @@ class CredentialsConflict(VaultError):
 
 
 class CredentialRejected(VaultError):
-    """Storage refuses the credentials, and a refresh did not help or is not to be had."""
+    """Storage refuses the credentials, and a refresh failed or is impossible."""
 
     code = "credential_rejected"
 
@@ -91,8 +92,12 @@ class RefreshUnreachable(RefreshFailed, Outage):
 
 
 class KeyServiceUnavailable(VaultError, StoreUnavailable):
-    """The key service cannot be reached now; trying again later is right."""
+    """The key service is unreachable or overloaded; retry later."""
 
     code = "key_service_unavailable"
     public = "the key service cannot be reached now; try again"
     waits_for = "the key service"
+
+
+class KeyServiceRefused(KeyServiceUnavailable, InvalidKeyring):
+    """The key service refuses this program: its token or its rights ended, or its clock is wrong."""

@@ -1,4 +1,4 @@
-"""The file of a keyring: read whole, written whole, changed by one at a time, and its owner's alone."""
+"""The keyring file: read and replaced as a whole, changed under a lock, and accessible to its owner only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .keys import Keys, read_keys
 
 @contextlib.contextmanager
 def changing(path: Path) -> Iterator[Keys | None]:
-    """The keys in the file, None when there is no file, while nobody else changes it: two rotations lose no key."""
+    """Lock the file and yield its keys, or None without a file; so two concurrent rotations lose no key."""
     lock = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -25,7 +25,7 @@ def changing(path: Path) -> Iterator[Keys | None]:
 
 
 def read_file(path: Path) -> Keys:
-    """The keys in a file; raises NoKeyring or InvalidKeyring. The file must be its owner's alone."""
+    """Read the keys in a file; raises NoKeyring, or InvalidKeyring if the text is invalid or others may read it."""
     try:
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -40,7 +40,7 @@ def read_file(path: Path) -> Keys:
 
 
 def write_file(path: Path, keys: Keys) -> None:
-    """Put keys in the file's place, whole or not at all, for its owner alone."""
+    """Replace the file atomically, readable by its owner only."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,35 +1,27 @@
-"""Where the keys are that wrap the data keys (KEKs): behind one small interface, chosen by three variables.
-
-`CALLSHEET_KMS` names a service (`aws`, `vault`: see kms.py and transit.py), `CALLSHEET_KEYS_FILE` a file,
-`CALLSHEET_KEYS` has the file's text itself. The first that is set is used.
-"""
+"""The interface of keyrings, which hold the keys that wrap data keys (KEKs). `opening.py` chooses a keyring."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .errors import InvalidKeyring, NoKeyring
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from .binding import Binding
 
 ADVICE = "set CALLSHEET_KEYS_FILE (`callsheet vault rotate` makes the file), CALLSHEET_KEYS or CALLSHEET_KMS"
 
 
 class Wrapped(NamedTuple):
-    """A data key as a KEK has wrapped it."""
+    """A wrapped data key and the id of its KEK."""
 
     kek_id: str
     wrapped: bytes
 
 
 class Keyring(Protocol):
-    """The KEKs. A wrapped key opens only with the binding that it was wrapped with."""
+    """Wraps and unwraps data keys under KEKs. Unwrapping needs the binding that was used for wrapping."""
 
     async def current(self) -> str:
-        """The id of the KEK that wraps now."""
+        """Return the current KEK's id."""
         ...
 
     async def wrap(self, dek: bytes, binding: Binding) -> Wrapped:
@@ -37,37 +29,9 @@ class Keyring(Protocol):
         ...
 
     async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
-        """The data key; raises Tampered, UnknownKek or RetiredKek."""
+        """Unwrap a data key; raises Tampered, UnknownKek or RetiredKek."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections. May be called twice."""
+        """Close all connections; a second call is harmless."""
         ...
-
-
-def keyring_from(environ: Mapping[str, str]) -> Keyring:
-    """The keyring that the environment names; raises NoKeyring or InvalidKeyring."""
-    if service := environ.get("CALLSHEET_KMS", "").strip():
-        return _service(service, environ)
-    from .local import FileKeyring, LocalKeyring  # noqa: PLC0415 - a service needs none of it
-
-    if path := environ.get("CALLSHEET_KEYS_FILE", "").strip():
-        return FileKeyring(path)
-    if text := environ.get("CALLSHEET_KEYS", "").strip():
-        return LocalKeyring.from_text(text)
-    raise NoKeyring(f"there are no keys for secrets: {ADVICE}")
-
-
-def _service(text: str, environ: Mapping[str, str]) -> Keyring:
-    kind, _, rest = text.partition(":")
-    if kind == "aws" and rest:
-        from .kms import AwsKeyring  # noqa: PLC0415 - loads httpx2
-
-        return AwsKeyring.from_environment(rest, environ)
-    if kind == "vault" and rest:
-        from .transit import TransitKeyring  # noqa: PLC0415
-
-        return TransitKeyring.from_environment(rest, environ)
-    raise InvalidKeyring(
-        "CALLSHEET_KMS must be aws:KEY (a key's ARN or alias) or vault:MOUNT/KEY, such as vault:transit/callsheet"
-    )

@@ -1,9 +1,9 @@
 """A keyring's text: numbered keys of 32 bytes, which of them wraps, and which are retired.
 
-A line for each key, and two lines that may be left out; in a variable `,` serves for a line's end:
+The text has a line for each key, and two optional lines; in an environment variable `,` separates lines:
 
-    current k3          the key that wraps; the highest number unless given
-    min k2              keys below it are retired: what they wrap is not opened any more
+    current k3          the wrapping key; by default the key with the highest number
+    min k2              keys with lower numbers are retired: data keys under them are no longer unwrapped
     k2 3q2+7wAA…        32 bytes as base64
     k3 mB0cEAAA…
 """
@@ -28,7 +28,7 @@ NOTE = "# Keys of the vault. Who has them and the database has the secrets; with
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Keys:
-    """What a keyring's text says. Keys are by number."""
+    """The keys of a keyring by number, the current key's number, and the minimum."""
 
     keys: Mapping[int, bytes]
     current: int
@@ -39,45 +39,45 @@ class Keys:
 
     @property
     def prepared(self) -> int | None:
-        """A key that is newer than the current one, and so not yet in use."""
+        """The number of a key that is newer than the current key, and so not yet in use; else None."""
         newest = max(self.keys)
         return newest if newest > self.current else None
 
     def with_new_key(self, *, in_use: bool) -> Keys:
-        """With one key more."""
+        """Return a copy with a new random key, made current if `in_use`."""
         number = max(self.keys) + 1
         keys = {**self.keys, number: secrets.token_bytes(KEY_BYTES)}
         return replace(self, keys=keys, current=number if in_use else self.current)
 
     def without_below(self, least: int) -> Keys:
-        """Without the keys below a number, which are retired by that."""
+        """Return a copy without the keys below a number, which retires those keys."""
         return Keys({n: key for n, key in self.keys.items() if n >= least}, self.current, least)
 
     def text(self) -> str:
-        """As a file has it."""
+        """Return the text for a keyring file."""
         lines = [f"current {kek_name(self.current)}", f"min {kek_name(self.least)}"]
         lines += [f"{kek_name(n)} {base64.b64encode(key).decode()}" for n, key in sorted(self.keys.items())]
         return NOTE + "".join(f"{line}\n" for line in lines)
 
 
 def kek_name(number: int) -> str:
-    """The id of a KEK by its number."""
+    """Return the KEK id of a key number."""
     return f"k{number}"
 
 
 def kek_number(kek_id: str) -> int | None:
-    """The number in a KEK's id, None when it is none of a keyring of ours."""
+    """Return the key number of a KEK id; None for an id of another kind of keyring."""
     found = IS_ID(kek_id)
     return int(found[1]) if found else None
 
 
 def first_keys() -> Keys:
-    """A keyring with one new key."""
+    """Make a keyring with one random key."""
     return Keys({1: secrets.token_bytes(KEY_BYTES)}, 1)
 
 
 def read_keys(text: str) -> Keys:
-    """Read a keyring's text; raises InvalidKeyring, which tells the line's number and nothing of what is in it."""
+    """Parse a keyring's text; raises InvalidKeyring, whose message gives the line number but no content."""
     keys: dict[int, bytes] = {}
     said: dict[str, int] = {}
     for place, line in enumerate(text.splitlines(), 1):

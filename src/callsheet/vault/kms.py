@@ -14,7 +14,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidKeyring, KeyServiceUnavailable, RetiredKek, Tampered, UnknownKek, VaultError
+from .errors import (
+    InvalidKeyring,
+    KeyServiceRefused,
+    KeyServiceUnavailable,
+    RetiredKek,
+    Tampered,
+    UnknownKek,
+    VaultError,
+)
 from .keyring import Wrapped
 from .secret import Secret
 from .service import Service
@@ -39,7 +47,7 @@ ERRORS: dict[str, tuple[type[VaultError], str]] = {
 
 
 class AwsKeyring:
-    """KEKs of one AWS account and region."""
+    """A keyring whose KEKs are keys of one AWS account and region."""
 
     def __init__(self, key: str, signer: Signer, endpoint: str, service: Service | None = None) -> None:
         self._key = key
@@ -51,7 +59,7 @@ class AwsKeyring:
 
     @classmethod
     def from_environment(cls, key: str, environ: Mapping[str, str]) -> AwsKeyring:
-        """With AWS' own variables; raises InvalidKeyring when one is missing."""
+        """Make a keyring from AWS' own variables; raises InvalidKeyring for a missing variable."""
         region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
         access, secret = environ.get("AWS_ACCESS_KEY_ID", ""), environ.get("AWS_SECRET_ACCESS_KEY", "")
         if not (region and access and secret):
@@ -61,7 +69,7 @@ class AwsKeyring:
         return cls(key, signer, environ.get("AWS_ENDPOINT_URL_KMS") or f"https://kms.{region}.amazonaws.com")
 
     async def current(self) -> str:
-        """See the protocol; asked for once a minute, since an alias may move."""
+        """Return the current key's ARN, read from KMS once a minute, since an alias may move."""
         if time.monotonic() >= self._current_until:
             found = await self._call("DescribeKey", {"KeyId": self._key})
             self._current, self._current_until = str(found["KeyMetadata"]["Arn"]), time.monotonic() + CURRENT_S
@@ -93,5 +101,5 @@ class AwsKeyring:
         if answer.status == OK:
             return answer.body
         name = str(answer.body.get("__type", "")).rpartition("#")[2]
-        kind, why = ERRORS.get(name, (InvalidKeyring, f"KMS refused {action}: {name or answer.status}"))
+        kind, why = ERRORS.get(name, (KeyServiceRefused, f"KMS refused {action}: {name or answer.status}"))
         raise kind(f"{why} ({action})")

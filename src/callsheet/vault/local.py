@@ -1,7 +1,7 @@
-"""A keyring of our own: KEKs in a file or a variable, wrapping with AES-256-GCM.
+"""The local keyring: KEKs in a file or a variable, wrapping with AES-256-GCM.
 
-A wrapped key is `version | nonce (12) | ciphertext and tag`, bound to the KEK's id as well. Nonces are random, so one
-KEK must not wrap more than 2^32 times; wraps.py counts.
+A wrapped key is `version | nonce (12) | ciphertext and tag`, bound to the KEK's id as well. Nonces are random, so each
+KEK must wrap at most 2^32 data keys; wraps.py counts the wraps.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
+from . import aes
 from .errors import RetiredKek, Tampered, UnknownKek
 from .keyfile import read_file
 from .keyring import Wrapped
@@ -33,7 +31,7 @@ class LocalKeyring:
 
     @classmethod
     def from_text(cls, text: str) -> LocalKeyring:
-        """From a keyring's text; raises InvalidKeyring."""
+        """Make a keyring from its text; raises InvalidKeyring."""
         return cls(read_keys(text))
 
     async def current(self) -> str:
@@ -44,7 +42,7 @@ class LocalKeyring:
         """See the protocol."""
         kek_id = kek_name(self._keys.current)
         nonce = secrets.token_bytes(NONCE_BYTES)
-        sealed = AESGCM(self._keys.keys[self._keys.current]).encrypt(nonce, dek, binding.aad("dek", kek_id))
+        sealed = aes.seal(self._keys.keys[self._keys.current], nonce, dek, binding.aad("dek", kek_id))
         return Wrapped(kek_id, VERSION + nonce + sealed)
 
     async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
@@ -54,12 +52,12 @@ class LocalKeyring:
             raise Tampered("this wrapped key has a format that this program does not know")
         nonce, sealed = wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :]
         try:
-            return AESGCM(key).decrypt(nonce, sealed, binding.aad("dek", kek_id))
-        except (InvalidTag, ValueError):
+            return aes.unseal(key, nonce, sealed, binding.aad("dek", kek_id))
+        except aes.InvalidTag:
             raise Tampered("this wrapped key was changed, or belongs to another job, requester or version") from None
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: a keyring in memory has no connections."""
 
     def _key(self, kek_id: str) -> bytes:
         number = kek_number(kek_id)
@@ -72,7 +70,7 @@ class LocalKeyring:
 
 
 class FileKeyring(LocalKeyring):
-    """A keyring in a file that is read again when it has changed: a rotation needs no restart."""
+    """A keyring in a file, which is read again after each change: a rotation needs no restart."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -95,7 +93,7 @@ class FileKeyring(LocalKeyring):
         return await super().unwrap(kek_id, wrapped, binding)
 
     def _look(self) -> None:
-        """Read the file if it is another one than last time; 2 µs when it is not."""
+        """Read the file again if it has changed; the check costs 2 µs."""
         if self._stamp() != self._seen:
             self._keys = self._read()
 

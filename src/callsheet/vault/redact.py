@@ -1,6 +1,6 @@
-"""Takes secrets out of text: those that this process holds, in every usual way to write them, and what looks like one.
+"""Redacts secrets in text: this process's own secrets in all usual encodings, and text in the shape of a secret.
 
-Log lines go through `redact`; text that comes in pieces, where a secret may lie across a border, through `Stream`.
+Log lines go through `redact`; streamed text, where a secret may span two pieces, goes through `Stream`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHAPES = [
 
 
 def redact(text: str) -> str:
-    """The text without the secrets that are known and without what looks like one."""
+    """Replace this process's secrets, and text in the shape of a secret, by `***`."""
     known = _known.pattern()
     if known is not None:
         text = known.sub(HIDDEN, text)
@@ -47,7 +47,7 @@ def redact(text: str) -> str:
 
 
 def forms(part: str) -> Iterator[str]:
-    """The usual ways to write a text: as it is, in JSON, in a repr, in a URL, in hex, in base64 at any offset."""
+    """Yield the usual encodings of a text: plain, JSON, repr, URL, hex, base64 at any offset, and its single lines."""
     raw = part.encode("utf-8", "surrogatepass")
     yield part
     yield json.dumps(part)[1:-1]
@@ -65,7 +65,7 @@ def forms(part: str) -> Iterator[str]:
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """Also as a part of something longer: without the characters that it shares with its neighbours."""
+    """Yield the base64 forms inside a longer text, without the characters that also encode neighbouring bytes."""
     for offset in range(3):
         padded = base64.b64encode(bytes(offset) + raw).decode()
         inner = padded.rstrip("=")[(0, 2, 3)[offset] :]
@@ -76,7 +76,7 @@ def _in_base64(raw: bytes) -> Iterator[str]:
 
 
 class _Known:
-    """One pattern of all secrets that are alive, made anew when there are others."""
+    """One pattern for all live secrets, rebuilt after secrets appear or disappear."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,7 +89,7 @@ class _Known:
         self._stale = True
 
     def pattern(self) -> re.Pattern[str] | None:
-        """What to look for; None while there is nothing."""
+        """Return the pattern of all live secrets; None without secrets."""
         held = alive()
         if self._stale or len(held) != self._count:
             with self._lock:
@@ -104,14 +104,14 @@ _known = _Known()
 
 
 class Stream:
-    """Text that comes in pieces: whole lines go on, the rest waits. A line that is too long is hidden whole."""
+    """Redacts streamed text line by line. An incomplete line waits for its end; a line over 64 KiB is hidden."""
 
     def __init__(self) -> None:
         self._rest = ""
         self._hiding = False
 
     def feed(self, piece: str) -> str:
-        """What may be shown by now."""
+        """Add a piece of text and return the complete lines, redacted."""
         lines = re.split(r"(?<=[\r\n])", self._rest + piece)
         self._rest = lines.pop()
         shown = "".join(map(self._line, lines))
@@ -120,7 +120,7 @@ class Stream:
         return shown
 
     def close(self) -> str:
-        """What was left."""
+        """Return the last, incomplete line, redacted."""
         rest, self._rest = self._rest, ""
         return self._line(rest) if rest or self._hiding else ""
 
@@ -132,10 +132,10 @@ class Stream:
 
 
 class Filter(logging.Filter):
-    """For handlers of other people's making: leaves nothing in a record that must not be seen."""
+    """A filter for third-party log handlers that redacts message, traceback and stack of each record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always True; the record is changed."""
+        """Redact the record in place and return True."""
         record.msg, record.args = redact(record.getMessage()), None
         if record.exc_info and not record.exc_text:
             record.exc_text = logging.Formatter().formatException(record.exc_info)

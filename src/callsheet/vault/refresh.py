@@ -1,6 +1,6 @@
-"""Refreshing credentials while a job runs: what storage said decides, the requester is asked once, the job goes on.
+"""Refreshing a running job's credentials: after storage refuses them, one request goes to the job's requester.
 
-The signed request itself is the caller's (`send`): the outbox has the signature and the guard against forged addresses.
+The caller's `send` makes the signed HTTP request: the outbox has the signature and the guard against forged addresses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Meaning(StrEnum):
-    """What an answer of storage says about the credentials."""
+    """The conclusion from a storage error: refresh the credentials, fix a clock, or neither."""
 
     REFRESH = "refresh"
     CLOCK = "clock"
@@ -45,12 +45,12 @@ WORDS = {
     "RequestTimeTooSkewed": Meaning.CLOCK,
 }
 REFUSED = frozenset({401, 403})
-BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+BUSY = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
 FIRST_SUCCESS, FIRST_REDIRECT = 200, 300
 
 
 def meaning_of(code: str, status: int = 0, message: str = "") -> Meaning:
-    """What storage's error code, status and words say. A wrong clock is not cured by new credentials."""
+    """Classify a storage error by its code, status and message. New credentials do not help against a wrong clock."""
     if (known := WORDS.get(code)) is not None:
         return known
     if code == "AccessDenied" and "expired" in message.lower():
@@ -59,7 +59,7 @@ def meaning_of(code: str, status: int = 0, message: str = "") -> Meaning:
 
 
 class RefreshRequest(NamedTuple):
-    """What the requester is asked."""
+    """A request to a job's requester for newer credentials."""
 
     refresh_url: str
     job_id: str
@@ -68,7 +68,7 @@ class RefreshRequest(NamedTuple):
     refresh_count: int
 
     def body(self) -> bytes:
-        """The bytes that are signed and sent; they name the version that was refused."""
+        """Return the JSON body to sign and send; it names the refused version."""
         told = self._asdict()
         del told["refresh_url"]
         return json.dumps({"event": "credentials.refresh", **told}, separators=(",", ":")).encode()
@@ -78,7 +78,7 @@ Send = Callable[[RefreshRequest], Awaitable[int]]
 
 
 class Patience(NamedTuple):
-    """How long and how often. Each refresh is counted on the job, apart from its attempts."""
+    """The time limits and the number of sends of a refresh. Each refresh is counted on the job, apart from attempts."""
 
     whole_s: float = 120.0
     first_look_s: float = 0.1
@@ -88,7 +88,7 @@ class Patience(NamedTuple):
 
 
 class Refresher:
-    """Asks requesters for newer credentials; of one job at most one request is under way in this process."""
+    """Requests newer credentials from requesters; each claim has at most one request in flight in this process."""
 
     def __init__(self, engine: Engine, vault: Vault, send: Send, patience: Patience = Patience()) -> None:  # noqa: B008
         self._engine = engine
@@ -98,16 +98,16 @@ class Refresher:
         self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     async def refresh(self, job: Job, refresh_url: str, refused_version: int) -> Opened:
-        """Credentials newer than those that were refused.
+        """Return credentials with a version above `refused_version`, after a request to the requester if needed.
 
-        Raises CredentialRejected when there will be none, RefreshFailed when none came in time, StaleClaim.
+        Raises CredentialRejected after a refusal or too many refreshes, RefreshFailed after the time limit, StaleClaim.
         """
         if await self._vault.version(job.job_id) <= refused_version:
             await self._together(job, refresh_url, refused_version)
         return await self._vault.open(job)
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel all refresh requests in flight."""
         for task in list(self._under_way.values()):
             task.cancel()
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
@@ -133,7 +133,7 @@ class Refresher:
         await self._arrival(request, deadline)
 
     async def _count(self, job: Job) -> Job:
-        """Count the refresh before it is made, so that a crash cannot make it endless; raises when none is left."""
+        """Count the refresh before sending, so that crashes cannot repeat it endlessly; raises if none is left."""
         now = await self._engine.get(job.job_id)
         if now.status is not Status.RUNNING or now.claim_version != job.claim_version:
             raise StaleClaim(f"claim {job.claim_version} of job {job.job_id} is not held any more; stop its work")
@@ -143,7 +143,7 @@ class Refresher:
         return await self._engine.settle_one(now, commands.refresh(now))
 
     async def _deliver(self, request: RefreshRequest, deadline: float) -> None:
-        """Send until the requester has it; a plain refusal is final."""
+        """Send the request until the requester accepts it; a status other than busy or 2xx is final."""
         why = ""
         for tried in range(self._patience.sends):
             pause_s = self._patience.between_sends_s * (2**tried - 1)
@@ -163,7 +163,7 @@ class Refresher:
         raise RefreshUnreachable(f"the requester's refresh_url could not be reached ({why})") from None
 
     async def _arrival(self, request: RefreshRequest, deadline: float) -> None:
-        """Wait until the credentials' version is above the one that was refused."""
+        """Poll until the credentials' version is above the refused version; raises RefreshFailed at the deadline."""
         pause_s = self._patience.first_look_s
         while await self._vault.version(request.job_id) <= request.credential_version:
             if time.monotonic() > deadline:

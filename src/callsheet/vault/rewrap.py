@@ -1,7 +1,7 @@
-"""Wrapping data keys anew under the current KEK, while everything goes on. The content is never opened.
+"""Re-wrapping data keys under the current KEK during normal operation. The content is never decrypted.
 
-The rows are the state: each is under its old KEK or under the new one, so a walk that was killed is simply begun again.
-A row that a writer replaced meanwhile is left to that writer, whose KEK is the current one.
+The rows are the only state: each row is under its old KEK or under the current KEK, so a killed run is repeated from
+the start. A row that a writer replaced meanwhile is skipped: that writer used the current KEK.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PASSES = 5
 
 
 class Progress(NamedTuple):
-    """How far a walk has come. `broken` cannot be opened with this keyring, whatever is done."""
+    """The row counts of a re-wrap. `broken` rows cannot be unwrapped with this keyring."""
 
     total: int = 0
     wrapped: int = 0
@@ -32,16 +32,16 @@ class Progress(NamedTuple):
 
     @property
     def done(self) -> int:
-        """Rows that have been looked at."""
+        """The number of processed rows."""
         return self.wrapped + self.changed + self.broken
 
 
 async def rewrap(
     vault: Vault, told: Callable[[Progress], None] = lambda _: None, *, batch: int = BATCH
 ) -> tuple[Progress, dict[str, str]]:
-    """Bring all credentials under the current KEK; what was done, and why some could not, by job id.
+    """Re-wrap all credentials under the current KEK; return the counts, and the errors of broken rows by job id.
 
-    Goes round again while rows under other KEKs appear: a process that has not seen the new keyring writes those.
+    Repeats, five times at most, while rows under other KEKs appear: a process with an old keyring may write such rows.
     """
     broken: dict[str, str] = {}
     progress = Progress()
@@ -65,7 +65,7 @@ class _Walk(NamedTuple):
 
 
 async def _walk(vault: Vault, kek_id: str, walk: _Walk) -> Progress:
-    """All credentials under one KEK, page by page."""
+    """Re-wrap all credentials under one KEK, page by page."""
     progress, after = walk.progress, ""
     while page := await vault.store.credentials_under(kek_id, after=after, limit=walk.batch):
         after = page[-1].job_id
@@ -85,7 +85,7 @@ async def _walk(vault: Vault, kek_id: str, walk: _Walk) -> Progress:
 async def _changes(
     vault: Vault, page: list[Credentials]
 ) -> tuple[list[tuple[Credentials, Credentials]], dict[str, str]]:
-    """What a page becomes, and the faults of what cannot be opened."""
+    """Return the replacements for a page of credentials, and the errors of broken rows by job id."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(kept: Credentials) -> Credentials | str:

@@ -1,4 +1,4 @@
-"""A value that does not show itself: not in text, logs, tracebacks, JSON or pickles. `reveal()` is the one way."""
+"""A value that stays hidden in text, logs, tracebacks, JSON and pickles; only `reveal()` returns the secret."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _listeners: list[Callable[[], None]] = []
 
 
 class Secret:
-    """Text that is shown only by `reveal()`. While it lives, the redactor knows it."""
+    """Secret text, readable only through `reveal()`. The redactor hides every live secret in log lines."""
 
     __slots__ = ("__text", "__weakref__")
     __text: str
@@ -30,18 +30,18 @@ class Secret:
             changed()
 
     def reveal(self) -> str:
-        """The text itself. Whoever asks must not keep it, log it or put it into an error."""
+        """Return the text itself. Callers must not store it, log it or put it into an error."""
         return self.__text
 
     def reveal_json(self) -> Any:
-        """The JSON value in it; raises ValueError that does not say what is in it."""
+        """Parse the text as JSON; raises ValueError, whose message omits the text."""
         value, fault = _read(self.__text)
         if fault:
             raise ValueError("this secret is not JSON")
         return value
 
     def parts(self) -> Iterator[str]:
-        """What of it must not be seen: all of it, and of a JSON value each text that is not public by its name."""
+        """Yield the texts to hide: the whole text, and each string of a JSON value except under public field names."""
         if len(self.__text) >= SHORTEST:
             yield self.__text
         value, fault = _read(self.__text)
@@ -83,17 +83,17 @@ class Secret:
 
 
 def alive() -> list[Secret]:
-    """All secrets that this process holds now."""
+    """Return all live secrets of this process."""
     return list(_alive.values())
 
 
 def on_new_secret(changed: Callable[[], None]) -> None:
-    """Call this whenever a secret is made."""
+    """Register a function to call whenever a secret is created."""
     _listeners.append(changed)
 
 
 def _read(text: str) -> tuple[Any, bool]:
-    """The JSON value and False, or None and True: a JSONDecodeError would carry the whole text with it."""
+    """Return the JSON value and False, or None and True: a JSONDecodeError would carry the whole text."""
     try:
         return json.loads(text), False
     except ValueError:

@@ -1,4 +1,4 @@
-"""A POST to a key service: JSON out, JSON in, and errors that have nothing of either in them."""
+"""JSON requests to a key service, with errors that contain no part of request or response."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Answer(NamedTuple):
-    """A status and the JSON object that came with it."""
+    """The status and JSON object of a response."""
 
     status: int
     body: dict[str, Any]
 
 
 class Service:
-    """One HTTP client for a key service; a request that finds it busy or away is sent again twice."""
+    """One HTTP client for a key service; a request is retried twice while the service is busy or unreachable."""
 
     def __init__(self, name: str, *, timeout_s: float = TIMEOUT_S, pause_s: float = 0.2) -> None:
         self._name = name
@@ -32,7 +32,7 @@ class Service:
         self._client = httpx2.AsyncClient(timeout=timeout_s, follow_redirects=False, trust_env=False)
 
     async def ask(self, method: str, url: str, *, body: bytes = b"", headers: dict[str, str]) -> Answer:
-        """One answer that is not "busy"; raises KeyServiceUnavailable."""
+        """Send a request and return its first answer without a busy status; raises KeyServiceUnavailable."""
         why = ""
         for tried in range(TRIES):
             if tried:
@@ -50,7 +50,7 @@ class Service:
         raise KeyServiceUnavailable(f"{self._name} cannot be reached now ({why}); try again later") from None
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close all connections."""
         await self._client.aclose()
 
 

@@ -1,4 +1,4 @@
-"""A signature in the headers of one POST with a JSON body: all that the key service needs."""
+"""AWS signature version 4 in the headers of a POST request, as the key service requires."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .secret import Secret
 
 
 class Signer(NamedTuple):
-    """Who signs, and for which service."""
+    """AWS credentials with the region and service to sign for."""
 
     access_key_id: str
     secret_access_key: Secret
@@ -21,7 +21,7 @@ class Signer(NamedTuple):
     session_token: Secret | None = None
 
     def headers(self, url: str, body: bytes, headers: dict[str, str], at: str) -> dict[str, str]:
-        """The headers with a signature over all of them and the body; `at` is the time as 20261116T061500Z."""
+        """Return the headers plus a signature over all headers and the body; `at` is the time as 20261116T061500Z."""
         place, scope = urlsplit(url), Scope(self.region, self.service)
         given = {**headers, "host": place.netloc, "x-amz-date": at}
         if self.session_token is not None:

@@ -2,7 +2,7 @@
 
 `CALLSHEET_KMS=vault:transit/callsheet` with `VAULT_ADDR` and `VAULT_TOKEN`, perhaps `VAULT_NAMESPACE`. A KEK's id is
 the key with its version. To rotate, rotate the key in Vault and re-wrap; to retire old versions, raise its
-`min_decryption_version`: then they open nothing any more.
+`min_decryption_version`: Vault then refuses to decrypt with old versions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidKeyring, RetiredKek, Tampered, UnknownKek
+from .errors import InvalidKeyring, KeyServiceRefused, RetiredKek, Tampered, UnknownKek
 from .keyring import Wrapped
 from .secret import Secret
 from .service import Answer, Service
@@ -29,7 +29,7 @@ VERSION = re.compile(rb"vault:(v\d+):").match
 
 
 class TransitKeyring:
-    """The versions of one transit key."""
+    """A keyring whose KEKs are the versions of one transit key."""
 
     def __init__(
         self, key: str, address: str, token: Secret, *, namespace: str = "", service: Service | None = None
@@ -45,14 +45,14 @@ class TransitKeyring:
 
     @classmethod
     def from_environment(cls, key: str, environ: Mapping[str, str]) -> TransitKeyring:
-        """With Vault's own variables; raises InvalidKeyring when one is missing."""
+        """Make a keyring from Vault's own variables; raises InvalidKeyring for a missing variable."""
         address, token = environ.get("VAULT_ADDR", ""), environ.get("VAULT_TOKEN", "")
         if not (address and token and IS_KEY(key)):
             raise InvalidKeyring("Vault transit needs vault:MOUNT/KEY, VAULT_ADDR and VAULT_TOKEN")
         return cls(key, address, Secret(token), namespace=environ.get("VAULT_NAMESPACE", ""))
 
     async def current(self) -> str:
-        """See the protocol; asked for once a minute."""
+        """Return the latest key version's id, read from Vault once a minute."""
         if time.monotonic() >= self._current_until:
             data = _data(await self._ask("GET", f"keys/{self._name}"))
             self._current = self._kek_id(f"v{data['latest_version']}")
@@ -78,7 +78,7 @@ class TransitKeyring:
         await self._service.close()
 
     async def _check_binding(self, wrapped: bytes) -> None:
-        """Once: versions before 1.13 ignore associated data without a word, and would open a moved row."""
+        """Check once that Vault binds keys to associated data: versions before 1.13 ignore it without an error."""
         if not self._binds:
             answer = await self._decrypt(wrapped, base64.b64encode(b"something else").decode())
             if answer.status != BAD_REQUEST:
@@ -126,4 +126,4 @@ def _data(answer: Answer) -> dict[str, Any]:
         raise Tampered("this wrapped key was changed, or belongs to another job or version")
     if answer.status == NOT_FOUND:
         raise UnknownKek("Vault has no such key")
-    raise InvalidKeyring(f"Vault refused us with status {answer.status}; look at the token and its policy")
+    raise KeyServiceRefused(f"Vault refused us with status {answer.status}; look at the token and its policy")

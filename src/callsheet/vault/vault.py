@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from callsheet.engine.resuming import first_of
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Credentials, Envelope, Job, Status
 
@@ -24,14 +25,14 @@ RACES = 10  # how often a replacement may find its credentials wrapped anew befo
 
 
 class Opened(NamedTuple):
-    """Credentials in the clear, and which version of them."""
+    """Decrypted credentials and their version."""
 
     secret: Secret
     credential_version: int
 
 
 class Vault:
-    """Credentials of the jobs of one store, under one keyring. `async with` closes the keyring."""
+    """Seals and opens the credentials of one store's jobs with one keyring. `async with` closes the keyring."""
 
     def __init__(self, store: Store, keyring: Keyring) -> None:
         self.store = store
@@ -47,7 +48,7 @@ class Vault:
         await self.keyring.close()
 
     async def seal(self, secret: Secret, job_id: str, requester_id: str, credential_version: int = 1) -> Envelope:
-        """The secret as `NewJob.credentials` takes it: only for this job, requester and version."""
+        """Encrypt a secret for `NewJob.credentials`; the envelope is bound to this job, requester and version."""
         binding = Binding(job_id, requester_id, credential_version)
         dek = envelope.new_dek()
         wrapped = await self.keyring.wrap(dek, binding)
@@ -61,7 +62,7 @@ class Vault:
         )
 
     async def open(self, job: Job) -> Opened:
-        """The job's credentials, for the worker that runs it; raises StaleClaim, CredentialsGone, Tampered and kin."""
+        """Decrypt the job's credentials for the worker that holds its claim; raises StaleClaim or a VaultError."""
         (now,) = await self.store.get([job.job_id])
         if now is None or now.status is not Status.RUNNING or now.claim_version != job.claim_version:
             raise StaleClaim(f"claim {job.claim_version} of job {job.job_id} is not held; its credentials stay shut")
@@ -69,33 +70,34 @@ class Vault:
         return Opened(await self._opened(kept), kept.envelope.credential_version)
 
     async def version(self, job_id: str) -> int:
-        """Which version of its credentials a job has, 0 for none. Opens nothing."""
+        """Return the version of a job's credentials without decrypting them; 0 for a job without credentials."""
         (kept,) = await self.store.credentials([job_id])
         return kept.envelope.credential_version if kept is not None else 0
 
     async def replace(
         self, job_id: str, requester_id: str, secret: Secret, *, expected_version: int | None = None
     ) -> int:
-        """Put new credentials in place of a job's; their version, one higher.
+        """Replace a job's credentials and return the new version, one higher.
 
-        `expected_version` is the one that they take the place of; raises CredentialsConflict when there is a newer one.
+        Raises CredentialsConflict if the stored version differs from `expected_version`.
         """
         for _ in range(RACES):
             was = await self._kept(job_id, requester_id)
             version = was.envelope.credential_version
             if expected_version not in (None, version):
                 raise CredentialsConflict(f"the credentials of job {job_id} are at version {version} by now")
-            becomes = was._replace(envelope=await self.seal(secret, job_id, requester_id, version + 1))
+            first = await first_of(self.store, job_id)
+            becomes = was._replace(envelope=await self.seal(secret, first, requester_id, version + 1))
             (done,) = await self.store.replace_credentials([(was, becomes)])
             if done:
                 return version + 1
         raise CredentialsConflict(f"the credentials of job {job_id} changed {RACES} times meanwhile; try again")
 
     async def rewrapped(self, kept: Credentials) -> Credentials:
-        """The same credentials with their data key under the current KEK; the content is not opened."""
-        binding = _binding(kept)
+        """Return the credentials with their data key wrapped under the current KEK, without decrypting the content."""
+        binding = await self._binding(kept)
         was = kept.envelope
-        dek = await self._dek(kept)
+        dek = await self._dek(was, binding)
         wrapped = await self.keyring.wrap(dek, binding)
         await self._wraps.count(wrapped.kek_id)
         text = envelope.to_text(wrapped.wrapped)
@@ -113,13 +115,14 @@ class Vault:
             raise Tampered(
                 f"envelopes of version {was.storage_creds_encryption_version} are not known; upgrade callsheet"
             )
-        return envelope.decrypt(was.storage_creds_encrypted, await self._dek(kept), _binding(kept))
+        binding = await self._binding(kept)
+        return envelope.decrypt(was.storage_creds_encrypted, await self._dek(was, binding), binding)
 
-    async def _dek(self, kept: Credentials) -> bytes:
-        was = kept.envelope
-        raw = envelope.from_text(was.storage_creds_dek_wrapped)
-        return await self.keyring.unwrap(was.storage_creds_kek_id, raw, _binding(kept))
+    async def _dek(self, sealed: Envelope, binding: Binding) -> bytes:
+        raw = envelope.from_text(sealed.storage_creds_dek_wrapped)
+        return await self.keyring.unwrap(sealed.storage_creds_kek_id, raw, binding)
 
-
-def _binding(kept: Credentials) -> Binding:
-    return Binding(kept.job_id, kept.requester_id, kept.envelope.credential_version)
+    async def _binding(self, kept: Credentials) -> Binding:
+        """Return the credentials' binding; a replayed job's credentials stay bound to the original dead letter."""
+        first = await first_of(self.store, kept.job_id)
+        return Binding(first, kept.requester_id, kept.envelope.credential_version)

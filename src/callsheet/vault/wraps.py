@@ -1,6 +1,6 @@
-"""How often each KEK has wrapped: random nonces of 96 bits are safe for 2^32 wraps, and we warn at 2^30.
+"""Counts of wraps per KEK: random nonces of 96 bits are safe for 2^32 wraps, and a warning comes at 2^30.
 
-A process reserves wraps in the store, many at a time: a crash counts some too many, and at most one too few.
+A process reserves 4,096 wraps at a time in the store: a crash counts some wraps too many, and at most one too few.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _wraps = metrics.get_meter("callsheet").create_counter(
 
 
 class Wraps:
-    """The counts of one store's KEKs, seen from one process."""
+    """Counts the wraps of this process per KEK, in one store."""
 
     def __init__(self, store: Store, *, reserved: int = RESERVED, warn_at: int = WARN_AT) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Wraps:
         self._left: dict[str, int] = {}
 
     async def count(self, kek_id: str) -> None:
-        """Count one wrap; every so often that is a write to the store."""
+        """Count one wrap; every 4,096th wrap writes a new reservation to the store."""
         _wraps.add(1, {"kek": kek_id})
         while self._left.get(kek_id, 0) < 1:
             await self._reserve(kek_id)
@@ -56,5 +56,5 @@ class Wraps:
 
 
 async def totals(store: Store) -> dict[str, int]:
-    """How often each KEK has wrapped at most, over all processes and restarts."""
+    """Return an upper bound of each KEK's wraps, over all processes and restarts."""
     return {document.id: json.loads(document.body) for document in await store.documents(KIND)}

@@ -1,5 +1,7 @@
-"""Workers: what takes jobs from the engine, runs the user's functions and settles what became of them."""
+"""Workers claim jobs from the engine, run the user's functions, and settle the outcomes."""
 
+from .gauges import Gauges
+from .health import Health
 from .runner import Worker
 
-__all__ = ["Worker"]
+__all__ = ["Gauges", "Health", "Worker"]

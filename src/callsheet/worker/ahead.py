@@ -1,7 +1,7 @@
-"""What a worker does about jobs that it has claimed ahead of its free slots, so that none counts before it begins.
+"""Jobs claimed ahead of a worker's free slots: an attempt counts only after its function begins.
 
-The store is told of those that have begun and are not short: see `engine.begun`. A job that was lost early once waits
-here until it is told that it begins.
+The worker lists long-running jobs of such claims in the store as begun: see `engine.begun`. A job that lost an earlier
+lease waits here until the store lists it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Entry = tuple[float, "Run"]
 
 
 class Ahead:
-    """The claims ahead of one worker. `is_live` says whether a run's claim is still held.
+    """The claims ahead of one worker. `is_live` returns whether a run's claim is still held.
 
-    `suspects` are the jobs that were lost early once: the store must list each as begun before it begins.
+    `suspects` are jobs with an earlier lost lease: the store must list each as begun before its function starts.
     """
 
     def __init__(self, begun: BegunJobs, slots: Slots, is_live: Callable[[Run], bool]) -> None:
@@ -38,18 +38,18 @@ class Ahead:
 
     @property
     def owner(self) -> str:
-        """Whose the jobs are that are claimed ahead."""
+        """The owner's name that claims ahead carry in the store."""
         return self._begun.owner
 
     @property
     def has_news(self) -> bool:
-        """Whether the store may have to be told of something soon."""
+        """Whether some jobs may need listing in the store soon."""
         return bool(self.suspects) or bool(self._unlisted())
 
     async def look(self, free: int) -> list[Entry]:
-        """List what has run since the last look, and suspects for the free slots; return these, which may begin now.
+        """List jobs that ran at the previous call too, and suspects for the free slots; return suspects ready to begin.
 
-        One at least: in a busy queue no slot is ever free, and nobody else may take these.
+        At least one suspect is listed: in a busy queue no slot is ever free, and no other worker may take suspects.
         """
         unlisted = self._unlisted()
         long = [run for run in unlisted if run in self._ran_before]
@@ -68,7 +68,7 @@ class Ahead:
         return [self.suspects.popleft() for entry in suspects if self.suspects and self.suspects[0] is entry]
 
     async def close(self) -> None:
-        """Forget the list, if nothing of it is held any more."""
+        """Remove this worker's list from the store, if none of its listed claims is still held."""
         if not any(map(self._is_live, self._listed.values())):
             try:
                 await self._begun.remove()
@@ -76,5 +76,5 @@ class Ahead:
                 log.debug("the list of begun jobs stays for a while: %s", error)
 
     def _unlisted(self) -> list[Run]:
-        """The runs that slots are at, were claimed ahead, and are not listed."""
+        """Return the running jobs that were claimed ahead and are not listed as begun."""
         return [run for run in self._slots.current() if is_ahead(run.job) and run.job_id not in self._listed]

@@ -1,7 +1,7 @@
-"""The child's end of `executor="process"`: it runs one function after another, and gives each its `ctx`.
+"""The child process of `executor="process"`: runs one function after another, and gives each function a `ctx`.
 
-Orders, questions and answers are frames on one socket: pickled builtins and the kernel's own records. The child asks,
-the parent answers, one question at a time, so that an error is raised by the very call that is wrong.
+Orders, questions and answers are frames on one socket: pickled builtins and the kernel's own records. The child sends
+one question at a time and waits for the parent's answer, so that an error is raised by the call that caused it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FIELDS = ("after_ms", "after_s", "delay_ms", "code", "waits_for")
 
 
 class Order(NamedTuple):
-    """One attempt: where its function is, and its job."""
+    """The parent's order to run one attempt: the function's module and name, and the job."""
 
     module: str
     qualname: str
@@ -65,11 +65,11 @@ class Order(NamedTuple):
 
 
 class ChildError(Exception):
-    """An exception of a child, under the name that it had there, with its traceback as a note."""
+    """Base of exceptions from a child process; each has its original class name, and its traceback as a note."""
 
 
 class Told(NamedTuple):
-    """An exception on its way to the other process. `base` is the nearest of our own that it is one of."""
+    """An exception serialized for the other process. `base` is its nearest base class in Callsheet's own modules."""
 
     name: str
     module: str
@@ -80,13 +80,13 @@ class Told(NamedTuple):
 
 
 def packed(message: tuple[Any, ...]) -> bytes:
-    """A message as a frame."""
+    """Serialize a message as one frame."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return HEAD.pack(len(data)) + data
 
 
 def tell(error: BaseException) -> Told:
-    """An exception in words, with the traceback from the user's function on."""
+    """Serialize an exception, with the traceback from the user's function on."""
     if (outage := outage_of(error)) is not None:
         error = outage.with_traceback(error.__traceback__)
     kind, trace = type(error), error.__traceback__
@@ -99,7 +99,7 @@ def tell(error: BaseException) -> Told:
 
 
 def told(words: Told) -> Exception:
-    """The exception that the other process raised: our own as they were, others as a new class of that name."""
+    """Rebuild the other process's exception: Callsheet's own classes unchanged, others as a new class of equal name."""
     kind = words.base
     if (kind.__module__, kind.__name__) != (words.module, words.name):
         kind = type(words.name, (kind,), {"__module__": words.module})
@@ -110,7 +110,7 @@ def told(words: Told) -> Exception:
 
 
 def found(module: Any, qualname: str) -> Any:
-    """The function of this name, where a task stands for its own. Raises AttributeError."""
+    """Return a module's function by its qualified name, unwrapping a task. Raises AttributeError."""
     value = module
     for part in qualname.split("."):
         value = getattr(value, part)
@@ -126,18 +126,18 @@ class Line:
         self._input = connected.makefile("rb")
 
     def send(self, frame: bytes) -> None:
-        """Write one frame; blocks until the parent has room for it."""
+        """Write one frame; blocks while the socket's buffer is full."""
         self._socket.sendall(frame)
 
     def receive(self) -> Any:
-        """Read one frame; raises EOFError when the parent has hung up."""
+        """Read one frame; raises EOFError after the parent closed the socket."""
         head = self._input.read(HEAD.size)
         if len(head) < HEAD.size:
             raise EOFError
         return pickle.loads(self._input.read(*HEAD.unpack(head)))  # noqa: S301 - from our own parent
 
     def exchange(self, frame: bytes) -> Any:
-        """Send and receive. Without a parent, or torn out of the middle, this process and its programs end here."""
+        """Send a frame and return the answer. Any error, even an interrupt, kills this process and its programs."""
         try:
             self.send(frame)
             return self.receive()
@@ -146,7 +146,7 @@ class Line:
 
 
 class _ChildRun(Run):
-    """A run whose writes go to the parent."""
+    """A run that sends its writes to the parent process."""
 
     def __init__(self, job: Job, line: Line) -> None:
         super().__init__(job, None, cast("Sends", None), float("inf"))
@@ -160,7 +160,7 @@ class _ChildRun(Run):
         return _Reported(self, number)
 
     def ask(self, *question: Any) -> Any:
-        """The parent's answer, or what it raised. A thread that outlives its function gets StaleClaim."""
+        """Ask the parent and return its answer; raises the parent's error, or StaleClaim after the function ended."""
         with self.line.lock:
             if self.settled:
                 raise StaleClaim(f"the function of job {self.job_id} has ended")
@@ -186,7 +186,7 @@ class _Reported(Written):
 
 
 class ChildContext(Context):
-    """`ctx` in a child process. A job that is to stop is killed with it, so `cancelled` is never True here."""
+    """`ctx` in a child process. Stopping a job kills its child process, so `cancelled` is never True here."""
 
     _run: _ChildRun
     app: Any = None
@@ -200,21 +200,21 @@ class ChildContext(Context):
         return found
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> Written:
-        """Keep a line with the job's events; the worker writes it to its log."""
+        """Add a log line to the job's events; the parent's worker writes the line to its log too."""
         return _Reported(self._run, self._run.ask("log", str(message), level, encode(fields)))
 
     def step(self, name: str) -> Step:
-        """A part of the work whose result is kept, so that a later attempt need not do it again."""
+        """Return a step, whose stored result lets a later attempt skip that part of the work."""
         return _ChildStep(name, self._run, self._engine)
 
     async def steps(self) -> Steps:
-        """The results of completed steps by name, as JSON, and the jobs that they are from."""
+        """Return the results of completed steps by name, as JSON, and the ids of their jobs."""
         found: Steps = self._run.ask("recall")
         return found
 
     @cached_property
     def workspace(self) -> Path:
-        """A folder of this attempt alone, removed when it ends however it ends."""
+        """A private folder of this attempt, removed after success, failure or crash."""
         return Path(self._run.ask("workspace"))
 
     @cached_property
@@ -223,7 +223,7 @@ class ChildContext(Context):
         return _Programs(self._run)
 
     def close(self) -> None:
-        """End what was started through `children`; ask nothing more."""
+        """Kill the programs started through `children`, and send no more questions to the parent."""
         with self._run.line.lock:
             self._run.settled = True
         children: Children | None = self.__dict__.pop("children", None)
@@ -243,7 +243,7 @@ class _ChildStep(Step):
 
 
 class _Programs(Children):
-    """Programs in the child's own process group, so that they die with it however it dies."""
+    """Programs in the child's own process group, so that killing the group kills them too."""
 
     def popen(self, *command: str, **options: Any) -> subprocess.Popen[Any]:
         self._programs.append(process := subprocess.Popen(command, **options))  # noqa: S603 - the task's own program
@@ -261,7 +261,7 @@ class _Programs(Children):
 
 
 def main(connected: socket.socket) -> None:
-    """Serve the parent until it hangs up."""
+    """Run the parent's orders until it closes the socket."""
     _settle_in()
     line = Line(connected)
     with contextlib.suppress(EOFError, OSError):
@@ -304,7 +304,7 @@ def _definition(module: str, qualname: str, name: str) -> Definition:
 
 
 def _app(module: str, qualname: str) -> Any:
-    """The app that the task of this name was declared on; None for a plain function."""
+    """Return the app of the named task; None for a plain function."""
     value: Any = importlib.import_module(module)
     for part in qualname.split("."):
         value = getattr(value, part, None)
@@ -312,7 +312,7 @@ def _app(module: str, qualname: str) -> Any:
 
 
 def _settle_in() -> None:
-    """A group of our own, which the parent can kill; deaf to a terminal's Ctrl-C; not to outlive the parent."""
+    """Set up this process: own process group, ignored SIGINT and SIGTERM, and (on Linux) death with the parent."""
     os.setsid()
     for number in STOPS:
         signal.signal(number, lambda *_: None)  # SIG_IGN would be inherited by programs, which could not be terminated

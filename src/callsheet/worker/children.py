@@ -1,4 +1,4 @@
-"""Programs started by a task. Each leads a process group of its own, which is killed when the attempt ends."""
+"""Programs started by a task. Each program leads its own process group, which is killed when the attempt ends."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Children:
         return process
 
     def popen(self, *command: str, **options: Any) -> subprocess.Popen[Any]:
-        """The same for a plain function: `options` are those of subprocess.Popen."""
+        """Start a program from a plain function; `options` are those of subprocess.Popen."""
         process = subprocess.Popen(command, start_new_session=True, **options)  # noqa: S603 - the task's own program
         self._add(process.pid)
         return process
 
     def kill(self) -> None:
-        """SIGKILL every group that is still there."""
+        """SIGKILL every remaining process group."""
         kill_groups(self._run)
 
     def _add(self, pid: int) -> None:
@@ -45,7 +45,7 @@ class Children:
 
 
 def kill_groups(run: Run) -> None:
-    """Kill the process groups of a run, from any thread. A group that is gone is no error."""
+    """Kill the process groups of a run, from any thread; missing groups are ignored."""
     for pid in list(run.children or ()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

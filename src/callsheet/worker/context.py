@@ -1,7 +1,7 @@
-"""What a task can do with its own job: report progress, keep steps, use a folder, start programs, ask for more jobs.
+"""`Context`, the `ctx` of a task: reports progress, stores steps, makes a folder, starts programs, enqueues more jobs.
 
-Everything works from async functions and from threads alike. A report returns at once; await it (or `wait()` for it)
-to know that it is committed.
+All methods work from async functions and from threads alike. A report returns immediately; await the returned write
+(or call its `wait()`) to learn of its commit.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ EVENT_NAME = re.compile(r"[a-z][a-z0-9_.]{0,39}").fullmatch
 
 
 class MakesJobs(Protocol):
-    """A task, as far as a follow-up needs it."""
+    """The part of a `Task` that follow-up jobs need."""
 
     def new_job(self, *args: Any, **kwargs: Any) -> NewJob:
-        """A job of this task, checked and not yet enqueued."""
+        """Return a checked job of this task without enqueueing it."""
         ...
 
 
 class Context:
-    """One attempt, as its task sees it."""
+    """The `ctx` argument of a task, for one attempt."""
 
     def __init__(self, run: Run, engine: Plane, options: Options | None = None) -> None:
         self._run = run
@@ -55,7 +55,7 @@ class Context:
 
     @property
     def job(self) -> Job:
-        """The job with what this attempt has reported so far."""
+        """The job, including this attempt's reports so far."""
         return self._run.job
 
     @property
@@ -65,17 +65,17 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is; 1 is the first."""
+        """The attempt's number; the first attempt is 1."""
         return self._run.job.attempt_count
 
     @property
     def cancelled(self) -> bool:
-        """True when the work is to stop: it was cancelled, timed out, lost its claim, or the worker goes down."""
+        """True if the work must stop: it was cancelled, timed out, lost its claim, or the worker shuts down."""
         return self._run.stop is not None
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the work is to stop: `cancel`, `timeout`, `lost` or `shutdown`."""
+        """The reason to stop: `cancel`, `timeout`, `lost` or `shutdown`; None to continue."""
         return None if self._run.stop is None else self._run.stop.value
 
     def progress(self, percent: float, message: str = "") -> Written:
@@ -87,14 +87,14 @@ class Context:
         return self._run.report(lambda job: commands.advance(job, name))
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> Written:
-        """Keep a line with the job's events, and write it to the log."""
+        """Add a log line to the job's events, and write the line to the worker's log."""
         number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
         log.log(number, "%s %s", self.job_id, message, extra=extra(self.job))
         data = encode({"level": level, "message": clean(message), **fields})
         return self._run.report(lambda job: commands.note(job, NewEvent("log", job.stage, data)))
 
     def emit(self, type: str, /, **data: Any) -> Written:
-        """Tell those who watch the job of anything: `ctx.emit("token", text="…")`. Not of a move."""
+        """Add a custom event for watchers of the job: `ctx.emit("token", text="…")`. Status events are reserved."""
         if not EVENT_NAME(type):
             raise InvalidInput(f"{type!r} is no event's name; use up to 40 lower-case letters, digits and _")
         check_own(type)
@@ -102,30 +102,30 @@ class Context:
         return self._run.report(lambda job: commands.note(job, NewEvent(type, job.stage, note)))
 
     def write(self, command: Callable[[Job], Settlement]) -> Written:
-        """Write any move that does not end the attempt; for tasks that a contract brings along."""
+        """Write any settlement that does not end the attempt; for tasks of a contract."""
         return self._run.report(command)
 
     def step(self, name: str) -> Step:
-        """A part of the work whose result is kept, so that a later attempt need not do it again."""
+        """Return a step, whose stored result lets a later attempt skip that part of the work."""
         return Step(name, self._run, self._engine)
 
     def keep(self, name: str, value: Any) -> Written:
-        """Keep how far the work is, for a later attempt to go on from: `recall` gives it back."""
+        """Store a checkpoint under a name, for a later attempt to continue from; `recall` returns the value."""
         data = encode(value, limit_bytes=STEP_LIMIT_BYTES)
         step = checked_name(name)
         return self._run.report(lambda job: commands.checkpoint(job, step, data))
 
     async def recall(self, name: str) -> Any:
-        """What this or an earlier attempt, or a job that this one resumes, kept last under a name; None for nothing."""
+        """Return the last value kept under a name by any attempt of this job or of a job it resumes; None if absent."""
         kept = (await self.steps()).results
         return decode(kept[name]) if name in kept else None
 
     async def steps(self) -> Steps:
-        """The results of completed steps by name, as JSON, and the jobs that they are from."""
+        """Return the results of completed steps by name, as JSON, and the ids of their jobs."""
         return await self._engine.steps(self._run.job)
 
     def enqueue(self, task: MakesJobs, /, *args: Any, **kwargs: Any) -> str:
-        """Ask for another job, created in the same transaction as this one's success; its id."""
+        """Request a follow-up job, created in the transaction of this job's success; return its id."""
         parent = self._run.job
         new = task.new_job(*args, **kwargs)
         new = new._replace(
@@ -139,13 +139,13 @@ class Context:
 
     @cached_property
     def workspace(self) -> Path:
-        """A folder of this attempt alone, removed when it ends however it ends."""
+        """A private folder of this attempt, removed after success, failure or crash."""
         self._folder = Workspace.create(self._options.workspaces if self._options else None, self._run.job.claim)
         return self._folder.path
 
     @cached_property
     def objects(self) -> OwnedObjects:
-        """The app's objects as this job may use them: it reads what is its requester's, and writes its own outputs."""
+        """The app's objects, limited to this job: it reads its requester's objects, and writes its own outputs."""
         if self._options is None or self._options.objects is None:
             raise InvalidInput("this context has no app, and so no objects; run the task by a worker")
         return self._options.objects(self._run.job, self._run.flusher.loop)
@@ -156,12 +156,12 @@ class Context:
         return Children(self._run)
 
     def raise_if_cancelled(self) -> None:
-        """For loops in plain functions: raise StaleClaim when the work is to stop."""
+        """Raise StaleClaim if the work must stop; call this from loops in plain functions."""
         if self._run.stop is not None:
             raise StaleClaim(f"job {self.job_id} is to stop: {self._run.stop.value}")
 
     def close(self) -> None:
-        """Kill what was started and remove the folder. May be called twice; the runner does it."""
+        """Kill the started programs and remove the folder. The worker calls this; a second call changes nothing."""
         children: Children | None = self.__dict__.pop("children", None)
         if children is not None:
             children.kill()

@@ -1,7 +1,7 @@
-"""Which attempt the present code runs for. Tasks that a function starts and threads of `to_thread` know it, too.
+"""The current attempt, as a context variable; asyncio tasks and `to_thread` threads of a function inherit it.
 
-A thread that a function starts by itself does not: hand it what it needs, such as `ctx.objects`. So that it gets
-nothing else instead, `tasks_run_here` says whether code without an attempt may be a task's at all.
+A thread that a function starts directly has no current attempt: pass objects such as `ctx.objects` to that thread. Code
+without an attempt may therefore still be a task's code; `tasks_run_here` tells whether this process runs tasks.
 """
 
 from __future__ import annotations

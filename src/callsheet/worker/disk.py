@@ -1,4 +1,4 @@
-"""`DiskRoom`: whether the disk of the workspaces has room for more work. A worker on a full disk claims nothing."""
+"""`DiskRoom` tells whether the disk of the workspaces is full. A worker on a full disk claims no jobs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MEBIBYTE = 1024 * 1024
 
 
 class Usage(NamedTuple):
-    """The size of a disk and what is free of it, in bytes."""
+    """The total and free size of a disk, in bytes."""
 
     total: int
     free: int
 
 
 def usage_of(folder: Path) -> Usage | None:
-    """Return the usage of the disk that a folder is on, or its nearest parent; None when it cannot be read."""
+    """Return the usage of a folder's disk; a missing folder counts as its nearest parent. None after an error."""
     for place in (folder, *folder.parents):
         try:
             usage = shutil.disk_usage(place)
@@ -37,7 +37,7 @@ def usage_of(folder: Path) -> Usage | None:
 
 
 class DiskRoom:
-    """Looks at the disk of one folder, once a second at most.
+    """Checks the free space of one folder's disk, once per second at most.
 
     The disk is full when less than 100 MiB is free, or less than 2 % where that is less.
     """

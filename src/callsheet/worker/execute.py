@@ -1,6 +1,6 @@
-"""Running one attempt: call the user's function, and turn what it returns or raises into a settlement.
+"""Running one attempt: call the user's function, and turn its result or exception into a settlement.
 
-The settlement is the kernel's decision; here is only the question which command to ask.
+The kernel's commands make the settlements; this module chooses the command.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import lifecycle_of
-from callsheet.kernel.errors import CallsheetError, InvalidPayload, QuotaExceeded
+from callsheet.kernel.errors import CallsheetError, InvalidPayload, QuotaExceeded, StoreUnavailable
 from callsheet.kernel.handing_on import hand_on
 from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
@@ -41,9 +41,9 @@ Call = Callable[["Definition", "Context | None", dict[str, Any]], Awaitable[Any]
 
 
 async def attempt(run: Run, context: Context | None, elsewhere: Call, patience_s: float) -> Settlement | None:
-    """Run the function once; what became of it, None when the claim is lost and nothing may be written.
+    """Run the function once and return the settlement, or None if the claim is lost and no write is allowed.
 
-    A job whose task is not here is handed on to others for `patience_s`.
+    A job whose task this worker lacks is handed on to other workers for `patience_s`.
     """
     definition = run.definition
     if definition is None:
@@ -61,7 +61,7 @@ async def attempt(run: Run, context: Context | None, elsewhere: Call, patience_s
         else:
             value = await definition.function(**arguments)
         if run.stop is not None and run.stop in (Stop.CANCEL, Stop.TIMEOUT):
-            return after_stop(run)  # it returned because it was told to
+            return after_stop(run)  # the function returned because of the stop request
         return commands.succeed(run.job, definition.write_result(value), follow_ups=tuple(run.follow_ups or ()))
     except asyncio.CancelledError:
         return after_stop(run)
@@ -73,18 +73,18 @@ async def attempt(run: Run, context: Context | None, elsewhere: Call, patience_s
 
 @lru_cache(maxsize=1000)
 def tell_lacking(kind: str) -> None:
-    """Log, once for each name, that jobs of a task that is not here have come."""
+    """Log, once for each name, that this worker got jobs of a task that it lacks."""
     log.warning("no task %r is declared here; its jobs are handed on to other workers", kind[:MESSAGE_LIMIT])
 
 
 def reserved_task(job: Job, contract: str) -> Settlement:
-    """The job came by another way than the one that checks the task's payloads: its function is never called."""
+    """Dead-letter a job outside the task's contract: its payload was never checked, so its function is not called."""
     message = f"{job.kind} is a task of the contract {contract}, and this job is of {job.contract}; create it there"
     return commands.bury(job, JobError("task_reserved", message))
 
 
 def after_error(job: Job, error: BaseException) -> Settlement:
-    """What an exception of the function means."""
+    """Return the settlement for an exception of the function."""
     rand = random.random()  # noqa: S311 - jitter
     if (outage := outage_of(error)) is not None:
         after_ms, error_of_it = round((outage.after_s or 0) * 1000), JobError(outage.code, words_of(outage))
@@ -111,7 +111,7 @@ def after_error(job: Job, error: BaseException) -> Settlement:
 
 
 def tell_refused(job: Job, why: str) -> None:
-    """Log that a job was refused for its payload, which its function never saw: the job, and what it is about."""
+    """Log that a job failed for an invalid payload before its function ran, with the ids in that payload."""
     about = decode(job.payload)
     ids = (
         {k: v for k, v in about.items() if k.endswith("_id") and isinstance(v, str)} if isinstance(about, dict) else {}
@@ -127,11 +127,17 @@ def tell_refused(job: Job, why: str) -> None:
     log.warning("job %s (%s) was refused for its payload: %s", job.job_id, job.kind, why, extra={"fields": fields})
 
 
+def after_cut(job: Job) -> Settlement:
+    """Return a job to the queue whose lease ran out while the store was away, at no cost in attempts."""
+    error = JobError(StoreUnavailable.code, "it could not be reached until the lease of the attempt ran out")
+    return commands.wait(job, error, waits_for=StoreUnavailable.waits_for, rand=random.random())  # noqa: S311 - jitter
+
+
 def after_stop(run: Run) -> Settlement | None:
-    """What a function that was told to stop leaves behind."""
+    """Return the settlement of a stopped function by its stop reason; None if the claim is lost."""
     match run.stop:
         case Stop.LOST:
-            return None
+            return after_cut(run.job) if run.is_cut_off else None
         case Stop.CANCEL:
             return commands.cancel(run.job, run.job.cancel_reason or "")
         case Stop.SHUTDOWN:

@@ -1,8 +1,8 @@
-"""Grouped writes: what runs have to say goes out in batches, at once when the worker is idle.
+"""Batched writes: a worker sends the settlements of all its runs in batches; an idle worker sends immediately.
 
-The next batch gathers while one is on its way, and goes beside it when it is half full: so the store has work while we
-hear its answer and write the next. One write of a run is on its way at a time, so its writes stay in order. A store
-that is away is waited for as long as the lease lasts: a settlement that was applied before answers REPEATED.
+The next batch gathers while one is in flight, and a half-full batch starts a second flight: so the store has work
+while the worker reads an answer. A run has one write in flight at a time, so its writes stay in order. While the store
+is away, writes are retried: the store answers REPEATED to a settlement applied before, and STALE to a late one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Entry = tuple[Run, "Settlement", Written | None]
 
 
 class Flusher:
-    """The one way out for all runs of a worker.
+    """Writes the settlements of all runs of a worker.
 
-    `landed` is called after each batch, `ended` for each claim that is over, `lost` for each stale one.
+    `landed` is called after each batch, `ended` for each finished claim, `lost` for each stale claim.
     """
 
     def __init__(
@@ -63,15 +63,17 @@ class Flusher:
         self._calm = asyncio.Event()
         self._calm.set()
         self.unsettled = 0
+        self.patience_s = 0.0  # for how long after a lease its writes are still tried
 
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
-        """Write a settlement after all earlier ones of this run."""
+        """Write a report of a run; a report after the run's end fails with StaleClaim."""
         if run.settled and written is not None:  # a report of another thread, after the end
             written.end(run.stale())
             return
-        self._put(run, settlement, written)
+        self.put(run, settlement, written)
 
-    def _put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+    def put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+        """Write a settlement after all earlier settlements of this run, even if the run has ended meanwhile."""
         if not self.unsettled:
             self._calm.clear()
         self.unsettled += 1
@@ -87,16 +89,17 @@ class Flusher:
             return
         run.sending = True
         self._pending.append((run, settlement, written))
-        self._consider()
+        if len(self._flights) < FLIGHTS:
+            self._consider()
 
     async def drain(self) -> None:
-        """Wait until everything is written."""
+        """Wait until every settlement is answered."""
         await self._calm.wait()
 
     def _consider(self) -> None:
-        """Write now when the worker has nothing better to do, else when enough has come together."""
+        """Start a write at once if the worker is idle, after 2 ms if jobs wait, or when a batch is large enough."""
         flying, gathered = len(self._flights), len(self._pending)
-        if flying == FLIGHTS or not gathered:
+        if not gathered:
             return
         if gathered >= (self._most // 2 if flying else ENOUGH):
             self._flush()
@@ -139,9 +142,9 @@ class Flusher:
                 log.exception(what, entry[0].job_id, extra=extra(entry[0].job))
 
     async def _settle(self, settlements: list[Settlement], until: float) -> list[Settled]:
-        """Settle, again and again while the leases last, unless an error is about the settlements themselves.
+        """Settle, with retries until the leases end; raises errors about the settlements themselves.
 
-        A batch is tried again as a whole only while the store is away; after other errors each one is written alone.
+        A whole batch is retried only while the store is away; after other errors each settlement is written alone.
         """
         tried = 0
         while True:
@@ -151,9 +154,9 @@ class Flusher:
                 together = len(settlements) > 1 and not isinstance(error, StoreUnavailable)
                 if together or is_about_settlement(error):
                     raise
-                if time.monotonic() > until:
+                if time.monotonic() > until + self.patience_s:
                     log.warning(
-                        "the store was away until the leases ran out, work is lost and will run again: %s", error
+                        "the store was away after the leases ran out, work is lost and will run again: %s", error
                     )
                     return [Settled.STALE] * len(settlements)
                 tried += 1
@@ -168,7 +171,7 @@ class Flusher:
             await self._write([entry])
 
     async def _write_apart(self, batch: list[Entry], error: Exception) -> None:
-        """Write each of a refused batch alone; one that is refused for what it is ends its job as a failure."""
+        """Write each settlement of a failed batch alone; if one is refused alone, fail its report or its job."""
         if len(batch) > 1:
             await asyncio.gather(*(self._write([entry]) for entry in batch))
             return
@@ -192,7 +195,7 @@ class Flusher:
         self.unsettled -= 1
         run.sending = False
         if answer is Settled.APPLIED and settlement.outcome is not None and written is None and not run.outbound:
-            self._ended(run)  # as below, without a detour: most answers are this one
+            self._ended(run)  # a shortcut for the most frequent answer; the general case follows
             return
         stale = answer is Settled.STALE
         if written is not None:
@@ -204,10 +207,10 @@ class Flusher:
             self._ended(run)
         elif run.outbound:
             self.unsettled -= 1
-            self._put(run, *run.outbound.popleft())
+            self.put(run, *run.outbound.popleft())
 
     def _forget(self, run: Run) -> None:
-        """What a run still had to say comes too late."""
+        """Fail a run's waiting writes with StaleClaim."""
         waiting, run.outbound = run.outbound or (), None
         for _, written in waiting:
             self.unsettled -= 1
@@ -220,9 +223,9 @@ class Flusher:
 
 
 def is_about_settlement(error: Exception) -> bool:
-    """Return whether an error is about what was to be written, so that the same write would fail again.
+    """Return whether an error is about a settlement's content, so that the same write would fail again.
 
-    All others are the store's, the network's or a mistake of ours: they end no job.
+    Other errors come from the store, the network or a bug of ours: they end no job.
     """
     if isinstance(error, CallsheetError):
         return not isinstance(error, StoreError | Outage)
@@ -230,7 +233,7 @@ def is_about_settlement(error: Exception) -> bool:
 
 
 def _overtakes(later: Settlement, earlier: Settlement) -> bool:
-    """True when progress has gone on before the last was written: a task may report as often as it likes."""
+    """Return whether both are progress reports: the later replaces the earlier, however often a task reports."""
     return (
         later.event is not None and earlier.event is not None and later.event.type == earlier.event.type == "progress"
     )

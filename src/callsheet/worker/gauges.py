@@ -1,4 +1,4 @@
-"""The numbers of one worker and of the queues it could serve, for whoever reads the metrics, from whatever thread."""
+"""Gauges of one worker and of its queues, readable from any thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Gauges:
-    """`async with Gauges(worker):` tells OpenTelemetry of the worker. The queues are looked at only when it asks."""
+    """`async with Gauges(worker):` registers the worker's gauges with OpenTelemetry; `sample` reads queue depths."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -46,7 +46,7 @@ class Gauges:
         self._depths.close()
 
     async def sample(self) -> None:
-        """Ask the store what waits, unless that was done of late."""
+        """Read the queue depths from the store, unless a recent reading exists."""
         await self._depths.sample()
 
     def _own(self, value: float | None) -> list[Observation]:
@@ -54,5 +54,5 @@ class Gauges:
 
 
 def claim_age_s(worker: Worker) -> float | None:
-    """How long ago the claim loop last had an answer, None before it began."""
+    """Return the seconds since the claim loop's last round without an error; None before its start."""
     return None if worker.polled_at is None else time.monotonic() - worker.polled_at

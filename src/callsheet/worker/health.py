@@ -1,6 +1,6 @@
 """`Health`: a worker's `/livez`, `/readyz` and `/metrics` over a few lines of HTTP.
 
-It answers GET and HEAD, one request a connection. What is not HTTP is not answered.
+The server answers GET and HEAD, one request per connection. Anything but HTTP gets no answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Scrape = Callable[[], bytes]
 
 
 class Answer(NamedTuple):
-    """What goes back."""
+    """An HTTP response: status, body, content type and further header lines."""
 
     status: HTTPStatus
     body: bytes
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
 
 class Health:
-    """`async with Health(worker, "0.0.0.0", 8080):`. Port 0 takes a free one, which `port` tells. Raises OSError."""
+    """`async with Health(worker, "0.0.0.0", 8080):`. Port 0 takes a free port, kept in `port`. Raises OSError."""
 
     def __init__(self, worker: Worker, host: str, port: int) -> None:
         self.port = port
@@ -83,7 +83,7 @@ class Health:
         connection.add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request and its answer. A caller has a few seconds to say it and to hear it; ours are not counted."""
+        """Read one request and answer it. Reading and writing have 5 s each; preparing the answer has no limit."""
         try:
             async with asyncio.timeout(REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -135,7 +135,7 @@ def _written(answer: Answer, *, body: bool) -> bytes:
 
 
 def _why_not_ready(worker: Worker) -> str:
-    """In words, for whoever looks at a red light."""
+    """Return the reason why a worker is not ready, as a sentence for an operator."""
     age_s = claim_age_s(worker)
     if age_s is None:
         return "the worker has not begun, or has ended"
@@ -148,7 +148,7 @@ def _why_not_ready(worker: Worker) -> str:
 
 
 def scraper() -> Scrape | None:
-    """What writes all metrics of this process, None without the extra. An SDK is set up unless there is one."""
+    """Return a function that writes all metrics of this process, or None without the extra. Sets up a missing SDK."""
     try:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415 - an extra
         from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415 - an extra

@@ -1,8 +1,7 @@
-"""Heartbeats: all leases of a worker in one write, from a thread and a connection of their own.
+"""Heartbeats: one write extends all leases of a worker, from a separate thread and connection.
 
-So they go on while the event loop or a task is busy, and while the worker drains. A run whose claim is lost, or whose
-lease ran out by this machine's own clock because the store could not be reached, is told to stop, and its programs are
-killed from here.
+So heartbeats continue while the event loop or a task is busy, and while the worker drains. A run is stopped, and its
+programs are killed, if its claim is lost, or if its lease ran out by this machine's clock while the store was away.
 """
 
 from __future__ import annotations
@@ -37,10 +36,16 @@ CLOSE_S = 2.0
 
 
 class Heartbeat:
-    """Keeps the leases of `runs` (by job id), which the event loop fills and empties."""
+    """Extends the leases of `runs` (by job id), which the event loop fills and empties.
+
+    `may_come_too_late`: a write after the lease's end is worth a try, since only the store knows whether another
+    process took the job meanwhile.
+    """
+
+    may_come_too_late = True
 
     def __init__(self, url: str, own_store: Store | None, runs: dict[str, Run], lease_s: float) -> None:
-        """`own_store` is used on this event loop instead of a thread: for a store that lives in the process."""
+        """Beat on this event loop through `own_store`, for a store in this process's memory, else in a thread."""
         self._url = url
         self._shared = own_store
         self._runs = runs
@@ -72,7 +77,7 @@ class Heartbeat:
             await asyncio.to_thread(self._thread.join, 10)
 
     def poke(self, job_ids: set[str]) -> None:
-        """Something may have been asked of these jobs: beat for them soon."""
+        """Request an early heartbeat for these jobs: somebody may have requested their cancellation."""
         if job_ids:
             self._poked |= job_ids
             self._set_wake()
@@ -91,7 +96,7 @@ class Heartbeat:
         asyncio.run(self._with_own_store())
 
     async def _with_own_store(self) -> None:
-        """Connect when a lease first needs it, and beat; after an error of any kind, again."""
+        """Connect when a lease first needs extending, and beat; reconnect after any error."""
         wake = asyncio.Event()
         self._wake = (asyncio.get_running_loop(), wake)
         while not self._stopping and not self._poked and not self._due(self._interval_s / 2):
@@ -112,7 +117,7 @@ class Heartbeat:
                         await store.close()
 
     def _connection(self) -> Beats:
-        """A connection for heartbeats alone, not yet open."""
+        """Return a new connection for heartbeats, not yet open."""
         return store_from_url(self._url)
 
     async def _beat_again_and_again(self, store: Store) -> None:
@@ -146,11 +151,11 @@ class Heartbeat:
         return self._stopping
 
     def _due(self, older_than_s: float) -> list[Run]:
-        """Runs whose last extension is old, and those that somebody asked for."""
+        """Return the runs whose last extension is too old, and the poked runs."""
         poked, self._poked = self._poked, set()
         limit = time.monotonic() + self.lease_s - older_than_s
         runs = list(self._runs.values())
-        held = [run for run in runs if run.stop is not Stop.LOST]  # one that was given up must not be kept alive
+        held = [run for run in runs if run.stop is not Stop.LOST]  # a lost claim must not be extended
         return [run for run in held if run.expires_at < limit or run.job_id in poked]
 
     async def _beat(self, store: Beats, runs: list[Run]) -> None:
@@ -160,7 +165,7 @@ class Heartbeat:
         )
         patience_s = max(1.0, self.lease_s / BEATS_PER_LEASE)
         if not (await asyncio.wait([asked], timeout=patience_s))[0]:
-            asked.cancel()  # and not waited for: a server that stands still may not even hear of it
+            asked.cancel()  # without waiting for the end: a frozen server may never answer a cancellation
             asked.add_done_callback(_forgotten)
             raise StoreUnavailable(f"a heartbeat for {len(runs)} jobs had no answer within {patience_s:g} s")
         try:
@@ -185,9 +190,10 @@ class Heartbeat:
     def _stop_expired(self) -> None:
         now = time.monotonic()
         for run in list(self._runs.values()):
-            if run.expires_at < now and run.stop is not Stop.LOST:
+            if run.expires_at < now and run.stop is not Stop.LOST and not run.settled:
                 what = "job %s: its lease ran out before the store could be reached; its work is stopped"
                 log.warning(what, run.job_id, extra=extra(run.job))
+                run.is_cut_off = self.may_come_too_late
                 self._tell(run, Stop.LOST)
 
     def _tell(self, run: Run, why: Stop) -> None:

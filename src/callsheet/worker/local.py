@@ -1,4 +1,4 @@
-"""A shift on a store in reach: woken by its hints, and with a hand in its housekeeping."""
+"""The worker's main loop on a store: hints wake it, and it takes part in housekeeping."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Self
 from callsheet.engine.begun import BegunJobs
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.engine.unheard import UnheardClaims
+from callsheet.kernel.beats import BEATS_PER_LEASE
 from callsheet.kernel.errors import StoreError
 from callsheet.store.hints import NoDoor
 from callsheet.store.protocol import Hint
+from callsheet.store.tasks import end
 
 from .ahead import Ahead
 from .heartbeat import Heartbeat
@@ -30,10 +32,11 @@ if TYPE_CHECKING:
     from .options import Options
 
 log = logging.getLogger("callsheet.worker")
+OUTAGE_S = 3_600.0  # an outage of the store costs no attempt for as long
 
 
 class LocalShift(Shift):
-    """`heartbeat_url` is where the heartbeats connect to."""
+    """A shift that claims from an engine's store. Heartbeats connect to `heartbeat_url`."""
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class LocalShift(Shift):
         self._housekeeping = Housekeeping(engine)
         self._door: Door = NoDoor()
         super().__init__(engine, definitions, queues, options)
+        self.flusher.patience_s = OUTAGE_S
         begun = BegunJobs(engine.store, options.worker_id)
         self._unheard = UnheardClaims(engine.store, options.worker_id)
         self.claims_ahead = Ahead(begun, self.slots, lambda run: self.runs.get(run.job_id) is run)
@@ -56,29 +60,52 @@ class LocalShift(Shift):
             await self._stack.enter_async_context(self._housekeeping)
         return await super().__aenter__()
 
-    async def claim_until_stopped(self, *, burst: bool) -> None:
-        """As every shift; what came in at the door in the last moment is put back."""
+    async def _claim_on(self, *, burst: bool) -> None:
+        """Claim jobs as in `Shift`; on exit, the door closes and returns jobs handed to it at the last moment."""
         async with await self._local.store.door(self._options.worker_id, self._queues) as self._door:
-            await super().claim_until_stopped(burst=burst)
+            await super()._claim_on(burst=burst)
 
     async def _claim(self, limit: int, *, thorough: bool) -> int:
-        """As every shift; the store is told of claims before this one whose answers were lost."""
+        """Claim jobs as in `Shift`, after recording earlier claims without an answer in the store.
+
+        A claim that hangs is recorded at each beat too: the store may have leased jobs to it.
+        """
         await self._unheard.write()
-        asked_at = time.monotonic()
+        asked_at, hanging = time.monotonic(), list[asyncio.Task[None]]()
+        beat_s = self.lease_s / BEATS_PER_LEASE
+
+        def tell() -> None:
+            hanging.append(asyncio.create_task(self._tell_again_and_again(asked_at, beat_s), name="callsheet-unheard"))
+
+        timer = asyncio.get_running_loop().call_later(beat_s, tell)
         try:
             return await super()._claim(limit, thorough=thorough)
         except Exception:
             self._unheard.add(asked_at)
             raise
+        finally:
+            timer.cancel()
+            await end(*hanging)
+
+    async def _tell_again_and_again(self, asked_at: float, beat_s: float) -> None:
+        """Record in the store, at each beat, that the claim sent at `asked_at` has had no answer."""
+        while True:
+            self._unheard.add(asked_at)
+            try:
+                async with asyncio.timeout(beat_s):
+                    await self._unheard.write()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next beat tries again
+                log.debug("a claim without an answer cannot be written down now: %s", error)
+            await asyncio.sleep(beat_s)
 
     async def _room_or_handed(self) -> int:
-        """A job that came in at the door while the last slots were filled is claimed all the same, and waits."""
+        """Return the free room, or the number of jobs handed over at the door: those are claimed without free slots."""
         if not (room := self._room()):
             await self._door.shut()
         return max(room, self._door.waiting)
 
     def _go_idle(self, room: int, *, burst: bool) -> None:
-        """Wait at the door, where foreign workers wait as well."""
+        """Open the door for handed-over jobs, if there is `room`."""
         if room and not burst:
             self._door.open()
 
@@ -87,7 +114,7 @@ class LocalShift(Shift):
         return Heartbeat(self._heartbeat_url, in_process, self.runs, self.lease_s)
 
     async def _asked_for(self) -> tuple[str, ...]:
-        """The queues, and where requesters have lines of their own, these, the longest unserved first."""
+        """Return the queues, with fair queues expanded to one lane per requester, the longest unserved lane first."""
         if not self._local.fair_queues:
             return self._queues
         asked = await self._local.lanes.expand(self._queues)
@@ -99,7 +126,7 @@ class LocalShift(Shift):
         return self._listen(), sweep_until_ended(self._options.workspaces, self._local.store.get)
 
     async def _listen(self) -> None:
-        """Wake up for our queues, and look after jobs of ours that others have touched."""
+        """Wake the claim loop for hints about our queues, and request a heartbeat for our jobs that a hint names."""
         mine = frozenset(self._queues)
         while True:
             try:
@@ -114,6 +141,6 @@ class LocalShift(Shift):
             await asyncio.sleep(self.poll_s)
 
     def _long_held(self) -> set[str]:
-        """Jobs whose lease was last extended a while ago; those of a moment will have ended before a beat."""
+        """Return the jobs whose leases were extended over a second ago; younger jobs may end before a beat."""
         limit = time.monotonic() + self.lease_s - STALE_AFTER_S
         return {job_id for job_id, run in self.runs.items() if run.expires_at < limit}

@@ -1,4 +1,4 @@
-"""What a worker can be told: every one is a keyword of `Worker`, a flag and an environment variable."""
+"""The options of a worker: each is a keyword of `Worker`, a flag and an environment variable."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _NUMBERS = itertools.count(1)
 
 
 def default_worker_id() -> str:
-    """What contract 000 calls a worker: `POD_NAME`, else `HOSTNAME`, else an id that is new with each process."""
+    """Return contract 000's worker identity: `POD_NAME`, else `HOSTNAME`, else a random id per process."""
     return worker_identity(os.environ, _BOOT_ID)
 
 
 def _identity() -> str:
-    """The process's own; further workers of one process are told apart by a number after it."""
+    """Return the process's worker id; further workers in the process get a number as suffix."""
     number = next(_NUMBERS)
     return default_worker_id() if number == 1 else f"{default_worker_id()}-{number}"
 
@@ -57,11 +57,11 @@ def _identity() -> str:
 class Options:
     """Checked options. Durations are seconds or texts such as `10m`.
 
-    `queues`: in order of preference; none means those of the app's tasks. `prefetch`: at most so many jobs wait in the
-    worker for a free slot, and never more than it starts within a moment. `drain`: how long SIGTERM waits for running
-    jobs. `grace`: how long a job that was told to stop may take to do so. `poll`: how long to sleep without a wake-up.
-    `task_patience`: how long a job whose task is not here is handed on to other workers before it is a dead letter.
-    `objects`: what makes the objects of a job; the app's own, not a keyword of `Worker`.
+    `queues`: queue names in order of preference; empty selects the queues of the app's tasks. `prefetch`: the maximum
+    number of claimed jobs that wait for a free slot; jobs that cannot start within a moment are not claimed ahead.
+    `drain`: the time that SIGTERM waits for running jobs. `grace`: the time limit for a stopped job to end. `poll`: the
+    longest sleep without a wake-up. `task_patience`: the time during which a job of an unknown task is handed on to
+    other workers before its dead letter. `objects`: makes the objects of a job; set by the app, no keyword of `Worker`.
     """
 
     queues: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Which exceptions of a task tell of an outage: of an error that is neither the job's fault nor the task's."""
+"""Detection of outages in a task's exceptions: errors caused neither by the job nor by the task."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def outage_of(error: BaseException) -> Outage | None:
-    """Return the outage that an exception tells of, None when it is an error of the task itself.
+    """Return the outage behind an exception; None for any other error.
 
-    A group of exceptions, as `asyncio.TaskGroup` raises it, is an outage when each of its members is one.
+    An exception group, such as `asyncio.TaskGroup` raises, counts as an outage if every member is an outage.
     """
     if isinstance(error, Outage):
         return error

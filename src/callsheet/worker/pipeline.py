@@ -1,4 +1,4 @@
-"""`Pipeline`: tasks that follow one another. What comes after what is the order in which the stages are declared.
+"""`Pipeline`: a sequence of tasks. Stages run in the order of their declarations.
 
     episode = Pipeline(app, "episode", key="episode_id")
 
@@ -11,9 +11,9 @@
 
     await episode.start(episode_id="42", url="https://…")
 
-The job of the next stage is created in the transaction that ends the one before: there is no moment in which a crash
-would lose or double it. It gets of the payload and the result before it whatever it has parameters for. For one key
-value there is one active job of each stage, however often it is asked for.
+The transaction that completes one stage creates the job of the next stage: no crash can lose or double that job. Its
+arguments are the fields of the previous payload and result that match its parameters. For one key value there is one
+active job of each stage, however many starts are requested.
 """
 
 from __future__ import annotations
@@ -28,35 +28,33 @@ from callsheet.kernel.job import NewJob
 
 from .context import Context
 
-OWN_CONTRACT = "callsheet"
-
 
 class MakesJobs(Protocol):
-    """A `Task`, as far as it is needed here: this layer lies below it."""
+    """The part of a `Task` that pipelines need: this layer lies below `Task`."""
 
     name: str
 
     def new_job(self, *args: Any, **kwargs: Any) -> NewJob:
-        """A job of this task, checked and not yet enqueued."""
+        """Return a checked job of this task without enqueueing it."""
         ...
 
 
 class TakesTasks(Protocol):
-    """A `Callsheet`, likewise."""
+    """The part of a `Callsheet` app that pipelines need."""
 
     @property
     def task(self) -> Any:
-        """Its decorator."""
+        """The app's task decorator."""
         ...
 
     @property
     def enqueue(self) -> Any:
-        """Its verb."""
+        """The app's `enqueue` method."""
         ...
 
 
 class Stage(NamedTuple):
-    """One stage: its short name, its task, and what its function takes with what defaults."""
+    """One stage: its short name, its task, and the parameters and defaults of its function."""
 
     name: str
     task: MakesJobs
@@ -65,9 +63,9 @@ class Stage(NamedTuple):
 
 
 class Pipeline:
-    """Stages in order. `key` is the parameter that says of what; `contract` and `options` hold for all stages."""
+    """Stages in order. The parameter named `key` identifies a run; `contract` and `options` apply to all stages."""
 
-    def __init__(self, app: TakesTasks, name: str, *, key: str, contract: str = OWN_CONTRACT, **options: Any) -> None:
+    def __init__(self, app: TakesTasks, name: str, *, key: str, contract: str = "", **options: Any) -> None:
         self.name = name
         self.key = key
         self.stages: list[Stage] = []
@@ -82,18 +80,18 @@ class Pipeline:
         return self._declare(function, name, options)
 
     def after(self, name: str) -> Stage | None:
-        """What follows a stage."""
+        """Return the stage after the named stage; None after the last."""
         names = [stage.name for stage in self.stages]
         place = names.index(name) + 1
         return self.stages[place] if place < len(names) else None
 
     async def start(self, at: str = "", /, *, requester_id: str = "", **payload: Any) -> Any:
-        """Create the first job, or that of the stage `at`; a handle to it, or to the active one there is already."""
+        """Enqueue the first stage's job, or stage `at`'s; return a handle to that job, or to an already active one."""
         (handle,) = await self._app.enqueue([self.new_job(at, payload, requester_id)])
         return handle
 
     def new_job(self, at: str, payload: Mapping[str, Any], requester_id: str = "") -> NewJob:
-        """The same job, checked and not yet enqueued."""
+        """Return a checked job of the first stage, or of stage `at`, without enqueueing it."""
         found = [stage for stage in self.stages if stage.name == at] if at else self.stages[:1]
         if not found:
             raise InvalidTask(
@@ -116,7 +114,7 @@ class Pipeline:
             self._hand_on(ctx, name, payload, result)
             return result
 
-        own = {} if self._contract == OWN_CONTRACT else {"contract": self._contract}
+        own = {"contract": self._contract} if self._contract else {}
         task = self._app.task(name=f"{self.name}.{name}", **{**own, **self._options, **options})(run)
         empty = inspect.Parameter.empty
         defaults = {p.name: p.default for p in parameters.values() if p.default is not empty}
@@ -134,14 +132,14 @@ class Pipeline:
         payload = {name: known[name] for name in stage.takes if name in known}
         new = stage.task.new_job(**payload)
         unique_key = f"{self.name}:{payload[self.key]}:{stage.name}" if self.key in payload else None
-        return new._replace(contract=self._contract, unique_key=unique_key)
+        return new._replace(contract=self._contract or new.contract, unique_key=unique_key)
 
 
 class _Made(NamedTuple):
-    """A job that is made already, where a task is asked for."""
+    """Wraps a finished `NewJob` for `ctx.enqueue`, which expects a task."""
 
     new: NewJob
 
     def new_job(self) -> NewJob:
-        """It."""
+        """Return the wrapped job."""
         return self.new

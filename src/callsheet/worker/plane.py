@@ -1,4 +1,4 @@
-"""What a worker needs of the place where its jobs are: an `Engine` in this process, or a server far away."""
+"""The interfaces that a worker claims and settles jobs through: an `Engine` in this process, or a remote server."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ if TYPE_CHECKING:
 
 
 class PlaneStore(Protocol):
-    """What a worker reads of a store."""
+    """The property of a store that workers read."""
 
     @property
     def batch(self) -> int:
-        """How many jobs are best claimed or settled at once."""
+        """The best number of jobs to claim or settle at once."""
         ...
 
 
 class Plane(Protocol):
-    """Where jobs are claimed and settled."""
+    """The interface for claiming and settling jobs."""
 
     @property
     def store(self) -> PlaneStore:
-        """What can be read."""
+        """The store, for its batch size."""
         ...
 
     async def claim(self, request: ClaimRequest) -> list[Job]:
-        """Take jobs for a worker."""
+        """Claim jobs for a worker."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Apply moves; raises PartlyRefused when some are refused for another reason than a lost claim."""
+        """Apply settlements; raises PartlyRefused if some are refused for another reason than a lost claim."""
         ...
 
     async def steps(self, job: Job) -> Steps:
-        """The steps that a held job may go on from, its own and those of the jobs that it resumes."""
+        """Return the completed steps of a claimed job and of the jobs that it resumes."""
         ...
 
     async def get(self, job_id: str) -> Job:
-        """One job; raises JobNotFound."""
+        """Return one job; raises JobNotFound."""
         ...
 
 
 class Beats(Protocol):
-    """What heartbeats need: a connection of their own."""
+    """The connection that heartbeats use."""
 
     async def open(self) -> object:
-        """Connect."""
+        """Open the connection."""
         ...
 
     async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int) -> list[Beat]:
-        """Extend leases; the answers say which are lost and which are to be cancelled."""
+        """Extend leases; each answer tells whether the claim is still held and whether to cancel the job."""
         ...
 
     async def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         ...
 
 
 class PartlyRefused(Refused):
-    """Of some settlements each has an answer of its own: what became of it, or why it was refused."""
+    """Raised if some settlements were refused; `answers` holds a result or an exception per settlement."""
 
     code = "partly_refused"
 

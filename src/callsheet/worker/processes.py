@@ -1,7 +1,7 @@
-"""Plain functions in processes of their own: for work that holds the interpreter, and that can be killed.
+"""Plain functions in child processes, for CPU-bound work and for functions that must be killable.
 
-Here are the pool and the parent's end of the conversation; `child` is the other end. A child leads a process group,
-which is killed when its job is to stop, and it does not outlive this process.
+This module holds the pool and the parent's end of the protocol; `child` holds the other end. A child leads a process
+group, which is killed to stop its job; no child outlives this process.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ LEAVE_S = 1.0
 
 
 class ProcessDied(Exception):
-    """A child ended before its function did: it crashed, was killed, or left by itself. Another attempt is right."""
+    """A child process crashed, was killed, or exited before its function returned; the job may be retried."""
 
 
 class Processes:
-    """The pool of one worker. A child serves one job at a time, of any task; as many are kept as ran at once."""
+    """The child processes of one worker. Each child runs one job at a time, of any task; idle children are reused."""
 
     def __init__(self) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
@@ -51,9 +51,10 @@ class Processes:
         Finalize(self, _kill_all, (self._processes,), exitpriority=10)  # before the one that would wait for them
 
     async def call(self, definition: Definition, context: Context, _arguments: dict[str, Any]) -> Any:
-        """What the function returned in a child, as its JSON says; raises what it raised, or ProcessDied.
+        """Run the function in a child process and return its result, decoded from JSON.
 
-        The child reads the job's payload by itself, so the arguments stay here.
+        Raises the function's exception, or ProcessDied. The child decodes the job's payload itself, so the arguments
+        are not sent.
         """
         self._check(definition)
         run: Run = context._run  # noqa: SLF001 - ours
@@ -75,12 +76,12 @@ class Processes:
                 child.kill()
 
     def kill(self, run: Run) -> None:
-        """Kill the child that works for this run, and all that it started in its group."""
+        """Kill the child process of this run, and its whole process group."""
         if (child := self._busy.get(run)) is not None:
             child.kill()
 
     def close(self) -> None:
-        """End the idle children; blocks until they have left, for a second at most."""
+        """Stop the idle children; blocks for their exit, one second at most."""
         idle, self._idle = self._idle, []
         for child in idle:
             child.hang_up()
@@ -99,7 +100,7 @@ class Processes:
         return child
 
     def _check(self, definition: Definition) -> None:
-        """Refuse a function that a child could not find by its name."""
+        """Raise Fatal for a function that a child process could not import by name."""
         if definition in self._known:
             return
         function = definition.function
@@ -115,10 +116,10 @@ class Processes:
 
 
 class Child:
-    """One process, the socket to it, and the moment of its end."""
+    """One child process, with its socket and exit watch."""
 
     def __init__(self) -> None:
-        """Start it. On the event loop's thread: Linux kills it with the thread that started it."""
+        """Start the process, on the event loop's thread: Linux kills a child together with its starting thread."""
         self.ready = False
         self._loop = asyncio.get_running_loop()
         self._socket, theirs = socket.socketpair()
@@ -139,11 +140,11 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """True when it can be given work."""
+        """True if the child can take a job."""
         return not self._killed and not self._exited.done() and self.process.is_alive()
 
     async def work(self, order: Order, desk: Desk) -> list[Any]:
-        """Run one attempt: its result as JSON, and its follow-ups. Then `ready` tells if the child can run another."""
+        """Run one attempt; return its result as JSON and its follow-ups. Sets `ready` if the child can run another."""
         self.ready = False
         try:
             kind, *answer = await self._converse(order, desk)
@@ -171,25 +172,25 @@ class Child:
             message = await desk.answer(*heard)
 
     def kill(self) -> None:
-        """SIGKILL it and its group; in its first moments it has none yet."""
+        """SIGKILL the child and its process group; a starting child leads no group yet."""
         self._killed, self.ready = True, False
         if not self._exited.done():
             _kill(self.process)
 
     def hang_up(self) -> None:
-        """Tell it to leave."""
+        """Close the socket, so that the child exits."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def end(self, until: float) -> None:
-        """Wait for it to leave, and kill it when it does not."""
+        """Wait until `until` for the child's exit, then kill the child."""
         self.process.join(max(0.0, until - time.monotonic()))
         if self.process.is_alive():
             self.kill()
         self._forget()
 
     def _heard_of_exit(self) -> None:
-        """What it left running in its group goes too."""
+        """After the child's exit, kill the programs that still run in its process group."""
         _kill(self.process)
         self._forget()
 
@@ -208,7 +209,7 @@ class Child:
 
 
 class Desk:
-    """Answers what a child asks about its job, by the real context."""
+    """Answers a child's questions about its job through the worker's context."""
 
     def __init__(self, context: Context, run: Run) -> None:
         self._context = context
@@ -217,7 +218,7 @@ class Desk:
         self._open: dict[int, asyncio.Future[Any]] = {}
 
     async def answer(self, *question: Any) -> tuple[str, Any]:
-        """What goes back over the socket."""
+        """Return the reply to one question: an answer, or the serialized exception."""
         try:
             return ANSWER, await self._answer(question)
         except Exception as error:  # noqa: BLE001 - raised again in the child, where it was asked for
@@ -238,7 +239,7 @@ class Desk:
         raise TypeError(f"a child asked {question!r}")
 
     def _numbered(self, written: Written) -> int:
-        """Keep a report for one who may wait for it, until it is committed; one that fails for as long as the job."""
+        """Return a number under which the child may wait for a report; a failed report stays until the job ends."""
         self._reports += 1
         number = self._reports
         self._open[number] = future = asyncio.ensure_future(written)
@@ -256,7 +257,7 @@ class Desk:
 
 
 def _watch(process: SpawnProcess) -> int:
-    """A descriptor that is readable when the process has ended. Forks of it can hold its sentinel open."""
+    """Return a descriptor that becomes readable on the process's exit. A fork of it could hold its sentinel open."""
     try:
         return os.pidfd_open(process.pid or -1)
     except (AttributeError, OSError):
@@ -272,7 +273,7 @@ def _kill(process: SpawnProcess) -> None:
 
 
 def _kill_all(processes: set[SpawnProcess]) -> None:
-    """The last resort at the end of this program: it would wait for its children."""
+    """Kill all children at this program's exit, as a last resort: the exit would wait for running children."""
     for process in processes:
         if process.is_alive():
             _kill(process)

@@ -1,7 +1,7 @@
-"""One attempt of one job inside this worker: its claim, what it has written, and why it is to stop.
+"""One attempt of one job inside this worker: its claim, its writes, and the reason to stop.
 
-A run's writes go out in order, one at a time, through the worker's `Flusher`. Its job is tracked locally by
-`kernel.apply.applied`, so that no write needs a read.
+The worker's `Flusher` sends a run's writes in order, one at a time. `kernel.apply.applied` tracks the job locally, so
+that no write needs a read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Stop(StrEnum):
-    """Why a run is to stop before its function returns."""
+    """The reason why a run must stop before its function returns."""
 
     CANCEL = "cancel"
     TIMEOUT = "timeout"
@@ -32,17 +32,21 @@ class Stop(StrEnum):
 
 
 class Sends(Protocol):
-    """What a run needs of the worker's flusher."""
+    """The methods of the worker's flusher that a run calls."""
 
     loop: asyncio.AbstractEventLoop
 
     def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
-        """Write a settlement after all earlier ones of this run. On the event loop's thread only."""
+        """Write a report of a live run. On the event loop's thread only."""
+        ...
+
+    def put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+        """Write a settlement after all earlier settlements of this run. On the event loop's thread only."""
         ...
 
 
 class Written:
-    """A write on its way: await it, or `wait()` for it in a thread, to know that it is committed; or do neither."""
+    """A pending write. Await it on the event loop, or call `wait()` in a thread, to learn of its commit or error."""
 
     __slots__ = ("_event", "_future", "instead_of")
 
@@ -63,7 +67,7 @@ class Written:
             raise error
 
     def end(self, error: Exception | None) -> None:
-        """The write is committed, or will never be; so are those that it stands for."""
+        """Resolve this write, and every earlier progress write that it replaced, with success or `error`."""
         write: Written | None = self
         while write is not None:
             if not write._future.done():  # noqa: SLF001 - one of our own
@@ -77,7 +81,7 @@ class Written:
 
 
 def _heard(future: asyncio.Future[None]) -> None:
-    """A write that nobody awaits may fail in silence: its run is told."""
+    """Retrieve the error of a write that no code awaits, so that asyncio logs none; the flusher stops the run."""
     if not future.cancelled():
         future.exception()
 
@@ -92,6 +96,7 @@ class Run:
         "expires_at",
         "flusher",
         "follow_ups",
+        "is_cut_off",
         "job",
         "job_id",
         "outbound",
@@ -119,6 +124,7 @@ class Run:
         self.expires_at = expires_at
         self.stop: Stop | None = None
         self.settled = False
+        self.is_cut_off = False  # its lease ran out while the store was away: nobody has said that it is lost
         self.sending = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -131,15 +137,15 @@ class Run:
 
     @property
     def stopped(self) -> bool:
-        """True when the function was told to stop."""
+        """True after a request to stop the function."""
         return self.stop is not None
 
     def stale(self) -> StaleClaim:
-        """The error of a write that comes too late."""
+        """Return the error for a write whose claim is lost or whose attempt has ended."""
         return StaleClaim(f"claim {self.job.claim_version} of job {self.job_id} is not held any more; stop its work")
 
     def report(self, command: Callable[[Job], Settlement]) -> Written:
-        """Write a move that does not end the attempt. From any thread; raises what the command raises."""
+        """Write a settlement that does not end the attempt, from any thread; raises StaleClaim or `command`'s error."""
         if self._lock is None:
             self._lock = threading.Lock()
         with self._lock:
@@ -156,14 +162,14 @@ class Run:
 
     def finish(self, settlement: Settlement) -> None:
         """Write the end of the attempt, once."""
-        if self.settled or self.stop is Stop.LOST:
+        if self.settled or (self.stop is Stop.LOST and not self.is_cut_off):
             return
         self.settled = True
         self.outcome = settlement
-        self.flusher.send(self, settlement, None)
+        self.flusher.put(self, settlement, None)
 
     def request_stop(self, why: Stop) -> None:
-        """Tell the function to stop; the first reason stands, except that a lost claim overrules all."""
+        """Stop the function; the first reason stands, but a lost claim replaces any other."""
         if self.stop is Stop.LOST or (self.stop is not None and why is not Stop.LOST):
             return
         self.stop = why
@@ -172,7 +178,7 @@ class Run:
 
 
 def ends(settlement: Settlement) -> bool:
-    """True for a settlement after which the claim is over."""
+    """Return whether a settlement ends the claim."""
     return settlement.outcome is not None or settlement.status is not settlement.from_status
 
 

@@ -1,4 +1,4 @@
-"""`Worker`: what a user starts and stops. The work itself is a `Shift`."""
+"""`Worker`: the public class that users start and stop. Its main loop is a `Shift`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ MIN_POLL_S = 0.2
 
 
 class Source(Protocol):
-    """Where a worker gets its tasks and its engine from: a `Callsheet`."""
+    """The part of a `Callsheet` app that a worker needs: its tasks, engine and objects."""
 
     @property
     def database_url(self) -> str:
-        """Where the heartbeats connect to."""
+        """The database URL for heartbeats."""
         ...
 
     @property
@@ -43,16 +43,16 @@ class Source(Protocol):
         ...
 
     async def engine(self) -> Engine:
-        """The engine of this event loop."""
+        """Return the engine of this event loop."""
         ...
 
     def objects_of(self, job: Job, loop: asyncio.AbstractEventLoop | None = None) -> OwnedObjects:
-        """The objects that a job's task may use."""
+        """Return the objects that a job's task may use."""
         ...
 
 
 class Worker:
-    """One worker in this process. `await run()` until `stop()`; with `burst` until nothing is left to do."""
+    """One worker in this process. `await run()` works until `stop()`; with `burst` until no job is left."""
 
     def __init__(self, app: Source, **options: Unpack[WorkerOptions]) -> None:
         self.options = replace(Options(**options), objects=app.objects_of)
@@ -65,7 +65,7 @@ class Worker:
         self._stopping = False
 
     async def run(self, *, burst: bool = False) -> None:
-        """Work until stopped, or with `burst` until nothing can be claimed and all is settled."""
+        """Work until stopped, or with `burst` until no job can be claimed and all jobs are settled."""
         shift = await self._begin()
         async with shift:
             with worker_here():
@@ -89,14 +89,14 @@ class Worker:
         return LocalShift(self.engine, self._app.definitions, self.queues, self.options, self._app.database_url)
 
     def stop(self, *, hard: bool = False) -> None:
-        """Finish what runs and hand back what has not begun; `hard` hands back what runs too."""
+        """Finish running jobs and release jobs that have not begun; `hard` stops and releases running jobs too."""
         self._stopping = True
         if self._shift is not None:
             self._shift.stop(hard=hard)
 
     @property
     def ready(self) -> bool:
-        """True while this worker can claim: it asked the store of late, keeps its leases, has room on its disk."""
+        """True while this worker can claim: recent answer from the store, recent heartbeat, room on its disk."""
         shift, now = self._shift, time.monotonic()
         if shift is None or self._stopping:
             return False
@@ -107,36 +107,36 @@ class Worker:
 
     @property
     def full_disk(self) -> Path | None:
-        """The folder for workspaces, when its disk is full and nothing is claimed for that."""
+        """The folder for workspaces, if its disk is full and claiming is therefore paused."""
         shift = self._shift
         return shift.disk.folder if shift is not None and shift.disk.is_full() else None
 
     @property
     def polled_at(self) -> float | None:
-        """When the claim loop last came round, by the monotonic clock; None before it began."""
+        """The monotonic time of the claim loop's last round without an error; None before its start."""
         return self._shift.polled_at if self._shift is not None else None
 
     @property
     def poll_s(self) -> float:
-        """How often the claim loop comes round at least."""
+        """The longest pause between two rounds of the claim loop, in seconds."""
         return self._shift.poll_s if self._shift is not None else seconds(self.options.poll)
 
     @property
     def runs(self) -> dict[str, Run]:
-        """The claims that are held, by job id."""
+        """The runs with a held claim, by job id."""
         return self._shift.runs if self._shift is not None else {}
 
     @property
     def slots_busy(self) -> int:
-        """How many functions run."""
+        """The number of running functions."""
         return self._shift.slots.running if self._shift is not None else 0
 
     @property
     def prefetched(self) -> int:
-        """How many claimed jobs wait for a slot."""
+        """The number of claimed jobs that wait for a slot."""
         return len(self._shift.line) if self._shift is not None else 0
 
     @property
     def unsettled(self) -> int:
-        """How many writes are on their way."""
+        """The number of settlements without an answer."""
         return self._shift.flusher.unsettled if self._shift is not None else 0

@@ -1,8 +1,8 @@
-"""One shift of a worker: it claims jobs for all free slots in one round trip, runs them, and settles them in groups.
+"""The main loop of a worker: claims jobs for all free slots in one round trip, runs them, settles them in groups.
 
-It claims ahead only what it will start within a moment, judged by how fast functions have been ending: long jobs are
-never hoarded. Its parts: `Slots` (running functions), `Flusher` (writes), `Heartbeat` (leases). What differs between a
-store in reach (`local`) and a server far away (`remote`) is in their own shifts.
+A shift claims ahead only jobs that start within a moment, judged by how fast functions have been ending: long jobs are
+never hoarded. Its parts: `Slots` (running functions), `Flusher` (writes), `Heartbeat` (leases). `LocalShift` works on a
+store, `RemoteShift` on a server's HTTP interface.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.engine.begun import is_ahead, needs_listing
 from callsheet.kernel import commands
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError
 from callsheet.store.protocol import ClaimRequest
@@ -53,7 +54,7 @@ BURST_POLL_S = 0.02
 
 
 class Shift:
-    """`async with` it, `claim_until_stopped`, then `drain`."""
+    """The main loop of one worker: enter `async with shift`, call `claim_until_stopped`, then `drain`."""
 
     def __init__(
         self,
@@ -71,12 +72,15 @@ class Shift:
         self._engine, self._definitions, self._queues, self._options = engine, definitions, queues, options
         self.heartbeat = self._make_heartbeat()
         self.disk = DiskRoom(options.workspaces or default_root())
-        self.claims_ahead: Ahead | None = None  # None: what is claimed ahead counts as begun
+        self.claims_ahead: Ahead | None = None  # None: jobs claimed ahead count as begun
         self._ahead = self._done = 0
         self._dry = False  # the last claim found nothing
+        self._may_tell = any(definition.contract in CALLING for definition in definitions.values())
+        self._tells = False  # the last claimed jobs have callbacks: their requesters get an event of each claim
         self._most = engine.store.batch
         self._stopping = asyncio.Event()
         self._hard = asyncio.Event()
+        self._drain_until: float | None = None  # None until `stop` is called
         self._wake = asyncio.Event()
         self._seen_done, self._quiet_s, self._pause_seen_s = 0, 0.0, 0.0
         self._lined_up = asyncio.Event()  # a claim has put jobs in line since the last look at it
@@ -98,19 +102,21 @@ class Shift:
         await self._stack.aclose()
 
     def _make_heartbeat(self) -> Heartbeat:
-        """What keeps the leases of `runs`."""
+        """Make the heartbeat that extends the leases of `runs`."""
         raise NotImplementedError
 
     async def _asked_for(self) -> tuple[str, ...]:
-        """The queues to claim from now."""
+        """Return the queues for the next claim, in order of preference."""
         return self._queues
 
     def _beside(self) -> Sequence[Coroutine[None, None, None]]:
-        """What else goes on during a shift."""
+        """Return coroutines to run as background tasks until the shift ends."""
         return ()
 
     def stop(self, *, hard: bool = False) -> None:
-        """Claim no more; `hard` tells what runs to stop, too."""
+        """Stop claiming and release jobs that have not begun; `hard` stops running functions too."""
+        if self._drain_until is None:
+            self._drain_until = time.monotonic() + seconds(self._options.drain)
         self._stopping.set()
         self._wake.set()
         self._hand_back()
@@ -120,14 +126,38 @@ class Shift:
                 run.request_stop(Stop.SHUTDOWN)
 
     async def claim_until_stopped(self, *, burst: bool) -> None:
-        """Fill free slots whenever there are any. Trouble with the store is waited out."""
+        """Claim jobs until `stop` is called; a burst ends when no job is left.
+
+        After `stop`, a claim in flight has the drain time to be answered, after a hard stop at most the grace time.
+        Jobs of an unanswered claim run again when their leases end.
+        """
+        claiming = asyncio.create_task(self._claim_on(burst=burst))
+        stopping, hard = (asyncio.create_task(event.wait()) for event in (self._stopping, self._hard))
+        try:
+            await asyncio.wait({claiming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({claiming, hard}, timeout=self._drain_left_s(), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({claiming}, timeout=min(self._drain_left_s(), seconds(self._options.grace)))
+            if not claiming.done():
+                log.warning("the last claim was not answered; what it was given runs again when its lease is over")
+        finally:
+            await end(stopping, hard, claiming)
+        if not claiming.cancelled():
+            claiming.result()
+
+    def _drain_left_s(self) -> float:
+        """Return the seconds left of the drain time, which begins when `stop` is called."""
+        until = self._drain_until
+        return seconds(self._options.drain) if until is None else max(0.0, until - time.monotonic())
+
+    async def _claim_on(self, *, burst: bool) -> None:
+        """Claim jobs whenever slots are free. Errors of the store delay the next claim and end nothing."""
         trouble = 0
         while not self._stopping.is_set():
             self._wake.clear()
-            if not self._ahead:  # else it is learned from one claim to the next: moments in between say little
+            if not self._ahead:  # otherwise the rate is measured between claims: shorter times are too noisy
                 self._look_ahead(time.monotonic())
             room = await self._room_or_handed()
-            idle = not self.runs and not self.flusher.unsettled  # before we ask: an end may release others meanwhile
+            idle = not self.runs and not self.flusher.unsettled  # before the claim: a job's end may release others
             try:
                 claimed = await self._claim(room, thorough=burst and idle) if room else 0
             except Exception as error:  # a worker that ends would take its running jobs with it
@@ -140,7 +170,7 @@ class Shift:
             self._dry = bool(room) and not claimed
             if claimed:
                 if idle:
-                    await asyncio.sleep(0)  # these begin before we ask for more: a tenth of their wait
+                    await asyncio.sleep(0)  # these jobs begin before the next claim: a tenth of their wait
                 continue
             if burst and room and idle:
                 return
@@ -148,39 +178,42 @@ class Shift:
             await wait(self._wake, self._rest_s(room, burst=burst) * random.uniform(0.75, 1))  # noqa: S311 - jitter
 
     async def _room_or_handed(self) -> int:
-        """How many jobs to claim now."""
+        """Return the number of jobs to claim now; subclasses add jobs that were handed over."""
         return self._room()
 
     def _go_idle(self, room: int, *, burst: bool) -> None:
-        """There was nothing to claim, or no `room` for it."""
+        """Prepare to sleep after a claim without jobs, or without `room`; a hook for subclasses."""
 
     def _pause_s(self, trouble: int, error: Exception) -> float:  # noqa: ARG002 - a server may say how long
-        """How long to leave alone what could not be reached, so many times now."""
+        """Return the seconds to wait before the next claim, after `trouble` failed claims in a row."""
         pause_s: float = 0.1 * 2 ** min(trouble, 10)
         return min(2.0, pause_s) * random.uniform(0.5, 1)  # noqa: S311 - jitter
 
     def _rest_s(self, room: int, *, burst: bool) -> float:  # noqa: ARG002 - who has waited at the server need not rest
-        """How long to sleep when there was nothing to claim, or no `room` for it, unless woken."""
+        """Return the seconds to sleep, unless woken, after a claim without jobs or without `room`."""
         return BURST_POLL_S if burst else self.poll_s
 
     async def _claim(self, limit: int, *, thorough: bool) -> int:
-        """Return how many jobs it claimed; after a `thorough` claim that found none, a burst may end."""
+        """Claim jobs and return their number; a burst may end after a `thorough` claim without jobs."""
         asked_at, queues = time.monotonic(), await self._asked_for()
         owner = self._options.worker_id
-        if self.claims_ahead is not None and limit > self._free():  # else all of it begins at once
+        if self.claims_ahead is not None and limit > self._free():  # otherwise every claimed job begins at once
             owner = self.claims_ahead.owner
         request = ClaimRequest(owner, queues, limit, round(self.lease_s * 1000), thorough=thorough)
         jobs = await self._engine.claim(request)
+        if self._may_tell and jobs:
+            self._tells = any(job.contract in CALLING for job in jobs)
+            self._ahead = 0 if self._tells else self._ahead
         self._look_ahead(asked_at)
         return self._line_up(jobs, asked_at, asked_at + self.lease_s)
 
     def _line_up(self, jobs: list[Job], claimed_at: float, expires_at: float) -> int:
-        """Put what was claimed in line for the slots; how many they are."""
+        """Queue claimed jobs for the slots and return their number."""
         definitions, flusher, runs, stopper = self._definitions, self.flusher, self.runs, self.slots.stop
         ahead = self.claims_ahead if jobs and is_ahead(jobs[0]) else None
         line_up = self.line.append
         for job in jobs:
-            if job.job_id in runs:  # we lost it and did not know yet
+            if job.job_id in runs:  # the earlier claim was lost, unnoticed until now
                 runs[job.job_id].request_stop(Stop.LOST)
             run = runs[job.job_id] = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
             if (job.lease_losses or job.error) and ahead is not None and needs_listing(job):
@@ -191,21 +224,21 @@ class Shift:
         return len(jobs)
 
     def _begin_jobs(self) -> None:
-        """Let free slots begin what is in line."""
+        """Let free slots begin queued jobs."""
         if not self._stopping.is_set():
             self.slots.fill()
         self._lined_up.set()
 
     def _free(self) -> int:
-        """How many slots have nothing to do, and nothing in line for them."""
+        """Return the number of idle slots, less the jobs queued for them."""
         return self._options.concurrency - self.slots.running - len(self.line)
 
     def _lines(self) -> tuple[deque[tuple[float, Run]], ...]:
-        """Where jobs wait that have not begun."""
+        """Return the queues of claimed jobs that have not begun."""
         return (self.line,) if self.claims_ahead is None else (self.line, self.claims_ahead.suspects)
 
     def _room(self) -> int:
-        """How many jobs to ask for: all free slots, and ahead what will begin within a moment; none on a full disk."""
+        """Return the number of jobs to claim: one per free slot, plus jobs claimed ahead; 0 while the disk is full."""
         if self.disk.is_full():
             return 0
         waiting = sum(map(len, self._lines()))
@@ -215,20 +248,21 @@ class Shift:
         return room if room >= max(1, enough) and self.flusher.unsettled < BACKLOG else 0
 
     def _look_ahead(self, now: float) -> None:
-        """Learn from how many functions have ended of late."""
+        """Set the number of jobs to claim ahead from the recent rate of finished functions."""
         passed_s = now - self._learned_at
         if passed_s >= LEARN_S:
             rate = (self.slots.done - self._done) / passed_s
             self._learned_at, self._done = now, self.slots.done
-            self._ahead = min(self._options.prefetch, int(rate * AHEAD_S)) if rate * SHORT_S >= 1 else 0
+            may = rate * SHORT_S >= 1 and not self._tells
+            self._ahead = min(self._options.prefetch, int(rate * AHEAD_S)) if may else 0
 
     def _slot_freed(self) -> None:
-        """Claim on, unless there was nothing: a free slot more does not change that."""
+        """Wake the claim loop, unless the last claim found no jobs: another free slot does not change that."""
         if not self._dry:
             self._make_room()
 
     def _make_room(self) -> None:
-        """A slot is free, or a batch was written and may have released others: claim on, if that is enough."""
+        """Wake the claim loop if there is room for jobs, after a slot became free or a batch was written."""
         if self._room():
             self._wake.set()
 
@@ -242,7 +276,7 @@ class Shift:
         self._claim_ended(run)
 
     async def _tick(self) -> None:
-        """Look after what waits and what was claimed ahead, and tell of a blocked event loop."""
+        """Release queued jobs behind slow functions, list claims ahead as begun, and warn of a blocked event loop."""
         while True:
             asked, lined_up = time.monotonic(), any(self._lines())
             soon = lined_up or (self.claims_ahead is not None and self.claims_ahead.has_news)
@@ -261,7 +295,7 @@ class Shift:
                 self._begin_jobs()
 
     def _is_stuck(self, passed_s: float) -> bool:
-        """Whether what is in line waits for functions that take longer than those before them did."""
+        """Return whether queued jobs wait for functions that run longer than earlier functions did."""
         if not self.line or self.slots.running < self._options.concurrency:
             return False
         if self.slots.done != self._seen_done:
@@ -273,7 +307,7 @@ class Shift:
         return self._quiet_s >= usual_s or time.monotonic() - self.line[0][0] > STALE_AFTER_S
 
     def _hand_back(self) -> None:
-        """Release what has not begun; it costs no attempt."""
+        """Release jobs that have not begun; this costs no attempt."""
         for line in self._lines():
             while line:
                 _, run = line.popleft()
@@ -286,12 +320,12 @@ class Shift:
                     self._claim_ended(run)
 
     async def drain(self) -> None:
-        """Hand back what waits at once, wait for what runs, and hand it back too when it takes too long."""
+        """Release queued jobs at once, wait for running functions, and stop and release them after the drain time."""
+        self.flusher.patience_s = 0.0
         self._hand_back()
-        patience_s = seconds(self._options.drain)
         if self.slots.running:
             log.info("draining: %d jobs are running", self.slots.running)
-        await _wait_for_one(self.slots.idle, self._hard, patience_s)
+        await _wait_for_one(self.slots.idle, self._hard, self._drain_left_s())
         if not self.slots.idle.is_set():
             log.warning("%d jobs are handed back", self.slots.running)
             self.stop(hard=True)
@@ -300,7 +334,7 @@ class Shift:
 
 
 async def _wait_for_one(one: asyncio.Event, other: asyncio.Event, patience_s: float) -> None:
-    """For the first of two events."""
+    """Wait for the first of two events, at most `patience_s` seconds."""
     waits = [asyncio.create_task(wait(event, patience_s)) for event in (one, other)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     await end(*waits)

@@ -1,4 +1,4 @@
-"""What a task raises to say how its attempt ended, other than by an error of its own."""
+"""Exceptions that a task raises to choose its attempt's outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Fatal(Exception):
 
 
 class Snooze(Exception):
-    """Not now: put the job back for a while. It does not count as an attempt."""
+    """Delay the job: return it to the queue for a given time, without counting an attempt."""
 
     def __init__(self, duration: Duration) -> None:
         super().__init__(f"snoozed for {duration}")

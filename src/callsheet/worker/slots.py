@@ -1,4 +1,4 @@
-"""The running functions: one asyncio task each, plain functions in threads or processes, and how each is stopped."""
+"""Slots run the task functions: async functions as asyncio tasks, plain functions in threads or processes."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ UNWRITTEN = "job %s: its end cannot be written, its lease will run out"
 
 
 class Slots:
-    """Runs what waits in `line`, at most `concurrency` at once.
+    """Runs the jobs queued in `line`, at most `concurrency` at once.
 
-    `freed` is called whenever a slot has become free, `given_up` for a run that ended without a word to the store.
+    `freed` is called whenever a slot has become free, `given_up` for a run that ended without a settlement.
     A slot is a task that takes one job after another, so that short jobs cost no task each. The first slot starts the
     second when more is waiting, the second the third: functions that never wait are served by one slot alone.
     """
@@ -70,7 +70,7 @@ class Slots:
         self.idle.set()
 
     def fill(self) -> None:
-        """Open a slot if something waits and one is free."""
+        """Start a slot's task if a job waits and a slot is free."""
         if self._line and self.running < self._options.concurrency:
             self.running += 1
             self.idle.clear()
@@ -94,7 +94,7 @@ class Slots:
         self._freed()
 
     async def _serve(self) -> None:  # noqa: C901, PLR0912 - every job passes through here, and each call would cost it
-        """Take jobs until none waits. A job that left context variables behind ends the slot with them."""
+        """Run queued jobs one after another. A job that changed context variables ends the slot, to discard them."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - we are in one
         yielded_at = time.monotonic()
@@ -137,7 +137,7 @@ class Slots:
                 yielded_at = now
 
     def close(self) -> None:
-        """Let go of threads and processes; a thread that hangs is left behind."""
+        """Stop the threads and processes; a hanging thread is left behind."""
         self._threads.close()
         self._processes.close()
 
@@ -171,7 +171,7 @@ class Slots:
         return await self._threads.call(definition, context, arguments)
 
     def stop(self, run: Run) -> None:
-        """Make a running function stop; one that does not within its grace is given up."""
+        """Stop a running function; if it still runs after the grace time, its outcome is written without it."""
         if run.task is None:
             return  # not begun, or at its end
         kill_groups(run)
@@ -185,7 +185,7 @@ class Slots:
         run.timer = self._loop.call_later(self._grace_s, self._give_up, run)
 
     def _give_up(self, run: Run) -> None:
-        """Settle for a function that does not stop. It keeps its slot until it does."""
+        """Write the outcome of a hanging function, which keeps its slot until its real end."""
         if run.settled:
             return
         what = "job %s: %s does not stop; its outcome is written without it"
@@ -195,7 +195,7 @@ class Slots:
             run.finish(settlement)
 
     async def _finish(self, run: Run, settlement: Settlement) -> None:
-        """Write the end; that of a cancellation with the reason that was given for it."""
+        """Write the final settlement; a cancellation carries the reason from the store."""
         if settlement.status is Status.CANCELED:
             with contextlib.suppress(CallsheetError):
                 job = await self._engine.get(run.job_id)
@@ -204,7 +204,7 @@ class Slots:
 
 
 async def _forget_cancellation(task: asyncio.Task[None]) -> None:
-    """A cancellation was meant for the job that has just ended: take it in before the next one begins."""
+    """Clear a cancellation that was meant for the job that has just ended, before the next job begins."""
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(0)
     while task.cancelling():

@@ -32,14 +32,14 @@ STEP_WAIT_S = 60.0
 
 
 def checked_name(name: str) -> str:
-    """The name of a step; raises InvalidInput for one that belongs to the system."""
+    """Return the step's name; raises InvalidInput for a reserved prefix."""
     if name.startswith(RESERVED):
         raise InvalidInput(f"names of steps do not begin with {RESERVED}; {name[:100]!r} needs another name")
     return name
 
 
 class Step:
-    """One step. `done` is True when an earlier attempt has completed it; then `result` is what it left."""
+    """One step. `done` is True if an earlier attempt completed the step; then `result` holds its stored result."""
 
     def __init__(self, name: str, run: Run, engine: Plane) -> None:
         self.name = checked_name(name)
@@ -49,7 +49,7 @@ class Step:
         self._engine = engine
 
     async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The kept result, or that of the function, which is kept then."""
+        """Return the stored result, or call the function and store its result."""
         async with self as step:
             if not step.done:
                 value = function(*args, **kwargs)
@@ -57,7 +57,7 @@ class Step:
         return self.result
 
     def run_blocking(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The same for a plain function in a thread."""
+        """Return the stored result, or call the plain function in this thread and store its result."""
         with self as step:
             if not step.done:
                 step.result = function(*args, **kwargs)

@@ -1,8 +1,8 @@
-"""Removal of the workspaces whose attempts are over: their worker was killed, so it could not remove them itself.
+"""Removal of workspaces left by killed workers, after their attempts are over.
 
-The owner decides. A folder that a living process holds is left alone, whatever any store says of its job. One whose
-process is gone goes, unless its claim still holds in the store: then it goes with the claim. One without a lock is of
-an older version: it goes when its job is known and has moved on, or when nobody has touched it for a day.
+The owner decides. A folder that a living process holds is left alone, whatever a store says of the job. A folder of a
+dead process is removed as soon as the store no longer holds its claim. Folders without a lock file come from older
+versions: the sweep removes such folders after their claim ends in the store, or after a day without changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ReadsJobs = Callable[[Sequence[str]], Awaitable[Sequence[Job | None]]]
 
 
 async def sweep_until_ended(root: Path | None, jobs: ReadsJobs | None) -> None:
-    """Sweep again and again, at jittered times. `jobs` reads jobs by id; None where no store is in reach."""
+    """Sweep repeatedly, at jittered intervals. `jobs` reads jobs by id; None if the worker has no store."""
     while True:
         try:
             await sweep(root, jobs)
@@ -36,7 +36,7 @@ async def sweep_until_ended(root: Path | None, jobs: ReadsJobs | None) -> None:
 
 
 async def sweep(root: Path | None, jobs: ReadsJobs | None, *, now_s: float | None = None) -> int:
-    """Remove the folders of attempts that are over; returns how many. Raises StoreError."""
+    """Remove the folders of finished attempts and return their number. Raises StoreError."""
     owned = await asyncio.to_thread(_free_folders, root)
     ids = [folder.claim.job_id for folder, _ in owned]
     known = await jobs(ids) if ids and jobs is not None else [None] * len(ids)
@@ -47,13 +47,13 @@ async def sweep(root: Path | None, jobs: ReadsJobs | None, *, now_s: float | Non
 
 
 def _free_folders(root: Path | None) -> list[tuple[Workspace, Owner]]:
-    """Return the folders that no living process holds."""
+    """Return the folders without a living owner process."""
     owned = [(folder, folder.owner()) for folder in Workspace.all_in(root)]
     return [(folder, owner) for folder, owner in owned if owner is not Owner.ALIVE]
 
 
 def _is_over(folder: Workspace, owner: Owner, job: Job | None, now_s: float) -> bool:
-    """Whether nobody can be at a folder that no living process is known to hold."""
+    """Return whether a folder without a living owner belongs to a finished attempt."""
     if job is not None:
         return job.status is not Status.RUNNING or job.claim != folder.claim
     return owner is Owner.GONE or now_s - folder.changed_at() >= ORPHAN_S

@@ -1,4 +1,4 @@
-"""What a log line says of the job that it is about."""
+"""The job fields of log lines."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def extra(job: Job, **more: object) -> dict[str, Any]:
 
 
 def name_the_job(record: logging.LogRecord) -> bool:
-    """Add the job to a record that is written while its task runs, by whichever logger; keep what it says already.
+    """Add the running job's fields to a log record of any logger; fields that the record has already win.
 
-    It is a filter of a handler, and lets every record pass.
+    Use this function as a filter of a log handler; every record passes.
     """
     run = RUN.get()
     if run is not None:

@@ -1,4 +1,4 @@
-"""Plain functions in threads. The threads are daemons: one that never ends must not keep the process alive."""
+"""Plain functions in threads. The threads are daemons: a hanging thread must not keep the process alive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Call(NamedTuple):
 
 
 class Threads:
-    """As many threads as there are functions running at once; they wait for more."""
+    """A thread pool that grows to the number of functions running at once; idle threads wait for calls."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
@@ -50,7 +50,7 @@ class Threads:
             self._busy -= 1
 
     def close(self) -> None:
-        """End the threads that wait."""
+        """End idle threads at once, busy threads after their call."""
         for _ in range(self._threads):
             self._calls.put(None)
 

@@ -1,4 +1,4 @@
-"""What is written about a job when an error ended or delayed its attempt: clients read it."""
+"""Error texts that are stored with a job for clients to read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ log = logging.getLogger("callsheet.worker")
 
 
 def words_of(error: CallsheetError) -> str:
-    """Return what clients may read of an error; the rest goes into the log, for operators."""
+    """Return an error's text for clients; log the full text for operators."""
     if (words := error.for_clients) != str(error):
         log.warning("%s: %s", error.code, error)
     return words
 
 
 def refusal_of(error: Exception) -> JobError:
-    """Return what is written about a job whose end the store does not take; a driver's words are not for clients."""
+    """Return the job error for a settlement that the store refused, without a driver's text."""
     if isinstance(error, CallsheetError):
         return JobError(error.code, error.for_clients, retryable=False)
     return JobError(type(error).__name__, "the store does not take what this attempt leaves behind", retryable=False)

@@ -1,10 +1,10 @@
 """Folders for attempts. One root, one folder per claim, named by ids only; removal never follows a link.
 
-Beside each folder lies a lock file, which the process that made the folder holds until it has removed both. The system
-frees the lock when that process ends, however it ends: so whoever gets the lock knows that the owner is gone.
+Beside each folder lies a lock file, which the owner process locks until both are removed. The operating system frees
+the lock when that process exits or is killed: whoever gets the lock knows that the owner process is gone.
 
-`shutil.rmtree` works by file descriptors where it can, so that nothing swapped in meanwhile is followed outside; where
-it cannot, no workspace is made.
+Removal uses `shutil.rmtree` by file descriptors, so that a link swapped in meanwhile is never followed; on systems
+without that support `create` raises StoreError.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\.\d{1,9}
 
 
 class Owner(Enum):
-    """Who holds a folder: a living process, one that is gone, or one of a version that made no lock."""
+    """The state of a folder's owner process: alive, gone, or unknown (an older version, without a lock file)."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -42,7 +42,7 @@ class Owner(Enum):
 
 
 class Workspace:
-    """A private folder under its root. Whoever made it, or took it over, holds its lock."""
+    """A private folder under its root. The creating process, or a process that took the folder over, holds its lock."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name = root, name
@@ -50,9 +50,9 @@ class Workspace:
 
     @classmethod
     def create(cls, root: Path | None, claim: Claim) -> Self:
-        """Make the folder, readable by this user only; raises StoreError where that cannot be done safely.
+        """Make the folder, readable by this user only; raises StoreError if links or other users make that unsafe.
 
-        What earlier attempts of the job have left goes: theirs, when their processes are gone.
+        Folders of the job's earlier attempts are removed if their owner processes are gone.
         """
         if not shutil.rmtree.avoids_symlink_attacks:
             raise StoreError("this system cannot remove folders without following links; workspaces are off")
@@ -75,7 +75,7 @@ class Workspace:
 
     @classmethod
     def all_in(cls, root: Path | None) -> list[Self]:
-        """Return the folders there are, and the locks without one: of this worker, of others, of those killed."""
+        """Return all workspaces under a root, by folder or lock file, of this worker and of other or killed workers."""
         root = root or default_root()
         try:
             names = {entry.name.removesuffix(LOCK) for entry in os.scandir(root)}
@@ -85,17 +85,17 @@ class Workspace:
 
     @property
     def claim(self) -> Claim:
-        """The claim that it was made for."""
+        """The claim that the folder's name gives."""
         job_id, _, version = self.name.partition(".")
         return Claim(job_id, int(version))
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The folder's path."""
         return self.root / self.name
 
     def owner(self) -> Owner:
-        """Say who holds the folder, by asking for its lock."""
+        """Try the folder's lock and return the state of its owner process."""
         try:
             with _opened(self.root, self.name + LOCK, os.O_RDWR) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,14 +106,14 @@ class Workspace:
         return Owner.GONE
 
     def changed_at(self) -> float:
-        """Say when the folder itself was changed last, in seconds since the epoch."""
+        """Return the folder's modification time in seconds since the epoch; 0 if it cannot be read."""
         try:
             return self.path.lstat().st_mtime
         except OSError:
             return 0.0
 
     def take(self) -> bool:
-        """Remove it unless a living process holds it; returns whether it was taken."""
+        """Remove the folder unless a living process holds its lock; return whether the lock was free."""
         try:
             self._hold()
         except OSError:
@@ -122,7 +122,7 @@ class Workspace:
         return True
 
     def remove(self) -> None:
-        """Delete it with all that is in it, then its lock; what cannot be deleted is left, free, and told of."""
+        """Delete the folder and its lock file, and free the lock; an error is logged, and the remaining files stay."""
         try:
             with _opened(self.root, ".", os.O_RDONLY | os.O_DIRECTORY) as root:
                 with contextlib.suppress(FileNotFoundError):
@@ -135,7 +135,7 @@ class Workspace:
             self._let_go()
 
     def _remove_earlier(self) -> None:
-        """Remove what earlier attempts of the same job have left, when their processes are gone."""
+        """Remove folders of earlier attempts of the same job whose owner processes are gone."""
         mine = self.claim
         for other in type(self).all_in(self.root):
             is_earlier = other.claim.job_id == mine.job_id and other.claim.claim_version < mine.claim_version
@@ -143,7 +143,7 @@ class Workspace:
                 other.take()
 
     def _hold_soon(self) -> None:
-        """Get the lock of a new folder; one who asked who holds it may have it for a moment. Raises OSError."""
+        """Lock a new folder, retrying for a second: `owner()` in another process may hold the lock. Raises OSError."""
         for _ in range(LOOKS):
             with contextlib.suppress(BlockingIOError):
                 return self._hold()
@@ -151,7 +151,7 @@ class Workspace:
         return self._hold()
 
     def _hold(self) -> None:
-        """Get the lock; raises OSError when another one has it. A lock file that was removed meanwhile is made anew."""
+        """Lock the folder; raises OSError if another process holds the lock. Recreates a removed lock file."""
         path = self.path.with_name(self.name + LOCK)
         while self._lock is None:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -171,7 +171,7 @@ class Workspace:
 
 @contextlib.contextmanager
 def _opened(root: Path, name: str, flags: int) -> Iterator[int]:
-    """Yield a descriptor of something in the root, following no link."""
+    """Yield a file descriptor of a name in the root, without following links."""
     around = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         descriptor = os.open(name, flags | os.O_NOFOLLOW, dir_fd=around)
@@ -184,7 +184,7 @@ def _opened(root: Path, name: str, flags: int) -> Iterator[int]:
 
 
 def _is_file(descriptor: int, path: Path) -> bool:
-    """Whether a path still leads to what was opened."""
+    """Return whether a path still names the file of an open descriptor."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -192,5 +192,5 @@ def _is_file(descriptor: int, path: Path) -> bool:
 
 
 def default_root() -> Path:
-    """Return the folder for workspaces of workers that were given none."""
+    """Return the folder for workspaces if the worker's options name none."""
     return Path(tempfile.gettempdir(), f"callsheet-{os.getuid()}")

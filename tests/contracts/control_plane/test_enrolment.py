@@ -317,3 +317,33 @@ async def test_an_invitation_is_taken_back_while_many_use_it(live: Live) -> None
     assert {answer.status_code for answer in answers} <= {201, 401}
     assert await live.engine.store.documents(known.ENROLMENT, made["enrolment_id"]) == [], "no use brings it back"
     problem(await enroll(live, made["enrolment_token"]), 401, "unauthorized")
+
+
+async def test_invitations_that_can_be_used_are_listed_without_their_tokens(live: Live) -> None:
+    path = "/v1/workers/enrolments"
+    bound = {"queues": ["media"], "tenants": ["acme"], "uses": 2, "token_life_s": 600}
+    made = (await live.client.post(path, json=bound)).json()
+    used, taken = await invited(live), (await live.client.post(path)).json()
+    old = (await live.client.post(path, json={"ttl_s": 1})).json()["enrolment_id"]
+    (document,) = await live.engine.store.documents(known.ENROLMENT, old)
+    ended = {**json.loads(document.body), "expires_at": 1}
+    await live.engine.store.put_document(document._replace(body=json.dumps(ended)))
+    assert (await live.client.delete(f"{path}/{taken['enrolment_id']}")).status_code == 204
+    for token in (used, made["enrolment_token"]):
+        assert (await enroll(live, token)).status_code == 201
+    answer = await live.client.get(path)
+    (shown,) = answer.json()["enrolments"]
+    assert shown.pop("created_at") < shown.pop("expires_at") == made["expires_at"]
+    assert shown == {
+        "enrolment_id": made["enrolment_id"],
+        "queues": ["media"],
+        "tenants": ["acme"],
+        "uses_left": 1,
+        "token_life_s": 600,
+    }
+    (kept,) = await live.engine.store.documents(known.ENROLMENT)
+    assert kept.id == made["enrolment_id"], "what nobody can use any more is forgotten"
+    for secret in (made["enrolment_token"], json.loads(kept.body)["hash"]):
+        assert secret not in answer.text
+    async with await live.key("acme", scopes=("jobs:read", "jobs:write", "worker")) as tenant:
+        problem(await tenant.get(path), 403, "forbidden")

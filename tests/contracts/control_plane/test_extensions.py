@@ -148,7 +148,7 @@ async def test_a_waiting_heartbeat_hears_of_a_cancellation_at_once(
 ) -> None:
     """By news alone: their time is over in an hour."""
     news = Waiting.news
-    monkeypatch.setattr(Waiting, "news", lambda waits, ids, wait_s: news(waits, ids, wait_s + 3600))
+    monkeypatch.setattr(Waiting, "news", lambda waits, ids, wait_s, *of: news(waits, ids, wait_s + 3600, *of))
     await add(live)
     got = await worker.claim()
     waiting = asyncio.create_task(worker.say("heartbeat", got, wait_ms=20_000))

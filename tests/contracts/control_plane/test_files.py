@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from callsheet.contracts.control_plane import files, routes
-from callsheet.contracts.control_plane.artifacts import key_of
 from callsheet.http import objects, quota_routes, uploads
+from callsheet.objects.folders import key_of
 from tests.http.live import Live, serving
 
 from .remote import Answer, Remote, add

@@ -99,6 +99,31 @@ async def test_a_clip_that_is_there_is_not_cut_again_and_is_kept_for_thirty_days
         assert [clip.clip_id for clip in await stack.catalog.expired_clips(begun + 31 * DAY_MS, 10)] == ["one"]
 
 
+@pytest.mark.parametrize(("known", "told"), [(None, (0, 5000)), ((0, 4200), (0, 4200))])
+async def test_a_clip_of_a_video_of_unknown_length_is_not_cut_again_either(
+    tmp_path: Path, known: tuple[int, int] | None, told: tuple[int, int]
+) -> None:
+    """Whoever transcodes by SQL writes the document's columns, and no length. There is no original here."""
+    async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
+        video_id = str(uuid.uuid4())
+        video = Video(video_id, TENANT, None, "x", VideoStatus.UPLOADING, paths.original(video_id))
+        await stack.catalog.add_video(video)
+        await stack.objects.put(paths.clip(video_id, "one"), b"cut before")
+        asked = {"video_id": video_id, "t_start": 1500, "t_end": 3000, "clip_id": "one"}
+        if known:
+            clip = Clip("one", video_id, TENANT, None, str(uuid.uuid4()), 1500, 3000, 2000, paths.clip(video_id, "one"))
+            await stack.catalog.add_clip(clip)
+            await stack.catalog.note_clip("one", known, round(time.time() * 1000) + DAY_MS)
+        made = (await stack.client.post("/clips", json=asked)).json()
+        async for _ in stack.live.engine.watch(made["job_id"]):
+            pass
+        job = await stack.live.engine.get(made["job_id"])
+        assert job.status is Status.SUCCEEDED, job.error
+        result = json.loads(job.result or "{}")
+        assert (result["skipped"], result["t_start"], result["t_end"]) == (True, *told)
+        assert await stack.objects.get(paths.clip(video_id, "one")) == b"cut before"
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_many_requests_at_once_for_one_clip_make_one(kind: str, tmp_path: Path) -> None:
     async with running(stores.fresh_url(kind), tmp_path, worker=False) as stack:

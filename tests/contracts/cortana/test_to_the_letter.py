@@ -89,6 +89,20 @@ async def test_completing_again_gives_the_job_that_did_the_work(tmp_path: Path) 
         assert (await stack.video(video_id))["status"] == VideoStatus.PROCESSING  # and not queued again
 
 
+async def test_frames_that_somebody_else_sampled_can_be_read_again(tmp_path: Path) -> None:
+    async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
+        video_id = await watched(stack)
+        problem(await stack.client.post(f"/videos/{video_id}/again", json={"stage": "ocr"}), 409, "refused")
+        for path, named in ((paths.frame(video_id, 1500), f"frames/{video_id}/"), (paths.manifest(video_id),) * 2):
+            await stack.objects.put(path, b"{}")
+            answer = await stack.client.post(f"/videos/{video_id}/again", json={"stage": "ocr"})
+            assert answer.status_code == 202, answer.text
+            job = (await stack.client.get(f"/pipeline/jobs/{answer.json()['job_id']}")).json()
+            assert job["payload"]["frame_paths"] == [named]
+            (claimed,) = await stack.live.engine.claim(ClaimRequest("w"))
+            await stack.live.engine.settle([commands.succeed(claimed)])
+
+
 async def _begun(stack: Stack) -> tuple[str, str]:
     """A video whose file is there, and the job that its work began with."""
     made = (await stack.client.post("/v1/uploads", json={"name": "a.mp4", "size": 3})).json()

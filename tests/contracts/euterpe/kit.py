@@ -7,12 +7,13 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from fastapi import APIRouter
 
 from callsheet.app import Callsheet
 from callsheet.app.sealing import sealer_from
@@ -129,7 +130,13 @@ def keys_of(credentials: Credentials) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def running(
-    url: str, folder: Path, *, worker: bool = True, max_source_bytes: int = 10**9, objects_url: str = ""
+    url: str,
+    folder: Path,
+    *,
+    worker: bool = True,
+    max_source_bytes: int = 10**9,
+    objects_url: str = "",
+    routers: Sequence[APIRouter] = (),
 ) -> AsyncIterator[Stack]:
     """A whole stack on a store. The environment has the vault's keys (CALLSHEET_KEYS)."""
     objects_url = objects_url or f"file://{folder / 'objects'}"
@@ -138,7 +145,7 @@ async def running(
     add_transcoding(app, RULES, max_source_bytes=max_source_bytes)
     async with (
         Sink() as sink,
-        serving(url, routers=[routes.router], objects_url=objects_url, housekeeping=True) as live,
+        serving(url, routers=[routes.router, *routers], objects_url=objects_url, housekeeping=True) as live,
         app,
     ):
         endpoints = Endpoints(live.engine.store, sealer_from(os.environ), RULES)

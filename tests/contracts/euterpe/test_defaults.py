@@ -31,7 +31,7 @@ CASES = [
     (UnknownObjects("none here"), Retry, "unknown_objects"),
     (StoreError("no folder"), Retry, "store_error"),
     (RefreshFailed("late"), Retry, "refresh_failed"),
-    (CutOff("away"), Retry, "source_unavailable"),
+    (CutOff("away"), CutOff, "source_unavailable"),
     (DiskFull("full"), DiskFull, "disk_full"),
     (ObjectsUnavailable("away"), ObjectsUnavailable, "objects_unavailable"),
     (StorageFailing("slow", provider_code="SlowDown"), Retry, "429"),

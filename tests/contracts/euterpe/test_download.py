@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callsheet.contracts.euterpe import download
+from callsheet.contracts.euterpe import download, pace
 from callsheet.contracts.euterpe.download import CutOff, Downloads, Refused, Taken
 from callsheet.media.errors import DiskFull
 from callsheet.objects.errors import ObjectTooLarge
@@ -72,6 +74,61 @@ async def test_a_source_that_never_comes_is_given_up(tmp_path: Path) -> None:
         with pytest.raises(CutOff):
             await take(sink.url, tmp_path)
         assert len(sink.got) == download.TRIES
+
+
+async def _drips(_: Sink, __: Got, writer: asyncio.StreamWriter) -> None:
+    """A server that sends a byte now and then, and never says all."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+    with contextlib.suppress(OSError):
+        while not writer.is_closing():
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+
+async def _cuts(_: Sink, __: Got, writer: asyncio.StreamWriter) -> None:
+    """One that sends a byte of a new version and breaks off, each time."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\nConnection: close\r\n\r\nx")
+    await writer.drain()
+
+
+@pytest.mark.parametrize("behave", [_drips, _cuts])
+async def test_a_source_that_comes_too_slowly_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behave: Behave
+) -> None:
+    monkeypatch.setattr(pace, "GRACE_S", 0.2)
+    monkeypatch.setattr(download, "TRIES", sys.maxsize)  # the pace alone ends it, however quickly tries follow
+    async with Sink(behave) as sink:
+        with pytest.raises(CutOff, match="too slowly"):
+            await take(sink.url, tmp_path)
+
+
+async def test_bytes_that_come_give_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server says the second half when the grace of the beginning is over."""
+    monkeypatch.setattr(pace, "GRACE_S", 1.0)
+    monkeypatch.setattr(pace, "LEAST_BYTES_S", len(RAW) // 200)
+    loop = asyncio.get_running_loop()
+
+    async def in_two_parts(_: Sink, __: Got, writer: asyncio.StreamWriter) -> None:
+        half, begun = len(RAW) // 2, loop.time()
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(RAW)}\r\n\r\n".encode() + RAW[:half])
+        await writer.drain()
+        await asyncio.sleep(begun + 1.5 - loop.time())
+        writer.write(RAW[half:])
+        await writer.drain()
+
+    async with Sink(in_two_parts) as sink:
+        assert await take(sink.url, tmp_path) == (len(RAW), DIGEST)
+
+
+async def test_a_storage_that_takes_outputs_has_time_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pace.time_for(32 * 1024, 3) == pace.GRACE_S + 8
+    with pytest.raises(CutOff, match="slow"):
+        async with pace.paced(CutOff("slow"), 0.0):
+            await asyncio.Event().wait()
+    with pytest.raises(TimeoutError):  # that is not our own
+        async with pace.paced(CutOff("slow")):
+            raise TimeoutError
 
 
 async def test_a_size_over_the_limit_is_refused_by_its_header(tmp_path: Path) -> None:

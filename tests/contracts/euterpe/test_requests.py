@@ -156,9 +156,12 @@ async def test_a_key_knows_a_source_by_all_that_names_it_and_not_by_its_signatur
     assert (await post("url-2", "file=1&sig=bbbb&se=2027&sp=r")).json() == azure.json()
     plain = await post("url-3", "se=1")
     assert plain.status_code == 202
-    assert (await post("url-3", "se=2")).status_code == 409, (
-        "without a signature of Azure's it is a name like any other"
-    )
+    assert (await post("url-3", "se=2")).status_code == 409, "without a signature of Azure's it is a name"
+    for name in ("expires", "policy", "Key-Pair-Id", "x-amz-date"):
+        assert (await post(name, f"{name}=1")).status_code == 202
+        assert (await post(name, f"{name}=2")).status_code == 409, f"without a signature {name} is a name, too"
+        signed = await post(f"signed-{name}", f"{name}=1&Signature=a")
+        assert (await post(f"signed-{name}", f"{name}=2&Signature=b")).json() == signed.json()
 
 
 async def test_a_tenant_cannot_name_another_tenants_object(stack: Stack) -> None:

@@ -37,7 +37,7 @@ LANGUAGES: tuple[Language, ...] = ("python", "node")
 
 @functools.cache
 def older_server() -> RedisServer:
-    server = RedisServer.start(kind="redis", settings={"appendfsync": "everysec"})
+    server = RedisServer.start(kind="redis", settings={"appendfsync": "always"})
     atexit.register(server.stop)
     return server
 

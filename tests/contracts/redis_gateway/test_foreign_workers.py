@@ -426,7 +426,8 @@ async def test_nonsense_that_a_foreign_worker_wrote_stops_neither_readers_nor_th
     assert (await engine.get(job_id)).job_id == job_id
     assert {job.job_id for job in (await engine.find(JobQuery())).jobs} >= {sound}
     await Housekeeping(engine).sweep()
-    assert [job.job_id for job in await engine.claim(ClaimRequest("w1", limit=9))] == [sound]
+    lost = {job_id} if word == "running" else set()  # by its worker, where that was silent for the idle time
+    assert {sound} <= {job.job_id for job in await engine.claim(ClaimRequest("w1", limit=9))} <= {sound} | lost
 
 
 # The examples themselves.

@@ -50,16 +50,19 @@ UNEVEN = {
     "one_then_sixty": Uneven((*every(0, 5, 1), *every(5, 8, 60)), 8.0),
     "three_rates": Uneven((*every(0, 3, 24), *every(3, 6, 30), *every(6, 9, 60)), 9.0),
     "seldom": Uneven((0.0, 7.0, 14.5, 30.0), 40.0),
+    "reordered": Uneven((0.0, 4.0, 6.0, 12.0), 12.04),
 }
 
 
-def uneven_in(folder: Path, name: str, suffix: str) -> Path:
-    """The file of this name, in MP4 or Matroska, with a rate in its head that is not true."""
+def uneven_in(folder: Path, name: str, suffix: str, *, reordered: bool = False) -> Path:
+    """The file of this name, in MP4 or Matroska, with a rate in its head that is not true; or with B-frames, too."""
     made = UNEVEN[name]
     path = folder / f"{name}.{suffix}"
     with av.open(str(path), "w", format={"mkv": "matroska"}.get(suffix, suffix)) as container:
         stream: Any = container.add_stream(
-            "libx264", rate=30, options={"preset": "ultrafast", "x264-params": "threads=2"}
+            "libx264",
+            rate=30,
+            options={"preset": "ultrafast", "x264-params": f"threads=2{':bframes=2:b-adapt=0' * reordered}"},
         )
         stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
         stream.codec_context.time_base = Fraction(1, TICKS)

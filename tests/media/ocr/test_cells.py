@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from callsheet.media.ocr.picture import CELL, _by_cell, _enlarged, _shares
+from callsheet.media.ocr.picture import CELL, _as_pixels, _by_cell, _shares
 
 SHAPES = [(40, 64), (41, 71), (9, 8), (8, 9), (15, 23)]
 
@@ -30,7 +30,7 @@ def test_the_share_of_a_cell_is_the_mean_that_pillow_takes(shape: tuple[int, int
 
 def test_a_cell_is_as_many_pixels_again() -> None:
     cells = np.array([[True, False], [False, True]])
-    pixels = _enlarged(cells, (12, 11))
+    pixels = _as_pixels(cells, (12, 11))
     assert pixels.shape == (12, 11)
     assert pixels.sum() == CELL * CELL + (12 - CELL) * (11 - CELL)
     assert np.array_equal(_by_cell(pixels.view(np.uint8), np.maximum).astype(bool), cells)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.media.ocr import tessdata
-from callsheet.media.ocr.engines import check, installed
+from callsheet.media.ocr.engines import check, engine_module, load
 from callsheet.media.ocr.errors import EngineMissing, InvalidReading, LanguageMissing
 from callsheet.media.ocr.records import Reading
 
@@ -17,7 +17,7 @@ HAS_RAPID = importlib.util.find_spec("rapidocr") is not None
 
 def test_the_defaults_can_be_read_here() -> None:
     check(Reading())
-    assert {"eng", "deu"} <= installed("tesseract").languages()
+    assert {"eng", "deu"} <= engine_module("tesseract").languages()
 
 
 def test_an_unknown_language_names_what_there_is_and_how_to_get_it() -> None:
@@ -87,7 +87,7 @@ if HAS_RAPID:
     def test_rapidocr_reads_ten_kinds() -> None:
         from tests.media.ocr.frames import kinds  # noqa: PLC0415 - needs what this test needs
 
-        engine = installed("rapidocr").engine(None)
+        engine = load("rapidocr", None)
         for drawn in kinds():
             words = " ".join(word.text for word in engine.read(drawn.jpeg, ("eng",))).split()
             assert len([word for word in drawn.words if word in words]) >= 0.7 * len(drawn.words), drawn.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from callsheet.media.ocr.merging import merged, overlap
+from callsheet.media.ocr.merging import merge, overlap
 from callsheet.media.ocr.records import Box, Word
 from callsheet.media.ocr.regions import regions
 
@@ -105,19 +105,19 @@ def test_no_words_are_no_lines() -> None:
 
 def test_the_surer_of_two_passes_is_kept() -> None:
     old, new = word("hcllo", 10, confidence=70), word("hello", 12, confidence=95, pass_id="bright")
-    assert merged([old], [new]) == [new]
-    assert merged([new], [old]) == [new]
+    assert merge([old], [new]) == [new]
+    assert merge([new], [old]) == [new]
 
 
 def test_one_word_takes_the_place_of_its_pieces() -> None:
     pieces = [word("Fo", 10, confidence=96), word("rest", 55, confidence=96)]
     whole = Word("Forest", Box(10, 100, 130, 30), 90.0, "eng", 1, 1, "bright")
-    assert merged(list(pieces), [whole]) == [whole]
-    assert merged([whole], pieces) == [whole]
+    assert merge(list(pieces), [whole]) == [whole]
+    assert merge([whole], pieces) == [whole]
 
 
 def test_a_word_in_a_new_place_is_added() -> None:
-    assert len(merged([word("one", 10)], [word("two", 500, confidence=60)])) == 2
+    assert len(merge([word("one", 10)], [word("two", 500, confidence=60)])) == 2
 
 
 def test_overlap_is_a_part_of_the_smaller_box() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from callsheet.media.reading.exports import MEDIA_TYPES, WRITERS
-from callsheet.media.reading.normalise import displayed, normalized, text_hash
+from callsheet.media.reading.normalise import display_form, normalized, text_hash
 from callsheet.media.reading.records import Range
 
 NASTY = [
@@ -58,7 +58,7 @@ def test_a_player_reads_each_cue_at_its_time_with_its_text(form: str, tmp_path: 
     assert [(start, end) for start, end, _ in found] == [(one.t_start, one.t_end) for one in RANGES]
     for (_, _, payload), one in zip(found, RANGES, strict=True):
         plain = payload.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") if form == "vtt" else payload
-        assert displayed(plain) == displayed(one.text)
+        assert display_form(plain) == display_form(one.text)
         assert "-->" not in payload
         assert form != "vtt" or "<" not in payload
         assert form != "srt" or "<b>" not in payload
@@ -78,7 +78,7 @@ def test_a_cue_has_a_length() -> None:
 def test_csv_is_read_back_and_runs_nothing_in_a_spreadsheet() -> None:
     rows = list(csv.DictReader(io.StringIO(written("csv", RANGES), newline=""), strict=True))
     for row, one in zip(rows, RANGES, strict=True):
-        assert row["text"].removeprefix("'") == displayed(one.text)
+        assert row["text"].removeprefix("'") == display_form(one.text)
         assert not row["text"].startswith(("=", "+", "-", "@"))
         assert (row["t_start_ms"], row["end"], row["x"]) == (str(one.t_start), row["end"], "1")
     assert written("csv", []).startswith("start,end,t_start_ms")
@@ -98,7 +98,7 @@ def test_each_form_has_its_media_type() -> None:
 @hypothesis.settings(deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(st.lists(st.text(alphabet=st.characters()), max_size=4))
 def test_any_text_can_be_written(texts: list[str]) -> None:
-    ranges = [a_range(displayed(text), at, at + 1) for at, text in enumerate(texts)]
+    ranges = [a_range(display_form(text), at, at + 1) for at, text in enumerate(texts)]
     assert written("vtt", ranges).count("-->") == len(texts)
     assert written("srt", ranges).count("-->") == len(texts)
     rows = list(csv.reader(io.StringIO(written("csv", ranges), newline=""), strict=True))

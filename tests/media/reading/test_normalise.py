@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from callsheet.media.reading.language import tag
-from callsheet.media.reading.normalise import displayed, normalized, text_hash
+from callsheet.media.reading.normalise import display_form, normalized, text_hash
 
 ANY = st.text(alphabet=st.characters(), max_size=30)
 
@@ -35,12 +35,12 @@ def test_texts_that_say_the_same_have_one_form(written: str, expected: str) -> N
 @hypothesis.given(ANY)
 def test_the_form_of_a_form_is_itself(text: str) -> None:
     assert normalized(normalized(text)) == normalized(text)
-    assert displayed(displayed(text)) == displayed(text)
-    assert normalized(displayed(text)) == normalized(text)
+    assert display_form(display_form(text)) == display_form(text)
+    assert normalized(display_form(text)) == normalized(text)
 
 
 def test_what_holds_an_emoji_together_stays() -> None:
-    assert displayed("a 👨\u200d👩\u200d👧 family") == "a 👨\u200d👩\u200d👧 family"
+    assert display_form("a 👨\u200d👩\u200d👧 family") == "a 👨\u200d👩\u200d👧 family"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from callsheet.media.box import of_python
 from callsheet.media.errors import (
     CorruptInput,
     DiskFull,
@@ -38,6 +37,7 @@ from callsheet.media.sampling import running
 from callsheet.media.sampling.child import AHEAD
 from callsheet.media.sampling.records import Kept, Sampling
 from callsheet.media.sampling.sample import sample
+from callsheet.media.sandbox import of_python
 from tests.media.made_up import CAPTIONS_40, MadeUp
 from tests.media.sampling.kit import MEANS, sampled
 

@@ -1,1 +1,1 @@
-"""The catalogue in a PostgreSQL database, normally that of the jobs. `schema` needs less than `store`."""
+"""The catalogue in a PostgreSQL database, normally that of the jobs. `schema` works without the extra `media`."""

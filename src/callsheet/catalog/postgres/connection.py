@@ -1,4 +1,4 @@
-"""The pool of the catalogue: the engine's with other settings, for a search plans other than by indexes alone."""
+"""The catalogue's connection pool: the engine's, with settings that let a search be planned without indexes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEPT = ("jit", "lock_timeout", "idle_in_transaction_session_timeout", "tcp_keepa
 
 
 class CatalogDatabase(Database):
-    """A small pool. `read` sees one state of the database however many statements it takes."""
+    """A small pool. All statements within one `read` see the same snapshot of the database."""
 
     settings: ClassVar[Mapping[str, str]] = {
         "application_name": "callsheet catalogue",
@@ -23,7 +23,7 @@ class CatalogDatabase(Database):
     transaction_settings: ClassVar[str] = Q.plan_freely
 
     async def read(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """All of `work` in one transaction that writes nothing."""
+        """Run `work` in one read-only, repeatable-read transaction and return its result."""
         async with self._session() as session, session.transaction(isolation="repeatable_read", readonly=True):
             if self.target.pooled:
                 await session.execute(self.transaction_settings)

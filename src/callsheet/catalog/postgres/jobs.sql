@@ -24,7 +24,8 @@ SELECT j.job_id AS id,
                    FROM unnest(string_to_array(p.failure ->> 'code', '_')) WITH ORDINALITY AS w (part, n)) END,
                'message', coalesce(CASE j.status WHEN 'canceled' THEN j.cancel_reason END, p.failure ->> 'message', ''),
                'timestamp', to_char(to_timestamp(j.ended_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-               'retry_count', greatest(j.attempt_count - 1, 0)) || coalesce(p.failure #> '{details,sql}', '{}'),
+               'retry_count', greatest(j.attempt_count - 1, 0))
+               || CASE j.status WHEN 'canceled' THEN '{}' ELSE coalesce(p.failure #> '{details,sql}', '{}') END,
            'original_payload', p.body) END AS payload,
        CASE j.status WHEN 'queued' THEN j.attempt_count WHEN 'failed' THEN
                 coalesce((p.failure #>> '{details,retry_count}')::integer, greatest(j.attempt_count - 1, 0))
@@ -138,7 +139,14 @@ BEGIN
         INSERT INTO clips (clip_id, video_id, owner_id, team_id, job_id, t_start, t_end, padding_ms, s3_path)
         VALUES (body ->> 'clip_id', video.video_id, video.owner_id, video.team_id, asked_id::text,
                 (body ->> 't_start')::bigint, (body ->> 't_end')::bigint, (body ->> 'padding_ms')::bigint,
-                format('videos/clips/%s/%s.mp4', video.video_id, body ->> 'clip_id'));
+                format('videos/clips/%s/%s.mp4', video.video_id, body ->> 'clip_id'))
+        ON CONFLICT (clip_id) DO UPDATE SET job_id = CASE -- the job that cuts it, or has; later ones find it there
+            WHEN EXISTS (SELECT FROM inbox_jobs j WHERE j.job_id::text = clips.job_id
+                AND j.status IN ('queued', 'running', 'succeeded')) THEN clips.job_id ELSE EXCLUDED.job_id END
+        WHERE clips.video_id = EXCLUDED.video_id;
+        IF NOT FOUND THEN
+            RAISE unique_violation USING MESSAGE = format('clip_id %s is that of a clip of another video', body ->> 'clip_id');
+        END IF;
     ELSE
         UPDATE videos v SET status = 'queued', error = NULL, updated_at = date_trunc('milliseconds', clock_timestamp())
         WHERE v.video_id = video.video_id AND v.status IN ('uploading', 'failed');

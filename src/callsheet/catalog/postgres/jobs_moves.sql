@@ -149,6 +149,8 @@ BEGIN
         UPDATE videos v SET status = 'ready', error = NULL, search_stale = true WHERE v.video_id = video.video_id;
         PERFORM refresh_search_materialized(video.video_id);
         RETURN;
+    ELSIF of_type = 'ocr' THEN -- what our own last reading counted is not what was read now
+        UPDATE videos v SET coverage = v.coverage - 'detections' WHERE v.video_id = video.video_id;
     END IF;
     known := job.payload::jsonb || video.options || result;
     SELECT jsonb_object_agg(k, v) INTO body FROM jsonb_each(
@@ -186,6 +188,7 @@ DECLARE
     problem jsonb;
     extra jsonb;
     ending jobs_end;
+    other uuid;
     backoff bigint[] := :backoff_ms;
 BEGIN
     SELECT * INTO job FROM inbox_jobs j WHERE j.job_id = OLD.id FOR UPDATE;
@@ -286,6 +289,11 @@ BEGIN
         IF job.attempt_count >= job.max_attempts OR OLD.retry_count >= :max_retries THEN
             RAISE check_violation USING MESSAGE = format('job %s has no retries left: retry_count is %s of :max_retries', job.job_id,
                 OLD.retry_count), HINT = 'An administrator can try it again: POST /pipeline/jobs/{job_id}/retry.';
+        END IF;
+        SELECT j.job_id INTO other FROM inbox_jobs j WHERE j.unique_key = job.unique_key AND j.status IN ('queued', 'running');
+        IF FOUND THEN
+            RAISE unique_violation USING MESSAGE = format(
+                'video %s has an active %s job already: %s', OLD.video_id, OLD.job_type, other);
         END IF;
         PERFORM jobs_settle(job, ('queued', 'requeued', '{}', NULL, NULL, NULL,
             (backoff[least(greatest(job.attempt_count, 1), cardinality(backoff))]

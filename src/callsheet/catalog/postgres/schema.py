@@ -1,4 +1,4 @@
-"""The catalogue's schema: migrations, then what may have to be said again (roles and policies, the view of jobs)."""
+"""The catalogue's schema: migrations, then the steps that may run again (roles and policies, the view `jobs`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.errors import SchemaMismatch, StoreError
-from callsheet.kernel.retry import read_policy
+from callsheet.kernel.policies import read_policy
 from callsheet.store.postgres.connection import Database, connect, edge
 from callsheet.store.postgres.target import Target
 from callsheet.store.queries import Queries, migrations_of
@@ -23,12 +23,12 @@ log = logging.getLogger("callsheet.catalog")
 
 
 async def migrate_database(url: str) -> list[str]:
-    """Run what is missing in the database of a URL."""
+    """Run the missing migrations in the database of a URL and return their names."""
     return await migrate(Target.from_url(url))
 
 
 async def migrate(target: Target) -> list[str]:
-    """Run what is missing in one transaction, on a connection of its own; the names of what ran."""
+    """Run the missing migrations in one transaction on a separate connection; return their names."""
     session = await connect(target)
     session.add_log_listener(_tell)
     try:
@@ -72,13 +72,13 @@ async def _migrate_tables(session: Any) -> list[str]:
 
 
 async def _grant_access(session: Any) -> list[str]:
-    """Make the roles that are missing, if this user may, and say what they may do."""
+    """Create missing roles if this user may, then set grants and policies. Returns the step's name if it ran."""
     digest = _digest(ACCESS)
     if await session.fetchval(Q.step_digest, "access") == digest:
         return []
     await session.execute(ACCESS.roles)
     if not await session.fetchval(ACCESS.roles_are_here):
-        return []  # nobody but the owner of the tables reads them until the roles are there
+        return []  # until the roles exist, only the owner of the tables can read them
     await session.execute(ACCESS.grants)
     await session.execute(ACCESS.policies)
     await session.execute(Q.step_note, "access", digest)
@@ -86,7 +86,7 @@ async def _grant_access(session: Any) -> list[str]:
 
 
 async def _show_jobs(session: Any) -> list[str]:
-    """The contract's view, once the engine's tables are in this database; they may come later than the catalogue's."""
+    """Create the contract's view `jobs` if the engine's tables, which may come after the catalogue's, are here."""
     if not await session.fetchval(Q.engine_is_here):
         return []
     secured = await session.fetchval(ACCESS.roles_are_here)
@@ -105,7 +105,7 @@ async def _show_jobs(session: Any) -> list[str]:
 
 
 def kernel_tables() -> dict[str, str]:
-    """The kernel's moves and retries of the contract, as SQL for the words after a colon in `jobs_moves.sql`."""
+    """Return the contract's legal moves and retry policy as SQL, by the placeholder (`:word`) in `jobs_moves.sql`."""
     words = tuple(dict.fromkeys(CORTANA.words.values()))
     legal = [f"{a}>{b}" for a in words for b in words if a != b and CORTANA.allows(a, b)]
     policy = read_policy(CORTANA.policy)
@@ -120,7 +120,7 @@ def kernel_tables() -> dict[str, str]:
 
 
 def filled(sql: str, tables: Mapping[str, str]) -> str:
-    """A statement with the kernel's tables in it."""
+    """Return a statement with its placeholders replaced by the kernel's tables."""
     for word, value in tables.items():
         sql = sql.replace(word, value)
     return sql
@@ -144,6 +144,6 @@ def _digest(queries: Queries) -> str:
 
 
 def _tell(_: Any, message: Any) -> None:
-    """What the server has to say for people: it warns of roles that it could not make."""
+    """Log the server's warnings, for example about roles that the migration could not create."""
     if message.severity_en == "WARNING":
         log.warning("%s", message.message)

@@ -37,7 +37,7 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
 class PostgresCatalog:
-    """All of the protocol in one database (13 or newer), shared by many processes and machines."""
+    """The Catalog protocol on one PostgreSQL database (13 or newer), shared by many processes and machines."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -46,11 +46,11 @@ class PostgresCatalog:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From the URL of a store: `postgresql://…`."""
+        """Return the catalogue in the database of a URL, `postgresql://…`."""
         return cls(Target.from_url(url))
 
     async def open(self) -> None:
-        """Connect and check the schema; raises SchemaMismatch when `migrate()` has to run first."""
+        """Connect and check the schema; raise SchemaMismatch if `migrate()` has to run first."""
         try:
             await self._db.open()
             await schema.check(self._db)
@@ -139,7 +139,7 @@ class PostgresCatalog:
         await self._write(writing.replace_segments, video_id, writer, batch)
 
     async def refresh_search(self) -> int:
-        """See the protocol. One short transaction a video; several may do it at once."""
+        """See the protocol. Runs one short transaction per video; several processes may share the work."""
         await self._db.fetch(Q.refresh_all)
         count = 0
         while await self._db.transact(writing.index_next):
@@ -197,7 +197,7 @@ class PostgresCatalog:
         return await self._db.read(lambda session: words.suggest(session, prefix, limit, seen_by, self._terms))
 
     async def _index_some(self) -> None:
-        """Index the words of videos that SQL has brought up to date; a few, for somebody waits for an answer."""
+        """Index videos whose rows were written by SQL; at most 20 of them, because a user waits for the search."""
         ((behind,),) = await self._db.fetch(Q.is_unindexed)
         for _ in range(AT_ONCE if behind else 0):
             if not await self._db.transact(writing.index_next):

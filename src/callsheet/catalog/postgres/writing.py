@@ -1,4 +1,4 @@
-"""What writes to the catalogue in PostgreSQL, inside a transaction."""
+"""The catalogue's writes on PostgreSQL, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL = (True, "", NO_TEAMS)
 
 
 async def add_video(session: Any, video: Video) -> bool:
-    """Enter a video and make it known to the search."""
+    """Insert a video and give it a number in the search index; return False if the id exists."""
     if not await session.fetch(Q.add_video, *video, intake.fold(video.title)):
         return False
     await words.enter(session, video.video_id, video.owner_id, video.team_id)
@@ -25,7 +25,7 @@ async def add_video(session: Any, video: Video) -> bool:
 
 
 async def begin(session: Any, video_id: str, writer: Writer, stage: str) -> Video | None:
-    """Move the fence forward; raises StaleClaim when it is further already."""
+    """Make `writer` the video's writer; return None without the video, raise StaleClaim if it has a later writer."""
     rows = await session.fetch(Q.begin, video_id, *writer, stage)
     if rows:
         return video_of(rows[0])
@@ -35,7 +35,7 @@ async def begin(session: Any, video_id: str, writer: Writer, stage: str) -> Vide
 
 
 async def fenced(session: Any, video_id: str, writer: Writer) -> tuple[str, str | None]:
-    """Owner and team of the video if no later attempt writes it, whose row is locked now; raises StaleClaim."""
+    """Lock the video's row and return its owner and team; raise StaleClaim if a later attempt writes the video."""
     rows = await session.fetch(Q.fence, video_id, *writer)
     if not rows:
         raise stale(video_id, writer)
@@ -44,25 +44,25 @@ async def fenced(session: Any, video_id: str, writer: Writer) -> tuple[str, str 
 
 
 async def note(session: Any, video_id: str, writer: Writer, facts: VideoFacts) -> None:
-    """Write what a stage found out."""
+    """Store the facts that a stage measured."""
     await fenced(session, video_id, writer)
     await session.execute(Q.note, video_id, *facts)
 
 
 async def fail(session: Any, video_id: str, writer: Writer, error: Json) -> None:
-    """End the pipeline."""
+    """Store the pipeline's error; the video becomes `failed` unless it is `ready`."""
     await fenced(session, video_id, writer)
     await session.execute(Q.fail, video_id, error)
 
 
 async def clear_detections(session: Any, video_id: str, writer: Writer) -> None:
-    """Remove raw detections."""
+    """Delete the video's raw detections."""
     await fenced(session, video_id, writer)
     await session.execute(Q.clear_detections, video_id)
 
 
 async def add_segments(session: Any, video_id: str, writer: Writer, batch: intake.Batch) -> None:
-    """Keep segments and entities; those that are there stay."""
+    """Insert segments and entities; existing rows stay unchanged."""
     whose = await fenced(session, video_id, writer)
     await session.execute(Q.add_segments, video_id, *whose, *_columns([_row(s) for s in batch.segments], 11))
     if batch.entities:
@@ -70,7 +70,7 @@ async def add_segments(session: Any, video_id: str, writer: Writer, batch: intak
 
 
 async def replace_segments(session: Any, video_id: str, writer: Writer, batch: intake.Batch) -> None:
-    """The video's whole text in place of what there was, found by the search, and `ready`."""
+    """Replace the video's segments and entities, index the new text and mark the video `ready`."""
     await fenced(session, video_id, writer)
     await session.execute(Q.delete_entities, video_id)
     await session.execute(Q.delete_segments, video_id)
@@ -81,13 +81,13 @@ async def replace_segments(session: Any, video_id: str, writer: Writer, batch: i
 
 
 async def index(session: Any, video_id: str) -> None:
-    """Index the words of what is searched."""
+    """Index the words of the video's rows in `search_materialized`."""
     await words.index(session, video_id)
     await session.execute(Q.indexed, video_id)
 
 
 async def index_next(session: Any) -> bool:
-    """Index one video that needs it and that nobody else works on; False when there is none."""
+    """Index one unindexed video that no other process has locked; return False if there is none."""
     rows = await session.fetch(Q.next_unindexed)
     for (video_id,) in rows:
         await index(session, video_id)
@@ -95,7 +95,7 @@ async def index_next(session: Any) -> bool:
 
 
 async def delete_video(session: Any, video_id: str) -> None:
-    """Remove a video and all that is known of it."""
+    """Delete a video with its segments, entities, clips and index entries."""
     await session.execute(Q.lock_video, video_id)
     await words.remove(session, video_id)
     for sql in (Q.delete_search, Q.delete_entities, Q.delete_segments, Q.delete_video):
@@ -103,7 +103,7 @@ async def delete_video(session: Any, video_id: str) -> None:
 
 
 async def add_clip(session: Any, clip: Clip) -> Clip:
-    """Enter a clip of a video that is there; the one of this id."""
+    """Insert a clip and return the row of its id; raise InvalidInput if the video does not exist."""
     await session.execute(Q.add_clip, *clip)
     rows = await session.fetch(Q.clip, clip.clip_id, *ALL)
     if not rows:
@@ -112,7 +112,7 @@ async def add_clip(session: Any, clip: Clip) -> Clip:
 
 
 def stale(video_id: str, writer: Writer) -> StaleClaim:
-    """Why a write was refused."""
+    """Return the error for a write by an attempt that is no longer the video's writer."""
     return StaleClaim(f"job {writer.job_id} does not write video {video_id} any more: it is gone, or a later job does")
 
 
@@ -122,5 +122,5 @@ def _row(s: NewSegment) -> tuple[Any, ...]:
 
 
 def _columns(rows: Any, width: int) -> list[list[Any]]:
-    """Rows as columns, also when there are none."""
+    """Return rows as `width` columns, which are empty without rows."""
     return [[row[place] for row in rows] for place in range(width)]

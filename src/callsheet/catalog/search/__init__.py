@@ -1,8 +1,8 @@
-"""Search over the text of videos: the same answers on SQLite and PostgreSQL, typing and reading errors forgiven.
+"""Search over the text of videos, with the same results on SQLite and PostgreSQL; it forgives typing and OCR errors.
 
-The index is two plain tables that both databases have alike (0002_search.sql), and one program over them: `find` asks
-for rows as a generator, `sqlite` and `postgres` answer. FTS5 and tsvector were left aside: they split text differently,
-neither gives a ranked page of a frequent word without reading all of it, and misread words need our own list anyway.
+The index is plain tables, the same on both databases (0002_search.sql), read by one program: the generator `find`
+yields named queries, and `sqlite` or `postgres` sends their rows back. FTS5 and tsvector are not used: they tokenise
+differently, rank a frequent word only after reading all of its rows, and misread words need our own word list anyway.
 """
 
 from .terms import Terms

@@ -1,4 +1,4 @@
-"""Where the next page goes on: the last hit's rank, good for the query it came from."""
+"""Cursors of result pages: the rank of the last hit, bound by a digest to the query that returned the hit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MAX_RANK = 1 << 60
 
 
 def write(query: Query, rank: int) -> str:
-    """The cursor after a hit."""
+    """Return the cursor of the page after the hit with this rank."""
     return f"{rank:x}.{_digest(query)}"
 
 
 def read(query: Query) -> int:
-    """The rank that the query's cursor stands for; raises InvalidInput."""
+    """Return the rank in the query's cursor; raise InvalidInput if the cursor is damaged or of another query."""
     rank, _, digest = (query.cursor or "").partition(".")
     if digest != _digest(query):
         raise InvalidInput("the cursor is not of this query; use the one that came with the page before, or none")
@@ -31,6 +31,6 @@ def read(query: Query) -> int:
 
 
 def _digest(query: Query) -> str:
-    """A query's fingerprint; how many hits a page has is free to change."""
+    """Return a query's digest, without its limit and cursor: the page size may change from page to page."""
     same = query._replace(limit=0, cursor=None)
     return hashlib.blake2b(repr(tuple(same)).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()

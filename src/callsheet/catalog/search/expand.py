@@ -1,4 +1,4 @@
-"""What a word of a query is taken for: itself, what OCR makes of it, one wrong letter, a longer word. In that order."""
+"""Expansion of a query word into index words: the word itself, OCR variants, one wrong letter, longer words."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ NAMES = {"fuzzy": ("exact", "folded", "fuzzy", "prefix"), "exact": ("exact",), "
 FUZZY_MIN = 4  # letters
 PREFIX_MIN = 3
 PREFIX_MIN_DIGITS = 2
-MOST = {"folded": 64, "fuzzy": 128, "prefix": 64, "substring": 256}  # words that one is taken for
-MOST_ROWS = 4_000  # postings of a tier that are read for one word, so that the work is bounded
+MOST = {"folded": 64, "fuzzy": 128, "prefix": 64, "substring": 256}  # index words per tier and query word
+MOST_ROWS = 4_000  # postings per tier and query word, an upper bound of the work
 
 Tiers = tuple[tuple[str, ...], ...]
 
 
 class Expanded(NamedTuple):
-    """Words by tier, best first; the first tier is the word itself, and no word is in two."""
+    """Index words by tier, best first. The first tier is the query word itself; each word is in one tier only."""
 
     tiers: Tiers
-    is_cut: bool  # there were more than are worth the work
+    is_cut: bool  # True if a limit dropped matching words
 
 
 def expand(part: Part, terms: Terms) -> Expanded:
-    """What a word is taken for, as freely as its part of the query says."""
+    """Return the index words that match a query word, by tier, as loosely as `part.fit` allows."""
     term, fit = part.term, part.fit
     found = [_Kind("exact", [term])]
     if fit in {"contains", "starts", "ends"}:
@@ -50,10 +50,10 @@ class _Kind(NamedTuple):
 
 
 def _bounded(found: list[_Kind], terms: Terms) -> Expanded:
-    """Each word in its best tier, and of each tier as many as are worth the work.
+    """Put each word into its best tier and cut each tier to the limits of words and postings.
 
-    Misread forms are rare words, and a frequent word that looks alike is most often another one, so rare ones go first.
-    Of words that begin alike, or have a part in common, the frequent ones are what is looked for.
+    OCR variants and wrong letters keep the rarest words: a misread form is rare, and a frequent look-alike is usually a
+    different word. Prefix and substring matches keep the most frequent words, which users most likely mean.
     """
     frequency = terms.frequency
     tiers: list[tuple[str, ...]] = [tuple(found[0].words)]
@@ -71,9 +71,9 @@ def _bounded(found: list[_Kind], terms: Terms) -> Expanded:
 
 
 def _one_letter_off(term: str, terms: Terms) -> list[str]:
-    """Words one letter away, or two neighbours swapped. Numbers are not guessed at: 2024 is not 2025.
+    """Return index words with one letter changed or two neighbours swapped. Numbers have none: 2024 is not 2025.
 
-    A word with one change has its first or its second half unharmed, so only those that share one are compared.
+    A word with one change keeps its first or its second half, so only words that share a half are compared.
     """
     if len(term) < FUZZY_MIN or not any(letter.isalpha() for letter in term):
         return []

@@ -1,14 +1,14 @@
-"""The search itself, once for both databases: parts of the answer until there are enough, then the page's texts."""
+"""The search program of both databases: collect ranks until a page is full, then load the texts of its hits."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from callsheet.catalog.records import Box, Reader
+from callsheet.catalog.records import Reader
+from callsheet.catalog.rows import box_of
 
 from . import cursors, match
 from .expand import NAMES
@@ -25,7 +25,7 @@ EMPTY = Found((), None, 0, True, {}, {})
 
 
 def search(query: Query, reader: Reader, terms: Terms) -> Steps[Found]:
-    """Segments that fit, best first. Raises InvalidInput."""
+    """Return a page of matching segments, best first; raise InvalidInput for an invalid query or cursor."""
     asked = parse(query)
     after = cursors.read(query) if query.cursor else -1
     if asked is None:
@@ -58,7 +58,7 @@ Place = tuple[int, int]
 
 
 def _rows(shown: Sequence[match.Ranked], reader: Reader) -> Steps[dict[Place, tuple[Any, ...]]]:
-    """The rows behind some ranks, by video and segment, in their order; asked for as this reader, once more."""
+    """Return the ranks' rows by video and segment, in rank order. The query checks access of the reader again."""
     if not shown:
         return {}
     packed = dict((yield Ask("row_ids", (sorted({rank.video for rank in shown}),))))
@@ -70,7 +70,7 @@ def _rows(shown: Sequence[match.Ranked], reader: Reader) -> Steps[dict[Place, tu
 def _hits(
     shown: Sequence[match.Ranked], rows: dict[Place, tuple[Any, ...]], rounds: Rounds, names: Sequence[str]
 ) -> list[Hit]:
-    """The hits of a page with their texts and marks."""
+    """Return the hits of a page with texts and highlights."""
     wanted = [Wanted(one.clause, tuple(tier_of(tiers, len(tiers)) for tiers in one.tiers)) for one in rounds.wanted]
     hits = []
     for rank in shown:
@@ -86,7 +86,7 @@ def _hits(
                     t_end,
                     text,
                     marks=marks(text, wanted, rank.worst, names),
-                    box=Box(**json.loads(box)),
+                    box=box_of(box),
                     confidence=confidence,
                     language=language,
                     score=1 - rank.worst / len(NAMES["fuzzy"]),

@@ -1,4 +1,4 @@
-"""Which characters of a hit's text met the query, counted in the text as it was stored."""
+"""Highlights: the characters of a hit's stored text that matched the query."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .words import Token, mapped, tokens
 
 
 class Wanted(NamedTuple):
-    """A clause and for each of its parts the terms it is taken for, with their tiers."""
+    """A clause of the query with, for each part, the matching index terms and their tiers."""
 
     clause: Clause
     tiers: tuple[Mapping[str, int], ...]
 
 
 def marks(text: str, wanted: Sequence[Wanted], worst: int, names: Sequence[str]) -> tuple[Mark, ...]:
-    """The parts of the text that met a clause with tiers up to the hit's worst one, in order, none over another."""
+    """Return the ranges of the text that matched a clause up to the hit's worst tier, in order, without overlaps."""
     where = mapped(text)
     by_place: dict[int, list[Token]] = defaultdict(list)
     for token in tokens(where.text):
@@ -40,7 +40,7 @@ def marks(text: str, wanted: Sequence[Wanted], worst: int, names: Sequence[str])
 
 
 def _met(one: Wanted, by_place: Mapping[int, list[Token]], place: int, worst: int) -> tuple[int, int, int] | None:
-    """From where to where the clause is met at this place, and how well."""
+    """Return start, end and worst tier of the clause's match at this place, or None if it does not match here."""
     start, end, tier = -1, -1, 0
     for part, tiers in zip(one.clause.parts, one.tiers, strict=True):
         fitting = [t for t in by_place.get(place + part.offset, ()) if tiers.get(t.term, worst + 1) <= worst]
@@ -55,7 +55,7 @@ def _met(one: Wanted, by_place: Mapping[int, list[Token]], place: int, worst: in
 
 
 def _inside(token: Token, part: str, fit: str) -> tuple[int, int]:
-    """The part of a word that was asked for, where only a part was."""
+    """Return the range of the token that matched: the substring for `contains`, `starts` and `ends`, else all of it."""
     at = token.term.rfind(part) if fit == "ends" else token.term.find(part)
     if fit not in {"contains", "starts", "ends"} or at < 0 or len(token.term) != token.end - token.start:
         return token.start, token.end

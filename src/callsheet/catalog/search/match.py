@@ -1,8 +1,8 @@
-"""Sets of places, segments and hits as arrays of 64-bit numbers whose order is the order of the answer.
+"""Sets of places, segments and ranks as arrays of 64-bit integers, which sort in the order of the results.
 
-A place is a word of a segment: the video's number counted from the greatest, so that newer videos come first (31 bits),
-the segment in order of time (20), the word (12). A segment is a place without its word. A rank is a hit: the worst tier
-of its words (2 bits), then the segment (51).
+A place is one word of a segment: the video's number, counted down so that newer videos sort first (31 bits), the
+segment in order of time (20 bits), the word (12 bits). A segment is a place without its word bits. A rank is one hit:
+the worst tier of its words (2 bits), then the segment (51 bits).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ TIER_BITS = 2
 
 
 class Hits(NamedTuple):
-    """Places or segments in order, each once, with the tier of the worst word that was needed."""
+    """Sorted, distinct places or segments, each with the tier of the worst word in its match."""
 
     at: Numbers
     worst: Numbers
 
 
 def nothing() -> Hits:
-    """No hits."""
+    """Return an empty set of hits."""
     return Hits(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def _unpacked(rows: Sequence[Posting], tier_by_term: Mapping[str, int]) -> Hits:
-    """All places of some postings, in no order."""
+    """Return all places of the postings, unsorted."""
     if not rows:
         return nothing()
     terms, videos, packed = zip(*rows, strict=True)
@@ -51,25 +51,25 @@ def _unpacked(rows: Sequence[Posting], tier_by_term: Mapping[str, int]) -> Hits:
 
 
 def places(rows: Sequence[Posting], tier_by_term: Mapping[str, int], offset: int) -> Hits:
-    """The places of some terms, moved back by `offset` words."""
+    """Return the places of the postings, moved back by `offset` words."""
     at, worst = _unpacked(rows, tier_by_term)
     order = np.lexsort((worst, at))
     return _firsts(at[order] - offset, worst[order])
 
 
 def segments(rows: Sequence[Posting], tier_by_term: Mapping[str, int]) -> Hits:
-    """The segments that have some terms."""
+    """Return the segments of the postings, each with its best tier."""
     return segments_of(_unpacked(rows, tier_by_term))
 
 
 def segments_of(some: Hits) -> Hits:
-    """The segments of some places, each with its best tier."""
+    """Return the segments of the places, each with its best tier."""
     packed = np.sort((some.at >> PLACE_BITS << TIER_BITS) | some.worst)
     return _firsts(packed >> TIER_BITS, packed & ((1 << TIER_BITS) - 1))
 
 
 def _firsts(at: Numbers, worst: Numbers) -> Hits:
-    """Each place once, with the tier that stands first."""
+    """Drop repeated places from a sorted array; the first entry's tier stays."""
     if not len(at):
         return Hits(at, worst)
     first = np.empty(len(at), bool)
@@ -79,20 +79,20 @@ def _firsts(at: Numbers, worst: Numbers) -> Hits:
 
 
 def both(a: Hits, b: Hits) -> Hits:
-    """What is in both, with the worse tier."""
+    """Return the intersection of two sets, with the worse tier of each element."""
     in_a, in_b = _common(a.at, b.at)
     return Hits(a.at[in_a], np.maximum(a.worst[in_a], b.worst[in_b]))
 
 
 def without(hits: Hits, others: Hits) -> Hits:
-    """What is not in the other."""
+    """Return the hits that `others` does not contain."""
     stays = np.ones(len(hits.at), bool)
     stays[_common(hits.at, others.at)[0]] = False
     return Hits(hits.at[stays], hits.worst[stays])
 
 
 def _common(a: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
-    """Where the elements that both have stand in each. Both are in order, each element once."""
+    """Return the indexes of the common elements in each array. Both arrays are sorted, without duplicates."""
     if len(a) > len(b):
         in_b, in_a = _common(b, a)
         return in_a, in_b
@@ -104,26 +104,26 @@ def _common(a: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def everything(videos: Iterable[tuple[int, int]]) -> Hits:
-    """All segments of these videos, given as number and how many there are."""
+    """Return all segments of the videos, which are pairs of video number and segment count."""
     parts = [((NEWEST - number) << SEGMENT_BITS) + np.arange(count, dtype=np.int64) for number, count in videos]
     at = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
     return Hits(at, np.zeros(len(at), np.int64))
 
 
 def videos_of(at: Numbers) -> list[int]:
-    """The numbers of the videos that these segments, which are in order, are of."""
+    """Return the video numbers of a sorted array of segments."""
     found = at >> SEGMENT_BITS
     return [NEWEST - int(video) for video in _firsts(found, found).at]
 
 
 def ranks(hits: Hits, tier: int) -> Numbers:
-    """The hits whose worst word is of this tier, in order."""
+    """Return the sorted ranks of the hits whose worst tier is `tier`."""
     here: Numbers = hits.at[hits.worst == tier]
     return here + np.int64(tier << RANK_SHIFT)
 
 
 class Ranked(NamedTuple):
-    """What a rank says."""
+    """The fields of a rank: worst tier, video number, and position of the segment in the video."""
 
     worst: int
     video: int
@@ -131,18 +131,18 @@ class Ranked(NamedTuple):
 
 
 def unranked(rank: int) -> Ranked:
-    """A rank taken apart."""
+    """Return the fields of a rank."""
     segment = rank & ((1 << RANK_SHIFT) - 1)
     return Ranked(rank >> RANK_SHIFT, NEWEST - (segment >> SEGMENT_BITS), segment & (MAX_SEGMENTS - 1))
 
 
 def segment_of(rank: Numbers) -> Numbers:
-    """The segments of some ranks."""
+    """Return the segments of an array of ranks."""
     return rank & ((1 << RANK_SHIFT) - 1)
 
 
 class Facts(NamedTuple):
-    """Confidence, start and end of some segments."""
+    """Confidence, start and end of segments, as parallel arrays."""
 
     confidence: NDArray[np.float64]
     starts: NDArray[np.uint32]
@@ -150,7 +150,7 @@ class Facts(NamedTuple):
 
 
 def facts(at: Numbers, packed: Mapping[int, bytes]) -> Facts:
-    """The facts of these segments, which are in order, from their videos' packed ones."""
+    """Return the facts of a sorted array of segments, from the packed facts of each video."""
     videos = [packed[video] for video in videos_of(at)]
     counts = [len(video) // 16 for video in videos]
     first = np.diff(at >> SEGMENT_BITS, prepend=-1) != 0
@@ -164,5 +164,5 @@ def facts(at: Numbers, packed: Mapping[int, bytes]) -> Facts:
 
 
 def row_id(packed: bytes, ordinal: int) -> int:
-    """The row of `search_materialized` of one segment."""
+    """Return the row id in `search_materialized` of one segment of a video."""
     return int.from_bytes(packed[8 * ordinal : 8 * ordinal + 8], "little", signed=True)

@@ -1,4 +1,4 @@
-"""The places of words in a video, packed: 20 bits for the segment in order of time, 12 for the word in it."""
+"""Postings of one video: word places, packed as 20 bits of segment in order of time and 12 bits of word position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_MS = (1 << 32) - 1  # 49 days
 
 
 class Line(NamedTuple):
-    """A searchable segment as the index reads it."""
+    """A row of `search_materialized`, as input of the index."""
 
     row_id: int
     segment_id: str
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 class Tag(NamedTuple):
-    """An entity as the index reads it."""
+    """A row of `entities`, as input of the index."""
 
     segment_id: str
     entity_type: str
@@ -40,16 +40,16 @@ class Tag(NamedTuple):
 
 
 class Indexed(NamedTuple):
-    """What the index keeps of one video."""
+    """The index entries of one video."""
 
     places: dict[str, bytes]
-    counts: dict[str, int]  # in how many segments a word is; 0 for a term that stands for a filter
+    counts: dict[str, int]  # number of segments per word; 0 for filter terms
     facts: bytes
     row_ids: bytes
 
 
 def indexed(lines: Sequence[Line], tags: Iterable[Tag]) -> Indexed:
-    """The postings of a video whose segments are given in order of time."""
+    """Return the index entries of a video from its segments in order of time and its entities."""
     if len(lines) > MAX_SEGMENTS:
         raise InvalidInput(f"the video has {len(lines)} segments; at most {MAX_SEGMENTS} can be searched")
     places: dict[str, array[int]] = {}
@@ -74,7 +74,7 @@ def indexed(lines: Sequence[Line], tags: Iterable[Tag]) -> Indexed:
 
 
 def _flags(lines: Sequence[Line], tags: Iterable[Tag]) -> dict[str, array[int]]:
-    """Terms that stand for a filter: the language, and an entity by type, by value and by both."""
+    """Return the filter terms with their segments: one per language, entity type, entity value, and type with value."""
     ordinals = {line.segment_id: ordinal for ordinal, line in enumerate(lines)}
     found: dict[str, set[int]] = {}
     for ordinal, line in enumerate(lines):
@@ -90,14 +90,14 @@ def _flags(lines: Sequence[Line], tags: Iterable[Tag]) -> dict[str, array[int]]:
 
 
 def facts_of(lines: Sequence[Line]) -> bytes:
-    """Confidence, start and end of all segments: three rows of numbers, one after another."""
+    """Return confidence, start and end of all segments as bytes: three consecutive arrays."""
     confidence = _packed(array("d", (line.confidence for line in lines)))
     starts = _packed(array("I", (min(line.t_start, MAX_MS) for line in lines)))
     return confidence + starts + _packed(array("I", (min(line.t_end, MAX_MS) for line in lines)))
 
 
 def _packed(numbers: array[int] | array[float]) -> bytes:
-    """As bytes, little-endian on every machine."""
+    """Return an array as bytes, little-endian on every machine."""
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()

@@ -1,4 +1,4 @@
-"""What a user typed, as clauses that must or must not be met. No text is a syntax error; too much of it is refused."""
+"""Parser of user queries into required and excluded clauses. No text is a syntax error; long text is rejected."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MODES = ("fuzzy", "exact", "substring")
 
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»″＂", '"'))
 _CHUNK = regex.compile(r'(?<!\S)-?"[^"]*"|"[^"]*"|[^\s"]+')
-_UNSENDABLE = regex.compile(r"[\x00\p{Cs}]")  # no database takes these, so no row has them
+_UNSENDABLE = regex.compile(r"[\x00\p{Cs}]")  # databases reject these, so no row contains them
 
 
 class Part(NamedTuple):
-    """A word at its distance from the clause's first one, and how a word of the text must fit: see `expand`."""
+    """A query word, its distance in words from the clause's first word, and how index words must fit: see `expand`."""
 
     term: str
     offset: int
@@ -33,14 +33,14 @@ class Part(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """Words that stand side by side; most often it is one."""
+    """Query words that must be adjacent in a segment; usually a single word."""
 
     parts: tuple[Part, ...]
     is_excluded: bool
 
 
 class Asked(NamedTuple):
-    """A query that is in order."""
+    """A validated, parsed query."""
 
     clauses: tuple[Clause, ...]
     flags: tuple[str, ...]  # terms of the index that stand for a filter
@@ -49,12 +49,12 @@ class Asked(NamedTuple):
 
     @property
     def filters_by_facts(self) -> bool:
-        """True when times or confidence decide, too."""
+        """True if the query filters by time or confidence."""
         return _has_facts(self.query)
 
 
 def parse(query: Query) -> Asked | None:
-    """Read a query. None: it can have no hits, as its text has no letter. Raises InvalidInput."""
+    """Parse a query; return None if its text has no word, so that nothing can match. Raises InvalidInput."""
     _check(query)
     clauses = tuple(_clauses(query.text, query.mode))
     if sum(len(clause.parts) for clause in clauses) > MAX_WORDS:
@@ -71,13 +71,13 @@ def parse(query: Query) -> Asked | None:
 
 
 def entity_flag(entity_type: str | None, value: str | None) -> str:
-    """The term under which segments with such an entity stand in the index. No word begins with `=`."""
+    """Return the index term of segments with an entity of this type, value or both. No word begins with `=`."""
     bare = " ".join(normal(value or "").split()).lstrip("@#")
     return f"=entity:{_sendable(entity_type or '').casefold()}={_sendable(bare)}"[:200]
 
 
 def language_flag(language: str) -> str:
-    """The term under which segments in a language stand in the index."""
+    """Return the index term of segments in a language."""
     return f"=language:{_sendable(language).casefold()}"[:200]
 
 
@@ -131,7 +131,7 @@ def _clauses(text: str, mode: str) -> list[Clause]:
 
 
 def _fits(words: list[Token], mode: str, *, is_strict: bool) -> list[str]:
-    """How freely each word is read. One word in quotes is meant as it stands; side by side, words vouch for another."""
+    """Return each word's `fit`. A single quoted word is strict; adjacent words confirm one another."""
     if mode == "fuzzy":
         if is_strict:
             return ["quoted"] * len(words)

@@ -1,4 +1,4 @@
-"""What is asked of the search, and what it answers."""
+"""Records of the search: queries, hits, result pages and suggestions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from callsheet.catalog.records import Box
 
 
 class Query(NamedTuple):
-    """Words, "phrases in quotes", -excluded ones; all must be met. `text` may be empty if another filter is set.
+    """A search for words, "quoted phrases" and -excluded words, all required. `text` may be empty if a filter is set.
 
-    `mode`: `fuzzy` forgives one wrong letter and what OCR confuses, `exact` nothing, `substring` finds parts of words.
+    `mode`: `fuzzy` forgives one wrong letter and OCR confusions, `exact` nothing, `substring` matches parts of words.
     """
 
     text: str = ""
@@ -27,7 +27,7 @@ class Query(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A part of a hit's text that met the query: characters from `start` to before `end`."""
+    """A highlight in a hit's text: the characters from `start` up to, excluding, `end` matched the query."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class Mark(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One segment that fits."""
+    """One segment that matches the query."""
 
     segment_id: str
     video_id: str
@@ -53,18 +53,18 @@ class Hit(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A page of hits. `total` counts up to `total_limit`; `per_video` has the same for the videos of this page."""
+    """A page of hits. `total` counts hits up to `total_limit`; `per_video` counts them per video of this page."""
 
     hits: tuple[Hit, ...]
     cursor: str | None
     total: int
     total_is_exact: bool
     per_video: dict[str, int]
-    expanded: dict[str, tuple[str, ...]]  # each word and what it was taken for, for "did you mean"
+    expanded: dict[str, tuple[str, ...]]  # query word to matching index words, for "did you mean"
 
 
 class Suggestion(NamedTuple):
-    """A word and how many segments have it."""
+    """A word and the number of segments that contain it."""
 
     word: str
     segments: int

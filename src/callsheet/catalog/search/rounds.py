@@ -1,8 +1,8 @@
-"""Which segments meet a query, round by round and from newer videos to older ones.
+"""Retrieval of matching segments, round by round and from newer videos to older ones.
 
-Round 0 takes the words as they are, round 1 also what OCR confuses, and so on. A hit of an earlier round stands before
-those of later ones, and of one round those of newer videos come first; so the search may stop as soon as it has enough.
-A frequent word costs a look at the newest videos: its misread forms, and the older videos, are not even read.
+Round 0 matches exact words, round 1 also OCR variants, and so on. Hits of earlier rounds rank before those of later
+rounds, and within a round newer videos rank first, so the search can stop as soon as a page is full. A frequent word
+reads postings of the newest videos only, without its misread forms and without older videos.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from .sight import seen_by
 from .steps import Ask, Steps
 from .terms import Terms
 
-NEWEST_VIDEOS = 64  # are looked at first, then four times as many …
+NEWEST_VIDEOS = 64  # in the first span; each next span has four times as many …
 GROWTH = 4
-MOST_VIDEOS = 4_096  # … up to so many together
-FEW = 4_000  # rows: so few are read at once, whatever the round
-SHOWN = 8  # words that one was taken for
+MOST_VIDEOS = 4_096  # … up to this many
+FEW = 4_000  # rows of postings: up to this many are read at once, in any round
+SHOWN = 8  # index words reported per query word
 
 
 class Span(NamedTuple):
-    """Videos from one number to another."""
+    """A range of video numbers, both ends included."""
 
     low: int
     high: int
 
 
 class Reading(NamedTuple):
-    """A clause and what each of its words is taken for."""
+    """A clause of the query with the index words, by tier, that match each of its words."""
 
     clause: Clause
     tiers: tuple[Tiers, ...]
 
 
 def spans(newest: int) -> Iterator[Span]:
-    """All numbers of videos, the newest first, in ever greater steps."""
+    """Yield ranges that cover all video numbers, newest first, each larger than the last up to 4,096 videos."""
     size = NEWEST_VIDEOS
     while newest > 0:
         yield Span(max(newest - size + 1, 1), newest)
@@ -51,7 +51,7 @@ def spans(newest: int) -> Iterator[Span]:
 
 
 def tier_of(tiers: Tiers, most: int) -> dict[str, int]:
-    """Terms and their tiers, up to one."""
+    """Return each index term's tier, for tiers up to `most`."""
     return {term: tier for tier, terms in enumerate(tiers[: most + 1]) for term in terms}
 
 
@@ -59,7 +59,7 @@ Postings = dict[str, list[match.Posting]]
 
 
 class Rounds:
-    """The postings read so far, and the hits that they make."""
+    """The state of one search: its query, the postings read so far, and the ranks computed from them."""
 
     def __init__(self, asked: Asked, reader: Reader, terms: Terms) -> None:
         self._reader = reader
@@ -69,7 +69,7 @@ class Rounds:
         self._facts: dict[int, bytes] = {}  # by video
         self._query = asked.query
         self._filters_by_facts = asked.filters_by_facts
-        self._scope: dict[int, int] | None = None  # the videos that were named, and how many segments they have
+        self._scope: dict[int, int] | None = None  # segment counts of the videos that the query names
         words = {part: expand(part, terms) for clause in asked.clauses for part in clause.parts}
         readings = [Reading(c, tuple(words[part].tiers for part in c.parts)) for c in asked.clauses]
         self.is_cut = any(word.is_cut for word in words.values())
@@ -80,7 +80,7 @@ class Rounds:
         self._count = max((len(tiers) for one in self.wanted for tiers in one.tiers), default=1)
 
     def ranks(self, video_ids: Sequence[str] | None) -> Iterator[Steps[match.Numbers]]:
-        """Parts of the answer in order, each to be run when it is needed."""
+        """Yield the steps of the search in rank order; the caller runs each when it needs more hits."""
         if video_ids is not None:
             yield self._named(video_ids)
         every = [Span(1, self._terms.newest)]
@@ -101,7 +101,7 @@ class Rounds:
         return (yield from self._filtered(ranks)) if self._filters_by_facts else ranks
 
     def _hits(self, tier: int, span: Span) -> Steps[match.Hits]:
-        """Segments that meet every clause with words up to this tier."""
+        """Return the segments in a span that match every clause with index words up to this tier."""
         hits: match.Hits | None = None
         wanted = sorted(self.wanted, key=lambda one: self._clause_cost(one, tier))
         for one in [*wanted, *self._flags]:
@@ -121,7 +121,7 @@ class Rounds:
         return match.everything((yield seen_by(self._reader, "videos", *span)))
 
     def _met(self, one: Reading, tier: int, span: Span, hits: match.Hits | None) -> Steps[match.Hits]:
-        """The segments that meet one clause; where there are hits already, at least those of their videos."""
+        """Return the segments that match one clause; if `hits` is given, the videos of those hits suffice."""
         videos = match.videos_of(hits.at) if hits is not None else None
         parts = list(zip(one.clause.parts, one.tiers, strict=True))
         parts.sort(key=lambda pair: self._cost(pair[1], tier))
@@ -139,19 +139,19 @@ class Rounds:
         return match.segments_of(met or match.nothing())
 
     def _cost(self, tiers: Tiers, tier: int) -> int:
-        """How many rows of postings there may be up to a tier."""
+        """Return an upper bound of the rows of postings up to a tier."""
         return sum(self._terms.rows(term) for terms in tiers[: tier + 1] for term in terms)
 
     def _clause_cost(self, one: Reading, tier: int) -> int:
-        """The same of the rarest word of a clause: it is read first."""
+        """Return the cost of the clause's rarest word, which is read first."""
         return min(self._cost(tiers, tier) for tiers in one.tiers)
 
     def _is_rare(self) -> bool:
-        """True when some clause has so few rows that all videos are looked at together."""
+        """Return True if a clause has at most 4,000 postings, so that one span can cover all videos."""
         return any(self._clause_cost(one, len(NAMES)) <= FEW for one in self.wanted)
 
     def _load(self, terms: list[str], span: Span, videos: list[int] | None) -> Steps[Postings]:
-        """The postings of some terms in a span; of frequent terms only those of these videos, where that is less."""
+        """Return the postings of terms in a span; for frequent terms, only those of `videos` if they are fewer."""
         read = self._read.setdefault(span, {})
         missing = [term for term in terms if term not in read]
         narrow: Postings = {}
@@ -178,7 +178,7 @@ class Rounds:
         return grouped
 
     def _filtered(self, ranks: match.Numbers) -> Steps[match.Numbers]:
-        """The ranks whose times and confidence are as asked."""
+        """Return the ranks whose segments pass the query's time and confidence filters."""
         if not len(ranks):
             return ranks
         at = match.segment_of(ranks)
@@ -194,7 +194,7 @@ class Rounds:
         return ranks[passes]
 
     def expanded(self) -> dict[str, tuple[str, ...]]:
-        """What each word was taken for, as far as this reader's videos have it and it was read."""
+        """Return up to 8 index words for each query word, only from postings that this search read for its reader."""
         shown = {}
         for one in self.wanted:
             for part, tiers in zip(one.clause.parts, one.tiers, strict=True):

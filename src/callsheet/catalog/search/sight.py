@@ -1,4 +1,4 @@
-"""What a reader may see, as the name and the arguments of a query. Every query of rows goes through here."""
+"""Visibility: restricts queries to rows that the reader may see. Every query of rows goes through this module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .steps import Ask
 
 
 def seen_by(reader: Reader, name: str, *arguments: Any) -> Ask:
-    """The query as it is for one who sees all; else its `own_` twin, which asks for owner and teams last."""
+    """Return the named query if the reader sees all rows, else its `own_` variant with owner and teams appended."""
     if reader.sees_all:
         return Ask(name, arguments)
     teams = [team for team in reader.team_ids if team]

@@ -1,6 +1,6 @@
-"""How the search talks to a database: it asks for rows by the name of a query, and whoever runs it answers.
+"""The protocol between search and database: the search yields named queries, and the runner sends back their rows.
 
-So there is one program for both databases, and it neither waits nor blocks.
+That makes the search a single program for both databases, without I/O or blocking.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Ask(NamedTuple):
-    """One named query: its arguments, or for a write of many rows the rows. A list is an array to the database."""
+    """A named query with arguments, or with `rows` for a write of many rows. The database reads a list as an array."""
 
     name: str
     arguments: tuple[Any, ...] = ()

@@ -1,4 +1,4 @@
-"""Words that begin as a user has begun."""
+"""Suggestions of words that complete the last word of a user's text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_SUGGESTIONS = 50
 
 
 def suggest(prefix: str, limit: int, reader: Reader) -> Steps[list[Suggestion]]:
-    """Words in this reader's videos that go on where the last word of `prefix` ends, most frequent first."""
+    """Return completions of the last word of `prefix` from videos that the reader may see, most frequent first."""
     if not 1 <= limit <= MAX_SUGGESTIONS:
         raise InvalidInput(f"limit is {limit}; it must be between 1 and {MAX_SUGGESTIONS}")
     start = _last_word(prefix[-MAX_CHARACTERS:])
@@ -27,7 +27,7 @@ def suggest(prefix: str, limit: int, reader: Reader) -> Steps[list[Suggestion]]:
 
 
 def _last_word(text: str) -> str:
-    """The word that the text ends with, or a bare @ or #."""
+    """Return the last word of the text, or a bare @ or #; "" if the text ends otherwise."""
     text = normal(text)
     found = [token for token in tokens(text) if token.end == len(text)]
     if found:

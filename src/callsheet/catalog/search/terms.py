@@ -1,6 +1,6 @@
-"""All words of the catalogue in memory, so that a misread one is found: once in a process, refreshed by version.
+"""The catalogue's word list in memory, for matching misread words: one per process, refreshed by version.
 
-What is here is never shown: a word reaches a reader only through a row of the database that he may see.
+A word from this list is never shown directly: it reaches readers only through database rows that they may see.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from .steps import Ask, Steps
 from .words import look_alike
 
 LAST = "\U0010ffff"
-RELOAD_VIDEOS = 32  # when so many videos changed, all words are read anew
+RELOAD_VIDEOS = 32  # if more videos changed, all words are loaded again
 
 
 class Terms:
-    """Words and in how many segments each is. Safe to share between threads."""
+    """Index words with their frequency, the number of segments that contain them. Threads may share it."""
 
     def __init__(self) -> None:
         self.version = -1
         self.newest = 0  # the greatest number of a video
         self.frequency: dict[str, int] = {}
         self._forward: list[str] = []
-        self._text = "\n"  # the same, a word a line
-        self._backward: list[str] = []  # reversed words, for those that end alike
+        self._text = "\n"  # the words of _forward, one per line
+        self._backward: list[str] = []  # reversed words, sorted, to search by suffix
         self._alike: dict[str, list[str]] = defaultdict(list)
         self._lock = threading.Lock()
 
     def refresh(self) -> Steps[None]:
-        """Read what changed since the last time; an unchanged catalogue costs one small query."""
+        """Load the words that changed since the last refresh; an unchanged catalogue costs one small query."""
         ((version, self.newest),) = yield Ask("version")
         since = self.version
         if version == since:
@@ -46,7 +46,7 @@ class Terms:
         self.apply(version, rows)
 
     def apply(self, version: int, rows: Iterable[tuple[str, int]]) -> None:
-        """Take in words with their present frequency."""
+        """Add or update words with their current frequency, unless a newer version was applied already."""
         with self._lock:
             if version <= self.version:
                 return
@@ -54,28 +54,28 @@ class Terms:
             self.frequency.update(rows)
             for term in fresh:
                 self._alike[look_alike(term)].append(term)
-            # sorted() is linear where most is in order already; new lists, so that a reader keeps his old ones
+            # sorted() is linear on mostly sorted lists; new lists, so that concurrent readers keep the old ones
             self._forward = sorted(self._forward + fresh)
             self._text = "\n".join(["", *self._forward, ""])
             self._backward = sorted(self._backward + [term[::-1] for term in fresh])
             self.version = version
 
     def rows(self, term: str) -> int:
-        """How many videos may have a word: at most as many as segments have it, and as there are."""
+        """Return an upper bound of the videos that contain a word: its segment count or the newest video number."""
         return min(self.frequency.get(term, 0), self.newest)
 
     def starting(self, prefix: str) -> list[str]:
-        """Words that begin so."""
+        """Return the words that begin with `prefix`."""
         forward = self._forward
         return forward[bisect_left(forward, prefix) : bisect_left(forward, prefix + LAST)]
 
     def ending(self, suffix: str) -> list[str]:
-        """Words that end so."""
+        """Return the words that end with `suffix`."""
         backward, start = self._backward, suffix[::-1]
         return [term[::-1] for term in backward[bisect_left(backward, start) : bisect_left(backward, start + LAST)]]
 
     def containing(self, part: str) -> list[str]:
-        """Words that have this inside. One text of all words is searched: ten times as fast as word by word."""
+        """Return the words that contain `part`. Searching one joined text is ten times as fast as word by word."""
         found, text = [], self._text
         at = text.find(part)
         while at >= 0:
@@ -85,5 +85,5 @@ class Terms:
         return found
 
     def alike(self, term: str) -> list[str]:
-        """Words that OCR may have made of this one."""
+        """Return the words that OCR may confuse with `term`."""
         return list(self._alike.get(look_alike(term), ()))

@@ -1,7 +1,7 @@
-"""Text as the index knows it: words and where they stand. One tokeniser serves both databases, queries and marks.
+"""The tokeniser: splits text into words with positions. One for both databases, for segments, queries and highlights.
 
-A word is letters and digits of any script. `@name` and `#tag` are kept beside their bare words, a number with its
-fraction is one word, an emoji too. Scripts without spaces give each character and each pair of neighbours.
+A word is letters and digits of any script. `@name` and `#tag` are indexed beside their bare words; a number with its
+fraction is one word, as is an emoji. Scripts without spaces yield each character and each pair of neighbours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-LONGEST = 64  # characters of a word; what is longer is cut, in the index and in the query alike
+LONGEST = 64  # characters of a word; longer words are cut, in the index and in queries
 THOUSAND = 3
 
 _JOINED = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -34,7 +34,7 @@ _ASCII = re.compile(
     r"|(?P<word>[a-z0-9]+)"
 )
 _BARE = regex.compile(r"[^_]+")
-_UNSEEN = regex.compile(r"[\p{Cf}\p{Cs}\x00]+")  # zero-width characters, and what no database takes
+_UNSEEN = regex.compile(r"[\p{Cf}\p{Cs}\x00]+")  # zero-width characters, and those that databases reject
 _CLUSTER = regex.compile(r"\X")
 _SEPARATORS = regex.compile("[.,]")
 
@@ -42,31 +42,31 @@ _LOOK_ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "j": "l", "5": "s", "
 
 
 class Token(NamedTuple):
-    """A word of a text: `place` counts words, `start` and `end` are characters. Several may share a place."""
+    """A word of a text: `place` counts words, `start` and `end` are character offsets. Tokens may share a place."""
 
     term: str
     place: int
     start: int
     end: int
-    is_extra: bool = False  # in the index beside another one; a query has no use for it
+    is_extra: bool = False  # True for tokens that only the index uses, beside another token
 
 
 class Mapped(NamedTuple):
-    """A normalised text, and for each of its characters the range it came from."""
+    """A normalised text with, for each of its characters, the source range in the original text."""
 
     text: str
     starts: list[int] | None  # None: every character came from its own place
     ends: list[int] | None
 
     def original(self, start: int, end: int) -> tuple[int, int]:
-        """The range of the original text that became `start` to before `end`."""
+        """Return the original text's range that was normalised to characters `start` up to, excluding, `end`."""
         if self.starts is None or self.ends is None:
             return start, end
         return self.starts[start], self.ends[end - 1]
 
 
 def normal(text: str) -> str:
-    """NFKC, casefolded, without what cannot be seen."""
+    """Return text in NFKC, case-folded, without invisible characters."""
     if text.isascii():
         return text.lower()
     folded = unicodedata.normalize("NFKC", text).casefold()
@@ -74,7 +74,7 @@ def normal(text: str) -> str:
 
 
 def mapped(text: str) -> Mapped:
-    """`normal(text)` with the way back: casefold and NFKC make some characters longer and others shorter."""
+    """Return `normal(text)` with source ranges, because case folding and NFKC change the length of some characters."""
     if text.isascii():
         return Mapped(text.lower(), None, None)
     parts: list[str] = []
@@ -89,7 +89,7 @@ def mapped(text: str) -> Mapped:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The words of a normalised text, in order of place."""
+    """Yield the words of a normalised text, in order of place."""
     place = 0
     pattern: Any = _ASCII if text.isascii() else _ANY
     for match in pattern.finditer(text):
@@ -113,7 +113,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def _characters(match: Any, place: int) -> Iterator[Token]:
-    """Each pair of neighbours and each character; one that stands alone is a word of its own."""
+    """Yield each pair of neighbours and each character; queries use single characters only from a run of one."""
     run, begin = match[0], match.start()
     for i, character in enumerate(run):
         if i + 1 < len(run):
@@ -122,7 +122,7 @@ def _characters(match: Any, place: int) -> Iterator[Token]:
 
 
 def plain_number(text: str) -> str:
-    """A number without marks of thousands and with a point: 1,299.00 and 1.299,00 are 1299.00; 10.0.0.1 stays."""
+    """Return a number without thousands separators: 1,299.00 and 1.299,00 become 1299.00; 10.0.0.1 is unchanged."""
     parts = _SEPARATORS.split(text)
     used = set(_SEPARATORS.findall(text))
     thousands = all(len(part) == THOUSAND for part in parts[1:-1]) and len(parts[0]) <= THOUSAND
@@ -134,7 +134,7 @@ def plain_number(text: str) -> str:
 
 
 def look_alike(term: str) -> str:
-    """The same text for words that OCR confuses: 0 and o, 1 and l and i, 5 and s, rn and m; accents fall away."""
+    """Return one text for all words that OCR confuses: 0 and o, 1, l and i, 5 and s, rn and m; drops accents."""
     if not term.isascii():
         parts = unicodedata.normalize("NFD", term)
         term = "".join(c for c in parts if not unicodedata.combining(c))

@@ -1,7 +1,7 @@
-"""Keeping the index: what is written when a video comes, gets its text, changes it, and goes.
+"""Writes to the search index when a video is added, gets new text or is deleted, inside the caller's transaction.
 
-All of it happens inside the caller's transaction. `search_state.version` is raised last: on PostgreSQL its row lock
-puts the transactions in the order of their versions, so that a reader who has seen a version has seen all before it.
+`search_state.version` is raised late in the transaction: on PostgreSQL its row lock makes transactions commit in the
+order of their versions, so that a reader of one version has read all earlier versions.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ NOTHING = Indexed({}, {}, b"", b"")
 
 
 def enter(video_id: str, owner_id: str, team_id: str | None) -> Steps[None]:
-    """Give a new video its number; later videos have greater ones."""
+    """Assign a new video its number; later videos have greater numbers."""
     yield Ask("enter", (video_id, owner_id, team_id))
 
 
 def index(video_id: str) -> Steps[None]:
-    """Read the video's rows of `search_materialized` and `entities`, and make them what is found of it."""
+    """Replace the video's index entries, computed from its rows in `search_materialized` and `entities`."""
     lines = [Line(*row) for row in (yield Ask("lines", (video_id,)))]
     tags = [Tag(*row) for row in (yield Ask("tags", (video_id,)))]
     if not (yield Ask("numbered", (video_id,))):
@@ -29,12 +29,12 @@ def index(video_id: str) -> Steps[None]:
 
 
 def forget(video_id: str) -> Steps[None]:
-    """Nothing of the video is found any more; it keeps its number."""
+    """Delete the video's index entries, except for its number."""
     yield from _replace(video_id, NOTHING)
 
 
 def remove(video_id: str) -> Steps[None]:
-    """Nothing is left of the video. May be called twice."""
+    """Delete the video's index entries and its number. Safe to call twice."""
     yield from _replace(video_id, NOTHING)
     yield Ask("remove", (video_id,))
 
@@ -59,7 +59,7 @@ def _replace(video_id: str, new: Indexed) -> Steps[None]:
 
 
 def _count(old: dict[str, int], new: dict[str, int], owner_id: str, team_id: str) -> Steps[None]:
-    """Add to and take from the frequencies; a word that nobody has goes."""
+    """Update word frequencies by the difference of two texts; delete words whose count drops to 0."""
     changes = {term: new.get(term, 0) - old.get(term, 0) for term in sorted({*old, *new})}
     changes = {term: change for term, change in changes.items() if change}
     if changes:

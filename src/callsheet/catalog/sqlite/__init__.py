@@ -1,1 +1,1 @@
-"""The catalogue in a SQLite file, normally that of the jobs. `keeping` needs less than `store`."""
+"""The catalogue in a SQLite file, normally that of the jobs. `keeping` works without the extra `media`."""

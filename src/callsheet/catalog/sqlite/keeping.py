@@ -14,7 +14,7 @@ Q = Queries(PACKAGE)
 
 
 def migrate(db: Db, now: int) -> list[str]:
-    """Run the migrations that are missing; their names. Beside an engine the view `jobs` is made contract 002's."""
+    """Run the missing migrations, return their names; beside an engine's tables, create contract 002's view `jobs`."""
     if not db.execute(Q.schema_exists).fetchone()[0]:
         _refuse_taken(db)
         db.execute(Q.schema_create)
@@ -34,7 +34,7 @@ def migrate(db: Db, now: int) -> list[str]:
 
 
 async def migrate_file(url: str) -> list[str]:
-    """The same on a connection of its own."""
+    """Run the missing migrations in the file of a URL, on a separate connection; return their names."""
     thread = Thread(SqliteStore.from_url(url).target, writes=True)
     await thread.start()
     try:
@@ -51,7 +51,7 @@ def _refuse_taken(db: Db) -> None:
 
 
 def _show_jobs(db: Db) -> list[str]:
-    """The contract's view, once the engine's tables are in this file; they may come later than the catalogue's."""
+    """Create the contract's view `jobs` if the engine's tables, which may come after the catalogue's, are here."""
     if not db.execute(Q.engine_is_here).fetchone()[0] or db.execute(Q.jobs_view_is_here).fetchone()[0]:
         return []
     db.execute(Q.jobs_view_drop)

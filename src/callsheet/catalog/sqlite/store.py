@@ -36,11 +36,11 @@ from .keeping import migrate
 
 T = TypeVar("T")
 Q = Queries("callsheet.catalog.sqlite")
-FIRST = (1 << 62, "")  # later than every video
+FIRST = (1 << 62, "")  # sorts after every video
 
 
 class SqliteCatalog:
-    """All of the protocol in one file, on two connections of its own."""
+    """The Catalog protocol on a SQLite file, with a connection for writes and one for reads (one in memory)."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -50,21 +50,21 @@ class SqliteCatalog:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From the URL of a store: `sqlite:///relative.db`, `sqlite:////absolute.db`."""
+        """Return the catalogue in the file of a URL, `sqlite:///relative.db` or `sqlite:////absolute.db`."""
         return cls(SqliteStore.from_url(url).target)
 
     async def open(self) -> None:
-        """Open the file and migrate it, as the engine's store does; raises SchemaMismatch for a newer schema."""
+        """Open the file and migrate it, like the engine's store; raise SchemaMismatch if the schema is newer."""
         await self.migrate()
         await self._reader.start()
 
     async def close(self) -> None:
-        """Stop both threads."""
+        """Close both connections and stop their threads."""
         await self._reader.stop()
         await self._writer.stop()
 
     async def migrate(self) -> list[str]:
-        """Run the migrations that are missing, in one transaction."""
+        """Run the missing migrations in one transaction and return their names."""
         await self._writer.start()
         return await self._writer.run(lambda db: migrate(db, _clock()))
 
@@ -143,7 +143,7 @@ class SqliteCatalog:
         await self._write(writing.replace_segments, video_id, writer, batch)
 
     async def refresh_search(self) -> int:
-        """See the protocol. One short transaction a video."""
+        """See the protocol. Runs one short transaction per video."""
         stale = await self._rows(Q.stale_videos)
         for (video_id,) in stale:
             await self._writer.run(functools.partial(writing.refresh, video_id=video_id))
@@ -216,7 +216,7 @@ def _seen_by(reader: Reader) -> tuple[bool, str, Json]:
 
 
 def _as_one_state(work: Callable[[Db], T]) -> Callable[[Db], T]:
-    """Several reads that see the same state of the file; on a writer's connection they are in a transaction already."""
+    """Wrap `work` in a transaction, unless one is open already, so that all reads see one state of the file."""
 
     def as_one(db: Db) -> T:
         if db.in_transaction:

@@ -1,4 +1,4 @@
-"""What writes to the catalogue in a SQLite file, inside a transaction."""
+"""The catalogue's writes on SQLite, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = (True, "", "[]")
 
 
 def add_video(db: Db, video: Video, now: int) -> bool:
-    """Enter a video and make it known to the search."""
+    """Insert a video and give it a number in the search index; return False if the id exists."""
     times = (video.created_at or now, video.updated_at or video.created_at or now)
     row = (*video[:-2], *times, intake.fold(video.title))
     if not db.execute(Q.add_video, row).fetchall():
@@ -25,7 +25,7 @@ def add_video(db: Db, video: Video, now: int) -> bool:
 
 
 def begin(db: Db, video_id: str, writer: Writer, stage: str, now: int) -> Video | None:
-    """Move the fence forward; raises StaleClaim when it is further already."""
+    """Make `writer` the video's writer; return None without the video, raise StaleClaim if it has a later writer."""
     rows = db.execute(Q.begin, (video_id, *writer, now, stage)).fetchall()
     if rows:
         return video_of(rows[0])
@@ -35,7 +35,7 @@ def begin(db: Db, video_id: str, writer: Writer, stage: str, now: int) -> Video 
 
 
 def fenced(db: Db, video_id: str, writer: Writer, now: int) -> tuple[str, str | None]:
-    """Owner and team of the video if no later attempt writes it; raises StaleClaim."""
+    """Return the video's owner and team; raise StaleClaim if a later attempt writes the video."""
     rows: list[tuple[str, str | None]] = db.execute(Q.fence, (video_id, *writer, now)).fetchall()
     if not rows:
         raise stale(video_id, writer)
@@ -43,32 +43,32 @@ def fenced(db: Db, video_id: str, writer: Writer, now: int) -> tuple[str, str | 
 
 
 def note(db: Db, video_id: str, writer: Writer, facts: VideoFacts, now: int) -> None:
-    """Write what a stage found out."""
+    """Store the facts that a stage measured."""
     fenced(db, video_id, writer, now)
     db.execute(Q.note, (video_id, *facts)).fetchall()
 
 
 def fail(db: Db, video_id: str, writer: Writer, error: Json, now: int) -> None:
-    """End the pipeline."""
+    """Store the pipeline's error; the video becomes `failed` unless it is `ready`."""
     fenced(db, video_id, writer, now)
     db.execute(Q.fail, (video_id, error)).fetchall()
 
 
 def clear_detections(db: Db, video_id: str, writer: Writer, now: int) -> None:
-    """Remove raw detections."""
+    """Delete the video's raw detections."""
     fenced(db, video_id, writer, now)
     db.execute(Q.clear_detections, (video_id,)).fetchall()
 
 
 def add_segments(db: Db, video_id: str, writer: Writer, batch: intake.Batch, now: int) -> None:
-    """Keep segments and entities; those that are there stay."""
+    """Insert segments and entities; existing rows stay unchanged."""
     whose = fenced(db, video_id, writer, now)
     db.executemany(Q.add_segment, [segment_row(s, video_id, *whose) for s in batch.segments])
     db.executemany(Q.add_entity, [(*e[:2], video_id, *e[2:], *whose) for e in batch.entities])
 
 
 def replace_segments(db: Db, video_id: str, writer: Writer, batch: intake.Batch, now: int) -> None:
-    """The video's whole text in place of what there was, found by the search, and `ready`."""
+    """Replace the video's segments and entities, index the new text and mark the video `ready`."""
     fenced(db, video_id, writer, now)
     db.execute(Q.delete_entities, (video_id,)).fetchall()
     db.execute(Q.delete_segments, (video_id,)).fetchall()
@@ -78,7 +78,7 @@ def replace_segments(db: Db, video_id: str, writer: Writer, batch: intake.Batch,
 
 
 def refresh(db: Db, video_id: str) -> None:
-    """Bring what is searched up to date with a video's segments."""
+    """Rebuild the video's rows in `search_materialized` and its index entries from its segments."""
     db.execute(Q.delete_search, (video_id,)).fetchall()
     db.execute(Q.fill_search, (video_id,)).fetchall()
     words.index(db, video_id)
@@ -86,14 +86,14 @@ def refresh(db: Db, video_id: str) -> None:
 
 
 def delete_video(db: Db, video_id: str) -> None:
-    """Remove a video and all that is known of it."""
+    """Delete a video with its segments, entities, clips and index entries."""
     words.remove(db, video_id)
     for sql in (Q.delete_search, Q.delete_entities, Q.delete_segments, Q.delete_clips_of, Q.delete_video):
         db.execute(sql, (video_id,)).fetchall()
 
 
 def add_clip(db: Db, clip: Clip, now: int) -> Clip:
-    """Enter a clip of a video that is there; the one of this id."""
+    """Insert a clip and return the row of its id; raise InvalidInput if the video does not exist."""
     db.execute(Q.add_clip, clip._replace(created_at=clip.created_at or now)).fetchall()
     row = db.execute(Q.clip, (clip.clip_id, *ALL)).fetchone()
     if row is None:
@@ -102,5 +102,5 @@ def add_clip(db: Db, clip: Clip, now: int) -> Clip:
 
 
 def stale(video_id: str, writer: Writer) -> StaleClaim:
-    """Why a write was refused."""
+    """Return the error for a write by an attempt that is no longer the video's writer."""
     return StaleClaim(f"job {writer.job_id} does not write video {video_id} any more: it is gone, or a later job does")

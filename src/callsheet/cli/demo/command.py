@@ -12,18 +12,17 @@ from typing import Any
 
 import click
 import httpx2
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from callsheet.app import Callsheet
 from callsheet.app.builtin import add_builtin
+from callsheet.cli import bars, logs
 from callsheet.client import Client as Api
 from callsheet.client import ServerUnreachable
 from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
 from callsheet.settings import DEMO
 
-from .. import logs  # noqa: TID252 - the commands' own
+from ..drawing import Table  # noqa: TID252
 from ..failures import Told  # noqa: TID252
 from ..hosting import Flags, Kept, host  # noqa: TID252
 from ..options import settings  # noqa: TID252
@@ -113,9 +112,9 @@ async def _story(home: Home, flags: Flags, inbox: Inbox, key: str, *, exits: boo
 
 
 async def _told(client: Client) -> list[tuple[Row, float]]:
-    columns = (TextColumn("{task.description:<16}"), TextColumn("[blue]{task.fields[stage]:<14}"), BarColumn())
+    words = bars.text("{task.description:<16}"), bars.text("[blue]{task.fields[stage]:<14}[/]")
     out, rows = console(), []
-    with Progress(*columns, TaskProgressColumn(), TimeElapsedColumn(), console=out, disable=not out.is_terminal) as bar:
+    with bars.Progress(*words, bars.bar(), bars.percent, bars.elapsed, console=out) as bar:
         for step in STEPS:
             began = time.monotonic()
             shown = bar.add_task(LABELS[step], total=100, stage="")
@@ -127,12 +126,12 @@ async def _told(client: Client) -> list[tuple[Row, float]]:
     return rows
 
 
-def _telling(bar: Progress, shown: TaskID) -> Tell:
+def _telling(bar: bars.Progress, shown: bars.TaskID) -> Tell:
     return lambda done, stage: bar.update(shown, completed=done, stage=stage)
 
 
 def _table(rows: list[tuple[Row, float]], whole_s: float) -> Table:
-    table = Table("step", "outcome", "file", "seconds", title="What happened", title_justify="left")
+    table = Table("step", "outcome", "file", "seconds", title="What happened")
     for row, taken_s in rows:
         table.add_row(row.step, row.outcome, row.file, f"{taken_s:.1f}")
     table.add_row("all", "", "", f"{whole_s:.1f}", style="bold")

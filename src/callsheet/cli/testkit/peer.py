@@ -22,7 +22,7 @@ NAMES = ("job_id", "attempt_id", "lease_token", "stream", "message_id")
 
 
 class Said(NamedTuple):
-    """An answer."""
+    """One HTTP answer of the tested control plane: its status and its JSON body."""
 
     status: int
     body: dict[str, Any]

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from rich.console import Console
-from rich.table import Table
+from callsheet.cli.drawing import Console, Table
 
 S = TypeVar("S")
 MARKS = {"held": "[green]✓[/]", "broken": "[red]✗[/]", "skipped": "–"}
@@ -73,9 +72,9 @@ def skipped(check: Check[S], why: str) -> Found:
 
 def show(found: list[Found], title: str) -> None:
     """A table on standard output, and a line that sums it up."""
-    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    table = Table(title=title)
     for heading in ("", "clause", "what must hold", "s", "what was seen"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "s" else "left")
+        table.add_column(heading, justify="right" if heading == "s" else "left")
     for one in found:
         claim = f"{one.claim} [dim](extension)[/]" if one.extension else one.claim
         table.add_row(MARKS[one.verdict], one.clause, claim, f"{one.took_s:.1f}", one.told)

@@ -20,6 +20,7 @@ from callsheet.engine import Engine
 from callsheet.engine.ids import new_id
 from callsheet.http.keys import ApiKeys
 from callsheet.http.server import Server, ServerOptions, create_app, listen
+from callsheet.kernel.contracts import CONTROL_PLANE
 from callsheet.kernel.job import Job, NewJob, Status
 from callsheet.kernel.wire import encode
 
@@ -67,7 +68,7 @@ class Stage:
 
     async def job(self, task: str, payload: dict[str, Any], **fields: Any) -> str:
         """A new job's id."""
-        new = NewJob(new_id(), task, encode(payload), STREAM, contract="control_plane", retry=RETRY, **fields)
+        new = NewJob(new_id(), task, encode(payload), STREAM, contract=CONTROL_PLANE.name, retry=RETRY, **fields)
         await self.engine.enqueue([new])
         return new.job_id
 

@@ -1,1 +1,1 @@
-"""Contract 004, live jobs: progress that never lies, cancellation that cleans up, streams that resume."""
+"""Contract 004, live jobs: truthful progress, cancellation with cleanup, and event streams that clients can resume."""

@@ -1,6 +1,6 @@
-"""Cleanup: what a live job left behind is removed when it is over, and what nobody removed, later.
+"""Cleanup: removes a live job's folders when the job has ended, and sweeps abandoned folders daily.
 
-It never fails a job: what cannot be removed is told of as a warning, and the next sweep tries again.
+Cleanup never fails a job: a folder that cannot be removed is logged as a warning, and the next sweep tries again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.cleanup")
 FIRST_SWEEP_S, SWEEP_S = 60.0, 24 * 3600.0
-PATIENCE_S = 600.0  # for a worker to stop; the sweep has the rest
+PATIENCE_S = 600.0  # how long to wait for the job's end; after that the sweep removes the folders
 
 
 class Cleanup:
-    """The folders of one machine. Where the worker is on another, there are none here, and its own cleanup serves."""
+    """Cleans up the folders of one machine. A worker on another machine has a cleanup of its own."""
 
     def __init__(self, engine: Engine, folders: Folders | None = None) -> None:
         self._engine = engine
@@ -33,20 +33,20 @@ class Cleanup:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Sweep soon, and daily from then on."""
+        """Start the sweeps: the first within a minute, then daily."""
         self._begin(self._sweep_for_ever())
 
     def stop(self) -> None:
-        """End all that is under way. May be called twice."""
+        """Cancel all running cleanups. Safe to call twice."""
         for task in self._tasks:
             task.cancel()
 
     def schedule(self, job_id: str) -> None:
-        """Remove a job's folders as soon as it is over."""
+        """Remove a job's folders as soon as the job has ended."""
         self._begin(self._after_its_end(job_id))
 
     async def sweep(self, now_s: float | None = None) -> int:
-        """Remove old folders of jobs that are over or unknown, if no attempt holds them; returns how many."""
+        """Remove old, unlocked folders of ended or unknown jobs; returns the number of removed folders."""
         removed = 0
         for found in await asyncio.to_thread(lambda: list(self.folders.found(time.time() if now_s is None else now_s))):
             if found.age_s >= ORPHAN_S[found.kind] and await self._is_over(found.job_id):
@@ -71,7 +71,7 @@ class Cleanup:
             return True
 
     async def _sweep_for_ever(self) -> None:
-        pause_s = FIRST_SWEEP_S  # a server that is started again each day must sweep, too
+        pause_s = FIRST_SWEEP_S  # soon after the start: a server restarted daily must sweep, too
         while True:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause_s = SWEEP_S
@@ -87,7 +87,7 @@ class Cleanup:
 
 
 def cleanup_of(site: Site) -> Cleanup:
-    """The cleanup of a server process; it ends with it."""
+    """Return the cleanup of this server process, started on first use and stopped with the process."""
     found: Cleanup | None = site.parts.get(Cleanup)
     if found is None:
         found = site.parts[Cleanup] = Cleanup(site.engine)

@@ -1,11 +1,11 @@
-"""Progress at most twice a second, whatever is told between two reports.
+"""Limits progress reports to two a second.
 
-Time, by the events' own clock, is cut into spans of half a second, and of each span the last report is told: when the
-span is over, or right before the job's end. Nothing else decides, so every connection tells the same reports under the
-same ids, and one that was cut goes on without losing or doubling any.
+Event time is cut into spans of 500 ms. A span's last report is sent when the span is over, or right before the job's
+end. Nothing else decides, so every connection sends the same reports with the same ids, and a resumed connection
+neither loses nor repeats a report.
 
-What comes between a report and the end of its span is not kept waiting for it. The report then stands behind it, under
-the last id of the event that it stands behind. A new stage or attempt tells the percentage itself: a report is dropped.
+Other events are sent at once, even while a report waits for its span's end. The report then follows these events, and
+its id extends the last event's id. A new stage or attempt reports its own percentage: a waiting report is dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SPAN_MS = 500
 
 
 class Debounce:
-    """The report that is held back, and behind which event it stands."""
+    """Holds back the latest progress report, and remembers the event that it must follow."""
 
     def __init__(self, span_ms: int = SPAN_MS) -> None:
         self._span_ms = span_ms
@@ -34,20 +34,20 @@ class Debounce:
 
     @property
     def holds(self) -> bool:
-        """Whether a report is held back."""
+        """Return True if a report is held back."""
         return self._report is not None
 
     def hold(self, report: Told) -> None:
-        """Hold a report back; it takes the place of an older one of its span."""
+        """Hold back a report; it replaces an older report of the same span."""
         self._report, self._behind = report, None
 
     @property
     def rest_ms(self) -> int:
-        """How long the span of the report that is held back lasts from the report on; 0 when there is none."""
+        """Return the milliseconds from the held report to the end of its span, 0 without a held report."""
         return 0 if self._report is None else self._span_ms - self._report.ms % self._span_ms
 
     def before(self, event: Event) -> list[Told]:
-        """Return the report if it is to be told before an event: its span is over, or the job is. Else note it."""
+        """Return the held report if its span or the job ends with this event; otherwise remember or drop the report."""
         report = self._report
         if report is None:
             return []
@@ -60,7 +60,7 @@ class Debounce:
         return []
 
     def due(self) -> list[Told]:
-        """Return the report that is held back, and hold it no more."""
+        """Return the held report and clear it."""
         report, behind = self._report, self._behind
         self._report = self._behind = None
         if report is None:

@@ -1,8 +1,8 @@
 """The folders of live jobs: `temp/{jobId}` and `proxy/{jobId}` under one root, named by ids only.
 
-An attempt holds a lock on the folders that it works in. The system frees it when the process ends, however it ends: so
-a folder that is locked is in use, whatever its age says, and no sweep and no older attempt of the job removes it.
-Removal goes by file descriptors and follows no link, so nothing outside the root can be reached.
+An attempt locks the folders that it works in. The system releases the lock when the process ends, even after a crash:
+a locked folder is in use, whatever its age, and neither sweeps nor older attempts of the job remove it. Removal uses
+file descriptors and follows no links, so nothing outside the root can be deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ORPHAN_S = {"temp": 24 * 3600.0, "proxy": 48 * 3600.0}
 
 
 class Found(NamedTuple):
-    """A folder that lies there."""
+    """A job folder on the disk."""
 
     kind: str
     job_id: str
@@ -38,16 +38,17 @@ class Found(NamedTuple):
 
 
 class Hold:
-    """An attempt's hold on the folders of its job. Threads may call its methods at once."""
+    """An attempt's locks on the folders of its job. Thread-safe."""
 
     def __init__(self, folders: Folders, claim: Claim) -> None:
         self._folders, self._claim = folders, claim
         self._locks, self._turn, self._is_over = contextlib.ExitStack(), threading.Lock(), False
 
     def make(self) -> tuple[Path, Path]:
-        """Make and hold `temp` and `proxy`; returns the attempt's own folder in `temp`, and `proxy`, which all have.
+        """Create and lock both folders; returns the attempt's own folder in `temp`, and the shared `proxy` folder.
 
-        An earlier attempt that lost its claim may still write into its own. Raises as `Folders.make` does, and OSError.
+        An earlier attempt that lost its claim may still write into its own folder. Raises OSError and the errors of
+        `Folders.make`.
         """
         with self._turn:
             if self._is_over:
@@ -57,7 +58,7 @@ class Hold:
             return own, self._made("proxy")
 
     def remove(self) -> None:
-        """Let the folders go, and remove each that no other attempt holds."""
+        """Release the locks, and remove each folder that no other attempt has locked."""
         with self._turn:
             self._is_over = True
             self._locks.close()
@@ -65,7 +66,7 @@ class Hold:
                 self._folders.remove_free(kind, self._claim.job_id)
 
     def _made(self, kind: str) -> Path:
-        """Make a folder and hold it. If a sweep removes it in between, it is made again."""
+        """Create and lock a folder. If a sweep removes the folder before the lock, create it again."""
         while True:
             path = self._folders.make(kind, self._claim.job_id)
             with contextlib.suppress(FileNotFoundError):
@@ -76,19 +77,19 @@ class Hold:
 
 
 def default_root() -> Path:
-    """What the environment says, else a folder of this user among the system's temporary ones."""
+    """Return the root from the environment, else a folder of this user in the system's temporary directory."""
     named = os.environ.get(VARIABLE, "")
     return Path(named) if named else Path(tempfile.gettempdir(), f"callsheet-media-{os.getuid()}")
 
 
 class Folders:
-    """The folders under one root."""
+    """The job folders under one root."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or default_root()
 
     def make(self, kind: str, job_id: str) -> Path:
-        """A job's own folder, readable by this user only. Raises InvalidInput, and StoreError for an unsafe root."""
+        """Create a job's folder, readable by this user only. Raises InvalidInput, and StoreError for an unsafe root."""
         path = self._path(kind, job_id)
         if not shutil.rmtree.avoids_symlink_attacks:
             raise StoreError("this system cannot remove folders without following links; live jobs have none")
@@ -100,16 +101,16 @@ class Folders:
         path.mkdir(mode=0o700, exist_ok=True)
         if not _is_ours(path.lstat()):
             raise StoreError(f"{path} is a link or not ours; remove it")
-        os.utime(path)  # one that an attempt before left is not an orphan any more
+        os.utime(path)  # a folder of an earlier attempt is in use again
         return path
 
     def remove(self, job_id: str) -> bool:
-        """Delete both folders of a job that is over; what cannot be deleted is told of as a warning, and False."""
+        """Delete both folders of an ended job; if a folder cannot be deleted, logs a warning and returns False."""
         removed = [self._removed(kind, job_id) for kind in KINDS]
         return all(removed)
 
     def remove_free(self, kind: str, job_id: str) -> bool:
-        """Delete one of them unless an attempt holds it; returns whether it is gone."""
+        """Delete one folder of a job unless an attempt has locked it; returns True if the folder is gone."""
         return self._removed(kind, job_id, held_too=False)
 
     def _removed(self, kind: str, job_id: str, *, held_too: bool = True) -> bool:
@@ -136,12 +137,12 @@ class Folders:
         return True
 
     def remove_old(self, now_s: float) -> int:
-        """Remove what no attempt holds and nothing has touched for long; returns how many. For workers."""
+        """Remove unlocked folders past their ORPHAN_S age; returns the number of removed folders. Workers call this."""
         old = [found for found in self.found(now_s) if found.age_s >= ORPHAN_S[found.kind]]
         return sum(self.remove_free(found.kind, found.job_id) for found in old)
 
     def found(self, now_s: float) -> Iterator[Found]:
-        """All folders that have a job's id for a name, with the time since something changed in them."""
+        """Yield all folders named by a job id, with the seconds since their last change."""
         for kind in KINDS:
             try:
                 entries = list(os.scandir(self.root / kind))
@@ -153,7 +154,7 @@ class Folders:
                         yield Found(kind, entry.name, now_s - _changed_at(entry))
 
     def exists(self, job_id: str) -> bool:
-        """Whether a job has a folder left."""
+        """Return True if a job still has a folder."""
         return any(self._path(kind, job_id).is_dir() for kind in KINDS)
 
     def _path(self, kind: str, job_id: str) -> Path:
@@ -163,7 +164,7 @@ class Folders:
 
 
 def _changed_at(entry: os.DirEntry[str]) -> float:
-    """When something in a folder changed last, at any depth: writing to a file does not touch the folder around it."""
+    """Return when any file below a folder last changed: writing a file does not update its folder's time."""
     latest = entry.stat(follow_symlinks=False).st_mtime
     if not entry.is_dir(follow_symlinks=False):
         return latest
@@ -175,7 +176,7 @@ def _changed_at(entry: os.DirEntry[str]) -> float:
 
 
 def _lock(folder: int, how: int) -> bool:
-    """Lock an open folder until it is closed; returns False when somebody else holds it."""
+    """Lock an open folder until it is closed; returns False if another process holds the lock."""
     try:
         fcntl.flock(folder, how)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The contract's words: a job in camelCase, with its times, its phase, and whether it can be resumed."""
+"""The contract's models: a job in camelCase, with times, phase, and whether clients can resume it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from callsheet.kernel.progress import phase_of
 
 Word = Literal["Queued", "Running", "Done", "Failed", "Canceled"]
 COMPOSE = "compose"
-STEPS = ("Script", "Voice", "Visuals")  # of compose, in order; after each of them a job can be resumed
+STEPS = ("Script", "Voice", "Visuals")  # steps of compose, in order; a job can resume after each
 FIRST_STAGE = {"Queued": "Queued", "Done": "Complete"}
 OPEN = (Status.QUEUED, Status.RUNNING)
 STATUSES = {
@@ -31,7 +31,7 @@ ENDED_BADLY = (Status.FAILED, Status.DEAD_LETTER)
 
 
 class CreateBody(BaseModel):
-    """A new job."""
+    """A new live job."""
 
     model_config = ConfigDict(
         strict=True,
@@ -47,14 +47,14 @@ class CreateBody(BaseModel):
 
 
 class CancelBody(BaseModel):
-    """Why a job is to end."""
+    """The reason for cancelling a job."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     reason: str = Field(default="", max_length=1000)
 
 
 class StepError(BaseModel):
-    """What went wrong, and where."""
+    """An error, and the step that failed."""
 
     code: str
     message: str
@@ -63,7 +63,7 @@ class StepError(BaseModel):
 
 
 class JobBody(BaseModel):
-    """A job as it is now. Times are UTC in ISO 8601."""
+    """The job's present state. Times are UTC in ISO 8601."""
 
     jobId: str  # noqa: N815 - the contract's names
     task: str
@@ -96,7 +96,7 @@ class JobList(BaseModel):
 
 
 class Created(BaseModel):
-    """A job was taken; it will not be lost."""
+    """The job is stored durably."""
 
     jobId: str  # noqa: N815
     status: Word
@@ -105,7 +105,7 @@ class Created(BaseModel):
 
 
 class Cancelled(BaseModel):
-    """A job is to end; what it left is removed."""
+    """The job is being cancelled; the server removes its files."""
 
     jobId: str  # noqa: N815
     status: Word
@@ -114,45 +114,45 @@ class Cancelled(BaseModel):
 
 
 class Resumed(Created):
-    """A new job that goes on where another one ended."""
+    """A new job that continues where the resumed job ended."""
 
     resumedFrom: str  # noqa: N815
     lastCompletedStep: str  # noqa: N815
 
 
 def utc(ms: int) -> str:
-    """A time in the contract's form."""
+    """Return a time in the contract's format."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def whole(percent: float) -> int:
-    """Progress as the contract has it, a whole number; rounded down, so that 100 is the end."""
+    """Return progress as the contract's whole number, rounded down so that 100 means finished."""
     return int(percent)
 
 
 def word_of(job: Job) -> str:
-    """The contract's word for a job's status."""
+    """Return the contract's word for a job's status."""
     return AURA.word(job.status, job.stage, started=job.started_at is not None) or "Failed"
 
 
 def states_of(words: Collection[str]) -> tuple[tuple[Status, ...], bool | None]:
-    """Return the statuses of the jobs that have one of these words, and whether those that are open must have begun.
+    """Return the statuses of jobs with one of these words, and whether open jobs must have started (None: either).
 
-    It turns `word_of` round: from its first start to its end a job is Running, between attempts too.
+    This reverses `word_of`: a job is Running from its first start to its end, including pauses between attempts.
     """
     begun = None if {"Queued", "Running"} <= set(words) else "Running" in words
     return tuple(dict.fromkeys(status for word in words for status in STATUSES[word])), begun if words else None
 
 
 def stage_of(job: Job) -> str:
-    """Where a job is; before its first stage, and after a good end, by its word."""
+    """Return the job's stage; before the first stage and after success, the word for its status."""
     if job.status is Status.SUCCEEDED or not job.stage:
         return FIRST_STAGE.get(word_of(job), "Initialization")
     return job.stage
 
 
 def last_step(checkpoints: Mapping[str, str]) -> str | None:
-    """The last step that was completed, with all before it."""
+    """Return the last step of `compose` that is completed together with all earlier steps."""
     done = None
     for step in STEPS:
         if step not in checkpoints:
@@ -162,7 +162,7 @@ def last_step(checkpoints: Mapping[str, str]) -> str | None:
 
 
 def errors_of(job: Job) -> list[dict[str, Any]]:
-    """What a job failed of; a retry that went well leaves none."""
+    """Return the job's errors; a successful retry leaves none."""
     found = parsed(job.error) if job.error and job.status is not Status.SUCCEEDED else None
     if not isinstance(found, dict):
         return []
@@ -171,7 +171,7 @@ def errors_of(job: Job) -> list[dict[str, Any]]:
 
 
 def job_body(job: Job, last_completed: str | None) -> dict[str, Any]:
-    """A job in the contract's words, whatever contract it came by."""
+    """Return a job of any contract in this contract's words."""
     stage, status = stage_of(job), job.status
     ended = utc(job.ended_at) if job.ended_at is not None else None
     return {
@@ -200,5 +200,5 @@ def job_body(job: Job, last_completed: str | None) -> dict[str, Any]:
 
 
 def can_resume(job: Job, last_completed: str | None) -> bool:
-    """Whether a job that ended without success has something to go on from."""
+    """Return True if the job ended without success and has a completed step."""
     return last_completed is not None and can_be_resumed(job)

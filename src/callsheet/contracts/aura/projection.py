@@ -1,9 +1,8 @@
-"""One source of events, two projections: the engine's events as this contract tells them.
+"""Translates the engine's events to this contract's events; the engine's own events stay the single source.
 
-An event of the engine becomes up to three of the contract's. Their ids are `{ms}-{counter}`, the counter made of the
-event's own number and the place within it, so that every id is unique, rises, and says where to go on. The places are
-fixed: what an event completes is at the first, what it tells itself is behind, a report of progress that was held back
-until then is at the last.
+An engine event becomes up to three contract events. Their ids are `{ms}-{counter}`; the counter combines the engine
+event's number with a place, so ids are unique, ascending and resumable. Places are fixed: first an implicitly completed
+stage, then the event's own messages, last a held progress report.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from callsheet.kernel.wire import event_id, parse_event_id
 
 from .models import errors_of, stage_of, utc, whole
 
-PLACES = 4  # of the contract's events within one of the engine's
-OWN = 1  # the first place of what an event tells itself, where it may complete a stage, too
-END_PLACES = 3  # of those within an end: the stage that is completed, the status, and what came of it
+PLACES = 4  # contract events per engine event
+OWN = 1  # first place of an event's own messages, if it may also complete a stage
+END_PLACES = 3  # places of an end: completed stage, status, outcome
 LOGS = ("log", "warning", "retrying", "lease_lost", "error")
 MOST_LOGS = 50
 TYPES = (
@@ -38,7 +37,7 @@ TYPES = (
 
 
 class Told(NamedTuple):
-    """An event in the contract's words, and where it stands: when, at which event of the engine, at which place."""
+    """A contract event with its time, its engine event's number and its place."""
 
     ms: int
     seq: int
@@ -48,23 +47,23 @@ class Told(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The id that a client goes on from."""
+        """Return the event id that a client resumes from."""
         return event_id(self.ms, self.seq * PLACES + self.place)
 
     def standing_behind(self, event: Event) -> Told:
-        """Return the same, to be told after all that an event tells."""
+        """Return this report at the last place of `event`, to be sent after the event's own messages."""
         return self._replace(ms=event.ms, seq=event.seq, place=PLACES - 1)
 
 
 class Place(NamedTuple):
-    """A place in a job's events: all before `seq` was seen, and of `seq` itself what is at the first `told` places."""
+    """A position in a job's events: all events before `seq` were seen, and of `seq` itself the first `told` places."""
 
     seq: int
     told: int
 
 
 def place_of(text: str) -> Place:
-    """Where an id stands; raises InvalidInput for one that we never gave."""
+    """Return the position of an event id; raises InvalidInput for a foreign id."""
     _, counter = parse_event_id(text)
     seq, told = divmod(counter, PLACES)
     if seq < 1:
@@ -73,19 +72,19 @@ def place_of(text: str) -> Place:
 
 
 def latest_id(job: Job) -> str:
-    """The id after which nothing has happened yet."""
+    """Return the id behind the job's newest event: a client that resumes here gets only later events."""
     return event_id(job.event_ms, job.event_seq * PLACES + PLACES - 1)
 
 
 class Left(NamedTuple):
-    """What a job leaves beside its result: files, and the last lines of its log."""
+    """A job's output besides its result: files, and the last lines of its log."""
 
     artifacts: Sequence[dict[str, Any]] = ()
     logs: Sequence[str] = ()
 
 
 def log_lines(events: Iterable[Event]) -> list[str]:
-    """What was logged, as lines: when, what kind, where, and the message."""
+    """Return logged events as lines of time, kind, stage and message."""
     lines = [_log_line(event) for event in events if event.type in LOGS]
     return lines[-MOST_LOGS:]
 
@@ -98,9 +97,9 @@ def _log_line(event: Event) -> str:
 
 
 def told(event: Event, job: Job, left: Left = Left(), *, completes: str = "") -> list[Told]:  # noqa: B008 - a tuple
-    """What the contract says of an event. `job` is as it is now; of an end it has the result or the error.
+    """Return the contract's events for an engine event. For an end, `job` must carry the result or the error.
 
-    `completes` is the stage that the event completes.
+    `completes` is the stage that the event completes implicitly.
     """
     made = _told(event, job, left)
     first = OWN if event.type == "stage" or event.type in TERMINAL_EVENTS else 0
@@ -143,7 +142,7 @@ def _told(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]
 
 
 def _end(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]]:
-    """An end is a change of the status, too: that is told first, and then what came of it."""
+    """Return the events of a job's end: first the status change, then the outcome."""
     about = {"jobId": job.job_id}
     stage, percent = stage_of(job), whole(event.progress)
     match event.type:

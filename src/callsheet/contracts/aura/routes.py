@@ -1,4 +1,4 @@
-"""`/api/jobs`: create, read, list, follow, cancel and resume jobs in the words of contract 004."""
+"""`/api/jobs`: create, read, list, follow, cancel and resume live jobs in the words of contract 004."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from starlette.responses import Response
 from callsheet.engine import resuming
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems, tickets
+from callsheet.http.attempts import ALWAYS, JobId, Reader
 from callsheet.http.auth import check
 from callsheet.http.bodies import documented, read
+from callsheet.http.dead_letter_bodies import CURSOR
+from callsheet.http.following import LastEventId, TicketQuery, ticket_of, who_follows
 from callsheet.http.json_text import JsonAnswer, json_text
+from callsheet.http.operations import Writer
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
 from callsheet.http.sse import frame
@@ -25,8 +29,6 @@ from callsheet.kernel.job import Idempotency, Job, NewJob, Status
 from callsheet.kernel.wire import encode, parse_event_id
 from callsheet.store.protocol import JobQuery
 
-from ..redis_gateway.routes import ALWAYS, CURSOR, JobId, Reader, Writer  # noqa: TID252 - the same words
-from ..redis_gateway.streams import LastEventId, TicketQuery, ticket_of, who_follows  # noqa: TID252
 from .cleanup import cleanup_of
 from .models import (
     COMPOSE,
@@ -50,7 +52,7 @@ from .projection import END_PLACES, OWN, PLACES, Place, latest_id, place_of
 from .stream import LiveStream
 
 CONTRACT, QUEUE = "aura", "default"
-LATEST = 200  # events of a job, among which its last completed step is looked for
+LATEST = 200  # events of a job that are searched for its last completed step
 Window = Annotated[
     str | None,
     Query(
@@ -65,7 +67,7 @@ BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "payloa
 
 @contextlib.asynccontextmanager
 async def _sweeping(app: FastAPI) -> AsyncIterator[None]:
-    """What nobody removed is looked for from a server's start on."""
+    """Start the cleanup of abandoned folders with the server."""
     cleanup_of(app.state.site)
     yield
 
@@ -82,7 +84,7 @@ router = APIRouter(prefix="/api/jobs", tags=["live jobs"], lifespan=_sweeping)
     responses=problems.responses(*ALWAYS, *BODY, "bad_request", "idempotency_conflict", "queue_full", "task_reserved"),
 )
 async def create(request: Request) -> Response:
-    """Answers when the job is safe."""
+    """Create a job; the answer is sent once the job is stored durably."""
     who = await check(request, "jobs:write")
     asked = await read(request, CreateBody)
     new = NewJob(
@@ -122,7 +124,7 @@ def _correlation(request: Request) -> str:
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def get(request: Request, job_id: JobId, who: Reader) -> Response:
-    """The job as it is now."""
+    """Read the job's present state."""
     site = site_of(request)
     return JsonAnswer(await _shown(site, await site.engine.get(job_id, requester_id=who.sees)))
 
@@ -132,7 +134,7 @@ async def _shown(site: Site, job: Job) -> dict[str, Any]:
 
 
 async def _last_completed(site: Site, job: Job) -> str | None:
-    """The step that was completed last, by this job or by one that it resumes."""
+    """Return the step completed last, by this job or by a job that it resumes."""
     if job.started_at is None and not job.status.terminal:
         return None
     known = (await site.engine.steps(job)).results
@@ -157,7 +159,7 @@ async def find(  # noqa: PLR0913, PLR0917 - each is a filter
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
 ) -> Response:
-    """Newest first, of this contract."""
+    """List the jobs of this contract, newest first."""
     site = site_of(request)
     statuses, begun = states_of(status or ())
     query = JobQuery(who.sees, statuses, task, contract=CONTRACT, limit=limit, cursor=cursor, begun=begun)
@@ -175,7 +177,7 @@ async def find(  # noqa: PLR0913, PLR0917 - each is a filter
     responses=problems.responses(*ALWAYS, *BODY, "job_not_found", "illegal_move"),
 )
 async def cancel(request: Request, job_id: JobId, who: Writer) -> Response:
-    """The work is told to stop, what it left is removed, and then the job is Canceled. A finished job is a 409."""
+    """Stop the work, remove the job's files, then mark the job Canceled. A finished job is answered with 409."""
     site = site_of(request)
     reason = (await read(request, CancelBody)).reason if await request.body() else ""
     job = await site.engine.cancel(job_id, reason, requester_id=who.sees)
@@ -192,7 +194,7 @@ async def cancel(request: Request, job_id: JobId, who: Writer) -> Response:
     responses=problems.responses(*ALWAYS, "job_not_found", "not_resumable", "queue_full"),
 )
 async def resume(request: Request, job_id: JobId, who: Writer) -> Response:
-    """A job that has ended stays as it is; a new one takes over what it completed, and goes on from there."""
+    """Resume an ended job as a new job, which takes over the completed steps. The old job stays unchanged."""
     site = site_of(request)
     job = await site.engine.get(job_id, requester_id=who.sees)
     last = await _last_completed(site, job)
@@ -207,7 +209,7 @@ async def resume(request: Request, job_id: JobId, who: Writer) -> Response:
 
 
 def _why_not(job: Job, last: str | None) -> str:
-    """What stands in the way of a resumption."""
+    """Return the reason why the job cannot be resumed."""
     if not job.status.terminal:
         return f"this job is {word_of(job)}; only one that failed or was cancelled is resumed"
     if job.status is Status.SUCCEEDED:
@@ -232,7 +234,7 @@ async def events(
     last_event_id: LastEventId = None,
     window: Window = None,
 ) -> Response:
-    """A stream until the job ends; resume with `lastEventId`. A newer one of the same window ends the older."""
+    """Stream events until the job ends; resume with `lastEventId`. A newer stream of the same window ends the older."""
     site = site_of(request)
     who = await who_follows(request, ticket, f"live={job_id}", client=_client_of(site, request))
     job = await site.engine.get(job_id, requester_id=who.sees)
@@ -240,9 +242,9 @@ async def events(
     first, after = b"", None
     if seen:
         after = await _known_place(site, job, seen)
-        if after is None and job.status.terminal:  # the end tells the present state, and then what came of it
+        if after is None and job.status.terminal:  # send the present state, then the outcome
             after = Place(job.event_seq, OWN)
-        elif after is None:  # not one of ours: the present state, and then what comes
+        elif after is None:  # a foreign id: send the present state, then new events
             first = frame("job-status", _present(job), latest_id(job))
             after = Place(job.event_seq, PLACES)
         elif job.status.terminal and after.seq >= job.event_seq and after.told >= END_PLACES:
@@ -264,12 +266,12 @@ def _present(job: Job) -> dict[str, Any]:
 
 
 def _client_of(site: Site, request: Request) -> str:
-    """What is the same when one client connects again: its address, and what it says that it is."""
+    """Return a client's address and user agent, which stay the same when the client reconnects."""
     return f"{site.proxies.client_of(request)} {request.headers.get('user-agent', '')}"
 
 
 async def _known_place(site: Site, job: Job, text: str) -> Place | None:
-    """Where an id stands that we gave; None for any other, also when only its time is not that of the event."""
+    """Return the position of an event id of this job; None for a foreign id, even if only its time is wrong."""
     try:
         place, ms = place_of(text), parse_event_id(text)[0]
     except InvalidInput:
@@ -285,7 +287,7 @@ class _Open(dict[tuple[str, str, str], LiveStream]):
 
 
 def _replace_older(site: Site, name: tuple[str, str, str], stream: LiveStream) -> None:
-    """One connection per key, job and window: the older one ends."""
+    """Register the stream as the only connection of its key, job and window, and end the older stream."""
     streams: _Open = site.parts.setdefault(_Open, _Open())
     older = streams.get(name)
     if older is not None:
@@ -302,7 +304,7 @@ def _replace_older(site: Site, name: tuple[str, str, str], stream: LiveStream) -
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def ticket(request: Request, job_id: JobId, who: Reader) -> Response:
-    """For this stream alone, to be used within a minute; the client that used it may connect again with it."""
+    """Get a ticket for this stream, to use within a minute. The client that used the ticket may reconnect with it."""
     site = site_of(request)
     await site.engine.get(job_id, requester_id=who.sees)
     return await ticket_of(site, who, f"live={job_id}", f"/api/jobs/{job_id}/events?")

@@ -1,4 +1,4 @@
-"""Which stage a job is in, by its events: the next stage and a good end complete it, and its own checkpoint does."""
+"""Derives a job's stage from its events: a checkpoint, the next stage or a successful end completes the open stage."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import Event
     from callsheet.store.protocol import Store
 
-BEGINS = frozenset({"running", "stage"})  # an attempt is in no stage at first
+BEGINS = frozenset({"running", "stage"})  # a new attempt has no stage yet
 SPEAKS = BEGINS | {"checkpoint", "done"}  # types of events that say something about stages
-LOOK, MOST = 200, 20_000  # events that are looked at, at first and at most
+LOOK, MOST = 200, 20_000  # events read, at first and at most
 
 
 class Stages:
-    """The stage that was started and is not yet told to be completed; '' when there is none."""
+    """Tracks the stage that has started and is not yet reported as completed; '' if no stage is open."""
 
     def __init__(self) -> None:
         self.open = ""
 
     def completed_by(self, event: Event) -> str:
-        """Take an event in, and return the stage that it completes without saying so itself; '' when it does not."""
+        """Apply an event; returns the stage that the event completes implicitly, '' if none."""
         before = self.open
         if event.type in BEGINS:
             self.open = event.step if event.type == "stage" else ""
         elif event.type == "checkpoint" and event.step == before:
-            self.open = ""  # the checkpoint tells of it
+            self.open = ""  # the checkpoint itself reports this completion
         return before if event.type in ("stage", "done") else ""
 
 
 async def since_its_stage_began(store: Store, job_id: str, before: int) -> list[Event]:
-    """Return the events of a job from the beginning of its stage or attempt, up to one of the number `before`."""
+    """Return the job's events from the start of its stage or attempt, up to event number `before`."""
     look = LOOK
     while True:
         first = max(0, before - 1 - look)

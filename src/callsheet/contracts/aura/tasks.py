@@ -1,7 +1,7 @@
-"""`compose`: a script, or a brief for a model, becomes a narrated video. The work is in `media.compose`.
+"""`compose` turns a script, or a brief for a model, into a narrated video. `media.compose` does the work.
 
-Here its folders are the contract's (`temp/{jobId}`, removed before the job's end is written), what a stage made is kept
-among the objects, so that a resumed job finds it, and the video's files become the job's artifacts.
+This module adds the contract's folders (`temp/{jobId}`, removed before the job's end is written), stores stage files as
+objects for resumed jobs, and adopts the video's files as the job's artifacts.
 """
 
 from __future__ import annotations
@@ -14,28 +14,27 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
-from callsheet.http.attempt_files import ADOPTED
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.errors import Outage
+from callsheet.kernel.job import ADOPTED
 from callsheet.kernel.retry import Backoff
 from callsheet.kernel.wire import encode
 from callsheet.llm.chat import Question, ask
 from callsheet.llm.settings import chat_endpoint
+from callsheet.media.compose.artifacts import IS_PLAIN, FolderShelf, Shelf
 from callsheet.media.compose.errors import InvalidStep, PictureRefused
-from callsheet.media.compose.kept import IS_PLAIN, FolderShelf, Shelf
 from callsheet.media.compose.pictures import MAX_BYTES
 from callsheet.media.compose.stages import Composed, Parts, Request, compose
 from callsheet.media.errors import MediaError, MediaStopped
 from callsheet.objects import InvalidKey, ObjectNotFound, ObjectNotOwned, ObjectsError, ObjectTooLarge, OwnedObjects
-from callsheet.objects.folders import steps_of
+from callsheet.objects.folders import REFERENCE, key_of, steps_of
 from callsheet.objects.owned import with_folders
 from callsheet.worker.context import Context
 from callsheet.worker.signals import Fatal, Retry
 from callsheet.worker.words import words_of
 
-from ..control_plane.artifacts import REFERENCE, key_of  # noqa: TID252 - the files of a job, whoever made them
-from ..redis_gateway.tasks import told as told_of_models  # noqa: TID252 - errors of models as outcomes
+from ..attempts import llm_errors_as_outcomes  # noqa: TID252 - what contracts share
 from .cleanup import SWEEP_S, log
 from .folders import Folders, Hold
 from .models import COMPOSE
@@ -52,16 +51,16 @@ Result = dict[str, Any]
 
 
 class TakesTasks(Protocol):
-    """A `Callsheet`, as far as it is needed here: this layer lies below it."""
+    """The part of `Callsheet` that this module needs; it cannot import `Callsheet`, which is a higher layer."""
 
     @property
     def task(self) -> Any:
-        """Its decorator."""
+        """Return the app's task decorator."""
         ...
 
     @property
     def objects_url(self) -> str:
-        """Where its objects are, or ''."""
+        """Return the URL of the app's object store, or ''."""
         ...
 
 
@@ -83,13 +82,13 @@ def add_tasks(app: TakesTasks, folders: Folders | None = None) -> None:
 
 
 class _Sweeps:
-    """A worker may be alone on its machine: what another one left there when it was killed is removed, once a day."""
+    """Sweeps abandoned folders once a day in the worker, as no server may run on the worker's machine."""
 
     def __init__(self) -> None:
         self._next_at = float("-inf")
 
     async def now_and_then(self, folders: Folders) -> None:
-        """Sweep, when it is time. It fails no job."""
+        """Sweep if a day has passed. Errors are logged and fail no job."""
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + SWEEP_S
@@ -108,23 +107,23 @@ async def _compose(ctx: Context, request: Request, objects: OwnedObjects | None,
         if objects is not None:
             shelf = ObjectShelf(objects, (await ctx.steps()).jobs)
         parts = Parts(shelf, pictures_of(objects), _writer())
-        with told_of_models():
+        with llm_errors_as_outcomes():
             made = await compose(live, request, parts)
         return await _kept(ctx, made, objects)
     except MediaStopped:
-        raise asyncio.CancelledError from None  # our own flag is the truth, whatever the program said
+        raise asyncio.CancelledError from None  # our own stop flag decides, whatever the program reported
     except Outage:
         raise
     except MediaError as error:
         if error.retry_after(ctx.attempt):
             raise Retry(f"{error.code}: {words_of(error)}") from error
         raise Fatal(words_of(error), code=error.code) from error
-    finally:  # before the end is written
+    finally:  # before the job's end is written
         await asyncio.shield(asyncio.to_thread(hold.remove))
 
 
 async def _kept(ctx: Context, made: Composed, objects: OwnedObjects | None) -> Result:
-    """The video's files as artifacts, and what is said of them."""
+    """Store the video's files as artifacts; returns the job's result."""
     video, files = made.video, []
     told = {
         "duration_s": round(video.duration_s, 3),
@@ -146,7 +145,7 @@ async def _kept(ctx: Context, made: Composed, objects: OwnedObjects | None) -> R
 
 
 class _Live:
-    """A context whose folder is the contract's."""
+    """A task context with the contract's folder as its workspace."""
 
     def __init__(self, ctx: Context, workspace: Path) -> None:
         self._ctx, self.workspace, self.step = ctx, workspace, ctx.step
@@ -158,20 +157,20 @@ class _Live:
 
 
 class ObjectShelf:
-    """Files between attempts, and between a job and the one that resumes it. `jobs` are the job itself, then those."""
+    """Stores step files for later attempts and resuming jobs. `jobs` lists the job itself, then the jobs it resumes."""
 
     def __init__(self, objects: OwnedObjects, jobs: Sequence[str]) -> None:
         self._folders = [steps_of(job_id) for job_id in jobs]
         self._objects = with_folders(objects, readable=self._folders)
 
     async def keep(self, name: str, path: Path, /) -> str:
-        """Store a file among those of the job itself; its key."""
+        """Store a file in the job's own steps folder; returns the object key."""
         key = f"{self._folders[0]}/{name}"
         await self._objects.put_file(key, path)
         return key
 
     async def fetch(self, key: str, path: Path, /) -> None:
-        """Bring a file of one of the jobs back; raises InvalidStep for any other key."""
+        """Download a step file of one of the jobs; raises InvalidStep for any other key."""
         folder, _, name = key.rpartition("/")
         if folder not in self._folders or not IS_PLAIN(name):
             raise InvalidStep(f"{key[:200]!r} is no file of a step of this job, nor of one that it resumes")
@@ -182,7 +181,7 @@ class ObjectShelf:
 
 
 def pictures_of(objects: OwnedObjects | None) -> Callable[[str, Path], Awaitable[None]]:
-    """Pictures by `object:KEY`, of what the job's requester may read."""
+    """Return a function that downloads `object:KEY` pictures, limited to objects that the job's requester may read."""
 
     async def fetch(reference: str, path: Path, /) -> None:
         key = reference.removeprefix(REFERENCE)

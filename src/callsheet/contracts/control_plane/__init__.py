@@ -1,1 +1,1 @@
-"""Contract 003, the worker control plane: workers anywhere pull jobs over plain HTTP."""
+"""Contract 003, the worker control plane: workers anywhere claim jobs over plain HTTP."""

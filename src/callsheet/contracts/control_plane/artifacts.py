@@ -1,56 +1,48 @@
 """Artifacts: files that a worker uploads straight to the object store, under keys of its attempt.
 
-They are seen only when the attempt that made them has succeeded: the completion adopts them, in its own transaction.
-Inputs are the objects that a payload names as `object:KEY`; the claim signs their URLs, if they are the tenant's own.
+Clients see them only after their attempt succeeded: the completion adopts the files in its own transaction. Inputs are
+objects that a payload names as `object:KEY`; a claim's answer signs URLs for those that the job's tenant owns.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from callsheet.http import incoming
-from callsheet.http.attempt_files import ADOPTED
+from callsheet.http.attempt_files import artifacts_of
 from callsheet.http.owning import owned_by
 from callsheet.http.problems import Problem
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import ADOPTED, Status
 from callsheet.kernel.wire import decode, encode
 from callsheet.objects import ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound, ObjectNotOwned
-from callsheet.objects.folders import INCOMING, named_by
+from callsheet.objects.folders import INCOMING, REFERENCE, key_of, named_by
 from callsheet.objects.own import OwnObjects
 
 from .leases import Lease
 from .models import Artifact
 
 if TYPE_CHECKING:
-    from callsheet.engine import Engine
     from callsheet.http.site import Site
     from callsheet.kernel.job import Job, Json
     from callsheet.objects import Objects, Signed
 
-REFERENCE = "object:"
 SIGNED_S = 3600
 MOST_INPUTS = 100
 
 
-def key_of(job_id: str, claim_version: int, name: str) -> str:
-    """Where an attempt's file lies; another attempt's lies elsewhere."""
-    return f"jobs/{job_id}/{claim_version}/{name}"
-
-
 def objects_of(site: Site) -> Objects:
-    """The object store; raises Problem where there is none."""
+    """Return the site's object store; raises Problem `not_found` if the server has none."""
     if site.objects is None:
         raise Problem("not_found", "this server keeps no objects; set CALLSHEET_OBJECTS_URL")
     return site.objects
 
 
 async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tuple[str, Json]:
-    """The checkpoint that makes uploads a part of the result; raises Problem for one that is not there as told.
+    """Return the checkpoint that adds uploads to the job's result; raises Problem for a missing or wrong-sized upload.
 
-    All are looked at before the first is taken; what is uploaded after that reaches none of them.
+    All uploads are checked before the first is copied; later uploads cannot change the adopted files.
     """
     objects = objects_of(site)
     waiting = [await _waiting(objects, lease, artifact) for artifact in artifacts]
@@ -65,7 +57,7 @@ async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tupl
 
 
 async def _waiting(objects: Objects, lease: Lease, artifact: Artifact) -> str:
-    """Where an upload of an attempt is: under its own key when it was put together of parts, else where it came in."""
+    """Return the key of an attempt's upload: the artifact's own key after a multipart upload, else the incoming key."""
     job_id, version = lease.job.job_id, lease.claim_version
     binding = incoming.of_attempt(job_id, version, "")
     for key in (key_of(job_id, version, artifact.name), incoming.key_of(binding, artifact.name)):
@@ -76,7 +68,7 @@ async def _waiting(objects: Objects, lease: Lease, artifact: Artifact) -> str:
 
 
 async def _taken(objects: Objects, source: str, key: str) -> ObjectInfo:
-    """The object under its own key, which is written once."""
+    """Copy the upload to the artifact's own key, which is written only once, and return that object's info."""
     try:
         return await objects.head(key) if source == key else await objects.copy(source, key, only_if_absent=True)
     except ObjectExists:
@@ -94,9 +86,9 @@ def _check_size(artifact: Artifact, info: ObjectInfo) -> None:
 
 
 async def check_unchanged(objects: Objects, file: dict[str, Any]) -> None:
-    """Raise ObjectChanged when an adopted file is not what was adopted.
+    """Raise ObjectChanged if an adopted file differs from the file that the job adopted.
 
-    The etag of an S3 tells of the bytes; that of our own folder tells of the file, which a restored backup replaces.
+    An S3 etag identifies the bytes. In our own folder the etag identifies the file, which a restored backup replaces.
     """
     info = await objects.head(file["key"])
     own = isinstance(objects, OwnObjects)
@@ -104,15 +96,8 @@ async def check_unchanged(objects: Objects, file: dict[str, Any]) -> None:
         raise ObjectChanged(f"{file['name']} was changed after the job had ended; it is not given out")
 
 
-async def adopted(engine: Engine, job_id: str) -> list[dict[str, Any]]:
-    """The files of a job that has succeeded."""
-    known = await engine.store.checkpoints(job_id)
-    found: list[dict[str, Any]] = json.loads(known.get(ADOPTED, "[]"))
-    return found
-
-
 async def inputs(site: Site, job: Job) -> dict[str, str]:
-    """A signed URL for each object that the payload names, and that the job's tenant may read; raises InvalidKey."""
+    """Return signed URLs of the payload's objects that the job's tenant may read; raises InvalidKey."""
     if site.objects is None or REFERENCE not in job.payload:
         return {}
     named = dict.fromkeys(text for text in _texts(decode(job.payload)) if text.startswith(REFERENCE))
@@ -120,21 +105,21 @@ async def inputs(site: Site, job: Job) -> dict[str, str]:
     signed: dict[str, str] = {}
     for reference in list(named)[:MOST_INPUTS]:
         key = reference.removeprefix(REFERENCE)
-        with contextlib.suppress(ObjectNotOwned):  # what is not the tenant's is as what is not there
+        with contextlib.suppress(ObjectNotOwned):  # another tenant's object is treated as missing
             if await _is_finished(site, key):
                 signed[reference] = (await own.sign_get(key, SIGNED_S)).url
     return signed
 
 
 async def _is_finished(site: Site, key: str) -> bool:
-    """Whether nothing more will be written under a key: a file of a job counts when the job has adopted it."""
+    """Return True if the object under this key is final. A job's file is final once a succeeded job has adopted it."""
     named = named_by(key)
     if named.kind != "job":
         return True
     (job,) = await site.engine.store.get([named.id])
     if job is None or job.status is not Status.SUCCEEDED:
         return False
-    return any(file["key"] == key for file in await adopted(site.engine, named.id))
+    return any(file["key"] == key for file in await artifacts_of(site.engine.store, named.id))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -150,7 +135,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def shown(signed: Signed) -> dict[str, Any]:
-    """A signed URL for the wire."""
+    """Return a signed URL as the JSON of the answer."""
     return {
         "method": signed.method,
         "url": signed.url,

@@ -1,7 +1,7 @@
-"""What a worker is bound to: its id, its queues and its tenants. Whoever proves a lease or makes a job asks here.
+"""Which worker id, queues and tenants a worker is bound to. Lease checks and follow-up jobs are judged here.
 
-A worker of an API key is bound to the key's tenant, unless the key has the scope `worker:all`, is an admin's, or
-belongs to nobody: these are operators'. An enrolled worker is bound as its enrolment says.
+A worker with an API key is bound to the key's tenant. Admin keys, keys with the scope `worker:all` and keys without a
+tenant belong to operators and are bound to no tenant. An enrolled worker is bound as its enrolment says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EVERY_TENANT = "worker:all"
 
 
 class Holder(NamedTuple):
-    """A worker under the name that it goes by, as the holder of leases. None of the others is all."""
+    """A worker as the holder of leases. None as `queues` or `tenants` means all."""
 
     worker_id: str
     queues: frozenset[str] | None = None
@@ -28,11 +28,11 @@ class Holder(NamedTuple):
     enrolled: bool = False
 
     def may_have(self, job: Job) -> bool:
-        """Whether a job is of its tenants, and of its queues."""
+        """Return True if the worker's tenants include the job's tenant and its queues include the job's queue."""
         return (self.tenants is None or job.requester_id in self.tenants) and self._serves(job.queue)
 
     def check_queue(self, queue: str, parent: Job) -> None:
-        """Raise Problem `forbidden` for a queue in which it may make no jobs: neither its own nor its parent's."""
+        """Raise Problem `forbidden` unless `queue` is one of the worker's queues or the queue of the parent job."""
         if not self._serves(queue) and lane_of(queue).queue != lane_of(parent.queue).queue:
             queues = ", ".join(sorted(self.queues or ()))
             told = f"follow_ups: this worker makes no jobs in the queue {queue!r}; it is enrolled for {queues}"
@@ -43,7 +43,7 @@ class Holder(NamedTuple):
 
 
 class WorkerIdentity(NamedTuple):
-    """Who a worker is. Without a `worker_id` it has a plain API key, and calls itself what it likes."""
+    """The worker behind a request's credentials. `worker_id` None: a plain API key, which may use any worker name."""
 
     worker_id: str | None = None
     queues: frozenset[str] | None = None
@@ -52,20 +52,20 @@ class WorkerIdentity(NamedTuple):
 
     @classmethod
     def of(cls, who: Principal) -> WorkerIdentity:
-        """Whoever asks, as a worker."""
+        """Return the worker identity of an authenticated principal."""
         if who.worker_id is not None:
             return cls(who.worker_id, who.queues, who.tenants, who.draining)
         every = who.admin or not who.requester_id or EVERY_TENANT in who.scopes
         return cls(tenants=None if every else frozenset({who.requester_id}))
 
     def named(self, asked: str) -> Holder:
-        """The worker by its id; raises Problem `forbidden` to an enrolled worker that calls itself another."""
+        """Return the lease holder `asked`; raises Problem `forbidden` if an enrolled worker gives another id."""
         if self.worker_id not in (None, asked):
             raise Problem("forbidden", f"this token is of worker {self.worker_id}; send that as worker_id", ok=False)
         return Holder(asked, self.queues, self.tenants, self.worker_id is not None)
 
     def allowed(self, streams: Sequence[str]) -> tuple[str, ...]:
-        """The streams in their order; raises Problem `forbidden` when it may not have one of them."""
+        """Return the streams in their order; raises Problem `forbidden` for a stream outside the worker's binding."""
         denied = [stream for stream in streams if self.queues is not None and stream not in self.queues]
         if denied:
             queues = ", ".join(sorted(self.queues or ()))
@@ -81,5 +81,5 @@ class WorkerIdentity(NamedTuple):
 
     @property
     def bound_to(self) -> str:
-        """The tenants in words."""
+        """Return the worker's tenants as text for error messages."""
         return "all tenants" if self.tenants is None else ", ".join(sorted(self.tenants))

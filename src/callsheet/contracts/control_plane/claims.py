@@ -1,4 +1,4 @@
-"""Claims over HTTP: parked until there is work, repeatable when the answer was lost, by capability and in turn."""
+"""Claims over HTTP: long polling, repeatable requests for lost answers, worker labels, and fair turns between lanes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .waiting import Waiting, Wish
 if TYPE_CHECKING:
     from .workers import WorkerIdentity
 
-ROUNDS = 20  # in which a claim looks behind jobs that cannot be told
+ROUNDS = 20  # a claim skips unusable jobs this many times
 NOTE = 500
 LEASE_S = 30.0
 BEAT_S = REMOTE_BEAT_S
-PROVISIONAL_S = 10.0  # until the first heartbeat: a worker that never got the answer holds its job no longer
+PROVISIONAL_S = 10.0  # lease until the first heartbeat; a worker that never got the answer blocks its job this long
 TOLD = ("queue", "priority", "contract", "stage", "progress", "retry", "created_at", "run_at", "attempt_started_at",
         "requester_id", "correlation_id", "lease_losses", "refresh_count", "event_seq", "event_ms", "updated_at",
         "started_at", "unique_key", "concurrency_key", "ttl_s")  # fmt: skip
 
 
 class Terms(NamedTuple):
-    """How long a lease lasts, how often to beat, and how long a claim lasts that nobody has confirmed by a beat."""
+    """Seconds of a lease, of the heartbeat interval, and of the provisional lease before a claim's first heartbeat."""
 
     lease_s: float
     beat_s: float
@@ -40,26 +40,26 @@ class Terms(NamedTuple):
 
     @property
     def lease_ms(self) -> int:
-        """The lease in milliseconds."""
+        """Return the lease in milliseconds."""
         return round(self.lease_s * 1000)
 
     @property
     def silence_ms(self) -> int:
-        """How long the worker of a job that is to be cancelled may be silent, in milliseconds."""
+        """Return how many milliseconds a worker may be silent while its job is being cancelled."""
         return min(self.lease_ms, remote_silence_ms(self.beat_s))
 
     @property
     def provisional_ms(self) -> int:
-        """The claim's own lease in milliseconds."""
+        """Return the provisional lease in milliseconds."""
         return round(self.provisional_s * 1000)
 
     def told_lease_s(self, protocol: int) -> float:
-        """The lease that a claim names: of the bare contract the claim's own, else what each beat makes of it."""
+        """Return the lease seconds in a claim's answer: the provisional lease in protocol 1, else the full lease."""
         return self.lease_s if protocol > versions.BARE else self.provisional_s
 
 
 class Turn:
-    """All requests of one claim: the last one counts, those before it are not waited for any more."""
+    """All requests of one repeatable claim: only the latest request may take jobs, earlier ones stop waiting."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -67,11 +67,11 @@ class Turn:
 
 
 class Turns(dict[str, Turn]):
-    """The claims that a process is asked for now, by owner."""
+    """The turns of the claims that this process is serving, by claim owner."""
 
 
 class Claimer:
-    """One claim of one worker. `run` answers with its jobs, in the contract's words."""
+    """One claim request of one worker. `run` returns the answer in the contract's words."""
 
     def __init__(self, request: Request, site: Site, asked: ClaimBody, who: WorkerIdentity) -> None:
         self._request, self._site, self._asked, self._who = request, site, asked, who
@@ -79,13 +79,13 @@ class Claimer:
         self._terms = terms_of(site)
         self._turn = Turn()
         self._worker = who.named(asked.worker_id)
-        self._contents: dict[str, dict[str, Any]] = {}  # of the jobs of the answer, by their ids
+        self._contents: dict[str, dict[str, Any]] = {}  # payload and inputs by job id, for the answer
         transport = site.engine.transport
         named = asked.streams if transport is None else list(dict.fromkeys(map(transport.queue_of, asked.streams)))
         self._streams = who.allowed(named)
 
     async def run(self) -> dict[str, Any]:
-        """The answer; a worker that has hung up meanwhile is given nothing."""
+        """Return the claim's answer. If the worker hung up and cannot repeat the claim, release its jobs."""
         token = await self._token()
         owner = leases.owner(self._worker.worker_id, token)
         turns: Turns = self._site.parts.setdefault(Turns, Turns())
@@ -97,7 +97,7 @@ class Claimer:
             if self._turn.last is self:
                 turns.pop(owner, None)
         if jobs and await self._request.is_disconnected() and self._asked.claim_request_id is None:
-            await self._engine.settle([commands.release(job) for job in jobs])  # nobody would hear of it
+            await self._engine.settle([commands.release(job) for job in jobs])  # no client is left to run these jobs
         return await self._told(jobs, token)
 
     async def _find(self, owner: str) -> list[Job]:
@@ -114,7 +114,7 @@ class Claimer:
         return await tokens_of(self._site).repeatable(self._worker.worker_id, self._asked.claim_request_id)
 
     async def _again(self, owner: str) -> list[Job]:
-        """What an earlier request of the same name was given, if its answer may have been lost."""
+        """Return jobs that an earlier request with this `claim_request_id` claimed: its answer may be lost."""
         if self._asked.claim_request_id is None or self._asked.first:
             return []
         held = await self._engine.store.held_by(owner, self._asked.max_jobs)
@@ -126,7 +126,7 @@ class Claimer:
         return not gone and not await self._request.is_disconnected()
 
     async def _take(self, owner: str) -> list[Job]:
-        """Jobs that can be told; when what was found is none of that, those behind it are asked for."""
+        """Claim jobs, up to ROUNDS times, until one has a payload that can be sent or no job is due."""
         for _ in range(ROUNDS):
             found = await self._claim(owner)
             jobs = await self._usable(await refusals.set_aside(self._engine, self._worker.worker_id, found))
@@ -138,7 +138,7 @@ class Claimer:
         lanes, asked, tenants = self._engine.lanes, self._asked, self._who.tenants
         queues = await lanes.expand(self._streams, asked.labels, tenants)
         request = ClaimRequest(owner, queues, asked.max_jobs, self._terms.provisional_ms, tenants=tenants)
-        request = request._replace(thorough=not asked.max_wait_ms)  # who does not wait is told of all that is due
+        request = request._replace(thorough=not asked.max_wait_ms)  # a claim that does not wait must see every due job
         async with self._turn.lock:
             if self._turn.last is not self:
                 return []
@@ -147,7 +147,7 @@ class Claimer:
         return found
 
     async def _usable(self, jobs: list[Job]) -> list[Job]:
-        """Those of the jobs whose payload a worker can be given; each of the others is ended or handed back."""
+        """Return the jobs whose payload can be sent to a worker; each other job is ended or released."""
         self._contents = await isolation.usable(self._site, jobs) if jobs else {}
         return [job for job in jobs if job.job_id in self._contents]
 
@@ -165,7 +165,7 @@ class Claimer:
         return {"claimed": True, **told[0], **batch, **extras}
 
     def _note(self) -> dict[str, str]:
-        """Why a worker that is bound may wait in vain: it is not to think that there is no work at all."""
+        """Return a note for a tenant-bound worker without a job: other tenants' jobs may wait in its streams."""
         if self._who.tenants is None:
             return {}
         streams = ", ".join(self._streams)
@@ -183,7 +183,7 @@ class Claimer:
 
 
 def _short(seconds: float) -> float:
-    """Without a fraction where there is none: a client may read whole seconds only."""
+    """Return whole seconds as an integer, because some clients cannot read a fraction."""
     return int(seconds) if seconds.is_integer() else seconds
 
 
@@ -205,13 +205,13 @@ def _job(job: Job, token: str, message: tuple[str, str]) -> dict[str, Any]:
 
 
 def terms_of(site: Site) -> Terms:
-    """The terms of a process: those above, unless its parts have others, as a test-kit's have."""
+    """Return this process's terms: the ones in the site's parts, which test kits set, else this module's constants."""
     found: Terms | None = site.parts.get(Terms)
     return found or Terms(LEASE_S, BEAT_S, PROVISIONAL_S)
 
 
 def waiting_of(site: Site) -> Waiting:
-    """The parked requests of a process; they end with it."""
+    """Return this process's parked requests, created on first use and cancelled when the process stops."""
     found = site.parts.get(Waiting)
     if found is None:
         found = site.parts[Waiting] = Waiting(site.engine)
@@ -221,7 +221,7 @@ def waiting_of(site: Site) -> Waiting:
 
 
 def tokens_of(site: Site) -> leases.Tokens:
-    """The maker of repeatable tokens of a process."""
+    """Return this process's token maker, created on first use."""
     made = leases.Tokens(site.engine.store, site.engine.sealer)
     found: leases.Tokens = site.parts.setdefault(leases.Tokens, made)
     return found

@@ -1,4 +1,4 @@
-"""`/internal/worker/enroll` and `/token`: a worker gets its identity, and keeps it by asking anew in time."""
+"""`/internal/worker/enroll` and `/token`: a worker gets its identity token and rotates it before it expires."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Dire
 
 
 class EnrollBody(BaseModel):
-    """A worker asks to become one."""
+    """A new worker enrols with an enrolment token."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
     enrolment_token: str = Field(min_length=1, max_length=200)
@@ -40,7 +40,7 @@ class EnrollBody(BaseModel):
 
 
 class WorkerToken(BaseModel):
-    """A worker's identity. Send the token as `Authorization: Bearer …`; it is told this once."""
+    """A worker's identity. Send the token as `Authorization: Bearer …`. No later answer shows this token."""
 
     worker_id: str
     worker_token: str
@@ -72,7 +72,7 @@ class WorkerToken(BaseModel):
     ),
 )
 async def enroll(request: Request) -> JsonAnswer:
-    """Use up an enrolment token and get a worker's own, which lives shortly: rotate it in time."""
+    """Use an enrolment token and get a worker token. The worker token is short-lived: rotate it in time."""
     site = site_of(request)
     asked = await read(request, EnrollBody)
     protocol = versions.check(versions.claimed(request, asked.protocol))  # before the token is used up
@@ -93,9 +93,9 @@ async def enroll(request: Request) -> JsonAnswer:
     ),
 )
 async def rotate(request: Request) -> JsonAnswer:
-    """A new token for the worker that asks with its old one, which is good until the new one is used, or two minutes.
+    """Get a new token. The old token stays valid until the new one is used, for two minutes at most.
 
-    An old token that is used after that is somebody's copy: it revokes the worker.
+    An old token used after that counts as stolen: the worker is revoked.
     """
     who = await check(request, "worker")
     if who.worker_id is None:

@@ -1,4 +1,4 @@
-"""What attempts leave behind, up and down: uploads by signed URLs, artifacts of jobs that succeeded, and logs."""
+"""Files of attempts over HTTP: uploads by signed URLs, artifacts of succeeded jobs, and attempt logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from callsheet.http import attempt_files, incoming, problems
-from callsheet.http.attempt_files import UNSAID_BYTES, AttemptFiles, File
+from callsheet.http.attempt_files import UNSAID_BYTES, AttemptFiles, File, artifacts_of
 from callsheet.http.auth import allowed
 from callsheet.http.bodies import documented, read
 from callsheet.http.direct import Direct
@@ -23,17 +23,18 @@ from callsheet.http.site import site_of
 from callsheet.http.uploads import SWEEP
 from callsheet.kernel.job import Status
 from callsheet.objects import Objects, Upload
+from callsheet.objects.folders import key_of
 from callsheet.objects.keys import checked
 
 from . import logs
-from .artifacts import SIGNED_S, adopted, check_unchanged, key_of, objects_of, shown
+from .artifacts import SIGNED_S, check_unchanged, objects_of, shown
 from .leases import Lease, Proof, prove_one
 from .models import STRICT, Name
 from .routes import ALWAYS, PROVEN
 from .workers import WorkerIdentity, worker_of
 
 PART_BYTES = 16 * 1024 * 1024
-MOST_PARTS = 1_000  # signed in one answer
+MOST_PARTS = 1_000  # part URLs in one answer
 worker_router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
@@ -41,7 +42,7 @@ FileName = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class UploadBody(BaseModel):
-    """A worker wants to upload a file of its attempt. With `upload_id` the parts of a begun one are signed anew."""
+    """A worker wants to upload a file of its attempt. With `upload_id`, parts of an open upload are signed again."""
 
     model_config = STRICT
     worker_id: Name
@@ -55,7 +56,7 @@ class UploadBody(BaseModel):
 
 
 class SignedUrl(BaseModel):
-    """Send exactly this method with these headers; the URL is a secret until it expires."""
+    """A signed request: send exactly this method with these headers. Keep the URL secret until it expires."""
 
     method: str
     url: str
@@ -64,13 +65,13 @@ class SignedUrl(BaseModel):
 
 
 class SignedPart(SignedUrl):
-    """One part of a large file."""
+    """A signed URL for one part of a large file."""
 
     number: int
 
 
 class UploadAnswer(BaseModel):
-    """Where to send a file: one request, or parts of `part_bytes` each."""
+    """Where to send a file: one signed request, or signed parts of `part_bytes` each."""
 
     ok: bool
     key: str
@@ -81,7 +82,7 @@ class UploadAnswer(BaseModel):
 
 
 class UploadedBody(BaseModel):
-    """All parts are there."""
+    """The worker has sent all parts of a large file."""
 
     model_config = STRICT
     worker_id: Name
@@ -92,7 +93,7 @@ class UploadedBody(BaseModel):
 
 
 class Uploaded(BaseModel):
-    """A large file is whole."""
+    """All parts of a large file have been joined into one object."""
 
     ok: bool
     key: str
@@ -100,7 +101,7 @@ class Uploaded(BaseModel):
 
 
 class ArtifactShown(BaseModel):
-    """A file of a job."""
+    """A file that a succeeded job produced."""
 
     name: str
     bytes: int
@@ -109,7 +110,7 @@ class ArtifactShown(BaseModel):
 
 
 class ArtifactList(BaseModel):
-    """The files of a job."""
+    """The files that a succeeded job produced."""
 
     artifacts: list[ArtifactShown]
 
@@ -130,7 +131,7 @@ async def _live(request: Request, who: WorkerIdentity, asked: UploadBody | Uploa
     responses=problems.responses(*PROVEN, "not_found", "quota_exceeded", "refused", "upload_not_found"),
 )
 async def uploads(request: Request) -> JsonAnswer:
-    """A signed URL for a file of this attempt, or signed parts for a large one; ask again when they have expired."""
+    """Get a signed URL for a file of this attempt, or signed parts for a large file. Ask again when the URLs expire."""
     who = await worker_of(request)
     asked = await read(request, UploadBody)
     if asked.bytes is None and asked.upload_id is not None:
@@ -156,7 +157,7 @@ async def uploads(request: Request) -> JsonAnswer:
 
 
 async def _reserve(request: Request, lease: Lease, name: str, how: Callable[[File], File]) -> AttemptFiles:
-    """Change the room of a file; its attempt's record before that. Raises QuotaExceeded."""
+    """Change a file's reserved bytes and return the attempt's previous record. Raises QuotaExceeded."""
     site = site_of(request)
     return await attempt_files.change(site.quotas, site.engine.store, _attempt(lease), name, how)
 
@@ -166,7 +167,7 @@ def _attempt(lease: Lease) -> AttemptFiles:
 
 
 async def _begun(request: Request, lease: Lease, asked: UploadBody) -> Upload:
-    """A new upload in parts, with room for all of them. An earlier one of the same name is dropped."""
+    """Start a multipart upload with quota for all parts, and abort an earlier upload of the same file name."""
     objects, size = objects_of(site_of(request)), asked.bytes or 0
     part_bytes = max(PART_BYTES, -(-size // 10_000))
     key = key_of(asked.job_id, lease.claim_version, asked.name)
@@ -187,7 +188,7 @@ async def _begun(request: Request, lease: Lease, asked: UploadBody) -> Upload:
 
 
 async def _open(request: Request, lease: Lease, asked: UploadBody | UploadedBody) -> Upload:
-    """An upload that this attempt has begun for a file of this name and length; raises Problem."""
+    """Return this attempt's open multipart upload of the file; raises Problem if its name, id or length differ."""
     record = await attempt_files.read(site_of(request).engine.store, _attempt(lease))
     upload = record.upload_of(asked.name)
     if upload is None or upload.upload_id != asked.upload_id:
@@ -198,7 +199,7 @@ async def _open(request: Request, lease: Lease, asked: UploadBody | UploadedBody
 
 
 async def _parts(objects: Objects, upload: Upload, asked: UploadBody, binding: str) -> list[dict[str, Any]]:
-    """Signed URLs for the next parts of an upload."""
+    """Return signed URLs for the next parts of an upload."""
     whole, each = asked.bytes or 0, upload.part_bytes
     parts: list[dict[str, Any]] = []
     for number in range(asked.first_part, min(-(-whole // each), asked.first_part + MOST_PARTS - 1) + 1):
@@ -216,7 +217,7 @@ async def _parts(objects: Objects, upload: Upload, asked: UploadBody, binding: s
     responses=problems.responses(*PROVEN, "not_found", "object_exists", "upload_not_found"),
 )
 async def uploaded(request: Request) -> JsonAnswer:
-    """After the last part of a large file. It becomes visible when the attempt completes and names it."""
+    """Join the parts of a large file. The file becomes visible when the attempt completes and names it."""
     who = await worker_of(request)
     asked = await read(request, UploadedBody)
     lease, objects = await _live(request, who, asked), objects_of(site_of(request))
@@ -228,17 +229,17 @@ async def uploaded(request: Request) -> JsonAnswer:
 
 
 def _put_together(file: File, upload_id: str, size: int) -> File:
-    """Return the room of a file whose parts have become an object; a newer upload of that name keeps its own."""
+    """Return the file's record after its parts became one object; a newer upload of the same name stays reserved."""
     done = file._replace(done=file.done + size)
     return done._replace(parts=0, upload_id="") if file.upload_id == upload_id else done
 
 
 @router.get("/{job_id}/artifacts", summary="List a job's files", responses=problems.responses(*ALWAYS, "job_not_found"))
 async def artifacts(request: Request, job_id: str, who: Reader) -> ArtifactList:
-    """The files of the attempt that succeeded; none before."""
+    """List the files of the attempt that succeeded; the list is empty before."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
-    found = await adopted(engine, job.job_id) if job.status is Status.SUCCEEDED else []
+    found = await artifacts_of(engine.store, job.job_id) if job.status is Status.SUCCEEDED else []
     return ArtifactList(artifacts=[ArtifactShown(**_public(file)) for file in found])
 
 
@@ -254,10 +255,10 @@ def _public(file: dict[str, Any]) -> dict[str, Any]:
     responses=problems.responses(*ALWAYS, "job_not_found", "not_found", "object_changed"),
 )
 async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Response:
-    """A redirect to a signed URL that is good for an hour."""
+    """Redirect to a signed URL that is valid for an hour."""
     site = site_of(request)
     job = await site.engine.get(job_id, requester_id=who.sees)
-    for file in await adopted(site.engine, job.job_id) if job.status is Status.SUCCEEDED else ():
+    for file in await artifacts_of(site.engine.store, job.job_id) if job.status is Status.SUCCEEDED else ():
         if file["name"] == name:
             await check_unchanged(objects_of(site), file)
             signed = await objects_of(site).sign_get(file["key"], SIGNED_S, download_name=name.rpartition("/")[2])
@@ -272,7 +273,7 @@ async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Res
     responses={**problems.responses(*ALWAYS, "job_not_found"), 200: {"content": {"text/plain": {}}}},
 )
 async def log(request: Request, job_id: str, who: Reader, attempt: int | None = None) -> Response:
-    """What the worker of an attempt wrote, as text; of the present or last attempt unless one is named."""
+    """Return the log text of an attempt; without `attempt`, of the present or last attempt."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     text = await logs.read(engine, job.job_id, job.claim_version if attempt is None else attempt)

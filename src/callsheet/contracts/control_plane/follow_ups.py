@@ -1,4 +1,4 @@
-"""Jobs that a worker asks for with a success. They are its parent's tenant's, in queues that the worker may fill."""
+"""Follow-up jobs, created with a success. They belong to the parent's tenant, in queues that the worker may fill."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from .binding import Holder
 
-DERIVED = 5  # the version of UUIDs that are made of names
+DERIVED = 5  # UUID version for ids derived from names
 SHARED = ("unique_key", "concurrency_key")  # names that all tenants of a store share
 
 
 async def follow_ups_of(engine: Engine, worker: Holder, parent: Job, asked: Sequence[FollowUp]) -> tuple[NewJob, ...]:
-    """The new jobs; raises Problem `forbidden`, or DependencyNotFound, for what is not the worker's or the tenant's."""
+    """Return the new jobs; raises Problem `forbidden` for a foreign queue, DependencyNotFound for a foreign job."""
     for one in asked:
         worker.check_queue(one.queue, parent)
         _check_keys(worker, one)
@@ -39,7 +39,7 @@ async def follow_ups_of(engine: Engine, worker: Holder, parent: Job, asked: Sequ
 
 
 def _check_keys(worker: Holder, asked: FollowUp) -> None:
-    """A worker of some tenants sets no key: one that another tenant uses would hold up that tenant's jobs."""
+    """Raise Problem if a tenant-bound worker sets a shared key: the key could block another tenant's jobs."""
     for name in SHARED:
         if worker.tenants is not None and getattr(asked, name) is not None:
             told = f"follow_ups: {name} is shared by all tenants, and this worker is bound to some; leave it out"
@@ -47,14 +47,14 @@ def _check_keys(worker: Holder, asked: FollowUp) -> None:
 
 
 def _check_id(asked: FollowUp) -> None:
-    """Ids that can be worked out beforehand are the system's own: of schedules, resumed jobs and replays."""
+    """Raise Problem unless the id is a random UUID: schedules, resumed jobs and replays use predictable ids."""
     if asked.job_id is not None and (not IS_UUID(asked.job_id) or uuid.UUID(asked.job_id).version == DERIVED):
         told = "follow_ups: job_id is a random UUID (version 4 or 7); leave it out, and the server makes one"
         raise Problem("validation_failed", told, ok=False)
 
 
 async def _check_dependencies(engine: Engine, parent: Job, made: Sequence[NewJob]) -> None:
-    """Another tenant's job is as unknown as one that does not exist."""
+    """Raise DependencyNotFound for unknown dependencies; another tenant's job counts as unknown."""
     siblings = {new.job_id for new in made}
     wanted = list({job_id for new in made for job_id in new.depends_on} - siblings)
     known = [job_id for job_id in wanted if IS_UUID(job_id)]
@@ -66,7 +66,7 @@ async def _check_dependencies(engine: Engine, parent: Job, made: Sequence[NewJob
 
 
 def _new_job(parent: Job, asked: FollowUp) -> NewJob:
-    """A follow-up belongs to its parent's tenant, whatever the worker says. Raises Problem for a contract's task."""
+    """Return the follow-up as a new job of the parent's tenant. Raises Problem if a contract reserves the task."""
     contract = TASKS.get(asked.task, "callsheet")
     if contract in PAYLOAD_CHECKED:
         raise reserved(asked.task)

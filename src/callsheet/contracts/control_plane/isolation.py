@@ -1,6 +1,6 @@
-"""One job's answer is made apart from all others: what is wrong with its payload ends that job, and no claim.
+"""Prepares the payload of each claimed job separately: an unusable payload ends its own job and fails no claim.
 
-An outage of the object store, or of our access to it, is nobody's fault: such a job goes back and costs no attempt.
+While the object store is down, or denies access to the server, affected jobs are released without counting an attempt.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.http")
 UNUSABLE = "payload_unusable"
-DEEPEST = 100  # levels of a payload that goes over the wire: clients read them with little room to spare
-REST_MS = 5_000  # until the object store is asked again
+DEEPEST = 100  # nesting levels of a payload: the JSON parsers of some clients allow few more
+REST_MS = 5_000  # delay before the object store is tried again
 LONG_REST_MS = 60_000
 OF_THE_KEY = (InvalidKey, KeyConflict, ObjectNotFound)
 
 
 async def contents_of(site: Site, job: Job) -> dict[str, Any]:
-    """What a claim's answer says of a job's payload; raises for one that cannot be told."""
+    """Return a job's payload and signed input URLs for the claim's answer; raises for an unusable payload."""
     payload = decode(job.payload)
     _check_depth(job.payload, payload)
     return {"payload": payload, "inputs": await inputs(site, job)}
 
 
 async def usable(site: Site, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
-    """The contents of jobs by id. Those that have none are dead letters now, or are back in line after an outage."""
+    """Return the contents of usable jobs by id. Other jobs become dead letters; in a storage outage they go back."""
     found: dict[str, dict[str, Any]] = {}
     ends: list[Settlement] = []
     for job in jobs:
@@ -56,7 +56,7 @@ async def usable(site: Site, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
 
 
 def _is_outage(error: Exception) -> bool:
-    """Whether the object store is to blame, or how we are set up, and not the key that a payload names."""
+    """Return True if the error comes from the object store or the server's settings, not from a key in the payload."""
     return isinstance(error, OSError) or (isinstance(error, ObjectsError) and not isinstance(error, OF_THE_KEY))
 
 
@@ -66,7 +66,7 @@ def _release(job: Job, error: Exception) -> Settlement:
 
 
 def _end(job: Job, error: Exception) -> Settlement:
-    """A dead letter; where the contract has none, the worst that it has."""
+    """Return the settlement that ends the job: dead letter if its contract allows that, else failure, else release."""
     log.warning("job %s is a dead letter: no worker can be given its payload (%s)", job.job_id, error)
     reason = clean(f"no worker can be given this payload: {str(error) or type(error).__name__}", 1_000)
     found = JobError(UNUSABLE, reason, retryable=False)
@@ -83,7 +83,7 @@ def _end(job: Job, error: Exception) -> Settlement:
 
 
 def _check_depth(text: str, value: Any) -> None:
-    """Raise ValueError for what is nested too deeply; most payloads have too few brackets for that."""
+    """Raise ValueError if the payload is nested too deeply. Texts with few brackets pass without parsing."""
     if text.count("[") + text.count("{") <= DEEPEST:
         return
     level = [value]

@@ -1,7 +1,7 @@
-"""Lease tokens: 256 bits that prove a claim. The store holds their hash, as a part of the claim's owner.
+"""Lease tokens: 256 bits that prove a claim. The store keeps only a token's hash, inside the claim's owner.
 
-A job's `worker_id` is `name~hash`, so the fence of every write and the history of attempts know the token too. The
-token of a claim with a `claim_request_id` is made from it: a repeat finds the same jobs again.
+A job's `worker_id` is `name~hash`, so write fences and the attempt history include the token. With a
+`claim_request_id` the token is derived from that id: a repeated claim request finds the same jobs again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Proof(NamedTuple):
-    """What a worker shows: the attempt is named where an end is told."""
+    """A worker's proof of its lease: job and token. Requests that end an attempt also name the attempt."""
 
     job_id: str
     token: str
@@ -35,7 +35,7 @@ class Proof(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """What a token was found to stand for: the job as it is, and how its attempt ended, None while it runs."""
+    """The job and claim that a token proves. `outcome` is how the attempt ended, None while the attempt runs."""
 
     job: Job
     claim_version: int
@@ -43,11 +43,11 @@ class Lease(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether the claim is the job's present one, and runs."""
+        """Return True if the job is running under this claim."""
         return self.job.status is Status.RUNNING and self.job.claim_version == self.claim_version
 
     def lost(self) -> Problem:
-        """What is said to a worker whose claim is over."""
+        """Return the Problem `lease_lost` for a worker whose claim has ended."""
         return Problem(
             "lease_lost",
             "this lease is over; stop the work and upload nothing",
@@ -57,19 +57,19 @@ class Lease(NamedTuple):
 
 
 def new_token() -> str:
-    """A fresh one."""
+    """Return a new random lease token."""
     return secrets.token_urlsafe(32)
 
 
 class Tokens:
-    """Makes the tokens of claims that may be asked twice: the same for the same request of the same worker."""
+    """Derives lease tokens from claim request ids: the same worker and request id always give the same token."""
 
     def __init__(self, store: Store, sealer: Sealers = lambda: None) -> None:
         self._store, self._sealer = store, sealer
         self._secret: bytes | None = None
 
     async def repeatable(self, worker_id: str, claim_request_id: str) -> str:
-        """The token of a claim."""
+        """Return the lease token of this worker's claim request."""
         secret = self._secret = self._secret or await self._read()
         digest = hmac.new(secret, json.dumps([worker_id, claim_request_id]).encode(), hashlib.sha256).digest()
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -79,14 +79,14 @@ class Tokens:
 
 
 def owner(worker_id: str, token: str) -> str:
-    """The owner of a claim, as the store keeps it."""
+    """Return the claim's owner in the form that the store keeps: `worker_id~hash`."""
     return f"{worker_id}~{hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()}"
 
 
 async def prove(engine: Engine, worker: Holder, proofs: Sequence[Proof]) -> list[Lease | Problem]:
-    """The leases that tokens prove, in one read where they are live; `job_not_found` or `forbidden` for the others.
+    """Return the lease of each proof, or Problem `job_not_found` or `forbidden`; live leases need one store read.
 
-    A job that the worker is not bound to is not there for it, whatever it can prove.
+    Jobs outside the worker's binding are `job_not_found`, even with a valid token.
     """
     known = list({p.job_id for p in proofs if IS_UUID(p.job_id)})
     jobs = {job.job_id: job for job in await engine.store.get(known) if job is not None} if known else {}
@@ -95,7 +95,7 @@ async def prove(engine: Engine, worker: Holder, proofs: Sequence[Proof]) -> list
 
 
 async def prove_one(engine: Engine, worker: Holder, proof: Proof) -> Lease:
-    """One lease; raises Problem."""
+    """Return the lease of one proof; raises Problem."""
     (lease,) = await prove(engine, worker, [proof])
     if isinstance(lease, Problem):
         raise lease

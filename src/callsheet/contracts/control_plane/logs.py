@@ -1,7 +1,7 @@
-"""Logs of attempts: pieces by their place in bytes, kept as events of the job, acknowledged up to the first gap.
+"""Logs of attempts: workers send pieces with byte offsets, stored as events of the job up to the first gap.
 
-Pieces may be lost, doubled and out of order on their way. A piece beyond what is kept is not taken: the worker sends on
-from the offset in the answer. Two that were written at the same moment overlap; a reader skips what it has.
+Pieces may arrive lost, repeated or out of order. The server ignores a piece beyond the stored end: the worker continues
+from the offset in the answer. Two pieces written at the same moment overlap; the reader skips the repeated bytes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def _place(claim_version: int) -> str:
 
 
 async def kept_bytes(engine: Engine, job_id: str, claim_version: int) -> int:
-    """How much of an attempt's log is kept."""
+    """Return how many bytes of an attempt's log are stored."""
     known = await engine.store.checkpoints(job_id)
     return int(known.get(_place(claim_version), "0"))  # a name that only this module writes
 
 
 async def append(engine: Engine, lease: Lease, chunk: Chunk) -> tuple[Settlement | None, dict[str, Any]]:
-    """What of a piece is new, as a settlement, and the answer: where to go on."""
+    """Return the settlement that stores a log piece, None if nothing is new, and the answer with the next offset."""
     kept = await kept_bytes(engine, lease.job.job_id, lease.claim_version)
     data = chunk.text.encode("utf-8", "replace")
     end = kept + len(data)
@@ -52,12 +52,12 @@ async def append(engine: Engine, lease: Lease, chunk: Chunk) -> tuple[Settlement
 
 
 def is_line(data: Any) -> bool:
-    """Whether an event's data is a line that a task wrote, and no piece of an attempt's log."""
+    """Return True if an event's data is a task's log line and not a piece of an attempt's log."""
     return isinstance(data, dict) and isinstance(data.get("message"), str) and not PIECE & data.keys()
 
 
 async def read(engine: Engine, job_id: str, claim_version: int) -> bytes:
-    """The log of an attempt as it is kept."""
+    """Return the stored log of an attempt."""
     found, after = bytearray(), 0
     while events := await engine.store.events({job_id: after}, PAGE):
         after = events[-1].seq
@@ -69,19 +69,19 @@ async def read(engine: Engine, job_id: str, claim_version: int) -> bytes:
 
 
 def _piece(event: Event, claim_version: int) -> Chunk | None:
-    """The piece of an attempt's log that an event holds; None for another attempt's, and for what is no piece."""
+    """Return the event's piece of this attempt's log; None if the event is another attempt's or malformed."""
     try:
         body = json.loads(event.data)
         mine = isinstance(body, dict) and body.get("attempt") == claim_version
         return Chunk.model_validate({name: body.get(name) for name in ("offset", "text")}) if mine else None
-    except (ValueError, RecursionError):  # a task of earlier days, or somebody else, has written it
+    except (ValueError, RecursionError):  # an old version or another program wrote this event
         return None
 
 
 async def whole(engine: Engine, lease: Lease, end: LogEnd) -> bool:
-    """Whether the log that is kept is the one that was sent; raises Problem `log_incomplete` while a part is missing.
+    """Return True if the stored log matches the sent log; raises Problem `log_incomplete` while a part is missing.
 
-    One that is too long to be kept whole is not asked for again.
+    A log over the size limit is never requested again.
     """
     if end.bytes > LIMIT_BYTES:
         return True

@@ -1,4 +1,4 @@
-"""The control plane's words. Fields that the contract does not have are optional: an old worker can ignore them."""
+"""Request and answer models of the control plane. Fields beyond the contract are optional: old workers ignore them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Name = Annotated[str, Field(min_length=1, max_length=240, pattern=r"^[^~\x00-\x1
 Stream = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f]+$")]
 Label = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[A-Za-z0-9_.-]+$")]
 MAX_WAIT_MS = 60_000
-MAX_DELAY_MS = 10 * 366 * 86_400_000  # ten years: what is longer is a mistake, and no store's number
+MAX_DELAY_MS = 10 * 366 * 86_400_000  # ten years: a longer delay is a mistake, and may not fit a store's number
 MAX_ATTEMPTS = 10_000
 MAX_PRIORITY = 1_000_000
 LATEST_MS = 2**53 - 1  # a moment that every client can read
@@ -25,7 +25,7 @@ STRICT = ConfigDict(strict=True, extra="ignore")
 
 
 class ClaimBody(BaseModel):
-    """A worker asks for work."""
+    """A worker asks for jobs."""
 
     model_config = STRICT
     worker_id: Name
@@ -49,7 +49,7 @@ class ClaimBody(BaseModel):
 
 
 class ClaimedJob(BaseModel):
-    """A job to run."""
+    """A claimed job and its lease."""
 
     job_id: str
     attempt_id: str
@@ -71,7 +71,7 @@ class ClaimedJob(BaseModel):
 
 
 class Claimed(BaseModel):
-    """A job to run, or none. `jobs` has all of them when more than one was asked for."""
+    """The answer to a claim: a job, or none. If `max_jobs` was more than 1, `jobs` lists all claimed jobs."""
 
     claimed: bool
     job_id: str | None = None
@@ -98,7 +98,7 @@ class Claimed(BaseModel):
 
 
 class Chunk(BaseModel):
-    """A piece of an attempt's log, by its place in bytes."""
+    """A piece of an attempt's log at a byte offset."""
 
     model_config = STRICT
     offset: int = Field(ge=0)
@@ -106,7 +106,7 @@ class Chunk(BaseModel):
 
 
 class Proof(BaseModel):
-    """A lease, as a worker proves it."""
+    """The job and lease token that prove a worker's claim."""
 
     model_config = STRICT
     job_id: str
@@ -114,7 +114,7 @@ class Proof(BaseModel):
 
 
 class HeartbeatBody(Proof):
-    """A worker says that it is alive, and perhaps how far it is."""
+    """A worker extends its lease and may report progress, a stage or a piece of the log."""
 
     worker_id: Name
     progress: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
@@ -128,7 +128,7 @@ class HeartbeatBody(Proof):
 
 
 class Beaten(BaseModel):
-    """The lease is extended. `cancel`: stop, and say so with fail."""
+    """The lease is extended. If `cancel` is true, stop the job and report it with fail."""
 
     ok: bool
     lease_expires_at: int = Field(description="Milliseconds since the epoch, by the store's clock.")
@@ -140,7 +140,7 @@ class Beaten(BaseModel):
 
 
 class HeartbeatsBody(BaseModel):
-    """The same for all jobs of a worker in one request."""
+    """A worker extends the leases of all its jobs in one request."""
 
     model_config = STRICT
     worker_id: Name
@@ -150,7 +150,7 @@ class HeartbeatsBody(BaseModel):
 
 
 class BeatenJob(BaseModel):
-    """One lease of many."""
+    """One lease's heartbeat result."""
 
     job_id: str
     ok: bool
@@ -159,7 +159,7 @@ class BeatenJob(BaseModel):
 
 
 class BeatenAll(BaseModel):
-    """What became of each lease, in the order asked."""
+    """Heartbeat results, one per lease, in request order."""
 
     ok: bool
     leases: list[BeatenJob]
@@ -168,7 +168,7 @@ class BeatenAll(BaseModel):
 
 
 class EndBody(BaseModel):
-    """What every end of an attempt names."""
+    """The fields of every request that ends an attempt."""
 
     model_config = STRICT
     worker_id: Name
@@ -180,7 +180,7 @@ class EndBody(BaseModel):
 
 
 class Artifact(BaseModel):
-    """A file that was uploaded for this attempt, to be kept with the result."""
+    """A file that was uploaded for this attempt and becomes part of the result."""
 
     model_config = STRICT
     name: str = Field(min_length=1, max_length=255)
@@ -189,7 +189,7 @@ class Artifact(BaseModel):
 
 
 class LogEnd(BaseModel):
-    """How long the whole log of an attempt is, and its sum: what is missing is asked for again."""
+    """Length and SHA-256 of an attempt's complete log. The server answers `log_incomplete` if a part is missing."""
 
     model_config = STRICT
     bytes: int = Field(ge=0)
@@ -197,7 +197,7 @@ class LogEnd(BaseModel):
 
 
 class FollowUp(BaseModel):
-    """A job to be created in the same transaction as a success."""
+    """A follow-up job: the server creates the job in the same transaction as its parent's success."""
 
     model_config = STRICT
     job_id: str | None = None
@@ -219,7 +219,7 @@ class FollowUp(BaseModel):
 
 
 class CompleteBody(EndBody):
-    """An attempt went well."""
+    """An attempt has succeeded."""
 
     result: tolerant.Result = None
     artifacts: list[Artifact] = Field(default=[], max_length=1000)
@@ -256,7 +256,7 @@ Error = Annotated[ErrorBody, BeforeValidator(tolerant.error_of)]
 
 
 class FailBody(EndBody):
-    """An attempt went wrong."""
+    """An attempt has failed."""
 
     error: Error = ErrorBody()
     retry_in_ms: Annotated[int | None, tolerant.bounded(0, MAX_DELAY_MS, None)] = Field(
@@ -266,14 +266,14 @@ class FailBody(EndBody):
 
 
 class Failed(Completed):
-    """What became of the job: it runs again, it is a dead letter, or neither."""
+    """The job is queued again (`requeued`), a dead letter (`dlq`), or has ended otherwise (neither)."""
 
     requeued: bool
     dlq: bool
 
 
 class ReleaseBody(EndBody):
-    """A worker hands its job back; that costs no attempt."""
+    """A worker hands its job back; the attempt is not counted."""
 
     delay_ms: Annotated[int, tolerant.bounded(0, MAX_REST_MS, 0)] = 0
     reason: Annotated[str, tolerant.cut_at(tolerant.MAX_REASON)] = Field(
@@ -282,7 +282,7 @@ class ReleaseBody(EndBody):
 
 
 class MoveBody(BaseModel):
-    """One of many things to be said of jobs: `do` says which, the other fields are those of its route."""
+    """One report about a job. `do` names the kind of report; the other fields match the route of that kind."""
 
     model_config = STRICT
     do: Literal["progress", "stage", "event", "checkpoint", "log", "complete", "fail", "release", "cancel"]
@@ -313,7 +313,7 @@ class MoveBody(BaseModel):
 
 
 class MovesBody(BaseModel):
-    """What a worker has to say of its jobs, in order."""
+    """Reports about a worker's jobs, in order."""
 
     model_config = STRICT
     worker_id: Name
@@ -322,7 +322,7 @@ class MovesBody(BaseModel):
 
 
 class UncheckedMoves(BaseModel):
-    """The same before each move is checked by itself, so that one that is wrong harms no other."""
+    """A request's moves before validation: the server validates each alone, so an invalid move affects no other."""
 
     model_config = STRICT
     worker_id: Name
@@ -330,7 +330,7 @@ class UncheckedMoves(BaseModel):
 
 
 class Moved(BaseModel):
-    """What became of one move; `code` says why it was refused, as a problem's code does."""
+    """The result of one move; if the move was refused, `code` is the code of the problem."""
 
     ok: bool
     ack: bool = False
@@ -344,7 +344,7 @@ class Moved(BaseModel):
 
 
 class MovedAll(BaseModel):
-    """What became of each move, in the order sent."""
+    """Move results, one per move, in request order."""
 
     ok: bool
     answers: list[Moved]
@@ -352,13 +352,13 @@ class MovedAll(BaseModel):
 
 
 class CheckpointsBody(Proof):
-    """A worker asks which steps earlier attempts have completed."""
+    """A worker asks which steps of its job earlier attempts have completed."""
 
     worker_id: Name
 
 
 class Checkpoints(BaseModel):
-    """The results of completed steps, by name: those of the job, and of the jobs that it resumes."""
+    """Results of completed steps by step name, from this job and the ended jobs it resumes."""
 
     ok: bool
     checkpoints: dict[str, JsonValue]

@@ -1,6 +1,6 @@
-"""What a worker says of its jobs, turned into settlements: the server's kernel decides, on the server's own job.
+"""Turns workers' reports (moves) into settlements: the server's kernel decides, based on the server's own job record.
 
-Many moves of many jobs are one read and one write. A move that is refused harms no other.
+Many moves of many jobs need one read and one write. A refused move affects no other move.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from callsheet.store.protocol import Settled
 from . import logs, refusals
 from .artifacts import adopt
 from .claims import waiting_of
+from .fan_outs import Places, places_of
 from .follow_ups import follow_ups_of
 from .leases import Lease, Proof, prove
 from .models import Chunk, LogEnd, MoveBody
@@ -47,7 +48,7 @@ Answer = dict[str, Any]
 
 
 class Decided(NamedTuple):
-    """A move that waits to be written: what is to be written, and what is then answered."""
+    """A move that is ready to write: its settlements and the answer to send afterwards."""
 
     settlements: tuple[Settlement, ...]
     answer: Answer
@@ -55,14 +56,14 @@ class Decided(NamedTuple):
 
     @property
     def fills(self) -> set[str]:
-        """The queues in which there are more jobs afterwards, to be claimed at once."""
+        """Return the queues that gain a job due at once when this move is written."""
         found = {new.queue for s in self.settlements for new in s.follow_ups if not new.delay_ms}
         last = self.settlements[-1]
         return found | {self.queue} if last.status is Status.QUEUED and not last.delay_ms else found
 
 
 async def apply(site: Site, worker: Holder, checked: Sequence[MoveBody | Problem]) -> list[Answer | Problem]:
-    """Prove, decide and settle; the answer of each move, or why it was refused."""
+    """Prove the leases, decide the moves, write them; returns each move's answer or the Problem that refused it."""
     moves = [move for move in checked if not isinstance(move, Problem)]
     answers = iter(await _apply(site, worker, moves))
     return [move if isinstance(move, Problem) else next(answers) for move in checked]
@@ -72,21 +73,23 @@ async def _apply(site: Site, worker: Holder, moves: Sequence[MoveBody]) -> list[
     leases = await prove(site.engine, worker, [Proof(m.job_id, m.lease_token, m.attempt_id) for m in moves])
     known = {(le.job.job_id, le.claim_version): le for le in leases if isinstance(le, Lease)}
     decided: list[Decided | Problem] = []
-    for move, lease in zip(moves, leases, strict=True):
-        if isinstance(lease, Problem):
-            decided.append(lease)
-            continue
-        found = await _decide(site, worker, known[lease.job.job_id, lease.claim_version], move)
-        decided.append(found)
-        if isinstance(found, Decided) and found.settlements:
-            known[lease.job.job_id, lease.claim_version] = _after(lease, found.settlements)
-    answers = await _write(site, decided)
+    proven = [(move, lease) for move, lease in zip(moves, leases, strict=True) if isinstance(lease, Lease)]
+    async with places_of(site, worker, {lease.job.requester_id for move, lease in proven if move.follow_ups}) as places:
+        for move, lease in zip(moves, leases, strict=True):
+            if isinstance(lease, Problem):
+                decided.append(lease)
+                continue
+            found = await _decide(site, worker, places, known[lease.job.job_id, lease.claim_version], move)
+            decided.append(found)
+            if isinstance(found, Decided) and found.settlements:
+                known[lease.job.job_id, lease.claim_version] = _after(lease, found.settlements)
+        answers = await _write(site, decided)
     await _count_files(site, moves, leases)
     return answers
 
 
 async def _count_files(site: Site, moves: Sequence[MoveBody], leases: Sequence[Lease | Problem]) -> None:
-    """Count the files of attempts that have completed with some; what fails is done by the sweep of all attempts."""
+    """Count the files of completed attempts against quotas; the sweep of attempts repeats counts that fail here."""
     store = site.engine.store
     for move, lease in zip(moves, leases, strict=True):
         if move.do == "complete" and move.artifacts and isinstance(lease, Lease) and site.objects is not None:
@@ -96,7 +99,7 @@ async def _count_files(site: Site, moves: Sequence[MoveBody], leases: Sequence[L
 
 
 async def apply_one(site: Site, worker: Holder, move: MoveBody) -> Answer:
-    """One move; raises Problem."""
+    """Return the answer of one move; raises Problem."""
     (answer,) = await apply(site, worker, [move])
     if isinstance(answer, Problem):
         raise answer
@@ -104,14 +107,14 @@ async def apply_one(site: Site, worker: Holder, move: MoveBody) -> Answer:
 
 
 def _after(lease: Lease, settlements: Sequence[Settlement]) -> Lease:
-    """The lease as later moves of the same request find it."""
+    """Return the lease as later moves of the same request must see it."""
     job = lease.job
     for settlement in settlements:
         job = applied(job, settlement, job.event_ms)
     return Lease(job, lease.claim_version, settlements[-1].outcome)
 
 
-async def _decide(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> Decided | Problem:
+async def _decide(site: Site, worker: Holder, places: Places, lease: Lease, move: MoveBody) -> Decided | Problem:
     if not lease.live:
         if lease.outcome in ENDS_OF.get(move.do, ()):
             return Decided((), {**_ended(lease.outcome), "repeated": True})
@@ -121,6 +124,7 @@ async def _decide(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> D
             settlement, kept = await logs.append(site.engine, lease, move.log)
             return Decided((settlement,) if settlement else (), {"ok": True, **kept})
         settlements = await _settlements(site, worker, lease, move)
+        await places.take(lease.job.requester_id, len(settlements[-1].follow_ups))
     except StoreError:
         raise
     except CallsheetError as error:
@@ -163,9 +167,9 @@ async def _settlements(site: Site, worker: Holder, lease: Lease, move: MoveBody)
 
 
 def _event(job: Job, move: MoveBody) -> NewEvent:
-    """What a worker tells of its work; raises InvalidInput for a type that is not a worker's to use.
+    """Return the event of a worker's report; raises InvalidInput if workers may not use its type.
 
-    A line of a task's log comes as an event, too: it is one if it cannot be taken for a piece of the attempt's log.
+    A task's log line is an event of type `log`, accepted unless its data looks like a piece of an attempt's log.
     """
     kind: str = _given(move.type, "type")
     data = move.data if move.data is not None else {}
@@ -181,7 +185,7 @@ def _given(value: Any, name: str) -> Any:
 
 
 async def _complete(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
-    """The success, with what was uploaded and what is to follow; before it a word about a log that differs."""
+    """Return the success with artifacts and follow-up jobs; a warning event comes first if the stored log differs."""
     result = encode(move.result, limit_bytes=RESULT_BYTES)
     notes: list[Settlement] = []
     if isinstance(move.log, LogEnd) and not await logs.whole(site.engine, lease, move.log):
@@ -196,7 +200,7 @@ async def _complete(site: Site, worker: Holder, lease: Lease, move: MoveBody) ->
 
 
 def _release(job: Job, worker: Holder, move: MoveBody) -> Settlement:
-    """Return the move of a job that is handed back; after an outage the server's policy says how long it waits."""
+    """Return the settlement that hands a job back; after an outage the server's policy sets the delay."""
     if not move.waits_for:
         return refusals.release(job, worker.worker_id, move.delay_ms, refused=move.reason == "incapable")
     rand = random.random()  # noqa: S311 - jitter
@@ -220,7 +224,7 @@ def _fail(job: Job, move: MoveBody) -> Settlement:
 
 
 async def _write(site: Site, decided: Sequence[Decided | Problem]) -> list[Answer | Problem]:
-    """All in one write; when the store refuses it (a follow-up's id is taken), each alone."""
+    """Write all settlements together; if the store refuses (such as a follow-up id in use), write each move alone."""
     todo = [d for d in decided if isinstance(d, Decided) and d.settlements]
     answers: dict[int, Answer | Problem] = {}
     try:
@@ -248,5 +252,5 @@ def _told(decided: Decided | Problem) -> Answer | Problem:
 
 
 def lost() -> Problem:
-    """A lease that ended between the read and the write."""
+    """Return the Problem `lease_lost` for a lease that ended between read and write."""
     return Problem("lease_lost", "this lease is over; stop the work and upload nothing", ok=False)

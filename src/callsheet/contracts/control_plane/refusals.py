@@ -1,4 +1,4 @@
-"""Refusals: a worker that cannot run a job says so once and is not offered it again; others are."""
+"""Refused jobs: a worker that cannot run a job refuses it once, and the server offers the job to other workers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 REFUSED = "~refused:"
 FRESH = 2  # events of a job that was never handed back: queued, running
-SET_ASIDE_MS = (1_000, 30_000)  # how long a job rests that came to a worker which had refused it
+SET_ASIDE_MS = (1_000, 30_000)  # shortest and longest delay of a job offered to a worker that had refused it
 
 
 def release(job: Job, worker_id: str, delay_ms: int, *, refused: bool) -> Settlement:
-    """Hand a job back; `refused` is remembered with it."""
+    """Return the settlement that hands a job back; with `refused`, a checkpoint records this worker's refusal."""
     settlement = commands.release(job, delay_ms=delay_ms)
     if refused and settlement.outcome is Outcome.RELEASED:
         return settlement._replace(checkpoint=(f"{REFUSED}{worker_id}", "true"))
@@ -27,7 +27,7 @@ def release(job: Job, worker_id: str, delay_ms: int, *, refused: bool) -> Settle
 
 
 async def set_aside(engine: Engine, worker_id: str, jobs: Sequence[Job]) -> list[Job]:
-    """Those of the jobs that this worker has not refused; the others go back, and rest ever longer."""
+    """Return the jobs that this worker has not refused; hand the refused ones back, each time with a longer delay."""
     kept, back = [], []
     for job in jobs:
         known = await engine.store.checkpoints(job.job_id) if job.event_seq > FRESH else {}

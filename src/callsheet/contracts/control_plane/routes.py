@@ -1,6 +1,6 @@
 """`/internal/worker/…`: claim, heartbeat, complete, fail and release, and the same for many jobs in one request.
 
-The store is the truth; all else is a hint.
+The store decides; hints only save waiting time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Dire
 
 
 async def _said(request: Request, model: type[B]) -> tuple[Site, WorkerIdentity, B]:
-    """Who speaks, and what is said."""
+    """Return the site, the worker identity and the parsed body of a worker's request."""
     who = await worker_of(request)
     return site_of(request), who, await read_report(request, model)
 
@@ -72,7 +72,7 @@ async def _said(request: Request, model: type[B]) -> tuple[Site, WorkerIdentity,
     responses=problems.responses(*ALWAYS, "upgrade_required"),
 )
 async def claim(request: Request) -> JsonAnswer:
-    """The first jobs of the streams in their order, at once or within `max_wait_ms`."""
+    """Claim the first due jobs of the streams, in stream order, at once or within `max_wait_ms`."""
     site, who, asked = await _said(request, ClaimBody)
     protocol = versions.check(versions.claimed(request, asked.protocol))
     await seen(site, who.named(asked.worker_id), asked.labels, request.headers.get("user-agent", "")[:100])
@@ -88,14 +88,14 @@ async def claim(request: Request) -> JsonAnswer:
     responses=problems.responses(*PROVEN),
 )
 async def heartbeat(request: Request) -> JsonAnswer:
-    """The answer says whether the job is to be cancelled. A lease that is over is 409 `lease_lost`."""
+    """Extend a lease. A true `cancel` in the answer asks the worker to stop; an ended lease is 409 `lease_lost`."""
     site, who, asked = await _said(request, HeartbeatBody)
     worker, proof = who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token)
     lease = await prove_one(site.engine, worker, proof)
     beat = await _beat(site, [lease])
     kept = await _report(site, lease, asked)
     if asked.wait_ms and not beat[0] and not who.draining:
-        await _wait(site, [lease], asked.wait_ms)
+        await _wait(site, [lease], asked.wait_ms, who.tenants)
         beat = await _beat(site, [await prove_one(site.engine, worker, proof)])
     terms = terms_of(site)
     lease_ms = terms.silence_ms if beat[0] else terms.lease_ms
@@ -105,7 +105,7 @@ async def heartbeat(request: Request) -> JsonAnswer:
 
 
 async def _beat(site: Site, leases: list[Lease]) -> list[bool]:
-    """Extend leases; whether each is to be cancelled. Raises Problem for one that is over."""
+    """Extend the leases; returns a `cancel` flag per lease. Raises Problem if a lease has ended."""
     claims = [lease.job.claim for lease in leases if lease.live]
     beats = await _extend(site, claims) if len(claims) == len(leases) else []
     if not beats or not all(beat.held for beat in beats):
@@ -119,7 +119,7 @@ async def _extend(site: Site, claims: list[Claim]) -> list[Beat]:
 
 
 async def _report(site: Site, lease: Lease, asked: HeartbeatBody) -> dict[str, Any]:
-    """What a heartbeat says of the work; the answer's part about the log."""
+    """Write a heartbeat's stage, progress and log piece; returns the answer's log fields."""
     moves = []
     if asked.stage is not None and asked.stage != lease.job.stage:
         moves.append(commands.advance(lease.job, asked.stage))
@@ -134,12 +134,13 @@ async def _report(site: Site, lease: Lease, asked: HeartbeatBody) -> dict[str, A
     return kept
 
 
-async def _wait(site: Site, leases: list[Lease], wait_ms: int) -> None:
-    """Until one of the jobs is to be cancelled or is lost, or the time is over; other news are waited out."""
+async def _wait(site: Site, leases: list[Lease], wait_ms: int, tenants: frozenset[str] | None) -> None:
+    """Wait until a job is cancelled, a lease is lost or the time is over; other changes do not end the wait."""
     clock = asyncio.get_running_loop().time
     until, ids = clock() + wait_ms / 1000, [lease.job.job_id for lease in leases]
     while (left_s := until - clock()) > 0 and not site.stopping.is_set():
-        await waiting_of(site).news(frozenset(ids), left_s)
+        if not await waiting_of(site).news(frozenset(ids), left_s, tenants):
+            return
         jobs = await site.engine.store.get(ids)
         for job, lease in zip(jobs, leases, strict=True):
             if job is None or job.cancel_requested_at is not None or job.claim != lease.job.claim:
@@ -154,14 +155,14 @@ async def _wait(site: Site, leases: list[Lease], wait_ms: int) -> None:
     responses=problems.responses(*ALWAYS),
 )
 async def heartbeats(request: Request) -> JsonAnswer:
-    """All leases of a worker in one write. With `wait_ms` the answer comes when something is asked of one of them."""
+    """Extend all leases of a worker in one write. With `wait_ms` the answer comes once a job is cancelled or lost."""
     site, who, asked = await _said(request, HeartbeatsBody)
     worker, proofs = who.named(asked.worker_id), [Proof(p.job_id, p.lease_token) for p in asked.leases]
     await seen(site, worker, running=len(proofs))
     told = await _beat_all(site, worker, proofs)
     if asked.wait_ms and not who.draining and all(answer["ok"] and not answer["cancel"] for answer in told):
         leases = [found for found in await prove(site.engine, worker, proofs) if isinstance(found, Lease)]
-        await _wait(site, leases, asked.wait_ms)
+        await _wait(site, leases, asked.wait_ms, who.tenants)
         told = await _beat_all(site, worker, proofs)
     lease_ms = terms_of(site).lease_ms
     return JsonAnswer({"ok": True, "leases": told, "lease_expires_in_ms": lease_ms, "drain": who.draining})
@@ -191,7 +192,7 @@ async def _beat_all(site: Site, worker: Holder, proofs: list[Proof]) -> list[dic
     responses=problems.responses(*ALWAYS),
 )
 async def moves(request: Request) -> JsonAnswer:
-    """Progress, stages, events, checkpoints, logs and ends, in order, in one write; each has its own answer."""
+    """Write progress, stages, events, checkpoints, logs and ends of jobs in one write, in order; each has an answer."""
     site, who, asked = await _said(request, UncheckedMoves)
     checked = [validated(MoveBody, move) for move in asked.moves]
     if (refused := [move for move in checked if isinstance(move, Problem)]) and len(refused) == len(checked):
@@ -206,7 +207,7 @@ def _refused(problem: Problem) -> dict[str, Any]:
 
 
 async def _end(request: Request, model: type[EndBody], do: str) -> tuple[dict[str, Any], bool]:
-    """The end of one attempt, by the same way as many; raises Problem."""
+    """End one attempt through the code path of `/moves`; returns the answer and the drain flag. Raises Problem."""
     site, who, asked = await _said(request, model)
     fields = asked.model_dump(exclude={"worker_id", "stream", "message_id"})
     move = MoveBody.model_validate({**fields, "do": do}, strict=False)
@@ -218,10 +219,10 @@ async def _end(request: Request, model: type[EndBody], do: str) -> tuple[dict[st
     summary="End an attempt well",
     response_model=Completed,
     openapi_extra=documented(CompleteBody),
-    responses=problems.responses(*PROVEN, "payload_too_large", "log_incomplete", "artifact_missing"),
+    responses=problems.responses(*PROVEN, "payload_too_large", "log_incomplete", "artifact_missing", "quota_exceeded"),
 )
 async def complete(request: Request) -> JsonAnswer:
-    """Result, status, attempt and event in one commit; then `ack`. Saying it twice is harmless."""
+    """Commit result, status, attempt and event in one transaction, then answer `ack`. Repeating this is harmless."""
     answer, draining = await _end(request, CompleteBody, "complete")
     return JsonAnswer({"ok": True, "ack": answer["ack"], **({"drain": True} if draining else {})})
 
@@ -234,7 +235,7 @@ async def complete(request: Request) -> JsonAnswer:
     responses=problems.responses(*PROVEN),
 )
 async def fail(request: Request) -> JsonAnswer:
-    """By the job's policy it runs again, is a dead letter, or has failed. One that was to be cancelled is cancelled."""
+    """The job's policy decides: retry, dead letter or failure. A job whose cancellation was requested is cancelled."""
     answer, draining = await _end(request, FailBody, "fail")
     told = {"ok": True, "ack": True, "requeued": answer["requeued"], "dlq": answer["dlq"]}
     return JsonAnswer({**told, **({"drain": True} if draining else {})})
@@ -248,7 +249,7 @@ async def fail(request: Request) -> JsonAnswer:
     responses=problems.responses(*PROVEN),
 )
 async def release(request: Request) -> JsonAnswer:
-    """For a worker that goes down, or cannot do this job: another takes it, and no attempt is counted."""
+    """Hand a job back because the worker stops or cannot run the job. Another worker takes it; no attempt counts."""
     _, draining = await _end(request, ReleaseBody, "release")
     return JsonAnswer({"ok": True, "ack": True, **({"drain": True} if draining else {})})
 
@@ -261,7 +262,7 @@ async def release(request: Request) -> JsonAnswer:
     responses=problems.responses(*PROVEN),
 )
 async def checkpoints(request: Request) -> JsonAnswer:
-    """The results of the steps of a job that this worker holds."""
+    """Return the completed steps of a job that this worker holds."""
     site, who, asked = await _said(request, CheckpointsBody)
     lease = await prove_one(site.engine, who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token))
     if not lease.live:

@@ -1,8 +1,7 @@
 """Fields of a worker's report that are cut or replaced, never refused.
 
-A refusal of the report of an end would let the lease run out, and a job that has ended for good would run again. What
-proves the lease (`worker_id`, `job_id`, `lease_token`) is not read like this, nor is what creates something
-(`artifacts`, `follow_ups`).
+Refusing an end report would let the lease run out, and a finished job would run again. The fields that prove the lease
+(`worker_id`, `job_id`, `lease_token`) or create something (`artifacts`, `follow_ups`) stay strict.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ def text_of(value: Any, limit: int) -> str:
 
 
 def code_of(value: Any) -> str:
-    """Return an error's code: a number as its digits, `unknown` where there is none."""
+    """Return an error's code; a number becomes its digits, a missing code becomes `unknown`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return clean(str(value), MAX_CODE) if value and (is_number or isinstance(value, str)) else UNKNOWN
 
 
 def boolean_of(value: Any) -> bool | None:
-    """Return true or false for what can only mean that, else None."""
+    """Return a boolean, also for words such as "true", "1" or "no"; None for other values."""
     return value if isinstance(value, bool) else WORDS_OF_BOOLEANS.get(str(value).lower())
 
 
@@ -57,7 +56,7 @@ def error_of(value: Any) -> dict[str, Any]:
 
 
 def details_of(value: Any) -> dict[str, Any] | None:
-    """Return details as an object that every store can keep; of too many the first characters of their text."""
+    """Return details as a storable object; details over the size limit become the first characters of their text."""
     if value is None or value == {}:
         return None
     kept = storable(value)
@@ -79,7 +78,7 @@ def storable(value: Any) -> Any:
 
 
 def bounded(low: int, high: int, otherwise: int | None) -> BeforeValidator:
-    """Return a validator that moves a number between its limits, and replaces what is no number."""
+    """Return a validator that moves a number between its limits and replaces a value that is not a number."""
 
     def whole(value: Any) -> int | None:
         is_number = type(value) is int or (type(value) is float and not math.isnan(value))  # an int may be too long
@@ -89,12 +88,12 @@ def bounded(low: int, high: int, otherwise: int | None) -> BeforeValidator:
 
 
 def at_most(limit: int) -> BeforeValidator:
-    """Return a validator that lowers a whole number to `limit`; what is wrong otherwise stays so."""
+    """Return a validator that lowers a whole number to `limit` and leaves every other value unchanged."""
     return BeforeValidator(lambda value: limit if isinstance(value, int) and value > limit else value)
 
 
 def cut_at(limit: int) -> BeforeValidator:
-    """Return a validator that makes text of anything and cuts it."""
+    """Return a validator that converts any value to text and cuts it."""
     return BeforeValidator(lambda value: text_of(value, limit))
 
 
@@ -110,8 +109,8 @@ Result = Annotated[Any, BeforeValidator(storable)]
 async def read_report(request: Request, model: type[M]) -> M:
     """Read a worker's report; raises Problem.
 
-    The validator refuses whole bodies for a lone surrogate, a byte that is not UTF-8 or deep nesting; these are read
-    by Python's own parser.
+    The strict validator refuses whole bodies for a lone surrogate, invalid UTF-8 or deep nesting; such bodies are read
+    again with Python's own JSON parser.
     """
     try:
         return await read(request, model)
@@ -128,7 +127,7 @@ async def read_report(request: Request, model: type[M]) -> M:
 
 
 def validated(model: type[M], body: Any) -> M | Problem:
-    """Return a body that was parsed as its model, or what is wrong with it."""
+    """Return the parsed body as its model, or the Problem that describes its faults."""
     try:
         return model.model_validate(body)
     except pydantic.ValidationError as error:
@@ -136,7 +135,7 @@ def validated(model: type[M], body: Any) -> M | Problem:
 
 
 def loosely_parsed(body: bytes) -> Any:
-    """Return a body's JSON in storable form, None for what is not JSON at all."""
+    """Return a body's JSON in storable form, None if the body is not JSON."""
     try:
         return storable(json.loads(body.decode("utf-8", "replace")))
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Which protocols workers may speak: the present one and the one before. Nothing here reads or writes anything.
+"""Worker protocol versions: the server accepts the current version and the previous one. Nothing here performs I/O.
 
-1 is the bare contract; 2 has our further fields. A worker that says nothing speaks 1. One that speaks another is told
-so (426) when it asks for work, but may always bring to an end what it has.
+Version 1 is the bare contract; version 2 adds Callsheet's further fields. A worker that names no version speaks 1. A
+claim with an unsupported version is refused with 426, but the worker may still end the jobs that it holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_DIGITS = 6
 
 
 def claimed(request: Request, field: int | None = None) -> int:
-    """What a worker says that it speaks: in the body's `protocol`, else in the header; BARE when it says nothing."""
+    """Return the worker's protocol: the body's `protocol`, else the header, else BARE. Raises Problem `bad_request`."""
     if field is not None:
         return field
     text = request.headers.get(HEADER, "").strip()
@@ -33,7 +33,7 @@ def claimed(request: Request, field: int | None = None) -> int:
 
 
 def check(protocol: int) -> int:
-    """The same number; raises Problem `upgrade_required` unless this server speaks it."""
+    """Return `protocol`; raises Problem `upgrade_required` unless this server supports that version."""
     if OLDEST <= protocol <= CURRENT:
         return protocol
     old = protocol < OLDEST
@@ -48,5 +48,5 @@ def check(protocol: int) -> int:
 
 
 def lenient(protocol: int) -> int:
-    """The nearest protocol that is served: for heartbeats and ends of attempts, which are taken from everybody."""
+    """Return the nearest supported protocol. Heartbeats and ends of attempts are accepted with any protocol version."""
     return min(max(protocol, OLDEST), CURRENT)

@@ -1,9 +1,9 @@
-"""Parked claims: a worker that waits costs a small object, no connection and no thread. k new jobs wake k waiters.
+"""Parked claims: a waiting worker costs a small object, no store connection and no thread. k new jobs wake k claims.
 
-A hint wakes the one that has waited longest; if it gets a job, it wakes the next. While a woken one asks, further hints
-for its queues only ask it to pass them on. So a thousand that wait for one job make two claims, not a thousand. A hint
-does not say whose the job is: of workers that are bound to different tenants, the first of each kind is woken.
-Heartbeats that wait for news of their jobs are parked here, too.
+A hint wakes the claim that has waited longest; if that claim gets a job, it wakes the next. While a woken claim asks
+the store, further hints for its queues are added to it and passed on afterwards. So 1,000 workers that wait for one
+job send the store two claims, not 1,000. A hint does not name the job's tenant: the first claim of each tenant binding
+is woken. Heartbeats that wait for changes of their jobs are parked here, too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from callsheet.http.problems import Problem
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.lane import lane_of
 from callsheet.store.protocol import Hint
@@ -26,29 +27,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.http")
 POLL_S = (2.0, 4.0)  # hints may be lost, and delayed jobs become due without one
+MOST_BOUND = 1_000  # claims of workers with one binding to tenants, and as many heartbeats: each holds a connection
+RETRY_S = 5
 
 
 class News(NamedTuple):
-    """There are jobs in a queue, '' for any; of one tenant where that is known, '' where it is not."""
+    """A hint that a queue has new jobs. `queue` '' means any queue; `tenant` '' means the tenant is unknown."""
 
     queue: str = ""
     tenant: str = ""
 
 
 class Wish(NamedTuple):
-    """What a parked request waits for: jobs of some queues, and of some tenants, None for all."""
+    """The queues and tenants whose jobs a parked claim waits for. `tenants` None means all."""
 
     queues: frozenset[str]
     tenants: frozenset[str] | None = None
 
     def fits(self, news: News) -> bool:
-        """Whether the news may be of a job for it."""
+        """Return True if the news may announce a job that this claim waits for."""
         of_tenant = not news.tenant or self.tenants is None or news.tenant in self.tenants
         return of_tenant and (not news.queue or news.queue in self.queues)
 
 
 class _Flight:
-    """Somebody who was woken and asks now. `again`: what was told meanwhile."""
+    """A woken claim that is asking the store for jobs. `again` collects the news that arrives meanwhile."""
 
     def __init__(self, wish: Wish, news: News) -> None:
         self.wish, self.woken_for = wish, news
@@ -56,19 +59,20 @@ class _Flight:
 
 
 class Waiting:
-    """All parked requests of a process, with one listener for them."""
+    """All parked requests of a process. One hint listener serves all of them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._claims: dict[asyncio.Future[_Flight], Wish] = {}  # in the order of their coming
+        self._claims: dict[asyncio.Future[_Flight], Wish] = {}  # in order of arrival
         self._beats: dict[asyncio.Future[None], frozenset[str]] = {}
+        self._beating: Counter[frozenset[str] | None] = Counter()  # parked heartbeats by tenant binding
         self._flights: set[_Flight] = set()
-        self._bindings: Counter[frozenset[str] | None] = Counter()  # how many ask or wait, by their tenants
+        self._bindings: Counter[frozenset[str] | None] = Counter()  # open claims by tenant binding
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def parked(self) -> int:
-        """How many wait for jobs."""
+        """Return the number of claims that are parked for jobs."""
         return len(self._claims)
 
     async def claim(
@@ -78,15 +82,19 @@ class Waiting:
         alive: Callable[[], Awaitable[bool]],
         take: Callable[[], Awaitable[list[Job]]],
     ) -> list[Job]:
-        """What `take` finds, at once or as soon as there is something. For somebody who has gone it is not asked."""
+        """Return the jobs that `take` finds, now or within `wait_s`. `take` is not called once `alive` returns False.
+
+        Raises Problem `too_many_requests` if MOST_BOUND claims with the same tenant binding are open already.
+        """
+        if wait_s and _is_full(self._bindings, wish.tenants):
+            told = f"{MOST_BOUND} claims of workers like this one wait at this server already; come back in {RETRY_S} s"
+            raise Problem("too_many_requests", told, headers={"Retry-After": str(RETRY_S)}, ok=False)
         self._begin()
         self._bindings[wish.tenants] += 1
         try:
             return await self._claim(wish, wait_s, alive, take)
         finally:
-            self._bindings[wish.tenants] -= 1
-            if not self._bindings[wish.tenants]:
-                del self._bindings[wish.tenants]
+            _leave(self._bindings, wish.tenants)
 
     async def _claim(
         self,
@@ -112,31 +120,36 @@ class Waiting:
             if flight is None:
                 return jobs
 
-    async def news(self, job_ids: frozenset[str], wait_s: float) -> None:
-        """Return when one of these jobs may have changed, or after the time."""
+    async def news(self, job_ids: frozenset[str], wait_s: float, tenants: frozenset[str] | None = None) -> bool:
+        """Wait `wait_s` at most for a possible change of these jobs; returns False if too many heartbeats wait."""
+        if _is_full(self._beating, tenants):
+            return False
         self._begin()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._beats[future] = job_ids
+        self._beating[tenants] += 1
         try:
             await asyncio.wait([future], timeout=wait_s)
         finally:
             self._beats.pop(future, None)
+            _leave(self._beating, tenants)
             future.cancel()
+        return True
 
     def wake(self, queues: Iterable[str]) -> None:
-        """There are jobs in these queues: a hint tells, or what was handed back, or what follows a success."""
+        """Wake parked claims because these queues have jobs: after a hint, a released job or new follow-up jobs."""
         for news in self._news(queues):
             self._wake(news)
 
     def _news(self, names: Iterable[str]) -> set[News]:
-        """What names of queues and of lanes tell: in a tenant's lane are that tenant's jobs alone."""
+        """Return the news of queue and lane names. A tenant's lane holds only that tenant's jobs."""
         names = set(names)
         self._engine.lanes.heard(names)
         lanes = {News(lane.queue, lane.tenant) for lane in map(lane_of, names)}
         return {News(name) for name in names} | lanes
 
     def let_go(self) -> None:
-        """The process goes down: all ask again, elsewhere. May be called twice."""
+        """Cancel all parked requests as the process stops; workers then ask another server. Safe to call twice."""
         waiting: list[asyncio.Future[Any]] = [*self._tasks, *self._claims, *self._beats]
         for one in waiting:
             one.cancel()
@@ -146,7 +159,7 @@ class Waiting:
             self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._poll())]
 
     async def _park(self, wish: Wish, until: float) -> _Flight | None:
-        """Wait to be woken; None when the time is over or the process goes down."""
+        """Wait to be woken; returns None when the time is over or the process stops."""
         future: asyncio.Future[_Flight] = asyncio.get_running_loop().create_future()
         self._claims[future] = wish
         try:
@@ -164,13 +177,13 @@ class Waiting:
 
     @staticmethod
     def _woken(future: asyncio.Future[_Flight]) -> _Flight | None:
-        """The wake-up that came at the last moment."""
+        """Return the flight that arrived together with the timeout or cancellation, if any."""
         return future.result() if future.done() and not future.cancelled() else None
 
     def _land(self, wish: Wish, flight: _Flight | None, jobs: list[Job], *, asked: bool) -> None:
-        """Somebody has asked: where there was a job there may be more, and what was told meanwhile is passed on.
+        """End a woken claim's request to the store: pass on collected news, and wake the next claim if it got a job.
 
-        Those who may have other tenants' jobs were woken by the same news themselves.
+        Claims with other tenant bindings were woken by the same news themselves.
         """
         told = self._news({job.queue for job in jobs})
         if flight is not None:
@@ -180,12 +193,12 @@ class Waiting:
             self._wake_one(news, wish.tenants)
 
     def _wake(self, news: News) -> None:
-        """For each kind of binding the first who waits for this, unless one of them asks just now."""
+        """For each tenant binding, wake the first matching claim, or add the news to a claim that is awake."""
         for tenants in list(self._bindings):
             self._wake_one(news, tenants)
 
     def _wake_one(self, news: News, tenants: frozenset[str] | None) -> None:
-        """The first of those with one binding who waits for this; one that asks just now passes the news on."""
+        """Wake the first matching claim of this tenant binding. A matching claim already awake gets the news."""
         for flight in self._flights:
             if flight.wish.tenants == tenants and flight.wish.fits(news):
                 flight.again.add(news)
@@ -218,3 +231,14 @@ class Waiting:
         while True:
             await asyncio.sleep(random.uniform(*POLL_S))  # noqa: S311 - jitter
             self._wake(News())
+
+
+def _is_full(counts: Counter[frozenset[str] | None], tenants: frozenset[str] | None) -> bool:
+    """Return True if MOST_BOUND requests with this tenant binding are open. Operators' workers have no limit."""
+    return tenants is not None and counts[tenants] >= MOST_BOUND
+
+
+def _leave(counts: Counter[frozenset[str] | None], tenants: frozenset[str] | None) -> None:
+    counts[tenants] -= 1
+    if not counts[tenants]:
+        del counts[tenants]

@@ -1,4 +1,4 @@
-"""`/v1/workers`: who works here, for operators; and for the other routes, who a worker is and when it was heard of."""
+"""`/v1/workers` lets operators list, invite, drain and revoke workers; other routes use `worker_of` and `seen`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
+from callsheet.http.worker_names import WorkerNames
 from callsheet.http.workers import LIFE_S, Worker
 
 from .binding import Holder, WorkerIdentity
@@ -38,21 +39,28 @@ router = APIRouter(prefix="/v1/workers", tags=["workers"])
 
 
 async def worker_of(request: Request) -> WorkerIdentity:
-    """Who asks, once it is known to be a worker; raises Problem as `check` does, and `worker_revoked`."""
+    """Return the authenticated worker of a request; raises Problem as `check` does, and `worker_revoked`."""
     return WorkerIdentity.of(await check(request, "worker"))
 
 
 async def seen(site: Site, worker: Holder, labels: Sequence[str] = (), version: str = "", running: int = 0) -> None:
-    """Note that a worker was heard of; one write in ten seconds for each, however often this is called.
+    """Record a worker's sign of life, with at most one store write per worker in ten seconds.
 
-    Whoever has an API key may call itself what it likes, but leaves no sign of life for a worker that is enrolled.
+    An API key may use any worker name, but never updates an enrolled worker's record, and a tenant's key may create a
+    limited number of names only.
     """
-    if worker.enrolled or not await site.workers.is_enrolled(worker.worker_id):
+    if worker.enrolled:
+        await site.workers.seen(worker.worker_id, labels, version, running)
+        return
+    names: WorkerNames = site.parts.setdefault(WorkerNames, WorkerNames())
+    if not all(names.has_room(tenant, worker.worker_id) for tenant in worker.tenants or ()):
+        return
+    if not await site.workers.is_enrolled(worker.worker_id):
         await site.workers.seen(worker.worker_id, labels, version, running)
 
 
 class EnrolmentBody(BaseModel):
-    """For whom a new worker may work, and how long its right to enrol holds."""
+    """The queues and tenants of new workers, and how long their enrolment token is valid."""
 
     model_config = STRICT
     queues: Annotated[list[Stream], Field(min_length=1, max_length=MAX_STREAMS)] | None = Field(
@@ -67,7 +75,7 @@ class EnrolmentBody(BaseModel):
 
 
 class Invited(BaseModel):
-    """A right to enrol; the token is told this once."""
+    """A new enrolment token. No later answer shows the token."""
 
     enrolment_token: str
     enrolment_id: str
@@ -77,8 +85,26 @@ class Invited(BaseModel):
     expires_at: Moment
 
 
+class EnrolmentShown(BaseModel):
+    """An enrolment; its token is not shown again. Null `queues` or `tenants` mean all."""
+
+    enrolment_id: str
+    queues: list[str] | None
+    tenants: list[str] | None
+    uses_left: int
+    token_life_s: int
+    created_at: Moment
+    expires_at: Moment
+
+
+class EnrolmentList(BaseModel):
+    """The enrolments that a worker can still use, oldest first."""
+
+    enrolments: list[EnrolmentShown]
+
+
 class WorkerBody(BaseModel):
-    """A worker. `queues` and `tenants` null are all; `enrolled` false: it has a plain API key."""
+    """A worker. Null `queues` or `tenants` mean all; `enrolled` is false for a worker with a plain API key."""
 
     worker_id: str
     name: str
@@ -101,20 +127,20 @@ class WorkerBody(BaseModel):
 
 
 class WorkerList(BaseModel):
-    """All workers that were heard of within a week."""
+    """All workers seen within the last week."""
 
     workers: list[WorkerBody]
 
 
 class DrainBody(BaseModel):
-    """Drain, or take that back."""
+    """Start or stop draining a worker."""
 
     model_config = STRICT
     drain: bool = True
 
 
 def worker_body(worker: Worker, now: int) -> dict[str, Any]:
-    """A worker as JSON."""
+    """Return a worker as the JSON of an answer."""
     told = worker._asdict()
     del told["token_life_s"], told["draining_at"]
     return {
@@ -127,7 +153,7 @@ def worker_body(worker: Worker, now: int) -> dict[str, Any]:
 
 
 def state_of(worker: Worker, now: int) -> str:
-    """One word for how things stand with a worker."""
+    """Return the state of a worker in one word."""
     if worker.created_at is None:
         return "unenrolled"
     if worker.revoked_at is not None:
@@ -139,7 +165,7 @@ def state_of(worker: Worker, now: int) -> str:
 
 @router.get("", summary="List workers", response_model=WorkerList, responses=problems.responses(*ALWAYS))
 async def list_workers(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
-    """All that were heard of within a week, enrolled or not, with what they said of themselves."""
+    """List workers seen within the last week, enrolled or not, with their labels, version and running jobs."""
     site = site_of(request)
     now = await site.engine.store.now()
     return JsonAnswer({"workers": [worker_body(worker, now) for worker in await site.workers.list()]})
@@ -154,12 +180,24 @@ async def list_workers(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
-    """A token with which a worker can enrol, once unless `uses` says more. It is shown this once."""
+    """Create an enrolment token for one worker, or for `uses` workers. No later answer shows the token."""
     asked = await read(request, EnrolmentBody) if await request.body() else EnrolmentBody()
     text, made = await site_of(request).workers.invite(**asked.model_dump())
     await act(request, "enrolment.created", target=made.enrolment_id, **_bounds(asked), uses=asked.uses)
     told = {name: value for name, value in made._asdict().items() if name in Invited.model_fields}
     return JsonAnswer({"enrolment_token": text, **told}, 201)
+
+
+@router.get(
+    "/enrolments",
+    summary="List invitations",
+    response_model=EnrolmentList,
+    responses=problems.responses(*ALWAYS),
+)
+async def list_enrolments(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
+    """List valid enrolments: queues, tenants, uses left, expiry. The server keeps only a hash of each token."""
+    found = await site_of(request).workers.enrolments()
+    return JsonAnswer({"enrolments": [right._asdict() for right in found]})
 
 
 @router.delete(
@@ -170,7 +208,7 @@ async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - 
     responses=problems.responses(*ALWAYS, "not_found"),
 )
 async def withdraw(request: Request, enrolment_id: EnrolmentId, who: Admin) -> Response:  # noqa: ARG001
-    """Nobody enrols with it from now on, whatever uses it had left; workers that have enrolled stay."""
+    """Withdraw an enrolment: new workers cannot enrol with its token; enrolled workers stay."""
     if not await site_of(request).workers.withdraw(enrolment_id):
         raise Problem("not_found", "no such invitation: it is used up and gone, too old, or was taken back")
     await act(request, "enrolment.withdrawn", target=enrolment_id)
@@ -178,7 +216,7 @@ async def withdraw(request: Request, enrolment_id: EnrolmentId, who: Admin) -> R
 
 
 def _bounds(asked: EnrolmentBody) -> dict[str, str]:
-    """For whom the invited may work, for the audit log."""
+    """Return the enrolment's queues and tenants for the audit log."""
     return {"queues": " ".join(asked.queues or ["all"]), "tenants": " ".join(asked.tenants or ["all"])}
 
 
@@ -189,7 +227,7 @@ def _bounds(asked: EnrolmentBody) -> dict[str, str]:
     responses=problems.responses(*ALWAYS, "not_found"),
 )
 async def revoke(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswer:  # noqa: ARG001
-    """End an enrolled worker for good: its next call is refused, and its leases run out."""
+    """Revoke an enrolled worker for good: its next request is refused, and its leases run out."""
     site = site_of(request)
     worker = await site.workers.revoke(worker_id)
     await act(request, "worker.revoked", target=worker_id)
@@ -204,7 +242,7 @@ async def revoke(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswe
     responses=problems.responses(*ALWAYS, *BODY, "not_found"),
 )
 async def drain(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswer:  # noqa: ARG001
-    """Let it finish what it has and take no more; `{"drain": false}` takes that back."""
+    """Let a worker finish its jobs without claiming more; `{"drain": false}` stops draining."""
     asked = await read(request, DrainBody) if await request.body() else DrainBody()
     site = site_of(request)
     worker = await site.workers.drain(worker_id, drain=asked.drain)

@@ -1,1 +1,1 @@
-"""cortana-vision: what is on screen in videos, found by its words. Five job types, one catalogue, one bucket."""
+"""Contract 002, cortana-vision: searches the on-screen text of videos. Five job types, one catalogue, one bucket."""

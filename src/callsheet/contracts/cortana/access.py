@@ -1,4 +1,4 @@
-"""Who asks for a video, and whether it is his to see: what is not is not there."""
+"""Resolve the caller of a video route and check access. A video the caller may not see is reported as unknown."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ VideoId = Annotated[str, Path(description="The video's id.", examples=["0199f0c2
 
 
 def reader_of(who: Principal) -> Reader:
-    """What somebody may see: his own, his teams', all for an administrator."""
+    """Return what a principal may see: its own videos, its teams' videos, or every video for an administrator."""
     return Reader(who.requester_id, who.teams, who.admin)
 
 
 def catalog_of(site: Site) -> Catalog:
-    """The catalogue of a site; raises Problem when it has none."""
+    """Return the site's catalogue; raises Problem `catalog_off` if the server has none."""
     if site.catalog is None:
         raise Problem("catalog_off", "this server keeps no videos; start it with --catalog-url")
     return site.catalog
 
 
 async def video_of(site: Site, video_id: str, who: Principal) -> Video:
-    """One video; raises Problem. Another's is unknown, as one that never was."""
+    """Return a video that the caller may see; raises Problem `video_not_found` for a missing or foreign video."""
     found = await catalog_of(site).video(video_id, reader_of(who)) if IS_UUID(video_id) else None
     if found is None:
         raise Problem("video_not_found", "no such video of yours")
@@ -42,6 +42,6 @@ async def video_of(site: Site, video_id: str, who: Principal) -> Video:
 
 
 def check_change(video: Video, who: Principal) -> None:
-    """Those of the team may look and search; what is the owner's he changes himself. Raises Problem."""
+    """Raise Problem unless the caller owns the video or is an administrator; team members may only view and search."""
     if not who.admin and who.requester_id != video.owner_id:
         raise Problem("forbidden", "only its owner may change a video")

@@ -1,10 +1,11 @@
-"""The job `clip_generate`: a part of the original, cut to the frame. What was cut before is not cut again."""
+"""The job `clip_generate` cuts a part of the original, exact to the frame. An existing clip is not cut again."""
 
 from __future__ import annotations
 
 import time
 from typing import Any, NamedTuple
 
+from callsheet.catalog.records import SERVICE
 from callsheet.media.errors import NoSuchStream
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, Media, probe
@@ -21,7 +22,7 @@ SUFFIX = ".mp4"
 
 
 class Wanted(NamedTuple):
-    """The payload."""
+    """The payload of a clip job."""
 
     clip_id: str
     t_start: int
@@ -31,7 +32,7 @@ class Wanted(NamedTuple):
 
 
 def range_of(wanted: Wanted, duration_ms: int) -> tuple[int, int]:
-    """From when to when, with the padding, inside the video; raises Fatal where nothing is left."""
+    """Return start and end of the clip with padding, limited to the video; raises Fatal for an empty range."""
     if wanted.t_end <= wanted.t_start:
         raise Fatal("t_end must be after t_start", code="invalid_payload")
     if duration_ms and wanted.t_start >= duration_ms:
@@ -41,23 +42,30 @@ def range_of(wanted: Wanted, duration_ms: int) -> tuple[int, int]:
 
 
 async def generate(bench: Bench, wanted: Wanted) -> dict[str, Any]:
-    """Cut the clip, unless it is there."""
+    """Cut the clip and upload it, unless the clip's object exists already."""
     ctx, objects = bench.ctx, bench.objects
     key = paths.clip(bench.video_id, wanted.clip_id)
-    if bench.video.duration_ms:
-        start, end = range_of(wanted, bench.video.duration_ms)
-        if await objects.exists(key):
-            return await _noted(bench, wanted, (start, end), skipped=True)
+    start, end = range_of(wanted, bench.video.duration_ms or 0)
+    if await objects.exists(key):
+        return await _noted(bench, wanted, await _before(bench, wanted) or (start, end), skipped=True)
     source = await fetch_original(bench, wanted.s3_original_path, share=FETCHED)
     media = await probe(source, start=ctx.children.start, caps=Caps(size_bytes=bench.parts.max_source_bytes))
     if media.video is None:
         raise NoSuchStream("the file has no moving picture")
     start, end = range_of(wanted, round(media.duration_s * 1000))
-    how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
+    how = Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
     made = await transcode(media, _spec(wanted, media, start, end), ctx.workspace, how)
     await ctx.progress(CUT)  # committed: the claim is still ours
     await objects.put_file(key, made.path, content_type=made.mime)
     return await _noted(bench, wanted, (start, end), skipped=False)
+
+
+async def _before(bench: Bench, wanted: Wanted) -> tuple[int, int] | None:
+    """Return start and end of the existing clip, None if the catalogue does not have them."""
+    clip = await bench.parts.catalog.clip(wanted.clip_id, SERVICE)
+    if clip is None or clip.actual_start is None or clip.actual_end is None:
+        return None
+    return clip.actual_start, clip.actual_end
 
 
 def _spec(wanted: Wanted, media: Media, start: int, end: int) -> OutputSpec:

@@ -1,4 +1,4 @@
-"""`/clips`: cut a part of a video, and fetch it."""
+"""`/clips`: cut a part of a video, and download the clip."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ClipId = Annotated[str, Path(description="The clip's id.")]
     responses=problems.responses(*ALWAYS, *BODY, "video_not_found", "invalid_range", "refused", "queue_full"),
 )
 async def create(request: Request) -> JsonAnswer:
-    """Exact to the frame. The same `clip_id` again answers with the same clip."""
+    """Cut a clip, exact to the frame. A repeated `clip_id` returns the existing clip."""
     site, who = site_of(request), await check(request, "jobs:write")
     asked = await _asked(request)
     video = await video_of(site, asked.video_id, who)
@@ -66,7 +66,7 @@ async def create(request: Request) -> JsonAnswer:
     if (clip.video_id, clip.owner_id) != (video.video_id, video.owner_id):
         raise Problem("refused", "this clip_id is taken; choose another one, or leave it out")
     status = await _status(site, clip)
-    if status is None:  # a new one, or one whose job was never written or is forgotten
+    if status is None:  # a new clip, or its job was never written or is pruned
         await _start(site, clip, new._replace(job_id=clip.job_id))
     elif status == "failed":
         await site.quotas.check_queued((await site.engine.get(clip.job_id)).requester_id)
@@ -76,17 +76,17 @@ async def create(request: Request) -> JsonAnswer:
 
 
 async def _start(site: Site, clip: Clip, new: NewJob) -> None:
-    """Make the clip's job, unless another request with the same `clip_id` is doing so at this moment."""
+    """Enqueue the clip's job, unless a concurrent request with the same `clip_id` enqueues it."""
     try:
         await site.intake.enqueue(new)
     except DuplicateJob:
-        if await _status(site, clip) is None:  # all of one batch were refused, ours among them
+        if await _status(site, clip) is None:  # the whole enqueue batch was refused because of another job
             with contextlib.suppress(DuplicateJob):
                 await site.intake.enqueue(new)
 
 
 async def _asked(request: Request) -> ClipRequest:
-    """The body; without one the query, for the contract's own function has plain arguments."""
+    """Return the request body, or the query without a body: the contract's own function has plain arguments."""
     if not request.query_params or await request.body():
         return await read(request, ClipRequest)
     try:
@@ -102,7 +102,7 @@ async def _asked(request: Request) -> ClipRequest:
     responses=problems.responses(*ALWAYS, "clip_not_found"),
 )
 async def get(request: Request, clip_id: ClipId, who: MayRead) -> JsonAnswer:
-    """How it stands, and where it can be fetched."""
+    """Read a clip's status and URL."""
     site = site_of(request)
     clip = await _found(site, clip_id, who)
     return JsonAnswer(clip_body(clip, await _shown(site, clip)))
@@ -115,7 +115,7 @@ async def get(request: Request, clip_id: ClipId, who: MayRead) -> JsonAnswer:
     responses=problems.responses(*ALWAYS, "clip_not_found", "object_not_found", "objects_unavailable"),
 )
 async def fetch(request: Request, clip_id: ClipId, who: MayRead) -> Response:
-    """The MP4 itself; `?download=1` to save it."""
+    """Download the clip as MP4; `?download=1` sets a file name for saving."""
     site = site_of(request)
     clip = await _found(site, clip_id, who)
     name = f"{clip_id}.mp4" if request.query_params.get("download") else ""
@@ -129,7 +129,7 @@ async def fetch(request: Request, clip_id: ClipId, who: MayRead) -> Response:
     responses=problems.responses(*ALWAYS, "video_not_found"),
 )
 async def of_video(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
-    """Newest first."""
+    """List a video's clips, newest first."""
     site = site_of(request)
     await video_of(site, video_id, who)
     clips = await catalog_of(site).clips_of(video_id, reader_of(who))
@@ -144,7 +144,7 @@ async def _found(site: Site, clip_id: str, who: Principal) -> Clip:
 
 
 async def _shown(site: Site, clip: Clip) -> str:
-    """The job's word; a clip that was cut stays done when its job is forgotten."""
+    """Return the status word of the clip's job; a finished clip stays done after its job was pruned."""
     status = await _status(site, clip)
     return status or ("done" if clip.actual_end is not None else "failed")
 

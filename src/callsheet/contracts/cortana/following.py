@@ -1,4 +1,4 @@
-"""How far a video is, stage by stage, for whoever waits for it."""
+"""Follow a video's progress, stage by stage, until the video is ready or has failed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ OVER = (VideoStatus.READY, VideoStatus.FAILED)
 
 
 class Far(NamedTuple):
-    """A video, and the percent of each stage that has begun."""
+    """A video and the percentage of each stage that has begun."""
 
     video: Video
     stages: dict[str, float]
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is going to happen."""
+        """Return True if the video is ready or has failed."""
         return self.video.status in OVER
 
 
 async def follow(engine: Engine, catalog: Catalog, video_id: str, look_s: float = LOOK_S) -> AsyncIterator[Far]:
-    """How far it is, now and then, until it is ready or has failed; ends at once for one that is deleted."""
+    """Yield the video's progress every `look_s` seconds until the video is ready, failed or deleted."""
     while (found := await far(engine, catalog, video_id)) is not None:
         yield found
         if found.is_over:
@@ -39,7 +39,7 @@ async def follow(engine: Engine, catalog: Catalog, video_id: str, look_s: float 
 
 
 async def far(engine: Engine, catalog: Catalog, video_id: str) -> Far | None:
-    """How far it is now."""
+    """Return the video's present progress, None for an unknown video."""
     video = await catalog.video(video_id, SERVICE)
     if video is None:
         return None

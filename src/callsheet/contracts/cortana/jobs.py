@@ -1,4 +1,4 @@
-"""New jobs of the contract, for those who start the work without running it: routes, the scanner, the command line."""
+"""New jobs of the contract. Routes, the scanner and the command line enqueue them without importing the stages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PADDING_MS = 2000
 
 
 def start_job(video_id: str, owner_id: str, correlation_id: str = "") -> NewJob:
-    """The first job of the pipeline. While one is queued or runs, asking again gives that one."""
+    """Return the first job of the pipeline. Enqueuing it again while it is queued or running returns the same job."""
     payload = {"video_id": video_id, "s3_original_path": paths.original(video_id)}
     return stage_job("transcode", video_id, owner_id, payload, correlation_id)
 
@@ -26,7 +26,7 @@ def start_job(video_id: str, owner_id: str, correlation_id: str = "") -> NewJob:
 def stage_job(
     stage: str, video_id: str, owner_id: str, payload: Mapping[str, object], correlation_id: str = ""
 ) -> NewJob:
-    """The job of one stage, from which the pipeline goes on."""
+    """Return the job of one stage; the pipeline continues with the later stages."""
     return NewJob(
         new_id(),
         f"{NAME}.{stage}",
@@ -40,7 +40,7 @@ def stage_job(
 
 
 def clip_job(video_id: str, clip_id: str, span: tuple[int, int], padding_ms: int, owner_id: str) -> NewJob:
-    """A clip. Several of one video may be made at once."""
+    """Return the job of a clip. Several clips of one video may be cut in parallel."""
     payload = {
         "video_id": video_id,
         "clip_id": clip_id,

@@ -1,4 +1,4 @@
-"""Chores: clips whose time is over, and videos whose job ended without being able to say so."""
+"""Periodic maintenance: removes expired clips, and fails videos whose job ended without updating the catalogue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDED_BADLY = (Status.FAILED, Status.DEAD_LETTER, Status.CANCELED)
 
 
 class Keeping:
-    """Any number of processes may do this at once."""
+    """Runs the maintenance about once a minute. Several processes may run it concurrently."""
 
     def __init__(self, engine: Engine, catalog: Catalog, objects: Objects | None) -> None:
         self._engine, self._catalog, self._objects = engine, catalog, objects
@@ -49,11 +49,11 @@ class Keeping:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def once(self, now_ms: int | None = None) -> tuple[int, int]:
-        """Do all chores; how many clips were removed, and how many videos were found to have failed."""
+        """Run all maintenance; returns the number of removed clips and the number of videos newly failed."""
         return await self.remove_clips(now_ms), await self.fail_lost()
 
     async def remove_clips(self, now_ms: int | None = None) -> int:
-        """First the files, then the rows: a crash in between leaves rows, and the next time removes them."""
+        """Delete expired clips, files before rows: after a crash the rows remain, and the next run removes them."""
         now_ms, count = round(time.time() * 1000) if now_ms is None else now_ms, 0
         while self._objects is not None and (some := await self._catalog.expired_clips(now_ms, AT_ONCE)):
             sizes = await sizes_of(self._objects, [clip.s3_path for clip in some])
@@ -64,14 +64,17 @@ class Keeping:
         return count
 
     async def _give_back(self, clips: list[Clip], sizes: dict[str, int]) -> None:
-        """Count the files of clips that this process has removed for their owners no more."""
+        """Subtract the files of removed clips from their owners' stored bytes."""
         counts = StoredBytes(self._engine.store)
         for owner_id in {clip.owner_id for clip in clips}:
             own = {clip.s3_path: -sizes[clip.s3_path] for clip in clips if clip.owner_id == owner_id}
             await counts.add(owner_id, parts_of(own))
 
     async def fail_lost(self) -> int:
-        """A worker that is killed too often writes nothing; its job's end is in the store, and so becomes known."""
+        """Fail videos whose latest job ended badly without updating the catalogue; returns the number of videos.
+
+        For example, a worker that is killed too often never writes the failure itself.
+        """
         count = 0
         for status in (VideoStatus.PROCESSING, VideoStatus.QUEUED):
             before: str | None = None

@@ -1,4 +1,4 @@
-"""What the routes take and give."""
+"""Request and answer models of the video routes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Export = Literal["vtt", "srt", "csv", "json"]
 
 
 class Options(BaseModel):
-    """How the stages treat a video; what is left out is the contract's default."""
+    """Stage options of a video; missing options use the contract's defaults."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,7 +43,7 @@ class Options(BaseModel):
 
 
 class NewVideo(BaseModel):
-    """A video to come: `size` and `name` of the file to upload, or `upload_id` of one that is complete."""
+    """A new video: `size` and `name` of the file to upload, or `upload_id` of a completed upload."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -66,7 +66,7 @@ class NewVideo(BaseModel):
 
 
 class Again(BaseModel):
-    """From which stage on the work is done again."""
+    """The first stage to run again."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,7 +74,7 @@ class Again(BaseModel):
 
 
 class ClipRequest(BaseModel):
-    """A part of a video, in milliseconds. `padding_ms` is added before and after. Without a body the query says it."""
+    """A part of a video, in milliseconds. `padding_ms` extends both sides. Send the fields as body or as query."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"video_id": "…", "t_start": 1500, "t_end": 3000}]}
@@ -101,7 +101,7 @@ class ClipRequest(BaseModel):
 
 
 class VideoBody(BaseModel):
-    """A video. `jobs` has the latest job of each stage; the URLs are of this server."""
+    """A video. `jobs` names the latest job of each stage; the URLs are paths on this server."""
 
     video_id: str
     title: str
@@ -134,7 +134,7 @@ class VideoList(BaseModel):
 
 
 class Added(BaseModel):
-    """A video that was added: where to send its file, or the job that works on it already."""
+    """The new video, with the upload of its file or the job already processing it."""
 
     video: VideoBody
     upload: UploadBody | None = None
@@ -142,7 +142,7 @@ class Added(BaseModel):
 
 
 class Started(BaseModel):
-    """A job that was started, or the one that was there."""
+    """The newly started job, or the existing one."""
 
     video_id: str
     job_id: str
@@ -150,7 +150,7 @@ class Started(BaseModel):
 
 
 class SegmentBody(BaseModel):
-    """A text and when it is on screen."""
+    """A text and its time on screen."""
 
     segment_id: str
     t_start: int
@@ -188,7 +188,7 @@ class EntityList(BaseModel):
 
 
 class MarkBody(BaseModel):
-    """Characters of the text that met the query, and how: exact, folded, fuzzy, prefix or substring."""
+    """Matched characters of the text. `matched_as` is exact, folded, fuzzy, prefix or substring."""
 
     start: int
     end: int
@@ -196,7 +196,7 @@ class MarkBody(BaseModel):
 
 
 class HitBody(BaseModel):
-    """One text that fits. `play_url` opens the video at that time; `thumbnail_url` is the frame it was read from."""
+    """A matching text. `play_url` opens the video at that time; `thumbnail_url` is the text's key frame."""
 
     segment_id: str
     video_id: str
@@ -225,20 +225,20 @@ class FoundBody(BaseModel):
 
 
 class SuggestionBody(BaseModel):
-    """A word and how many texts have it."""
+    """A word and the number of texts containing it."""
 
     word: str
     segments: int
 
 
 class SuggestionList(BaseModel):
-    """Words that begin so."""
+    """Words with the requested prefix."""
 
     suggestions: list[SuggestionBody]
 
 
 class ClipReceipt(BaseModel):
-    """A clip that was asked for."""
+    """The requested clip and its job."""
 
     clip_id: str
     status: str
@@ -246,7 +246,7 @@ class ClipReceipt(BaseModel):
 
 
 class ClipBody(BaseModel):
-    """A clip. `status` is its job's, in the contract's words; `url` is there when it is done."""
+    """A clip. `status` is the job's status in the contract's words; `url` is null until the clip is done."""
 
     clip_id: str
     video_id: str
@@ -269,7 +269,7 @@ class ClipList(BaseModel):
 
 
 class PipelineJob(BaseModel):
-    """A job in the contract's words. Of one that failed, `payload` has the error and the original payload."""
+    """A job in the contract's words. For a failed job, `payload` holds the error and the original payload."""
 
     id: str
     video_id: str | None
@@ -289,7 +289,7 @@ class PipelineJobs(BaseModel):
 
 
 def video_body(video: Video) -> dict[str, Any]:
-    """A video as it is answered."""
+    """Return a video as the JSON of an answer."""
     body = {
         **video._asdict(),
         "coverage": json.loads(video.coverage),
@@ -304,7 +304,7 @@ def video_body(video: Video) -> dict[str, Any]:
 
 
 def segment_body(segment: Segment) -> dict[str, Any]:
-    """A segment as it is answered."""
+    """Return a segment as the JSON of an answer."""
     return {
         "segment_id": segment.segment_id,
         "t_start": segment.t_start,
@@ -317,7 +317,7 @@ def segment_body(segment: Segment) -> dict[str, Any]:
 
 
 def found_body(found: Found) -> dict[str, Any]:
-    """Hits as they are answered."""
+    """Return search results as the JSON of an answer."""
     return {
         "hits": [_hit_body(hit) for hit in found.hits],
         "next": found.cursor,
@@ -347,25 +347,28 @@ def _hit_body(hit: Hit) -> dict[str, Any]:
 
 
 def clip_body(clip: Clip, status: str) -> dict[str, Any]:
-    """A clip as it is answered."""
+    """Return a clip as the JSON of an answer."""
     body: dict[str, Any] = {name: getattr(clip, name, None) for name in ClipBody.model_fields}
     return {**body, "status": status, "url": f"/clips/{clip.clip_id}/file" if status == "done" else None}
 
 
 def pipeline_job(job: Job) -> dict[str, Any]:
-    """A job in the contract's words, with the error where the contract wants it."""
+    """Return a job in the contract's words; a failed job's error is placed inside `payload`, as in the contract."""
     payload: dict[str, Any] = json.loads(job.payload)
-    told = payload
+    told, retries = payload, retries_of(job)
     status = CORTANA.word_of(job)
     if status == "failed":
         error = json.loads(job.error or "{}")
         if job.status is Status.CANCELED:
             error = {"code": "canceled", "message": job.cancel_reason or ""}
+        by_sql = _by_sql(error)
+        retries = by_sql.get("retry_count", retries)
         about = {
             "type": type_of(str(error.get("code", "error"))),
             "message": error.get("message", ""),
             "timestamp": _iso(job.ended_at or job.updated_at),
             "retry_count": retries_of(job),
+            **by_sql.get("sql", {}),
         }
         told = {"error": about, "original_payload": payload}
     return {
@@ -374,14 +377,20 @@ def pipeline_job(job: Job) -> dict[str, Any]:
         "job_type": job.kind.rpartition(".")[2],
         "status": status,
         "payload": told,
-        "retry_count": retries_of(job),
+        "retry_count": retries,
         "created_at": _iso(job.created_at),
         "updated_at": _iso(job.updated_at),
     }
 
 
+def _by_sql(error: dict[str, Any]) -> dict[str, Any]:
+    """Return error details from a worker that writes by SQL: `sql` is its error verbatim, `retry_count` its count."""
+    details = error.get("details")
+    return details if isinstance(details, dict) and isinstance(details.get("sql"), dict) else {}
+
+
 def retries_of(job: Job) -> int:
-    """How often it was tried again: the first attempt is none."""
+    """Return the number of retries, without the first attempt; a queued job's next attempt counts."""
     begun = job.attempt_count if job.status is not Status.QUEUED else job.attempt_count + 1
     return max(0, begun - 1)
 

@@ -1,4 +1,4 @@
-"""The stage `ocr`: the text of all key frames, in batches. What was read before a crash is not read again."""
+"""The stage `ocr` reads the text of all key frames in batches. After a crash, finished batches are not read again."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .parts import Bench
 BATCH = 64
 FRAME_BYTES = MANIFEST_BYTES = 64 * 1024 * 1024
 PERIOD_MS = 100
-READ = "read"  # what is kept with the job
+READ = "read"  # name of the checkpoint with the counts
 
 
 class Shown(NamedTuple):
-    """A frame: its key, and from when to when it is what is on screen."""
+    """A key frame and the time range, in milliseconds, in which it shows the screen."""
 
     key: str
     t_start: int
@@ -34,7 +34,7 @@ class Shown(NamedTuple):
 
 
 class Done(NamedTuple):
-    """How much was read, by this and earlier attempts."""
+    """Counts of the frames read so far, by this attempt and earlier attempts."""
 
     frames: int = 0
     frames_with_text: int = 0
@@ -43,7 +43,7 @@ class Done(NamedTuple):
     engine: str = ""
 
     def plus(self, texts: Sequence[FrameText], made: Sequence[NewSegment]) -> Done:
-        """With one batch more."""
+        """Return the counts with one more batch."""
         return Done(
             self.frames + len(texts),
             self.frames_with_text + sum(1 for text in texts if text.regions),
@@ -53,7 +53,7 @@ class Done(NamedTuple):
         )
 
     def told(self) -> dict[str, Any]:
-        """For the video's coverage."""
+        """Return the counts for the video's coverage."""
         mean = round(self.confidence / self.detections, 4) if self.detections else None
         return {"frames_with_text": self.frames_with_text, "detections": self.detections, "mean_confidence": mean}
 
@@ -61,11 +61,11 @@ class Done(NamedTuple):
 async def ocr(
     bench: Bench, frame_paths: Sequence[str], languages: tuple[str, ...], min_confidence: float
 ) -> dict[str, Any]:
-    """Read all frames; a batch counts as done when its detections are in the catalogue."""
+    """Read all frames. The checkpoint of a batch is written after its detections are in the catalogue."""
     ctx, catalog = bench.ctx, bench.parts.catalog
     frames = await _frames(bench, frame_paths)
     kept = await ctx.recall(READ)
-    if kept is None:  # what an earlier reading found is not mixed with this one
+    if kept is None:  # detections of an earlier OCR run must not mix with this run's
         await catalog.clear_detections(bench.video_id, bench.writer)
     done = Done(*kept) if kept is not None else Done()
     left = frames[done.frames :]
@@ -105,7 +105,7 @@ def _detections(video_id: str, batch: Batch, frames: Sequence[Shown]) -> list[Ne
 
 
 def _detection(space: uuid.UUID, frame: Shown, number: int, region: Region) -> NewSegment:
-    """Ids come from the frame and the place in it, so that reading a frame again makes the same rows."""
+    """Return the catalogue row of a text region. Its id comes from frame and position, so rereads give equal rows."""
     form = normalized(region.text)
     return NewSegment(
         str(uuid.uuid5(space, f"seen:{frame.key}:{number}:{form}")),
@@ -121,7 +121,7 @@ def _detection(space: uuid.UUID, frame: Shown, number: int, region: Region) -> N
 
 
 async def _frames(bench: Bench, frame_paths: Sequence[str]) -> list[Shown]:
-    """The frames by time, with how long each holds: as the manifest says, else until the next one."""
+    """Return the frames by time, each with its range: from the manifest, else until the next frame starts."""
     folder, manifest = f"{paths.frames(bench.video_id)}/", paths.manifest(bench.video_id)
     if wrong := [path for path in frame_paths if not path.startswith(folder)]:
         raise Fatal(f"{wrong[0][:200]!r} is no frame of this video; they are below {folder}", code="invalid_payload")
@@ -140,20 +140,20 @@ async def _frames(bench: Bench, frame_paths: Sequence[str]) -> list[Shown]:
 
 
 async def _in_folder(bench: Bench, folder: str) -> list[str]:
-    """All frames of the video: what a sampler that works by SQL, and names none, has left."""
+    """Return the keys of all frames in the video's folder: a sampler that works by SQL lists no frame paths."""
     keys = [info.key async for info in bench.objects.list(paths.frames(bench.video_id))]
     return [key for key in keys if key.endswith(".jpg") and key.startswith(folder)]
 
 
 def _lasting(frames: Iterable[Shown]) -> list[Shown]:
-    """By time, without those that a later one has replaced from their own beginning on."""
+    """Return the frames sorted by time, without frames whose range is empty because a later frame replaced them."""
     return sorted(
         (frame for frame in frames if frame.t_end > frame.t_start), key=lambda frame: (frame.t_start, frame.key)
     )
 
 
 def time_of(path: str) -> int:
-    """The milliseconds in a frame's name; raises Fatal."""
+    """Return the milliseconds in a frame's name; raises Fatal."""
     name = path.rpartition("/")[2].removesuffix(".jpg")
     if not name.isdecimal() or len(name) > 12:  # noqa: PLR2004 - thirty years
         raise Fatal(

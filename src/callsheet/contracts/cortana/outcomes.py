@@ -1,4 +1,4 @@
-"""What goes wrong in a stage, as an outcome of its attempt. The contract's classes decide whether it is tried again."""
+"""Converts errors of a stage to outcomes of its attempt. The contract's error classes decide about retries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from callsheet.worker.words import words_of
 log = logging.getLogger("callsheet.video")
 NOT_FOUND = "s3_object_not_found"
 ORIGINAL = re.compile(r"videos/original/[^/\s]+/[^/\s:]+").search
-AGAIN = (StoreError, FfmpegMissing, UnknownObjects)  # another worker may do better, or the same one later
+AGAIN = (StoreError, FfmpegMissing, UnknownObjects)  # another worker, or a later attempt, may succeed
 
 
 def outcome_of(error: Exception, attempt: int) -> Fatal | Retry | Outage:
-    """Return what an error of a stage means: a wait for what is away, another attempt, or the end."""
+    """Return the outcome of a stage's error: wait for an outage, retry, or fail for good."""
     if (outage := outage_of(error)) is not None:
         return outage
     match error:
@@ -43,11 +43,11 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry | Outage:
 
 
 def _missing(told: str) -> str:
-    """The contract's sentence for an original; for other objects, which one it is."""
+    """Return the contract's sentence for a missing original; for other objects, a sentence with the object's key."""
     found = ORIGINAL(told)
     return f"Original video not found at {found[0]}" if found else f"there is no such object: {told}"
 
 
 def type_of(code: str) -> str:
-    """A code as the contract writes error types: `s3_object_not_found` is S3ObjectNotFound."""
+    """Return a code in the contract's form of error types: `s3_object_not_found` becomes S3ObjectNotFound."""
     return "".join(part[:1].upper() + part[1:] for part in code.split("_"))

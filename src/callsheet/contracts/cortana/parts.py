@@ -1,4 +1,4 @@
-"""What the stages stand on, and what each of them does first: the original, and the video's row behind the fence."""
+"""What all stages share: the catalogue, the fenced row of their video, and the download of the original."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VideoId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){
 
 
 class Parts(NamedTuple):
-    """The catalogue of the event loop that asks, and what the stages are told."""
+    """The catalogue of the current event loop, and the settings of the stages."""
 
     catalog: Catalog
     max_source_bytes: int = MAX_SOURCE_BYTES
@@ -37,7 +37,7 @@ FindsParts = Callable[[], Awaitable[Parts]]
 
 
 class Bench(NamedTuple):
-    """One attempt at its work: who it is, on which video, with what. `objects` are its requester's and the video's."""
+    """One attempt's context, video, writer and objects. `objects` covers keys of the requester and of the video."""
 
     ctx: Context
     parts: Parts
@@ -47,25 +47,25 @@ class Bench(NamedTuple):
 
     @property
     def video_id(self) -> str:
-        """The video's id."""
+        """Return the video's id."""
         return self.video.video_id
 
 
 async def begin(ctx: Context, parts: Parts, video_id: str) -> Bench:
-    """Make this attempt the writer of its video; raises Fatal for what is not there or not ours to change."""
+    """Make this attempt the writer of its video; raises Fatal for a missing video or another owner's video."""
     known = await parts.catalog.video(video_id, SERVICE)
-    if known is None or known.owner_id != ctx.job.requester_id:  # a stranger's is as one that never was
+    if known is None or known.owner_id != ctx.job.requester_id:  # another owner's video is reported as missing
         return _bench(ctx, parts, None, video_id)
     stage = ctx.job.kind.rpartition(".")[2]
     return _bench(ctx, parts, await parts.catalog.begin(video_id, _writer(ctx), stage), video_id)
 
 
 async def look(ctx: Context, parts: Parts, video_id: str, clip_id: str) -> Bench:
-    """The same for the job of a clip, which changes nothing of its video. Those of a video's team may ask for one."""
+    """Return the bench of a clip job, which does not write its video. Members of the video's team may request clips."""
     video = await parts.catalog.video(video_id, SERVICE)
     if video is None or video.owner_id != ctx.job.requester_id:
         clip = await parts.catalog.clip(clip_id, SERVICE)
-        if clip is None or (clip.video_id, clip.job_id) != (video_id, ctx.job_id):  # whom /clips has let in
+        if clip is None or (clip.video_id, clip.job_id) != (video_id, ctx.job_id):  # /clips checked this requester
             video = None
     return _bench(ctx, parts, video, video_id)
 
@@ -82,7 +82,7 @@ def _bench(ctx: Context, parts: Parts, video: Video | None, video_id: str) -> Be
 
 
 async def fetch_original(bench: Bench, key: str, *, share: float) -> Path:
-    """The original in the attempt's own folder, which is the first `share` percent of the work."""
+    """Download the original into the attempt's own folder; the download is the first `share` percent of the work."""
     if not key.startswith(f"{paths.ORIGINALS}/{bench.video_id}/"):
         raise Fatal(f"s3_original_path is not below {paths.ORIGINALS}/{bench.video_id}/", code="invalid_payload")
     path = bench.ctx.workspace / paths.MASTER
@@ -95,13 +95,13 @@ async def fetch_original(bench: Bench, key: str, *, share: float) -> Path:
 
 
 def chosen(bench: Bench, *names: str) -> dict[str, Any]:
-    """What the owner chose for the next stage; its own defaults hold for the rest."""
+    """Return those of the owner's options that the next stage takes; missing options keep the stage's defaults."""
     options: dict[str, Any] = json.loads(bench.video.options)
     return {name: options[name] for name in names if name in options}
 
 
 async def remove_others(objects: Objects, folder: str, keep: set[str]) -> None:
-    """Remove what an earlier run left in a folder and this one did not write."""
+    """Delete objects in a folder that an earlier run wrote and this run did not."""
     others = [info.key async for info in objects.list(folder) if info.key not in keep]
     for start in range(0, len(others), 1_000):
         await objects.delete(*others[start : start + 1_000])

@@ -1,4 +1,4 @@
-"""Where the contract keeps files: the same keys in a folder and in a bucket."""
+"""Object keys of the contract's files, the same in a folder and in a bucket."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ MANIFEST = "manifest.json"
 
 
 def original(video_id: str) -> str:
-    """The video as it was uploaded."""
+    """Return the key of the uploaded video."""
     return f"{ORIGINALS}/{video_id}/{MASTER}"
 
 
 def proxies(video_id: str) -> str:
-    """The folder of its HLS."""
+    """Return the folder of the video's HLS files."""
     return f"videos/proxy/{video_id}"
 
 
 def poster(video_id: str) -> str:
-    """Its thumbnail."""
+    """Return the key of the video's poster."""
     return f"thumbs/{video_id}/poster.jpg"
 
 
 def frames(video_id: str) -> str:
-    """The folder of its key frames."""
+    """Return the folder of the video's key frames."""
     return f"frames/{video_id}"
 
 
 def frame(video_id: str, timestamp_ms: int) -> str:
-    """One key frame."""
+    """Return the key of one key frame."""
     return f"{frames(video_id)}/{timestamp_ms}.jpg"
 
 
 def manifest(video_id: str) -> str:
-    """The list of its key frames: when each was taken, and how long it holds."""
+    """Return the key of the key frame list, which has the time and duration of each frame."""
     return f"{frames(video_id)}/{MANIFEST}"
 
 
 def clip(video_id: str, clip_id: str) -> str:
-    """One clip of it."""
+    """Return the key of one clip."""
     return f"videos/clips/{video_id}/{clip_id}.mp4"
 
 
 def clips(video_id: str) -> str:
-    """The folder of its clips."""
+    """Return the folder of the video's clips."""
     return f"videos/clips/{video_id}"
 
 
 def log(job_id: str) -> str:
-    """What one job of the pipeline did."""
+    """Return the key of a pipeline job's log."""
     return f"logs/pipeline/{job_id}.json"
 
 
 def folders(video_id: str) -> tuple[str, ...]:
-    """All that belongs to one video."""
+    """Return all folders of a video."""
     return f"{ORIGINALS}/{video_id}", proxies(video_id), f"thumbs/{video_id}", frames(video_id), clips(video_id)

@@ -1,4 +1,4 @@
-"""`/pipeline/jobs`: the contract's jobs in its own words, and another try for those that failed."""
+"""`/pipeline/jobs`: list, read and retry the pipeline's jobs, in the contract's words."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from callsheet.http import problems
 from callsheet.http.auth import allowed
+from callsheet.http.dead_letter_bodies import CURSOR
 from callsheet.http.json_text import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
@@ -17,7 +18,6 @@ from callsheet.http.site import site_of
 from callsheet.kernel.job import Status
 from callsheet.store.protocol import JobQuery
 
-from ..redis_gateway.routes import CURSOR  # noqa: TID252 - a place among jobs is the same for all
 from .access import ALWAYS, MayRead, catalog_of
 from .jobs import NAME
 from .models import PipelineJob, PipelineJobs, pipeline_job
@@ -49,7 +49,7 @@ async def list_jobs(  # noqa: PLR0913 - what can be asked
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
 ) -> JsonAnswer:
-    """Newest first."""
+    """List the pipeline's jobs, newest first."""
     kind = f"{NAME}.{job_type}" if job_type else None
     statuses = STATUSES[status] if status else ()
     query = JobQuery(who.sees, statuses, kind=kind, contract=CONTRACT, limit=limit, cursor=cursor)
@@ -64,7 +64,7 @@ async def list_jobs(  # noqa: PLR0913 - what can be asked
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def get(request: Request, job_id: JobId, who: MayRead) -> JsonAnswer:
-    """With its error, when it failed."""
+    """Read a pipeline job, including the error of a failed job."""
     job = await site_of(request).engine.get(job_id, requester_id=who.sees)
     if job.contract != CONTRACT:
         raise Problem("job_not_found", "this job is not the pipeline's")
@@ -79,7 +79,7 @@ async def get(request: Request, job_id: JobId, who: MayRead) -> JsonAnswer:
     responses=problems.responses(*ALWAYS, "job_not_found", "illegal_move", "refused"),
 )
 async def retry(request: Request, job_id: JobId, who: MayAdmin) -> JsonAnswer:
-    """For administrators: with fresh attempts, after what was in its way is mended."""
+    """Retry a failed job with fresh attempts, once its cause is repaired. Administrators only."""
     site = site_of(request)
     job = await site.engine.get(job_id, requester_id=who.sees)
     if job.contract != CONTRACT:

@@ -1,4 +1,4 @@
-"""All routes of the contract."""
+"""Combines the contract's routers into one."""
 
 from __future__ import annotations
 

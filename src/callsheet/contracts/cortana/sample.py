@@ -1,4 +1,4 @@
-"""The stage `sample`: key frames of the original, uploaded while the rest of it is still being decoded."""
+"""The stage `sample` uploads key frames of the original while the rest of the video is still being decoded."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .parts import Bench, chosen, fetch_original, remove_others
 
 FETCHED, SAMPLED = 15.0, 95.0  # percent
 AT_ONCE = 8  # uploads
-MOST_PATHS = 2_000  # in a payload, which has 200 KB; of a longer list the manifest's path stands in it
+MOST_PATHS = 2_000  # paths in a payload of at most 200 KB; a longer list becomes the manifest's path
 JPEG = "image/jpeg"
 
 
 async def sample(bench: Bench, s3_original_path: str, target_fps: float, dedupe_threshold: float) -> dict[str, Any]:
-    """Take the frames. The manifest is written last: it tells that all of them are there."""
+    """Sample and upload the frames. The manifest is written last, as proof that all frames are stored."""
     ctx, objects = bench.ctx, bench.objects
     source = await fetch_original(bench, s3_original_path, share=FETCHED)
     folder = ctx.workspace / "frames"
@@ -51,7 +51,7 @@ async def sample(bench: Bench, s3_original_path: str, target_fps: float, dedupe_
 
 
 class _Uploads:
-    """Frames on their way to the storage, some at once; a slow storage slows the decoder down."""
+    """Uploads up to AT_ONCE frames in parallel; a slow storage slows the decoder down."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -72,7 +72,7 @@ class _Uploads:
             raise several.exceptions[0] from None
 
     async def send(self, frame: Kept) -> None:
-        """Take one frame; its file is gone when it is there."""
+        """Upload one frame in the background, and delete its local file afterwards."""
         self.kept.append(frame)
         await self._room.acquire()
         self._group.create_task(self._send(frame))

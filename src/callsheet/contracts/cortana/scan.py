@@ -1,7 +1,7 @@
-"""The scanner: originals that lie in the bucket and that nobody told of are entered and started, once each.
+"""The scanner enters originals that were put into the bucket without the API, and starts their pipelines once.
 
-However many scanners run, one enters a video, and the start of its pipeline has an idempotency key. One that died
-between the two is made good by the next scan.
+With several scanners, only one enters a video, and the pipeline's start has an idempotency key. If a scanner dies
+between the two, the next scan starts the pipeline.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from . import paths
 from .jobs import start_job
 
 PAGE = 500
-PATIENCE_MS = 60_000  # for the scanner that has entered a video, or the client that has just sent it, to start it
+PATIENCE_MS = 60_000  # time for the scanner or client that entered a video to start its pipeline
 
 
 class Scanned(NamedTuple):
-    """What one scan saw and did. `odd` are keys below the originals that are none."""
+    """One scan's result: originals seen, video ids started, and `odd` keys in the originals' folder."""
 
     seen: int
     started: tuple[str, ...]
@@ -33,14 +33,14 @@ class Scanned(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Whose the found videos are."""
+    """The owner and team of the videos that a scan enters."""
 
     owner_id: str = ""
     team_id: str | None = None
 
 
 async def scan(engine: Engine, catalog: Catalog, objects: Objects, owner: Owner = Owner()) -> Scanned:  # noqa: B008
-    """Look at all originals once."""
+    """Scan all originals once."""
     seen, started, odd = 0, [], []
     async for page in _pages(objects.list(paths.ORIGINALS)):
         originals = {}
@@ -59,7 +59,7 @@ async def scan(engine: Engine, catalog: Catalog, objects: Objects, owner: Owner 
 
 
 def video_of(key: str) -> str | None:
-    """The id in the key of an original, None for any other key."""
+    """Return the video id in an original's key, None for any other key."""
     parts = key.split("/")
     fits = len(parts) == 4 and "/".join(parts[:2]) == paths.ORIGINALS and parts[3] == paths.MASTER  # noqa: PLR2004
     return parts[2] if fits and IS_UUID(parts[2]) else None
@@ -82,12 +82,12 @@ async def _start(engine: Engine, catalog: Catalog, video: Video, info: ObjectInf
 
 
 def _is_left(video: Video) -> bool:
-    """Whether nobody started a video that was entered, though there was time to."""
+    """Return True if an entered video is still not started after PATIENCE_MS."""
     return video.status is VideoStatus.UPLOADING and round(time.time() * 1000) - video.updated_at >= PATIENCE_MS
 
 
 def _is_replaced(video: Video, info: ObjectInfo) -> bool:
-    """Whether the original is another one than the work was done with: it was half written then, or was sent again."""
+    """Return True if the original changed since the pipeline ran, by the rest of an upload or a new upload."""
     if video.status not in (VideoStatus.FAILED, VideoStatus.READY):
         return False
     is_newer = video.status is VideoStatus.FAILED and info.modified_ms > video.updated_at

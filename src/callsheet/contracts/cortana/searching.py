@@ -1,4 +1,4 @@
-"""`/search`: what was on screen, and when."""
+"""`/search`: find on-screen text, and when it was on screen."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def search(  # noqa: PLR0913 - what can be asked
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> JsonAnswer:
-    """Best first. A word with a wrong letter is found too, behind those that are right."""
+    """Search on-screen text, best hits first. Words with a wrong letter match too, and rank behind exact matches."""
     query = records.Query(
         q,
         mode,
@@ -71,6 +71,6 @@ async def suggestions(
     q: Annotated[str, Query(min_length=1, max_length=100)],
     limit: Annotated[int, Query(ge=1, le=50)] = 8,
 ) -> JsonAnswer:
-    """Most frequent first."""
+    """List words with this prefix, most frequent first."""
     found = await catalog_of(site_of(request)).suggest(q, limit, reader_of(who))
     return JsonAnswer({"suggestions": [suggestion._asdict() for suggestion in found]})

@@ -1,4 +1,4 @@
-"""The stage `segment_index`: what was read of each frame becomes texts with times, their entities, and searchable."""
+"""The stage `segment_index` merges detections of all frames into timed texts, extracts entities, and indexes both."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Made = tuple[list[NewSegment], list[NewEntity]]
 
 
 async def segment_index(bench: Bench) -> dict[str, Any]:
-    """Merge, extract, publish. Running it again changes nothing: what is merged stays as it is."""
+    """Merge, extract and publish. A second run changes nothing: merged segments stay the same."""
     coverage: dict[str, Any] = json.loads(bench.video.coverage)
     rows = await bench.parts.catalog.detections_of(bench.video_id)
-    if not rows and coverage.get("detections") != 0:  # merged already; a new reading that found nothing is another case
+    if not rows and coverage.get("detections") != 0:  # merged already, unless a new OCR run detected no text at all
         rows = await bench.parts.catalog.segments_of(bench.video_id, SERVICE)
     period_ms = int(coverage.get("period_ms") or PERIOD_MS)
     segments, found = await asyncio.to_thread(_made, bench, rows, period_ms)
@@ -59,7 +59,7 @@ def _seen(row: Segment) -> Seen:
 
 
 def _segment(space: uuid.UUID, place: int, text: Range) -> NewSegment:
-    """Ids come from what is in a segment, so that the same text at the same time is the same row."""
+    """Return a merged segment. Its id is derived from the content: a second run makes the same row."""
     segment_id = str(uuid.uuid5(space, f"merged:{place}:{text.t_start}:{text.t_end}:{text.text_hash}"))
     return NewSegment(
         segment_id,

@@ -1,4 +1,4 @@
-"""The five tasks. What follows what is the order below, and nowhere else."""
+"""The contract's five tasks. The pipeline runs its stages in the order of this file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Languages = Annotated[list[Annotated[str, Field(pattern=r"^[A-Za-z_]{2,20}$")]],
 
 
 def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
-    """Declare the pipeline and `clip_generate` on an app; `parts` are asked for by each attempt."""
+    """Declare the pipeline and `clip_generate` on an app; each attempt calls `parts` for its catalogue and settings."""
     videos = Pipeline(app, NAME, key=KEY, contract=CONTRACT, retry=CONTRACT, timeout="12h")
 
     @videos.stage
@@ -89,20 +89,20 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
 
 @contextlib.asynccontextmanager
 async def _at_work(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[Bench]:
-    """One attempt of a stage, which tells of itself."""
+    """Run one attempt of a stage as its video's writer, with log lines for start and end."""
     async with telling(ctx, parts, video_id), _writing(ctx, parts, video_id) as bench:
         yield bench
 
 
 @contextlib.asynccontextmanager
 async def _writing(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[Bench]:
-    """The attempt as the writer of its video. When it is the last one and fails, the video is `failed` with it."""
+    """Make the attempt the writer of its video. If the last attempt fails, the video becomes `failed`."""
     bench: Bench | None = None
     try:
         with told(ctx, outcome_of):
             bench = await begin(ctx, await parts(), video_id)
             yield bench
-    except StaleClaim as error:  # of the video, or of the job itself: then nobody hears of this any more
+    except StaleClaim as error:  # the claim of the video or of the job is lost
         raise Fatal(f"a newer job has this video: {error}", code="superseded") from error
     except (Fatal, Retry) as error:
         is_last = isinstance(error, Fatal) or ctx.attempt >= ctx.job.max_attempts

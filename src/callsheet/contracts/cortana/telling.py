@@ -1,4 +1,4 @@
-"""What an attempt tells of itself: two lines in the log and, where that is wanted, a small object in the storage."""
+"""Logs each attempt: two log lines and, if `keep_logs` is set, a small JSON object in the object store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MESSAGE_LIMIT = 2_000
 
 @contextlib.asynccontextmanager
 async def telling(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[None]:
-    """Tell of the beginning and of the end. Nothing that goes wrong here harms the job."""
+    """Log the attempt's start and end. Errors of the logging itself never affect the job."""
     kind = ctx.job.kind.rpartition(".")[2]
     about = {"job_id": ctx.job_id, "video_id": video_id, "job_type": kind, "attempt": ctx.attempt}
     began = time.time()
@@ -45,12 +45,12 @@ async def telling(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterat
         why = {} if failure is None or status == "processing" else {"error": _error(failure)}
         told = {**about, **why, "started_at": _moment(began), "ended_at": _moment(ended)}
         _write({**about, **why, "took_ms": round((ended - began) * 1000)}, status)
-        if status != "processing":  # then the job, and this object with it, is another worker's by now
+        if status != "processing":  # while `processing`, another worker holds the job and writes this object
             await _keep(ctx, parts, {**told, "status": status})
 
 
 def status_after(ctx: Context, failure: BaseException | None) -> str:
-    """The contract's word for the job once this attempt's end is written."""
+    """Return the contract's status word for the job after this attempt."""
     if ctx.stop_reason is not None:
         stopped = {"lost": "processing", "shutdown": "queued", "cancel": "failed"}.get(ctx.stop_reason)
         if stopped is not None:

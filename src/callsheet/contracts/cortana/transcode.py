@@ -1,4 +1,4 @@
-"""The stage `transcode`: the original becomes HLS in sizes up to its own, and a poster."""
+"""The stage `transcode` makes HLS renditions, none larger than the original, and a poster."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ AT_ONCE = 8  # uploads
 
 
 async def transcode(bench: Bench, s3_original_path: str) -> dict[str, Any]:
-    """Make the proxies; what it answers is the job's result."""
+    """Make and upload the HLS files and the poster; returns the job's result."""
     ctx = bench.ctx
     source = await fetch_original(bench, s3_original_path, share=FETCHED)
-    how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
+    how = Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
     media = await probe(source, start=ctx.children.start, caps=Caps(size_bytes=bench.parts.max_source_bytes))
     if media.video is None:
         raise NoSuchStream("the file has no moving picture, and text is read from pictures")

@@ -1,4 +1,4 @@
-"""`/videos`: add, list, read, do again, delete."""
+"""`/videos`: add, list, read, process again, delete."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .access import ALWAYS, BODY, MayRead, MayWrite, VideoId, catalog_of, check_
 from .jobs import PIPELINE, stage_job, start_job
 from .models import Added, Again, NewVideo, Started, VideoBody, VideoList, video_body
 
-UPLOAD = "video_upload"  # a document: which upload a video waits for
+UPLOAD = "video_upload"  # document kind: the upload that a video waits for
 router = APIRouter(prefix="/videos", tags=["videos"])
 STORAGE = ("objects_unavailable", "objects_forbidden")
 BEGUN = (VideoStatus.PROCESSING, VideoStatus.READY)
@@ -48,7 +48,7 @@ BEGUN = (VideoStatus.PROCESSING, VideoStatus.READY)
     responses=problems.responses(*ALWAYS, *BODY, *STORAGE, "upload_not_found", "upload_incomplete", "queue_full"),
 )
 async def add(request: Request) -> JsonAnswer:
-    """With `size`: the answer has an upload; send its parts, then complete. With `upload_id`: the work begins."""
+    """Add a video. With `size`, the answer has an upload: send its parts, then complete. `upload_id` starts at once."""
     site, who = site_of(request), await check(request, "jobs:write")
     asked = await read(request, NewVideo)
     if asked.team_id is not None and not who.admin and asked.team_id not in who.teams:
@@ -81,7 +81,7 @@ async def add(request: Request) -> JsonAnswer:
 
 
 async def begin(site: Site, video: Video) -> str:
-    """Put a video, whose original is there, into the pipeline; the id of its job."""
+    """Queue a video, whose original is stored, and enqueue its first job; returns the job's id."""
     await catalog_of(site).queue(video.video_id)
     return (await site.intake.enqueue(start_job(video.video_id, video.owner_id))).job_id
 
@@ -96,7 +96,7 @@ async def begin(site: Site, video: Video) -> str:
     ),
 )
 async def complete(request: Request, video_id: VideoId) -> JsonAnswer:
-    """All parts were sent: the work begins. Once it has begun, a second time gives the same job."""
+    """Complete the upload and start the pipeline. If the pipeline runs already, the answer names its first job."""
     site, who = site_of(request), await check(request, "jobs:write")
     video = await video_of(site, video_id, who)
     check_change(video, who)
@@ -110,7 +110,7 @@ async def complete(request: Request, video_id: VideoId) -> JsonAnswer:
 
 
 async def _first_job(site: Site, video: Video) -> Job | None:
-    """The job that a video's work began with, while it is remembered."""
+    """Return the first job of the video's pipeline, None if the job was pruned."""
     known = json.loads(video.jobs).get(PIPELINE[0])
     try:
         return await site.engine.get(known) if known else None
@@ -133,7 +133,7 @@ async def list_videos(  # noqa: PLR0913 - what can be asked
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> JsonAnswer:
-    """Those of the key's owner and teams, newest first."""
+    """List videos of the key's owner and teams, newest first."""
     page = VideoPage(limit, before, VideoStatus(status) if status else None, text)
     found = await catalog_of(site_of(request)).videos(page, reader_of(who))
     more = found[-1].video_id if len(found) == limit else None
@@ -147,7 +147,7 @@ async def list_videos(  # noqa: PLR0913 - what can be asked
     responses=problems.responses(*ALWAYS, "video_not_found"),
 )
 async def get(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
-    """How far it is, what is known of it, and the jobs that work on it."""
+    """Read a video: status, facts, and the latest job of each stage."""
     return JsonAnswer(video_body(await video_of(site_of(request), video_id, who)))
 
 
@@ -160,7 +160,7 @@ async def get(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
     responses=problems.responses(*ALWAYS, *BODY, *STORAGE, "video_not_found", "refused", "queue_full"),
 )
 async def again(request: Request, video_id: VideoId) -> JsonAnswer:
-    """From a stage on: reading anew needs no sampling, indexing anew no reading."""
+    """Run the pipeline again from a stage: `ocr` reuses the sampled frames, `segment_index` reuses the detections."""
     site, who = site_of(request), await check(request, "jobs:write")
     asked = await read(request, Again)
     video = await video_of(site, video_id, who)
@@ -180,11 +180,21 @@ async def _payload(site: Site, video: Video, stage: str) -> dict[str, object]:
         payload |= {"target_fps": options.get("target_fps", 10)}
         payload |= {"dedupe_threshold": options.get("dedupe_threshold", 0.95)}
     if stage == "ocr":
-        if not await objects_of(site).exists(paths.manifest(video.video_id)):
-            raise Problem("refused", "there are no frames of this video yet; start with the stage `sample`")
-        payload |= {"frame_paths": [paths.manifest(video.video_id)], "languages": options.get("languages", ["eng"])}
+        payload |= {
+            "frame_paths": [await _frames(site, video.video_id)],
+            "languages": options.get("languages", ["eng"]),
+        }
         payload |= {"min_confidence": options.get("min_confidence", 0.6)}
     return payload
+
+
+async def _frames(site: Site, video_id: str) -> str:
+    """Return the key of the frame manifest, or the frame folder if a sampler that works by SQL wrote no manifest."""
+    if await objects_of(site).exists(paths.manifest(video_id)):
+        return paths.manifest(video_id)
+    async for _ in objects_of(site).list(paths.frames(video_id)):
+        return f"{paths.frames(video_id)}/"
+    raise Problem("refused", "there are no frames of this video yet; start with the stage `sample`")
 
 
 @router.delete(
@@ -195,7 +205,7 @@ async def _payload(site: Site, video: Video, stage: str) -> dict[str, object]:
     responses=problems.responses(*ALWAYS, *STORAGE, "video_not_found"),
 )
 async def delete(request: Request, video_id: VideoId, who: MayWrite) -> Response:
-    """The catalogue forgets it at once; then its files go. A job that still works on it ends without a result."""
+    """Delete a video: first its catalogue entry, then its files. A job still running ends without a result."""
     video = await _delete(site_of(request), video_id, who)
     await act(request, "video.deleted", target=video_id, requester_id=video.owner_id)
     return Response(status_code=204)
@@ -213,7 +223,7 @@ async def _delete(site: Site, video_id: str, who: Principal) -> Video:
 
 
 async def _remove_files(site: Site, video: Video) -> None:
-    """Remove all files of a video, which are not counted for its owner any more; of an open upload none is there."""
+    """Delete a video's files and subtract their bytes from the owner's count; open uploads have no files here."""
     objects = objects_of(site)
     for folder in paths.folders(video.video_id):
         sizes = {info.key: -info.size_bytes async for info in objects.list(folder)}

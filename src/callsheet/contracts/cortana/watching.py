@@ -1,4 +1,4 @@
-"""What a player and a reader of a video need: its stream, poster, frames, texts, entities and exports."""
+"""Routes for players and readers of a video: HLS stream, poster, frames, texts, entities and exports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ At = Annotated[int, Path(ge=0, description="Milliseconds.")]
     "/hls/{name}", summary="Play a video", response_class=Response, responses=problems.responses(*ALWAYS, *FILES)
 )
 async def hls(request: Request, video_id: VideoId, name: FileName, who: MayRead) -> Response:
-    """The playlist `index.m3u8` and what it names."""
+    """Send the playlist `index.m3u8` or one of the files that it names."""
     site = site_of(request)
     video = await video_of(site, video_id, who)
     if not PLAIN(name):
@@ -48,7 +48,7 @@ async def hls(request: Request, video_id: VideoId, name: FileName, who: MayRead)
     "/poster.jpg", summary="A video's poster", response_class=Response, responses=problems.responses(*ALWAYS, *FILES)
 )
 async def poster(request: Request, video_id: VideoId, who: MayRead) -> Response:
-    """A frame that stands for it."""
+    """Send the video's poster image."""
     site = site_of(request)
     video = await video_of(site, video_id, who)
     return await sent(request, objects_of(site), paths.poster(video.video_id))
@@ -61,7 +61,7 @@ async def poster(request: Request, video_id: VideoId, who: MayRead) -> Response:
     responses=problems.responses(*ALWAYS, *FILES),
 )
 async def frame_at(request: Request, video_id: VideoId, at: At, who: MayRead) -> Response:
-    """The key frame that shows what was on screen then."""
+    """Send the key frame on screen at a given time."""
     site = site_of(request)
     video = await video_of(site, video_id, who)
     objects = objects_of(site)
@@ -81,7 +81,7 @@ async def frame_at(request: Request, video_id: VideoId, at: At, who: MayRead) ->
     responses=problems.responses(*ALWAYS, "video_not_found"),
 )
 async def segments(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
-    """By time."""
+    """List the video's texts by time."""
     site = site_of(request)
     await video_of(site, video_id, who)
     found = await catalog_of(site).segments_of(video_id, reader_of(who))
@@ -95,7 +95,7 @@ async def segments(request: Request, video_id: VideoId, who: MayRead) -> JsonAns
     responses=problems.responses(*ALWAYS, "video_not_found"),
 )
 async def entities(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
-    """Mentions, hashtags, URLs, emoji and numbers by time."""
+    """List mentions, hashtags, URLs, emoji and numbers by time."""
     site = site_of(request)
     await video_of(site, video_id, who)
     found = await catalog_of(site).entities_of(video_id, reader_of(who))
@@ -114,7 +114,7 @@ async def entities(request: Request, video_id: VideoId, who: MayRead) -> JsonAns
 async def text(
     request: Request, video_id: VideoId, who: MayRead, format: Annotated[Export, Query()] = "vtt"
 ) -> Response:
-    """As WebVTT, SRT, CSV or JSON."""
+    """Export the texts as WebVTT, SRT, CSV or JSON."""
     site = site_of(request)
     await video_of(site, video_id, who)
     found = await catalog_of(site).segments_of(video_id, reader_of(who))
@@ -123,7 +123,7 @@ async def text(
 
 
 def as_range(segment: Segment) -> Range:
-    """A segment for an export."""
+    """Return a segment in the form that exporters take."""
     box = segment.bounding_box
     return Range(
         segment.t_start,

@@ -1,4 +1,4 @@
-"""A running job's way to storage: keys and URLs from the vault, refreshed in place when storage refuses them."""
+"""A running job's access to storage: keys and URLs from the vault, refreshed when the storage refuses them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ASKS = "credentials.refresh"
 
 
 class Access:
-    """The credentials of one attempt. They are opened when they are first needed."""
+    """The credentials of one attempt, decrypted on first use."""
 
     def __init__(self, vault: Callable[[], Vault], refresher: Callable[[], Refresher], job: Job, url: str) -> None:
         self._vault, self._refresher, self._job, self._url = vault, refresher, job, url
@@ -45,7 +45,7 @@ class Access:
         self._lock = asyncio.Lock()
 
     async def held(self, part: str) -> HeldCredentials:
-        """The keys for `source` or `output`; refused ones are replaced while transfers run."""
+        """Return the keys for `source` or `output`; refused keys are refreshed while transfers run."""
         opened = await self._current()
         version = opened.credential_version
 
@@ -58,7 +58,7 @@ class Access:
         return HeldCredentials(_keys(opened, part), newer, on_any_refusal=True)
 
     async def with_url(self, work: Callable[[str], Awaitable[T]]) -> T:
-        """Work on the signed URL of the source; once more when it was refused and a newer one is to be had."""
+        """Call `work` with the source's signed URL; after a refusal, refresh the URL and call `work` once more."""
         opened = await self._current()
         try:
             return await work(_url(opened))
@@ -90,7 +90,7 @@ class Access:
 async def s3_objects(
     place: Place, storage: Storage, held: HeldCredentials, rules: Rules, *, resolve: Resolve | None = None
 ) -> AsyncIterator[Objects]:
-    """The bucket of a place; raises InvalidTarget and BlockedTarget for an endpoint where we must not go."""
+    """Open the bucket of a place; raises InvalidTarget and BlockedTarget for a forbidden endpoint."""
     bucket = Bucket(place.host, storage.endpoint, storage.region)
     if not storage.endpoint:
         async with S3Objects(bucket, held) as objects:
@@ -111,7 +111,7 @@ async def s3_objects(
 
 
 class StorageFailing(ObjectsError):
-    """A requester's storage answered that it cannot serve now. The contract's retry policy judges it, by its status."""
+    """A requester's storage answered that it cannot serve now. The contract's retry policy decides by the status."""
 
     code = "objects_unavailable"
     retryable = True
@@ -119,9 +119,9 @@ class StorageFailing(ObjectsError):
 
 @contextlib.contextmanager
 def answers_by_contract() -> Iterator[None]:
-    """Turn an answer such as 503 of a requester's storage into an error of the attempt, as the contract has it.
+    """Convert an answer such as 503 from a requester's storage to the contract's error of the attempt.
 
-    A storage that does not answer at all stays an outage, which the job waits for.
+    A storage that sends no answer at all remains an outage, and the job waits until the outage ends.
     """
     try:
         yield
@@ -130,7 +130,7 @@ def answers_by_contract() -> Iterator[None]:
 
 
 def sender(endpoints: Endpoints, outlet: Outlet) -> Send:
-    """How a requester is asked for newer credentials: a guarded POST, signed with its own secret as callbacks are."""
+    """Return the function that requests newer credentials: a guarded POST, signed with the callback secret."""
 
     async def send(request: RefreshRequest) -> int:
         job = request.job_id.replace("-", "")

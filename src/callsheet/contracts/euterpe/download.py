@@ -1,6 +1,6 @@
-"""A source from a signed URL: only to addresses that the guard has judged, streamed to disk, resumed after a cut.
+"""Downloads a source from a signed URL: connects only to checked addresses, streams to disk, resumes after a cut.
 
-No redirects, no proxies. The URL is in no error, for it opens what it names.
+No redirects, no proxies. Errors never contain the URL, because the URL grants access.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Any, BinaryIO, NamedTuple
 
 import httpcore2
 
-from callsheet.kernel.errors import CallsheetError
+from callsheet.kernel.errors import CallsheetError, Outage
 from callsheet.kernel.origin import is_from_driver
 from callsheet.objects.errors import ObjectTooLarge
 from callsheet.outbox.guard import Resolve, Rules, SystemResolver, Target, addresses_of, target_of
 from callsheet.vault.refresh import Meaning, meaning_of
+
+from .pace import paced
 
 OK, PARTIAL = 200, 206
 TRIES = 5  # in a row without a single byte
@@ -34,7 +36,7 @@ _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)").fullmatch
 
 
 class Refused(CallsheetError):
-    """The source's server answered with this status; `stale`: newer credentials may help."""
+    """The source's server answered with this status; `stale` means that newer credentials may help."""
 
     code = "source_refused"
 
@@ -44,21 +46,22 @@ class Refused(CallsheetError):
         self.stale = stale
 
 
-class CutOff(CallsheetError):
-    """The source's server cannot be reached, or breaks off again and again."""
+class CutOff(Outage):
+    """The source's server is unreachable, too slow, or keeps breaking connections."""
 
     code = "source_unavailable"
+    waits_for = "storage"
 
 
 class Taken(NamedTuple):
-    """A source that is on the disk."""
+    """Size and hash of a downloaded source."""
 
     size_bytes: int
     sha256: str
 
 
 class Guarded(httpcore2.AsyncNetworkBackend):
-    """Connects to an address that the guard has judged for this very connection."""
+    """Connects only to addresses that the guard has checked for this connection."""
 
     def __init__(self, rules: Rules, resolve: Resolve) -> None:
         self._rules, self._resolve = rules, resolve
@@ -72,7 +75,7 @@ class Guarded(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """To the first address that answers; raises BlockedTarget."""
+        """Connect to the first checked address that answers; raises BlockedTarget."""
         target = Target("", tls=False, host=host, port=port, path="/", authority=host)
         found = await addresses_of(target, self._rules, self._resolve)
         failed: Exception = httpcore2.ConnectError("no address")
@@ -84,16 +87,16 @@ class Guarded(httpcore2.AsyncNetworkBackend):
         raise failed
 
     async def connect_unix_socket(self, path: str, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
-        """Never."""
+        """Refuse: sources never use Unix sockets."""
         raise httpcore2.ConnectError(f"no socket {Path(path).name} is opened for a source")
 
     async def sleep(self, seconds: float) -> None:
-        """As the loop does."""
+        """Sleep on the event loop."""
         await asyncio.sleep(seconds)
 
 
 class Downloads:
-    """Takes sources from URLs. `room` is called with the bytes that are still to come, and may raise."""
+    """Downloads sources from URLs. `room` receives the number of remaining bytes, and may raise."""
 
     def __init__(self, rules: Rules, *, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._rules = rules
@@ -108,12 +111,16 @@ class Downloads:
         room: Callable[[int], None],
         progress: Callable[[int, int], None],
     ) -> Taken:
-        """The whole of a URL in a file. Raises Refused, CutOff, ObjectTooLarge, InvalidTarget, BlockedTarget."""
+        """Download a URL into a file. Raises Refused, CutOff, ObjectTooLarge, InvalidTarget, BlockedTarget."""
         host = target_of(url, self._rules).authority.encode()  # httpcore2 leaves out the brackets of an IPv6 address
         with path.open("wb", buffering=0) as file:
             part = _Part(file, max_bytes, room, progress)
             backend = Guarded(self._rules, self._resolve)
-            async with httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool:
+            slow = CutOff("the source's server sends too slowly")
+            async with (
+                httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,
+                paced(slow) as part.count,
+            ):
                 await self._follow(pool, url, host, part)
             return Taken(part.done, part.sha256.hexdigest())
 
@@ -137,7 +144,7 @@ class Downloads:
 
 
 class _Part:
-    """What has come so far."""
+    """The part of a source downloaded so far."""
 
     def __init__(
         self, file: BinaryIO, max_bytes: int, room: Callable[[int], None], progress: Callable[[int, int], None]
@@ -148,16 +155,17 @@ class _Part:
         self.total: int | None = None
         self.version = b""
         self.disk_failed = False
+        self.count: Callable[[int], None] = lambda _: None  # counts all received bytes, including repeated ones
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Ask for the rest, if it is still of the same version."""
+        """Return headers that request the remaining bytes of the same version."""
         plain = [(b"user-agent", b"callsheet"), (b"accept-encoding", b"identity")]
         if not self.done or not self.version:
             return plain
         return [*plain, (b"range", b"bytes=%d-" % self.done), (b"if-range", self.version)]
 
     def begin(self, total: int | None, version: bytes, at: int) -> None:
-        """An answer begins at this byte; raises ObjectTooLarge, and what `room` raises."""
+        """Start an answer at byte `at`; another offset restarts the file. Raises ObjectTooLarge or `room`'s error."""
         if at != self.done:
             self._file.seek(0)
             self._file.truncate()
@@ -168,7 +176,7 @@ class _Part:
             self._room(total - self.done)
 
     def add(self, piece: bytes) -> None:
-        """Append."""
+        """Append a piece to the file; raises ObjectTooLarge."""
         self._check(self.done + len(piece))
         rest = memoryview(piece)
         try:
@@ -187,7 +195,7 @@ class _Part:
 
 
 async def _take(answer: httpcore2.Response, part: _Part) -> bool:
-    """Take what an answer has; whether that is all."""
+    """Write an answer's body to the file; returns True if the source is complete."""
     headers = {name.lower(): value for name, value in answer.headers}
     if answer.status not in (OK, PARTIAL):
         raise await _refusal(answer)
@@ -202,11 +210,12 @@ async def _take(answer: httpcore2.Response, part: _Part) -> bool:
     part.begin(total, version if not version.startswith(b"W/") else b"", at)
     async for piece in answer.aiter_stream():
         await asyncio.to_thread(part.add, piece)
+        part.count(len(piece))
     return part.total is None or part.done >= part.total
 
 
 async def _refusal(answer: httpcore2.Response) -> Refused:
-    """What a status and the first words of its body say."""
+    """Return the error for an answer's status and the first ERROR_BYTES of its body."""
     body = b""
     with contextlib.suppress(httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError):
         async for piece in answer.aiter_stream():
@@ -220,6 +229,6 @@ async def _refusal(answer: httpcore2.Response) -> Refused:
 
 
 def free_bytes(folder: Path) -> int:
-    """What may still be written below a folder."""
+    """Return the free bytes on a folder's disk."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize

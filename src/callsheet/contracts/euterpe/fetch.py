@@ -1,4 +1,4 @@
-"""The stage `fetching`: a source of any kind as a file in the attempt's own folder, counted and hashed on the way."""
+"""The stage `fetching` brings a source of any kind into the attempt's folder, and counts and hashes its bytes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.media.errors import DiskFull
 from callsheet.objects import Objects
-from callsheet.objects.errors import ObjectTooLarge
+from callsheet.objects.errors import ObjectsUnavailable, ObjectTooLarge
 
 from .access import s3_objects
 from .download import free_bytes
+from .pace import paced
 from .places import OWN, URL, Place
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ SHARE = 20.0  # percent of the job
 
 
 class Source(NamedTuple):
-    """What is to be transcoded."""
+    """The downloaded file to transcode."""
 
     path: Path
     size_bytes: int
@@ -35,7 +36,7 @@ class Source(NamedTuple):
 
 
 async def fetched(ctx: Context, parts: Parts, access: Access, place: Place, storage: Storage) -> Source:
-    """The source on disk; raises ObjectsError, Refused, VaultError, DiskFull and their kin."""
+    """Download the source to disk; raises ObjectsError, Refused, VaultError, DiskFull and similar errors."""
     path = ctx.workspace / "source"
     telling = _telling(ctx)
     if place.kind == URL:
@@ -45,8 +46,12 @@ async def fetched(ctx: Context, parts: Parts, access: Access, place: Place, stor
         return Source(path, taken.size_bytes, taken.sha256)
     if place.kind == OWN:
         return await _from_objects(ctx.objects, place.path, path, parts.max_source_bytes, telling)
-    async with s3_objects(place, storage, await access.held("source"), parts.rules) as objects:
-        return await _from_objects(objects, place.path, path, parts.max_source_bytes, telling)
+    slow = ObjectsUnavailable("the source's storage sends too slowly")
+    async with (
+        s3_objects(place, storage, await access.held("source"), parts.rules) as objects,
+        paced(slow) as count,
+    ):
+        return await _from_objects(objects, place.path, path, parts.max_source_bytes, _counting(count, telling))
 
 
 async def _from_objects(
@@ -61,10 +66,23 @@ async def _from_objects(
 
 
 def check_room(path: Path, size_bytes: int) -> None:
-    """Raise DiskFull unless so many bytes fit on the disk, and some more."""
+    """Raise DiskFull unless the disk has room for `size_bytes` plus SPARE_BYTES."""
     free = free_bytes(path.parent)
     if free < size_bytes + SPARE_BYTES:
         raise DiskFull(f"the source needs {size_bytes} bytes and the disk has {free}; make room for it")
+
+
+def _counting(count: Callable[[int], None], telling: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Return a callback that reports progress and counts new bytes; bytes before its first call do not count."""
+    before: int | None = None
+
+    def tell(done: int, total: int) -> None:
+        nonlocal before
+        count(max(0, done - before) if before is not None else 0)
+        before = done
+        telling(done, total)
+
+    return tell
 
 
 def _telling(ctx: Context) -> Callable[[int, int], None]:

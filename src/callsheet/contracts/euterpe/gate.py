@@ -1,8 +1,8 @@
-"""The way out to a requester's storage: a proxy on this machine's loopback, for drivers that resolve names themselves.
+"""A loopback proxy to a requester's storage, for drivers that resolve host names themselves.
 
-It leads to one endpoint and to nothing else. The name is resolved here for every connection, all of its addresses are
-judged, and the connection is made to one of those: what the name means a moment later does not matter. TLS goes through
-as it is, so the driver still checks the certificate by its name.
+Each gate serves one endpoint. For every connection it resolves the name, checks all addresses, and connects to one of
+the checked addresses, so a later DNS change has no effect. TLS passes through unchanged: the driver still verifies the
+certificate by host name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Gate:
-    """`async with Gate(target, rules, resolve) as gate` serves at `gate.url`. `blocked` is why it refused."""
+    """`async with Gate(target, rules, resolve) as gate` serves at `gate.url`. `blocked` is the error of a refusal."""
 
     def __init__(self, target: Target, rules: Rules, resolve: Resolve) -> None:
         self._target, self._rules, self._resolve = target, rules, resolve
@@ -37,7 +37,7 @@ class Gate:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        """Raises BlockedTarget when the endpoint leads astray from the beginning."""
+        """Start the proxy; raises BlockedTarget if the endpoint resolves to a forbidden address."""
         await addresses_of(self._target, self._rules, self._resolve)
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=HEAD_BYTES)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
@@ -59,7 +59,7 @@ class Gate:
         try:
             await self._pass_on(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
-            pass  # the driver sees a connection that ends, and says what it was doing
+            pass  # the driver reports the closed connection itself
         except asyncio.CancelledError:
             pass  # the storage is closed
         finally:
@@ -90,7 +90,7 @@ class Gate:
             theirs[1].transport.abort()
 
     async def _connect(self, place: tuple[str, int]) -> Streams:
-        """To the first address that answers, of those that were judged for this connection."""
+        """Connect to the first answering address among those checked for this connection."""
         if place != (self._target.host.lower(), self._target.port):
             raise BlockedTarget("the storage leads to another host than its endpoint")
         failed: Exception = OSError("no address")
@@ -110,7 +110,7 @@ class Gate:
 
 
 def _place(asked: str, *, tunnel: bool) -> tuple[str, int]:
-    """Host and port of a request; of one that is no proxy's, nothing."""
+    """Return host and port of a proxy request; an invalid request gives an empty host."""
     try:
         parts = urlsplit(f"//{asked}" if tunnel else asked)
         return (parts.hostname or "").lower(), parts.port or (443 if tunnel else 80)
@@ -119,7 +119,7 @@ def _place(asked: str, *, tunnel: bool) -> tuple[str, int]:
 
 
 def _by_path(head: str, asked: str) -> bytes:
-    """A proxy's request as its server knows it. One to a connection: the next one has a line of its own to change."""
+    """Return a proxy request's head, rewritten for its server. Each connection carries a single request."""
     parts = urlsplit(asked)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
@@ -128,7 +128,7 @@ def _by_path(head: str, asked: str) -> bytes:
 
 
 async def _joined(driver: Streams, storage: Streams) -> None:
-    """Bytes go both ways until the storage has said all, or the driver has left."""
+    """Copy bytes in both directions until the storage closes or the driver disconnects."""
     sent, came = (asyncio.create_task(_copied(a[0], b[1])) for a, b in ((driver, storage), (storage, driver)))
     try:
         await asyncio.wait({sent, came}, return_when=asyncio.FIRST_COMPLETED)

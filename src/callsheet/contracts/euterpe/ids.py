@@ -1,7 +1,7 @@
-"""Ids of transcoding jobs that can be known again when their job is pruned: UUIDs of version 7 with a mark in them.
+"""Ids of transcoding jobs, recognizable even after their job was pruned: UUIDs of version 7 with a mark.
 
-The last eight digits are an HMAC of the others and the requester. So whoever was given an id is told that its job is
-gone, for ever and without a row kept for it; everybody else is told that there never was one.
+The mark, the last eight digits, is an HMAC of the other digits and the requester. Without any stored row, the
+requester of a pruned job gets `job_gone` for ever, and other requesters get `job_not_found`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ MARK_DIGITS = 8  # of hex; 42 random bits are left beside the millisecond
 
 
 class JobIds:
-    """Makes ids and knows its own."""
+    """Makes job ids and recognizes them."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     def new(self, requester_id: str) -> str:
-        """A fresh id for a requester."""
+        """Return a new id for a requester's job."""
         head = new_id()[:-MARK_DIGITS]
         return head + self._mark(head, requester_id)
 
     def was_given(self, job_id: str, requester_id: str) -> bool:
-        """Whether this requester was given this id."""
+        """Return True if this id was made for this requester's job."""
         head, mark = job_id[:-MARK_DIGITS], job_id[-MARK_DIGITS:]
         return bool(IS_UUID(job_id)) and hmac.compare_digest(mark, self._mark(head, requester_id))
 
@@ -42,5 +42,5 @@ class JobIds:
 
 
 async def ids_of(store: Store, sealer: Sealer | None = None) -> JobIds:
-    """Those of all processes on a store: the secret is made by the first that asks; raises SecretSealed."""
+    """Return the store's id maker; all processes share its secret, created on first use. Raises SecretSealed."""
     return JobIds(await system_secret(store, TRANSCODE_IDS, sealer))

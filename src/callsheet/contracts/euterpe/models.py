@@ -1,4 +1,4 @@
-"""The contract's words: what a request may hold, and a job as its requester reads it. Unknown members are refused."""
+"""The contract's request and answer models. Unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXAMPLE: dict[str, JsonValue] = {
 
 
 class Output(BaseModel):
-    """One output. What is left out is chosen by the source: quality, size and rates."""
+    """A wanted output. Missing quality, size and rates are chosen from the source."""
 
     model_config = STRICT
     key: str = Field(description="Its name below the prefix; for HLS the name of its folder.")
@@ -58,12 +58,12 @@ class Output(BaseModel):
 
     @property
     def spec(self) -> OutputSpec:
-        """As the media part wants it."""
+        """Return the output as a media spec."""
         return OutputSpec(**self.model_dump())
 
 
 class Storage(BaseModel):
-    """An S3 that is not Amazon's, or not in its first region."""
+    """An S3 service other than Amazon's default region."""
 
     model_config = STRICT
     endpoint: str = Field(default="", max_length=2_048, description="https://…; Amazon's own unless given.")
@@ -71,7 +71,7 @@ class Storage(BaseModel):
 
 
 class Keys(BaseModel):
-    """Keys of an S3, best short-lived and good for nothing but this job."""
+    """S3 access keys, preferably short-lived and restricted to this job."""
 
     model_config = STRICT
     access_key_id: KeyText
@@ -80,7 +80,7 @@ class Keys(BaseModel):
     expires_at: AwareDatetime | None = None
 
     def revealed(self) -> dict[str, Any]:
-        """For the vault."""
+        """Return the keys in plain text, for the vault."""
         return {
             "access_key_id": self.access_key_id,
             "secret_access_key": self.secret_access_key.get_secret_value(),
@@ -90,14 +90,14 @@ class Keys(BaseModel):
 
 
 class Credentials(BaseModel):
-    """What opens the storage: for reading the source, for reading and writing below the output's prefix."""
+    """Storage credentials: read access to the source, read and write access below the output prefix."""
 
     model_config = STRICT
     source: Keys | None = None
     output: Keys | None = None
 
     def fit(self, source: Place, output: Place) -> None:
-        """Raise ValueError unless there are keys for each S3 and for nothing else."""
+        """Raise ValueError unless exactly the S3 locations have keys."""
         for name, keys, place in (("source", self.source, source), ("output", self.output, output)):
             if place.kind == S3 and keys is None:
                 raise ValueError(f"credentials.{name}: an s3:// {name} needs keys")
@@ -106,7 +106,7 @@ class Credentials(BaseModel):
 
 
 def _placed(field: str, read: Callable[[], Place]) -> Place:
-    """Return a place of a request; a ValueError names its field."""
+    """Return a location of a request; a ValueError names its field."""
     try:
         return read()
     except ValueError as error:
@@ -114,7 +114,7 @@ def _placed(field: str, read: Callable[[], Place]) -> Place:
 
 
 class TranscodeRequest(BaseModel):
-    """A new job."""
+    """A new transcoding job."""
 
     model_config = ConfigDict(**STRICT, json_schema_extra={"examples": [EXAMPLE]})
     source: SealedText = Field(description="object:KEY, s3://BUCKET/KEY, or a signed https:// URL.")
@@ -153,29 +153,29 @@ class TranscodeRequest(BaseModel):
 
     @property
     def source_place(self) -> Place:
-        """Where the source is."""
+        """Return the parsed source location."""
         return source_of(self.source.get_secret_value())
 
     @property
     def output_place(self) -> Place:
-        """Where the outputs go."""
+        """Return the parsed output location."""
         return target_of(self.output or "object:")
 
     @property
     def sealed_parts(self) -> dict[str, Any]:
-        """What must not be kept in the clear; empty when there is nothing."""
+        """Return the secrets that must be stored encrypted; empty without secrets."""
         keys = self.credentials or Credentials()
         url = self.source.get_secret_value() if self.source_place.kind == URL else None
         return sealed_parts(keys, url)
 
     def payload(self, output: Place) -> dict[str, Any]:
-        """The job's payload, without anything secret."""
+        """Return the job's payload without secrets."""
         body = self.model_dump(mode="json", exclude={"credentials", "priority", "max_attempts"}, exclude_none=True)
         return {**body, "source": str(self.source_place), "output": str(output)}
 
 
 class CredentialsRequest(BaseModel):
-    """Newer credentials for a job. `expected_version` is the one that they take the place of."""
+    """Newer credentials for a job. `expected_version` is the version to replace."""
 
     model_config = STRICT
     source: Keys | None = None
@@ -184,7 +184,7 @@ class CredentialsRequest(BaseModel):
     expected_version: int | None = Field(default=None, ge=1)
 
     def parts(self, source: Place, output: Place) -> dict[str, Any]:
-        """For the vault; raises ValueError when they do not fit the job."""
+        """Return the credentials for the vault; raises ValueError if they do not fit the job."""
         keys = Credentials(source=self.source, output=self.output)
         keys.fit(source, output)
         if (self.source_url is not None) != (source.kind == URL):
@@ -196,14 +196,14 @@ class CredentialsRequest(BaseModel):
 
 
 class CredentialsReceipt(BaseModel):
-    """The newer credentials are in place."""
+    """The newer credentials are stored."""
 
     job_id: str
     credential_version: int
 
 
 class TranscodeReceipt(BaseModel):
-    """A job was taken; it will not be lost."""
+    """The job is stored durably."""
 
     job_id: str
     status: Word
@@ -211,7 +211,7 @@ class TranscodeReceipt(BaseModel):
 
 
 class MadeOutput(BaseModel):
-    """An output that was made."""
+    """A finished output."""
 
     key: str
     location: str = Field(description="object:KEY or s3://BUCKET/KEY; of HLS its index.")
@@ -227,7 +227,7 @@ class MadeOutput(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Why the last attempt failed."""
+    """The error of the last attempt."""
 
     code: str
     message: str
@@ -235,9 +235,10 @@ class ErrorBody(BaseModel):
 
 
 class TranscodeStatus(BaseModel):
-    """A job as it is now. Times are milliseconds since the epoch."""
+    """The job's present state. Times are milliseconds since the epoch."""
 
     job_id: str
+    replay_of: str | None = Field(description="The dead letter that this job is a replay of.")
     status: Word
     progress: float
     attempt_count: int
@@ -254,7 +255,7 @@ class TranscodeStatus(BaseModel):
 
 
 def sealed_parts(keys: Credentials, url: str | None) -> dict[str, Any]:
-    """Keys and a signed URL as the vault keeps them; empty when there are none."""
+    """Return keys and signed URL in the vault's form; empty without keys and URL."""
     found: dict[str, Any] = {
         name: part.revealed() for name, part in (("source", keys.source), ("output", keys.output)) if part is not None
     }

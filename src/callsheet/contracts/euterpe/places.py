@@ -1,4 +1,4 @@
-"""Where a source is and where outputs go, as requests and jobs name them.
+"""Locations of sources and outputs, as requests and jobs name them.
 
 object:KEY            an object of this server's own storage, in a folder of the tenant's
 s3://BUCKET/KEY       an object of a storage that the requester has keys for
@@ -18,6 +18,7 @@ from callsheet.objects.keys import checked, checked_prefix
 OWN, S3, URL = "object", "s3", "url"
 IS_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch
 MAX_URL = 2_048
+SIGNS = re.compile(r"(x-(amz|goog|oss|ms|cos)-|q-)?signature", re.IGNORECASE).fullmatch
 SIGNATURE = re.compile(
     r"x-(amz|goog|oss|ms|cos)-.*|signature|expires|policy|key-pair-id|awsaccesskeyid|googleaccessid|ossaccesskeyid"
     r"|security-token|q-(ak|sign|signature|sign-algorithm|sign-time|key-time|header-list|url-param-list)",
@@ -52,7 +53,7 @@ AZURE = frozenset(
 
 
 class Place(NamedTuple):
-    """A place by its kind. `path` is a key, a prefix, or of a URL nothing; `host` is the bucket's or the URL's."""
+    """A parsed source or output location. `path` is a key or prefix, '' for a URL; `host` is the bucket or URL host."""
 
     kind: str
     host: str
@@ -67,12 +68,12 @@ class Place(NamedTuple):
         return self.host
 
     def below(self, name: str) -> Place:
-        """A key under this prefix."""
+        """Return the location of `name` under this prefix."""
         return self._replace(path=f"{self.path}/{name}" if self.path and name else self.path or name)
 
 
 def source_of(text: str) -> Place:
-    """A source; raises ValueError, which does not repeat a URL."""
+    """Parse a source location; raises ValueError, whose text never contains the URL."""
     if text.startswith("object:"):
         return Place(OWN, "", _key(text.removeprefix("object:")))
     if text.startswith("s3://"):
@@ -84,7 +85,7 @@ def source_of(text: str) -> Place:
 
 
 def target_of(text: str) -> Place:
-    """Where outputs go; raises ValueError."""
+    """Parse the location for outputs; raises ValueError."""
     if text.startswith("object:"):
         return Place(OWN, "", _prefix(text.removeprefix("object:")))
     if text.startswith("s3://"):
@@ -117,7 +118,7 @@ def _prefix(text: str) -> str:
 def _host(text: str) -> str:
     try:
         parts = urlsplit(text)
-        host = parts.hostname if parts.port != 0 else None  # a port that is no number is no host's
+        host = parts.hostname if parts.port != 0 else None  # port 0 is refused, like an invalid port
     except ValueError:
         host = None
     if not host or len(text) > MAX_URL:
@@ -126,7 +127,7 @@ def _host(text: str) -> str:
 
 
 def _bracketed(host: str) -> str:
-    """Return an IPv6 address as a URL has it, in its one shortest spelling; raises ValueError."""
+    """Return an IPv6 address in URL brackets, in its shortest spelling; raises ValueError."""
     try:
         return f"[{ipaddress.IPv6Address(host)}]"
     except ValueError:
@@ -134,11 +135,16 @@ def _bracketed(host: str) -> str:
 
 
 def without_signature(text: str) -> str:
-    """Return a source without what signs its URL: the same source has another signature each time."""
+    """Return a source without the signature in its URL, because the same source has another signature each time."""
     if not text.startswith(("https://", "http://")):
         return text
     parts = urlsplit(text)
     query = parse_qsl(parts.query, keep_blank_values=True)
+    is_signed = any(SIGNS(name) for name, _ in query)  # without a signature, `expires` is a name like any other
     is_azure = any(name == "sig" for name, _ in query)
-    kept = [(name, value) for name, value in query if not SIGNATURE(name) and not (is_azure and name in AZURE)]
+    kept = [
+        (name, value)
+        for name, value in query
+        if not (is_signed and SIGNATURE(name)) and not (is_azure and name in AZURE)
+    ]
     return parts._replace(query=urlencode(kept), fragment="").geturl()

@@ -1,4 +1,4 @@
-"""`/transcode`: take a job, tell how it stands, take newer credentials for it. The work is in `tasks`."""
+"""`/transcode`: create a job, read its status, replace its credentials. Transcoding itself is in `tasks`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callsheet.engine.resuming import named_by
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import allowed, check
 from callsheet.http.bodies import documented, read
@@ -74,7 +75,7 @@ direct = APIRouter(tags=["transcode"], route_class=Direct)
     ),
 )
 async def create(request: Request) -> Response:
-    """Answers when the job is safe, with its credentials sealed beside it."""
+    """Create a job; the answer is sent once the job and its encrypted credentials are stored durably."""
     site, who = site_of(request), await check(request, "jobs:write")
     asked = await read(request, TranscodeRequest)
     await _check_own(site, asked, who)
@@ -117,13 +118,14 @@ async def create(request: Request) -> Response:
     responses=problems.responses(*ALWAYS, "job_not_found", "job_gone", "validation_failed"),
 )
 async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max_length=64)]) -> Response:
-    """The job in the contract's words, with its outputs or its error."""
+    """Read the job's status in the contract's words, with its outputs or its error."""
     site = site_of(request)
     job = await _job(site, job_id, who)
     (kept,) = await site.engine.store.credentials([job.job_id])
     return JsonAnswer(
         {
             "job_id": job.job_id,
+            "replay_of": await named_by(site.engine.store, job.job_id),
             "status": EUTERPE.word_of(job),
             "progress": job.progress,
             "attempt_count": job.attempt_count,
@@ -159,7 +161,7 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
     ),
 )
 async def replace_credentials(request: Request, job_id: JobId, who: Writer) -> Response:
-    """They take the place of the old ones at once, also while the job runs; their version is one higher."""
+    """Replace a job's credentials at once, even while the job runs; the credential version rises by one."""
     site = site_of(request)
     asked = await read(request, CredentialsRequest)
     job = await _job(site, job_id, who)
@@ -177,7 +179,7 @@ async def replace_credentials(request: Request, job_id: JobId, who: Writer) -> R
 
 
 async def _job(site: Site, job_id: str, who: Principal) -> Job:
-    """A job of this contract; raises JobNotFound, and a Problem for one that was pruned."""
+    """Return a transcoding job; raises JobNotFound, and Problem `job_gone` for a pruned job."""
     try:
         job = await site.engine.get(job_id, requester_id=who.sees)
     except JobNotFound:
@@ -190,9 +192,9 @@ async def _job(site: Site, job_id: str, who: Principal) -> Job:
 
 
 async def _outputs(site: Site, job: Job) -> list[dict[str, Any]]:
-    """The outputs of a success; those in our own storage with URLs that open them for an hour.
+    """Return the outputs of a succeeded job; outputs in our own storage have URLs signed for an hour.
 
-    A result is what a worker says: only an object of the job's own tenant gets a URL.
+    Workers write the result, so only objects of the job's own tenant get a URL.
     """
     if job.status is not Status.SUCCEEDED or not job.result:
         return []
@@ -203,7 +205,7 @@ async def _outputs(site: Site, job: Job) -> list[dict[str, Any]]:
 
 
 async def _url(site: Site, job: Job, location: str) -> str | None:
-    """A URL for an output in our own storage, if it is the tenant's."""
+    """Return a signed URL for an output in our own storage, None for other locations and other tenants' objects."""
     try:
         place = target_of(location)
     except ValueError:
@@ -215,14 +217,14 @@ async def _url(site: Site, job: Job, location: str) -> str | None:
 
 
 async def _check_own(site: Site, asked: TranscodeRequest, who: Principal) -> None:
-    """A tenant reads its own objects only; what is not its own is answered as what is not there."""
+    """Raise Problem unless the source belongs to the tenant; another tenant's object is reported as missing."""
     place = asked.source_place
     if place.kind == OWN and not await owned_by(site, who.requester_id).may_read(place.path):
         raise _at_fault("source", "no such object of yours; use the `key` that an upload answers with")
 
 
 async def _check_urls(site: Site, asked: TranscodeRequest, requester_id: str) -> None:
-    """Raise for a URL that we would never ask, or that could not be signed for, before the job is taken."""
+    """Raise Problem for a forbidden URL, or if the tenant has no secret for signing callbacks."""
     storages = {"source_storage.endpoint": asked.source_storage, "output_storage.endpoint": asked.output_storage}
     for field, storage in storages.items():
         if storage is not None and storage.endpoint:
@@ -242,7 +244,7 @@ async def _check_urls(site: Site, asked: TranscodeRequest, requester_id: str) ->
 
 
 def _check_place(site: Site, field: str, url: str, what: str) -> None:
-    """Raise for a storage or a source where we would never go; without rules of their own, webhooks' hold."""
+    """Raise Problem for a forbidden storage or source URL; without StorageRules, the webhook rules apply."""
     own: StorageRules | None = site.parts.get(StorageRules)
     _check_url(field, url, own.rules if own is not None else _endpoints(site).rules, what, OPENED_BY)
 
@@ -262,18 +264,18 @@ def _check_url(field: str, url: str, rules: Rules, what: str, advice: str = "") 
 
 
 def _at_fault(field: str, what: str, code: str = "validation_failed") -> Problem:
-    """Return the problem of one field."""
+    """Return the Problem for one field of the request."""
     return Problem(code, f"{field}: {what}", errors=[{"where": field, "what": what}])
 
 
 def _same(request: Request, asked: TranscodeRequest) -> str:
-    """What makes two requests the same: all but their credentials, which are newer each time, and a URL's signature."""
+    """Return the request's hash for idempotency, without credentials and URL signatures, which differ each time."""
     body = asked.model_dump(mode="json", exclude={"credentials", "source"})
     return idempotency.request_hash(request, {**body, "source": without_signature(asked.source.get_secret_value())})
 
 
 def _vault(site: Site) -> Vault:
-    """The process's vault, made when it is first needed; raises NoKeyring."""
+    """Return the process's vault, created on first use; raises NoKeyring."""
     found: Vault | None = site.parts.get(Vault)
     if found is None:
         found = site.parts[Vault] = Vault(site.engine.store, keyring_from(os.environ))
@@ -281,7 +283,7 @@ def _vault(site: Site) -> Vault:
 
 
 async def _ids(site: Site) -> JobIds:
-    """The process's makers of ids."""
+    """Return the process's id maker, created on first use."""
     found: JobIds | None = site.parts.get(JobIds)
     if found is None:
         found = site.parts[JobIds] = await ids_of(site.engine.store, site.engine.sealer())

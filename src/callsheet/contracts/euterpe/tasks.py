@@ -1,6 +1,6 @@
-"""The task of the contract: fetch a source, transcode it, upload the outputs. Its stages are the contract's.
+"""The contract's task: fetch a source, transcode it, upload the outputs, in the contract's stages.
 
-Each stage is written with its callback in one settlement; what goes wrong becomes an error with a code of its own.
+Each stage and its callback are written in one settlement; every error gets a code of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.probe import Caps, probe
 from callsheet.media.transcode import transcode as make
 from callsheet.objects.errors import (
-    ClockSkewed,
     ObjectNotOwned,
     ObjectsError,
     ObjectsForbidden,
@@ -31,7 +30,7 @@ from callsheet.worker.words import words_of
 
 from ..attempts import telling, told  # noqa: TID252 - what contracts share
 from .access import Access
-from .download import CutOff, Downloads, Refused
+from .download import Downloads, Refused
 from .fetch import fetched
 from .models import Output, Storage
 from .places import Place, source_of, target_of
@@ -50,12 +49,12 @@ MAX_SOURCE_BYTES = 100 * 1024**3
 FETCHED, PROCESSED = 20.0, 90.0  # percent
 RETRIED = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
 SLOW_DOWN = frozenset({"SlowDown", "TooManyRequests", "RequestLimitExceeded"})
-# what another worker may do better, or the same one later
-AGAIN = (RefreshFailed, NoKeyring, UnknownKek, StoreError, CutOff, FfmpegMissing, UnknownObjects)
+# errors that another worker, or a later attempt, may avoid
+AGAIN = (RefreshFailed, NoKeyring, UnknownKek, StoreError, FfmpegMissing, UnknownObjects)
 
 
 class Parts(NamedTuple):
-    """What the task stands on. `vault` and `refresher` are asked only by jobs that have credentials."""
+    """The engine parts of the task. Only jobs with credentials use `vault` and `refresher`."""
 
     engine: Engine
     vault: Callable[[], Vault]
@@ -66,16 +65,16 @@ class Parts(NamedTuple):
 
 
 class TakesTasks(Protocol):
-    """A `Callsheet`, as far as it is needed here: this layer lies below it."""
+    """The part of `Callsheet` that this module needs; it cannot import `Callsheet`, which is a higher layer."""
 
     @property
     def task(self) -> Any:
-        """Its decorator."""
+        """Return the app's task decorator."""
         ...
 
 
 class Asked(NamedTuple):
-    """One job's payload."""
+    """A transcoding job's payload."""
 
     source: str
     output: str
@@ -85,7 +84,7 @@ class Asked(NamedTuple):
 
 
 def add_task(app: TakesTasks, parts: Callable[[], Awaitable[Parts]]) -> None:
-    """Declare `transcode` on an app; `parts` are asked for by each attempt."""
+    """Declare `transcode` on an app; each attempt calls `parts`."""
 
     async def transcode(  # noqa: PLR0913 - the payload, key by key
         ctx: Context,
@@ -112,7 +111,7 @@ async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str)
     taken = await fetched(ctx, parts, access, _place(source_of, asked.source), asked.source_storage)
     _ = ctx.progress(FETCHED)
     await ctx.stage("processing")
-    how = Ffmpeg.found(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
+    how = Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
     media = await probe(taken.path, start=ctx.children.start, caps=Caps(size_bytes=parts.max_source_bytes))
     folder = ctx.workspace / "outputs"
     folder.mkdir(mode=0o700)
@@ -129,7 +128,7 @@ async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str)
 
 
 def _place(read: Callable[[str], Place], text: str) -> Place:
-    """A place that a payload names; raises InvalidPayload, for another attempt would find the same."""
+    """Parse a location in the payload; raises InvalidPayload, as another attempt would fail alike."""
     try:
         return read(text)
     except ValueError as error:
@@ -137,13 +136,13 @@ def _place(read: Callable[[str], Place], text: str) -> Place:
 
 
 def _telling(ctx: Context, number: int, count: int) -> Callable[[Progress], None]:
-    """Progress of one of several outputs."""
+    """Return a progress callback for one of several outputs."""
     share = (PROCESSED - FETCHED) / count
     return telling(ctx, FETCHED + share * number, FETCHED + share * (number + 1))
 
 
 def outcome_of(error: Exception, attempt: int) -> Fatal | Retry | Outage:
-    """Return what an error means: a wait for what is away, another attempt, or the end."""
+    """Return the outcome of an error: wait for an outage, retry, or fail for good."""
     if (outage := outage_of(error)) is not None:
         return outage
     match error:
@@ -169,8 +168,6 @@ def _of_storage(error: ObjectsError) -> Fatal | Retry:
             return Fatal(str(error), code="source_too_large")
         case ObjectNotOwned():
             return Fatal(str(error), code=error.code)
-        case ClockSkewed():
-            return Retry(str(error), code=error.code)  # another worker's clock may be right
         case ObjectsForbidden():
             return Fatal(str(error), code=CredentialRejected.code)
     if error.provider_code in SLOW_DOWN:

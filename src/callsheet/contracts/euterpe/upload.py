@@ -1,7 +1,7 @@
-"""The stage `uploading`: outputs go under keys of this attempt alone, and get their names when all of them are there.
+"""The stage `uploading` stores all outputs under temporary keys of the attempt, then copies them to their final keys.
 
-So a half of a set is never seen, and an attempt that has lost its claim does not touch what its successor made: the
-claim is proved by a write between the two.
+No client sees an incomplete set, and an attempt that lost its claim cannot overwrite its successor's outputs: between
+the two steps, a write to the store proves the claim.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.media.hls import INDEX, MIME
-from callsheet.objects.errors import ObjectsError
+from callsheet.objects.errors import ObjectsError, ObjectsUnavailable
 
 from .access import s3_objects
+from .pace import paced, time_for
 from .places import OWN, Place
 
 if TYPE_CHECKING:
-    from callsheet.media.transcode import Output
+    from callsheet.media.output import Output
     from callsheet.objects import Objects
     from callsheet.worker.context import Context
 
@@ -33,7 +34,7 @@ SENT = 97.0  # percent of the job
 
 
 class File(NamedTuple):
-    """One file of an output: where it lies, its name below the prefix, its type."""
+    """One file of an output, with local path, name below the prefix, and MIME type."""
 
     path: Path
     name: str
@@ -43,12 +44,17 @@ class File(NamedTuple):
 async def uploaded(  # noqa: PLR0913, PLR0917 - a stage of the task, split off for its length
     ctx: Context, parts: Parts, access: Access, place: Place, storage: Storage, made: Sequence[Output]
 ) -> list[dict[str, Any]]:
-    """The outputs in their storage, as the job's result names them."""
+    """Upload the outputs and return them as the job's result lists them."""
     files = [file for output in made for file in files_of(output)]
     if place.kind == OWN:
         await _send(ctx, ctx.objects, place, files)
     else:
-        async with s3_objects(place, storage, await access.held("output"), parts.rules) as objects:
+        time_s = time_for(sum(file.path.stat().st_size for file in files), len(files))
+        slow = ObjectsUnavailable("the storage of the outputs takes them too slowly")
+        async with (
+            s3_objects(place, storage, await access.held("output"), parts.rules) as objects,
+            paced(slow, time_s),
+        ):
             await _send(ctx, objects, place, files)
     return [_named(output, place) for output in made]
 
@@ -69,12 +75,12 @@ async def _send(ctx: Context, objects: Objects, place: Place, files: Sequence[Fi
 
 
 def staged(place: Place, ctx: Context, claim_version: int, file: File) -> str:
-    """Where an attempt keeps a file until all are there."""
+    """Return the temporary key of a file in this attempt."""
     return place.below(f"{ATTEMPTS}/{ctx.job_id}/{claim_version}/{file.name}").path
 
 
 def files_of(output: Output) -> Iterator[File]:
-    """The files of an output in the order in which they may be seen: the index of HLS comes last."""
+    """Yield an output's files in publishing order: the HLS index comes last."""
     if output.path.is_file():
         yield File(output.path, output.key, output.mime)
         return

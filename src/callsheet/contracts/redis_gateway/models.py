@@ -1,4 +1,4 @@
-"""The gateway's words: what a request may hold, and a job as its clients read it."""
+"""The gateway's request and answer models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STATUSES: Mapping[str, tuple[Status, ...]] = {
 
 
 def _as_whole(value: object) -> object:
-    """Return 3 for 3.0, which is an integer to JSON Schema, and all else as it is."""
+    """Return 3 for 3.0, which JSON Schema counts as an integer; other values stay unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -40,7 +40,7 @@ AS_WHOLE = BeforeValidator(_as_whole)
 
 
 class NewJobOptions(BaseModel):
-    """What a new job of either contract may say of itself."""
+    """Options of a new job, for both contracts."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     ttl_s: Annotated[Annotated[int, Field(ge=1, le=MAX_TTL_S)] | None, AS_WHOLE] = Field(
@@ -59,7 +59,7 @@ class NewJobOptions(BaseModel):
 
 
 class CreateJobRequest(NewJobOptions):
-    """A new job."""
+    """A new job for the gateway's own tasks."""
 
     model_config = ConfigDict(
         strict=True,
@@ -72,7 +72,7 @@ class CreateJobRequest(NewJobOptions):
 
 
 class CreateWorkerJobRequest(NewJobOptions):
-    """A new job for workers of contract 003, of any task that is not another contract's."""
+    """A new job for workers of contract 003, with any task not reserved by another contract."""
 
     contract: Literal["control_plane"]
     task: str = Field(min_length=1, max_length=255, pattern=PRINTABLE)
@@ -80,14 +80,14 @@ class CreateWorkerJobRequest(NewJobOptions):
 
 
 class CancelRequest(BaseModel):
-    """Why a job is to end."""
+    """The reason for cancelling a job."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     reason: str = Field(default="", max_length=1000)
 
 
 class Links(BaseModel):
-    """Where to go on."""
+    """URLs for the job's state, events and cancellation."""
 
     self: str
     events: str
@@ -95,7 +95,7 @@ class Links(BaseModel):
 
 
 class Receipt(BaseModel):
-    """A job was taken; it will not be lost."""
+    """The job is stored durably."""
 
     job_id: str
     task: str
@@ -105,7 +105,7 @@ class Receipt(BaseModel):
 
 
 class JobBody(BaseModel):
-    """A job as it is now."""
+    """The job's present state."""
 
     job_id: str
     task: str
@@ -141,7 +141,7 @@ class JobList(BaseModel):
 
 
 class EventBody(BaseModel):
-    """One event, as it also stands in the `data` of the stream."""
+    """One event, equal to the stream's `data`."""
 
     id: str
     job_id: str
@@ -154,7 +154,7 @@ class EventBody(BaseModel):
 
 
 class EventList(BaseModel):
-    """Events after a given one."""
+    """Events after a given event id."""
 
     events: list[EventBody]
     last_event_id: str
@@ -169,13 +169,13 @@ class Snapshot(BaseModel):
 
 
 class Snapshots(BaseModel):
-    """The `data` of `hello` and `reset` where many jobs are followed."""
+    """The `data` of `hello` and `reset` on a stream of many jobs."""
 
     jobs: list[JobBody]
 
 
 class Ticket(BaseModel):
-    """For EventSource, which cannot send a key: one use, within a minute."""
+    """A ticket for EventSource, which cannot send a key. Valid for a minute and a single use."""
 
     ticket: str
     url: str
@@ -183,14 +183,14 @@ class Ticket(BaseModel):
 
 
 def receipt(job_id: str, task: str, ttl_s: int) -> str:
-    """The answer to a new job, as text: it is kept for those who ask again."""
+    """Return the answer to a new job as text, which is stored for idempotent repeats."""
     path = f"/v1/jobs/{job_id}"
     links = {"self": path, "events": f"{path}/events", "cancel": f"{path}/cancel"}
     return json.dumps({"job_id": job_id, "task": task, "status": "queued", "ttl_s": ttl_s, "links": links})
 
 
 def job_body(job: Job) -> dict[str, Any]:
-    """A job in the gateway's words, whatever contract it came by."""
+    """Return a job of any contract in the gateway's words."""
     return {
         "job_id": job.job_id,
         "task": job.kind,
@@ -217,17 +217,17 @@ def job_body(job: Job) -> dict[str, Any]:
 
 
 def listed(job: Job, *, brief: bool) -> dict[str, Any]:
-    """A job of a list."""
+    """Return a job as an entry of a job list; `brief` leaves out payload and result."""
     return {**job_body(job._replace(payload="", result=None)), "partial": True} if brief else job_body(job)
 
 
 def snapshot(job: Job, most: int = 64 * 1024) -> dict[str, Any]:
-    """A job for a stream. A large payload or result is left out, which `partial` tells: GET has it."""
+    """Return a job for a stream. A large payload or result is left out, marked by `partial`; GET returns both."""
     if len(job.payload) + len(job.result or "") <= most:
         return {**job_body(job), "partial": False}
     return {**job_body(job._replace(payload="", result=None)), "partial": True}
 
 
 def _parsed(text: str | None) -> Any:
-    """The JSON that a field holds; what is none (a foreign worker's result) stands as `_raw`."""
+    """Return a field's JSON value; text that is not JSON (from a foreign worker) becomes `_raw`."""
     return parsed(text) if text else None

@@ -1,4 +1,4 @@
-"""Places in a job's events, by the ids that clients come back with: our own, and raw ones of Redis."""
+"""Resolves event ids that clients resume from: Callsheet's own ids, and raw Redis ids."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PAGE = 500
 
 
 async def known_seq(site: Site, job: Job, text: str) -> int | None:
-    """The `seq` of an id of this job, 0 for its beginning, None for an id that it never had.
+    """Return the `seq` of an event id of this job, 0 for the stream's start, None for an unknown id.
 
-    `$` is the present, as `XREAD` has it. The id of an entry that a foreign worker wrote is known as well; where it
-    looks like one of our ids, too, ours is meant: that is never later, so nothing is left out.
+    As in `XREAD`, `$` means the newest event. Raw ids of entries that foreign workers wrote are known, too. An id that
+    could be both ours and raw counts as ours: our event is never the later one, so no event is skipped.
     """
     if text in ("0", "$"):
         return 0 if text == "0" else job.event_seq
@@ -37,9 +37,9 @@ async def known_seq(site: Site, job: Job, text: str) -> int | None:
 
 
 async def _raw_seq(site: Site, job: Job, raw_id: str) -> int | None:
-    """The `seq` of an entry that another program wrote into the job's stream, by the entry's own id.
+    """Return the `seq` of an entry that another program wrote into the job's stream, by the entry's raw id.
 
-    The times of a job's events never fall: the first one of this time is found by halves, and then some are read.
+    Event times of a job never decrease: a binary search finds the first event of this time, then events are scanned.
     """
     ms, low, high = parse_event_id(raw_id)[0], 0, job.event_seq
     while low < high:

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: create, read, list and cancel jobs. The streams of their events are in `streams`."""
+"""`/v1/jobs`: create, read, list and cancel jobs. Event streams are in `streams`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import json
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.engine import Engine
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
-from callsheet.http.auth import allowed, check
+from callsheet.http.attempts import ALWAYS, JobId, Reader
+from callsheet.http.auth import check
 from callsheet.http.bodies import documented, read
-from callsheet.http.dead_letter_bodies import LATEST_MS
+from callsheet.http.dead_letter_bodies import CURSOR, LATEST_MS
 from callsheet.http.direct import Direct
 from callsheet.http.json_text import JsonAnswer
-from callsheet.http.keys import Principal
+from callsheet.http.operations import Writer
 from callsheet.http.site import site_of
 from callsheet.kernel.job import Idempotency, NewJob
 from callsheet.kernel.wire import encode
@@ -40,14 +41,9 @@ from .models import (
 
 CONTRACT = "redis_gateway"
 QUEUE = "default"
-Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
-Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
-JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
-ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
-CURSOR = r"^[0-9]{1,18}$"
-LOOK = 20_000  # jobs that the store looks at in one go: others want to read as well
-PATIENCE_S = 0.25  # then what a filter rarely finds is not waited for: there is a next page
+LOOK = 20_000  # jobs that one store query may scan, so that other readers get their turn
+PATIENCE_S = 0.25  # seconds for filling a page with rare matches; the next page continues
 TEXT = "Stands in the id, task, correlation id, payload or error; in any case of letters."
 router = APIRouter(tags=["jobs"])
 direct = APIRouter(tags=["jobs"], route_class=Direct)
@@ -83,7 +79,7 @@ direct = APIRouter(tags=["jobs"], route_class=Direct)
     ),
 )
 async def create_job(request: Request) -> Response:
-    """Answers when the job is safe. Its events are at `links.events`."""
+    """Create a job; the answer is sent once the job is stored durably. Follow the job's events at `links.events`."""
     site, who = site_of(request), await check(request, "jobs:write")
     asked = await read(request, await _model_of(request))
     ttl_s = asked.ttl_s or site.job_ttl_s
@@ -101,20 +97,20 @@ async def create_job(request: Request) -> Response:
     answer = receipt(new.job_id, asked.task, ttl_s)
     if (key := idempotency.key_of(request)) is not None:
         options = {name for name in ("queue", "max_attempts") if getattr(asked, name) is None}
-        same = idempotency.request_hash(request, asked.model_dump(exclude=options))  # as before there were options
+        same = idempotency.request_hash(request, asked.model_dump(exclude=options))  # as before these options existed
         new = new._replace(idempotency=Idempotency(key, same, answer, max(ttl_s, Idempotency("", "").ttl_s)))
     found = await site.intake.enqueue(new)
     headers = {"Location": f"/v1/jobs/{found.job_id}"}
     if not found.created:
         headers["Idempotency-Replayed"] = "true"
-        if found.response is None:  # another gateway's key, which keeps no answer
+        if found.response is None:  # the key of another gateway, which stores no answer
             job = await site.engine.get(found.job_id, requester_id=who.requester_id)
             answer = receipt(job.job_id, job.kind, job.ttl_s or ttl_s)
     return Response(found.response or answer, 202, headers, media_type="application/json")
 
 
 async def _model_of(request: Request) -> type[CreateJobRequest | CreateWorkerJobRequest]:
-    """Return the model of a new job by its `contract`; without one it is the gateway's. Raises Problem for another."""
+    """Return the request model by the body's `contract`, by default the gateway's. Raises Problem for another one."""
     body = await request.body()
     if b"contract" not in body:
         return CreateJobRequest
@@ -137,7 +133,7 @@ async def _model_of(request: Request) -> type[CreateJobRequest | CreateWorkerJob
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def get_job(request: Request, job_id: JobId, who: Reader) -> Response:
-    """The job as it is now, its payload, result and error as JSON values."""
+    """Read the job's present state, with payload, result and error as JSON values."""
     return JsonAnswer(job_body(await site_of(request).engine.get(job_id, requester_id=who.sees)))
 
 
@@ -162,10 +158,10 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(pattern=CURSOR, description="`next` of the page before.")] = None,
 ) -> Response:
-    """Newest first, by pages that do not shift while jobs come in. One may hold fewer: go on while there is `next`."""
+    """List jobs, newest first. New jobs do not shift pages. Pages may be short: continue while `next` is set."""
     statuses = tuple(s for word in status or () for s in STATUSES[word])
     if who.sees is not None and requester not in (None, who.sees):
-        return JsonAnswer({"jobs": [], "next": None})  # another's jobs are as if they were not there
+        return JsonAnswer({"jobs": [], "next": None})  # another requester's jobs are hidden
     mine = requester if who.sees is None else who.sees
     query = JobQuery(mine, statuses, task, queue, contract, created_from, created_to, limit, cursor, text, LOOK)
     page = await _page(site_of(request).engine, query)
@@ -173,7 +169,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
 
 
 async def _page(engine: Engine, query: JobQuery) -> JobPage:
-    """A page that is full or the last, unless that takes too long."""
+    """Return a full page or the last page; after PATIENCE_S, return the jobs read so far."""
     until = time.monotonic() + PATIENCE_S
     page = await engine.find(query)
     while page.cursor and len(page.jobs) < query.limit and time.monotonic() < until:
@@ -193,7 +189,7 @@ async def _page(engine: Engine, query: JobQuery) -> JobPage:
     ),
 )
 async def cancel_job(request: Request, job_id: JobId, who: Writer) -> Response:
-    """A job that waits ends at once; one that runs is told to stop and ends when it has."""
+    """Cancel a job. A waiting job ends at once; a running job ends after its worker stops."""
     reason = (await read(request, CancelRequest)).reason if await request.body() else ""
     job = await site_of(request).engine.cancel(job_id, reason, requester_id=who.sees)
     return JsonAnswer(job_body(job), 202)

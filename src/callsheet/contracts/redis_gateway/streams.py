@@ -1,4 +1,4 @@
-"""`/v1/jobs/{id}/events` and `/v1/events`: what happens to jobs, live, from any point on, as a stream or by asking."""
+"""`/v1/jobs/{id}/events` and `/v1/events`: job events from any point on, as a live stream or as JSON pages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callsheet.http import problems, tickets
-from callsheet.http.auth import check
-from callsheet.http.door import admit
-from callsheet.http.json_text import JsonAnswer, json_text
+from callsheet.http import problems
+from callsheet.http.attempts import ALWAYS, JobId, Reader
+from callsheet.http.following import ID_LENGTH, LastEventId, TicketQuery, ticket_of, who_follows
+from callsheet.http.json_text import json_text
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.site import Site, site_of
@@ -27,20 +27,19 @@ from callsheet.store.protocol import JobQuery
 
 from .models import EventBody, EventList, Snapshot, Snapshots, Ticket, snapshot
 from .places import known_seq
-from .routes import ALWAYS, JobId, Reader
 
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher
 
 PAGE = 500
 LOOK_S = 1.0
-SMALL = 4 * 1024  # of each of many jobs
-LATE_MS = 5_000  # a job may be written so long after its time of creation
+SMALL = 4 * 1024  # bytes of each job's snapshot when many are followed
+LATE_MS = 5_000  # a job may be written up to this long after `created_at`
 OPEN_STATUSES = (Status.QUEUED, Status.RUNNING)
 
 
 def _frames(snapshot: type[BaseModel]) -> dict[str, Any]:
-    """For OpenAPI: one frame of a stream, and what the JSON of its `data` is."""
+    """Return the OpenAPI schema of a stream: one frame, and the JSON schema of its `data`."""
     data = {"type": "string", "contentMediaType": "application/json"}
     either: Any = EventBody | snapshot
     content = TypeAdapter(either).json_schema()
@@ -53,12 +52,9 @@ STREAM = {
     "description": "Frames `id`, `event`, `data`: first `hello`, then the job's events; or a page of them as JSON.",
 }
 OVER = {"description": "Everything was seen and the job has ended: do not come back."}
-ID_LENGTH = 1024  # of an id in a query: far more than any has, and three that are too long fit a request's head
-LastEventId = Annotated[str | None, Query(alias="lastEventId", max_length=ID_LENGTH, description="As the header.")]
 Jobs = Annotated[
     str, Query(max_length=8192, pattern="[^,]", description="Ids with commas between them, or `*`: all of yours.")
 ]
-TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead of a key, for EventSource.")]
 router = APIRouter(tags=["events"])
 
 
@@ -94,7 +90,7 @@ async def job_events(
         str | None, Query(max_length=ID_LENGTH, description="A page of events after this id, as JSON.")
     ] = None,
 ) -> Response:
-    """A stream until the job ends. Resume with Last-Event-ID; an id that we do not know gets a `reset`."""
+    """Stream events until the job ends. Resume with Last-Event-ID; an unknown id is answered with a `reset` frame."""
     site = site_of(request)
     who = await who_follows(request, ticket, job_id)
     job = await site.engine.get(job_id, requester_id=who.sees)
@@ -111,7 +107,7 @@ async def job_events(
         first = frame("hello", present)
     watcher = site.engine.follow({job.job_id: seq})
     if job.status.terminal and seq >= job.event_seq:
-        watcher.end()  # a reset of a job that is over: the snapshot is all there is
+        watcher.end()  # after a reset, an ended job has only its snapshot
     return _opened(site, who, first, watcher)
 
 
@@ -123,7 +119,7 @@ async def job_events(
     responses=problems.responses(*ALWAYS, "job_not_found"),
 )
 async def job_ticket(request: Request, job_id: JobId, who: Reader) -> Response:
-    """One use, within a minute, for this stream alone: browsers cannot send a key with EventSource."""
+    """Get a single-use ticket for this stream, valid for a minute: browsers cannot send a key with EventSource."""
     site = site_of(request)
     await site.engine.get(job_id, requester_id=who.sees)
     return await ticket_of(site, who, job_id, f"/v1/jobs/{job_id}/events?")
@@ -137,7 +133,7 @@ async def job_ticket(request: Request, job_id: JobId, who: Reader) -> Response:
     responses=problems.responses(*ALWAYS, "validation_failed"),
 )
 async def many_ticket(request: Request, who: Reader, jobs: Jobs = "*") -> Response:
-    """As the ticket of one job, for `/v1/events?jobs=…` with the same jobs."""
+    """Get a ticket for `/v1/events?jobs=…` with the same jobs; works like the ticket of one job."""
     return await ticket_of(site_of(request), who, f"jobs={jobs}", f"/v1/events?jobs={quote(jobs, safe='*,')}&")
 
 
@@ -158,7 +154,7 @@ async def many_events(
     last_event_id: LastEventId = None,
     tail: Annotated[bool, Query(description="Begin at the present, as `*` does, not with all there was.")] = False,  # noqa: FBT002
 ) -> Response:
-    """One connection for many jobs. `hello` holds all of them as they are; `id` is a cursor to come back with."""
+    """Follow many jobs over one connection. `hello` holds every job's state; each `id` is a cursor to resume from."""
     site = site_of(request)
     who = await who_follows(request, ticket, f"jobs={jobs}")
     if jobs == "*":
@@ -183,7 +179,7 @@ async def many_events(
 
 
 class _Cursor:
-    """Places in several jobs as one id: their `seq`s in the order of the request's own list."""
+    """Positions in several jobs as one event id: their `seq`s in the order of the request's job list."""
 
     def __init__(self, jobs: list[Job]) -> None:
         self.seqs = {job.job_id: 0 for job in jobs}
@@ -192,11 +188,11 @@ class _Cursor:
 
     @property
     def text(self) -> str:
-        """The id."""
+        """Return the cursor as an event id."""
         return "m." + ".".join(map(str, self.seqs.values()))
 
     def resumed(self, text: str | None) -> bool:
-        """Take up an id; one that is not ours puts the cursor at the present, and False says so."""
+        """Resume from an event id; a foreign id moves the cursor to the newest events and returns False."""
         if not text:
             return True
         kind, *parts = text.split(".")
@@ -210,21 +206,21 @@ class _Cursor:
         return True
 
     def to_present(self) -> None:
-        """Go to where all of them are now."""
+        """Move the cursor to the newest event of every job."""
         self.seqs = dict(self._latest)
 
     def over(self, job_id: str) -> bool:
-        """Whether a job has ended and all of it was seen."""
+        """Return True if the job has ended and the cursor has reached its last event."""
         return self.seqs[job_id] >= self._ended.get(job_id, self.seqs[job_id] + 1)
 
     def __call__(self, event: Event) -> str:
-        """The id after this event."""
+        """Advance the cursor to this event; returns the new event id."""
         self.seqs[event.job_id] = event.seq
         return self.text
 
 
 async def _all_jobs(site: Site, who: Principal) -> EventStream:
-    """All open jobs of a requester, and those that come. New ones are looked for once in a while."""
+    """Stream a requester's open jobs and new jobs; new jobs are polled once a second."""
     most = site.limits.watched_jobs
     new = JobQuery(who.sees, created_from=await site.engine.store.now() - LATE_MS, limit=most)
     seen = {job.job_id for job in (await site.engine.find(new)).jobs if job.status.terminal}
@@ -238,7 +234,7 @@ async def _all_jobs(site: Site, who: Principal) -> EventStream:
 
 
 async def _look_for_more(site: Site, new: JobQuery, watcher: Watcher, seen: set[str]) -> None:
-    """Follow new jobs, as many as may be watched; those that find no place now wait for one."""
+    """Follow new jobs up to the limit of watched jobs; further jobs wait until a watched job ends."""
     while not watcher.ended:
         await asyncio.sleep(LOOK_S)
         if (room := new.limit - len(watcher.seqs)) <= 0:
@@ -249,38 +245,17 @@ async def _look_for_more(site: Site, new: JobQuery, watcher: Watcher, seen: set[
             seen.update(fresh[:room])
             for job_id in fresh[:room]:
                 watcher.follow(job_id, 0)
-            if page.jobs and len(fresh) <= room:  # the next look need not go so far back
+            if page.jobs and len(fresh) <= room:  # start the next query near the newest job
                 new = new._replace(created_from=page.jobs[0].created_at - LATE_MS)
 
 
 def _opened(site: Site, who: Principal, first: bytes, watcher: Watcher, ident: object = None) -> EventStream:
-    """The stream; a refusal closes its watcher."""
+    """Return the event stream; if the server refuses the stream, close the watcher."""
     try:
         return EventStream(site, who, first, watcher, ident)  # type: ignore[arg-type]
     except Problem:
         watcher.close()
         raise
-
-
-async def who_follows(request: Request, ticket: str | None, subject: str, *, client: str | None = None) -> Principal:
-    """Who opens a stream, by a key or by a ticket for it; raises Problem. A `client` may use its ticket again."""
-    if ticket is None:
-        return await check(request, "jobs:read")
-    site = site_of(request)
-    if client is None:
-        who = await tickets.redeem(site.engine.store, ticket, subject)
-    else:
-        who = await tickets.redeem_again(site.engine.store, ticket, subject, client)
-    if not await site.holds(who):
-        raise Problem("unauthorized", "the key or the session of this ticket is not good any more")
-    admit(request.scope, who.key_id)
-    return who
-
-
-async def ticket_of(site: Site, who: Principal, subject: str, url: str) -> Response:
-    """The answer with a new ticket for one stream."""
-    ticket = await tickets.issue(site.engine.store, who, subject)
-    return JsonAnswer({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": tickets.LIFE_S}, 201)
 
 
 def _wants_json(request: Request, *, asked: bool) -> bool:
@@ -289,7 +264,7 @@ def _wants_json(request: Request, *, asked: bool) -> bool:
 
 
 async def _page(site: Site, job: Job, after: str) -> Response:
-    """The same events as the stream's, by asking. An id that we do not know begins anew."""
+    """Return a JSON page of the stream's events. An unknown id starts from the beginning."""
     seq = (await known_seq(site, job, after) if after else 0) or 0
     events = await site.engine.store.events({job.job_id: seq}, PAGE)
     last = events[-1] if events else None

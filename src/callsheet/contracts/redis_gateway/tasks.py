@@ -1,6 +1,6 @@
 """The six tasks of the gateway's contract: chat, plan, code, tool, rag and embed.
 
-Here a payload becomes a question, and an error of the model's becomes an outcome of the job; the work is in `llm`.
+This module converts payloads to model questions, and model errors to job outcomes; `llm` does the work.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
 from callsheet.kernel.contracts import REDIS_GATEWAY
-from callsheet.kernel.errors import InvalidPayload, Outage, UnknownStore
+from callsheet.kernel.errors import InvalidPayload
 from callsheet.kernel.retry import Backoff
 from callsheet.llm import blocks, rag
 from callsheet.llm import plan as plans
 from callsheet.llm.chat import Answer, Question, ask
 from callsheet.llm.embed import embed_all, embedder
-from callsheet.llm.errors import LlmError, NoPassages
+from callsheet.llm.errors import NoPassages
+from callsheet.llm.opening import open_vectors
 from callsheet.llm.settings import chat_endpoint, vectors_url
 from callsheet.llm.similarity import unit
 from callsheet.llm.tokens import Tokens
 from callsheet.llm.tools import Tools
-from callsheet.llm.vectors import Collection, Passage, open_vectors
+from callsheet.llm.vectors import Collection, Passage
 from callsheet.worker.context import Context
-from callsheet.worker.signals import Fatal, Retry
-from callsheet.worker.words import words_of
+
+from ..attempts import llm_errors_as_outcomes  # noqa: TID252 - what contracts share
 
 RETRY = Backoff(base_ms=2_000, cap_ms=120_000)
 ATTEMPTS = 4
@@ -38,7 +39,7 @@ Work = Callable[[Context, Question], Awaitable[Result]]
 
 
 class Document(TypedDict):
-    """A text that is to be kept."""
+    """A text document to store in a collection."""
 
     __pydantic_config__ = ConfigDict(strict=True, extra="forbid")  # type: ignore[misc] # pydantic's way
 
@@ -48,16 +49,16 @@ class Document(TypedDict):
 
 
 class TakesTasks(Protocol):
-    """A `Callsheet`, as far as it is needed here: this layer lies below it."""
+    """The part of `Callsheet` that this module needs; it cannot import `Callsheet`, which is a higher layer."""
 
     @property
     def database_url(self) -> str:
-        """Where its jobs are."""
+        """Return the URL of the app's job store."""
         ...
 
     @property
     def task(self) -> Any:
-        """Its decorator."""
+        """Return the app's task decorator."""
         ...
 
 
@@ -70,28 +71,13 @@ Unparsed = Annotated[None, BeforeValidator(_refuse)]
 
 
 def add_tasks(app: TakesTasks, tools: Tools | None = None) -> None:
-    """Declare the six tasks on an app; `tools` are what `tool` may call."""
+    """Declare the six tasks on an app; `tools` are the functions available to `tool`."""
     shared = {"queue": "default", "retry": RETRY, "max_attempts": ATTEMPTS, "contract": REDIS_GATEWAY.name}
     for name, (work, system) in LANGUAGE.items():
         app.task(name=name, timeout="30m", **shared)(_language_task(work, system))
     app.task(name="embed", timeout="30m", **shared)(embed)
     app.task(name="rag", timeout="1h", **shared)(_rag_task(app))
     app.task(name="tool", timeout="1h", **shared)(_tool_task(tools or Tools()))
-
-
-@contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Errors of `llm` as outcomes of an attempt."""
-    try:
-        yield
-    except Outage:
-        raise
-    except LlmError as error:
-        if error.retryable:
-            raise Retry(f"{error.code}: {error}", after=error.after_s) from error
-        raise Fatal(str(error), code=error.code) from error
-    except UnknownStore as error:
-        raise Fatal(f"CALLSHEET_VECTORS_URL: {words_of(error)}", code="vectors_not_configured") from error
 
 
 # chat, plan, code
@@ -113,7 +99,7 @@ def _language_task(work: Work, own_system: str) -> Callable[..., Awaitable[Resul
     ) -> Result:
         asked = _messages(prompt, messages, "\n\n".join(filter(None, (own_system, system))))
         question = Question(asked, model, temperature, max_tokens, stop, options or {})
-        with told():
+        with llm_errors_as_outcomes():
             return await work(ctx, question)
 
     return task
@@ -130,15 +116,15 @@ def _messages(prompt: str | None, messages: list[dict[str, JsonValue]] | None, s
 
 @contextlib.contextmanager
 def _streaming(ctx: Context) -> Iterator[Tokens]:
-    """Where pieces of text go: out as events. Those of an earlier attempt are told to be void first."""
-    if ctx.job.claim_version > 1:  # one that met an outage, or was handed back, is not counted
+    """Emit text pieces as token events. From the second attempt on, a restart event first voids earlier tokens."""
+    if ctx.job.claim_version > 1:  # `attempt` does not count outages and released claims
         _restart(ctx, "another attempt")
     with Tokens(lambda text: ctx.emit("token", text=text)) as tokens:
         yield tokens
 
 
 def _restart(ctx: Context, why: str) -> None:
-    """All tokens so far are void."""
+    """Emit an event that voids all earlier tokens."""
     _ = ctx.emit("restart", attempt=ctx.attempt, reason=why)
 
 
@@ -149,12 +135,12 @@ async def _spoken(ctx: Context, question: Question) -> Answer:
 
 
 async def chat(ctx: Context, question: Question) -> Result:
-    """A conversation's next answer."""
+    """Return the model's next answer in a conversation."""
     return (await _spoken(ctx, question)).json()
 
 
 async def plan(ctx: Context, question: Question) -> Result:
-    """A goal as steps."""
+    """Return the model's plan for a goal, as steps."""
     endpoint = chat_endpoint()
     with _streaming(ctx) as tokens:
 
@@ -166,7 +152,7 @@ async def plan(ctx: Context, question: Question) -> Result:
 
 
 async def code(ctx: Context, question: Question) -> Result:
-    """Code, and the blocks it comes in."""
+    """Return the model's answer and its code blocks."""
     answer = await _spoken(ctx, question)
     return {**answer.json(), "blocks": blocks.blocks_in(answer.text)}
 
@@ -187,8 +173,8 @@ async def embed(
     model: str | None = None,
     _raw: Unparsed = None,
 ) -> Result:
-    """Texts as vectors."""
-    with told():
+    """Return one vector per text."""
+    with llm_errors_as_outcomes():
         return await embed_all([input] if isinstance(input, str) else input, model)
 
 
@@ -196,7 +182,7 @@ def _tool_task(tools: Tools) -> Callable[..., Awaitable[Result]]:
     async def tool(
         ctx: Context, name: str, arguments: dict[str, JsonValue] | None = None, *, _raw: Unparsed = None
     ) -> Result:
-        with told():
+        with llm_errors_as_outcomes():
             return {"name": name, "result": await tools.call(name, arguments or {}, ctx.workspace)}
 
     return tool
@@ -219,7 +205,7 @@ def _rag_task(app: TakesTasks) -> Callable[..., Awaitable[Result]]:
         _raw: Unparsed = None,
     ) -> Result:
         place = Place(vectors_url(app.database_url), Collection(ctx.job.requester_id, collection))
-        with told():
+        with llm_errors_as_outcomes():
             match action:
                 case "ingest":
                     return await ingest(ctx, place, _given(documents, "documents"))
@@ -234,23 +220,23 @@ def _rag_task(app: TakesTasks) -> Callable[..., Awaitable[Result]]:
 
 
 class Place(NamedTuple):
-    """Where passages are, and whose."""
+    """The vector store's URL and the requester's collection."""
 
     url: str
     collection: Collection
 
 
 async def ingest(ctx: Context, place: Place, given: Sequence[Document]) -> Result:
-    """Keep documents in place of those of the same ids. Each batch that was embedded is kept for a later attempt."""
+    """Store documents, replacing documents with equal ids. Each embedded batch is a checkpoint for later attempts."""
     ids = [document["id"] for document in given]
     if len(set(ids)) < len(ids) or not ids:
         raise InvalidPayload("documents: there must be one, and no id twice")
     sources = [rag.Source.of(document["id"], document.get("title", ""), document["text"]) for document in given]
-    embed, batches, done = embedder(), rag.batches(sources), list[rag.Kept]()
+    embed, batches, done = embedder(), rag.batches(sources), list[rag.BatchCheckpoint]()
     for n, texts in enumerate(batches, 1):
         async with ctx.step(f"embed {n}") as step:
             if not step.done:
-                step.result = rag.kept(await embed(texts))
+                step.result = rag.checkpoint_of(await embed(texts))
         done.append(step.result)
         _ = ctx.progress(DONE_PERCENT * n / len(batches), f"{n} of {len(batches)} batches embedded")
     model, documents = rag.documents(sources, done)
@@ -260,7 +246,7 @@ async def ingest(ctx: Context, place: Place, given: Sequence[Document]) -> Resul
 
 
 async def find(place: Place, question: str, k: int) -> list[Passage]:
-    """The passages nearest to a question; raises NoPassages."""
+    """Return the passages nearest to a question; raises NoPassages."""
     embedded = await embedder()([question])
     async with open_vectors(place.url) as vectors:
         found = await vectors.nearest(place.collection, embedded.model, unit(embedded.vectors[0]), k)
@@ -270,7 +256,7 @@ async def find(place: Place, question: str, k: int) -> list[Passage]:
 
 
 async def delete(place: Place, document_ids: Sequence[str] | None) -> Result:
-    """Forget some documents of a collection, or all."""
+    """Delete some or all documents of a collection."""
     async with open_vectors(place.url) as vectors:
         return {"deleted": await vectors.delete(place.collection, document_ids)}
 

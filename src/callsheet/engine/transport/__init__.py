@@ -1,4 +1,4 @@
-"""Redis Streams as the transport of a SQL store. Needs the extra `redis`: import it only where it is used."""
+"""Redis Streams as the transport of a SQL store. Needs the extra `redis`: import this package only on use."""
 
 from .keeping import Pace
 from .messages import Place

@@ -1,4 +1,4 @@
-"""Which messages stand for a stay in the queue, by the word of the database; all others are acknowledged away."""
+"""Decide by the database which messages stand for a queued or running job; acknowledge and delete all others."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ LIVE, OVER, UNKNOWN = "live", "over", ""
 
 
 class Judge:
-    """Asks the database only about messages that Redis itself cannot vouch for, unless told to."""
+    """Query the database about messages that Redis itself cannot confirm, or about all given messages on request."""
 
     def __init__(self, wire: Wire, store: Store) -> None:
         self._wire = wire
         self._store = store
 
     async def look(self, queue: str, messages: Sequence[Message]) -> None:
-        """Messages just read: garbage and doubles go at once; those that we did not send are asked about."""
+        """Handle new messages: delete garbage and duplicates, query the database about messages of other senders."""
         verdicts = [(UNKNOWN if message.job_id else OVER, message) for message in messages]
         unknown = set(await self._weigh(queue, verdicts))
         if unknown:
             await self.ask(queue, [message for message in messages if message.message_id in unknown])
 
     async def ask(self, queue: str, messages: Sequence[Message]) -> bool:
-        """Ask the database about each; True when one of the jobs still waits."""
+        """Query the database about each message; return whether one of the jobs is still queued."""
         if not messages:
             return False
         known = [message for message in messages if message.job_id]

@@ -1,7 +1,7 @@
-"""Relay and audit: what the database has and the streams lack is published, what nobody needs any more is removed.
+"""Relay and audit: publish missing messages of ready jobs, and remove messages without a purpose.
 
-Any number of processes may run this. Each chore has turns, which Redis gives to one process at a time, so that the cost
-does not grow with their number: at most `RELAY` rows a second of the line, and `AUDIT` jobs of each stream looked at.
+Any number of processes may run this. Redis gives each turn of a chore to one process, so that the cost does not grow
+with the number of processes: at most `RELAY` ready jobs a second, and `AUDIT` messages of each stream.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ START = "0-0"
 
 
 class Pace(NamedTuple):
-    """How often the chores are done, and after how long a message or a process counts as left alone."""
+    """The intervals of the chores, and the age of an abandoned message or process."""
 
     relay_s: float = 1.0
     audit_s: float = 5.0
@@ -45,7 +45,7 @@ class Pace(NamedTuple):
 
 
 class Keeping:
-    """The chores of one process; it keeps its place in the line and in each stream from turn to turn."""
+    """The chores of one process; each turn continues from the last position in the line and in each stream."""
 
     def __init__(self, wire: Wire, store: Store, judge: Judge, hints: Hints, pace: Pace) -> None:
         self._wire = wire
@@ -60,7 +60,7 @@ class Keeping:
         self._known = "0"
 
     async def run(self) -> None:
-        """Do the chores until cancelled, at jittered times."""
+        """Run the chores until cancelled, at jittered times."""
         clock = asyncio.get_running_loop().time
         audit_at = 0.0
         while not self._wire.stopping.is_set():
@@ -78,7 +78,7 @@ class Keeping:
                 log.exception("a chore of the transport failed; the next turn tries again")
 
     async def relay(self) -> int:
-        """Publish what is in line and has no message, from where the last turn ended; how many messages."""
+        """Publish ready jobs that lack a message, from the end of the last turn; return the number of messages."""
         published = seen = 0
         while seen < RELAY:
             page = await self._store.in_line(BATCH, cursor=self._line)
@@ -99,13 +99,13 @@ class Keeping:
             for job, step, message_id in zip(jobs, steps, answers, strict=True)
             if message_id
         ]
-        # By now one may have been claimed and ended, and its acknowledgement came before the message.
+        # A job may have been claimed and ended by now, with its acknowledgement before the message.
         for queue, group in groupby(added, key=lambda entry: entry[0]):
             await self._judge.ask(queue, [message for _, message in group])
         return len(added)
 
     async def audit(self) -> None:
-        """Look after the messages of some streams that have been left alone, and after consumers that are gone."""
+        """Check abandoned messages of some streams, and remove consumers that are gone."""
         if not self._audited:
             self._audited = sorted(await self._wire.queues())
         queues, self._audited = self._audited[:AUDIT_STREAMS], self._audited[AUDIT_STREAMS:]
@@ -118,14 +118,14 @@ class Keeping:
         self._known = await self._wire.run("forget", self._known)
 
     async def _reclaimed(self, queue: str) -> list[Message]:
-        """Pending messages of whoever has not looked after them; they are ours now."""
+        """Return pending messages whose consumers abandoned them; this process owns the messages now."""
         cursor = self._pending.get(queue, START)
         cursor, *entries = await self._wire.run("reclaim", queue, self._pace.idle_ms, cursor, AUDIT)
         self._pending[queue] = cursor
         return [message_of(i, dict(zip(fields[::2], fields[1::2], strict=False))) for i, *fields in entries]
 
     async def _left_alone(self, queue: str) -> list[Message]:
-        """The next messages of a stream, delivered or not, that are older than they should have to be."""
+        """Return the next messages of a stream, delivered or not, that are older than the idle limit."""
         found = await self._wire.old(queue, self._walked.get(queue, START), AUDIT)
         latest_ms = await self._wire.now() - self._pace.idle_ms
         old = [message for message in found if int(message.message_id.partition("-")[0]) <= latest_ms]

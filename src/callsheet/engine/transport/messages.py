@@ -1,4 +1,4 @@
-"""Messages of the transport: what names a stay of a job in its queue, and whether a message still stands for one."""
+"""Messages of the transport: the id of a period in the queue, and whether a message still stands for its period."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where the message of a claimed job is pending: the stream's key and the message's id."""
+    """The location of a claimed job's pending message: the stream's key and the message's id."""
 
     stream: str
     message_id: str
 
 
 class Message(NamedTuple):
-    """One entry of a stream; `job_id` is empty when nobody can make sense of it."""
+    """A stream entry; `job_id` is empty if the entry makes no sense."""
 
     message_id: str
     job_id: str = ""
@@ -30,17 +30,17 @@ class Message(NamedTuple):
 
 
 def enqueue_id_of(job_id: str, claim_version: int) -> str:
-    """The name of a stay in the queue: of the one after that claim, 0 when there was none."""
+    """Return the id of one period in the queue: `{job_id}.{claim_version}`, the version of the last claim, else 0."""
     return f"{job_id}.{claim_version}"
 
 
 def enqueue_id_of_claimed(job: Job) -> str:
-    """The stay that ended with the present claim of a running job."""
+    """Return the id of the period that ended with the present claim of a running job."""
     return enqueue_id_of(job.job_id, job.claim_version - 1)
 
 
 def ended_stay(settlement: Settlement) -> str | None:
-    """The stay whose message nobody needs after a move; None when the job goes on, or had no stay."""
+    """Return the id of the period whose message a move makes useless; None if the job continues, or had no period."""
     if settlement.status is Status.RUNNING or settlement.from_status.terminal:
         return None
     began = settlement.claim_version - (settlement.from_status is Status.RUNNING)
@@ -48,7 +48,7 @@ def ended_stay(settlement: Settlement) -> str | None:
 
 
 def message_of(message_id: str, fields: Mapping[str, str]) -> Message:
-    """An entry, read with mistrust: anybody can write to a stream."""
+    """Parse an entry with mistrust: any program can write to a stream."""
     job_id, enqueue_id = fields.get("job_id", ""), fields.get("enqueue_id", "")
     number = enqueue_id.removeprefix(f"{job_id}.")
     known = IS_UUID(job_id) and number.isascii() and number.isdecimal()
@@ -56,7 +56,7 @@ def message_of(message_id: str, fields: Mapping[str, str]) -> Message:
 
 
 def is_live(message: Message, queue: str, job: Job | None) -> bool:
-    """True while the job waits in this queue, or runs, under the message's stay."""
+    """Return whether the job is queued, or running, in this queue under the message's period."""
     if job is None or job.queue != queue or job.status.terminal:
         return False
     return message.enqueue_id == (

@@ -1,7 +1,7 @@
-"""Wake-ups: one blocking read a process, of the streams that somebody here waits for.
+"""Wake-ups: one blocking read per process, of the streams with waiting workers here.
 
-A message goes to one process of the group. So that it goes to one that has use for it, only those queues are read for
-which the last claim came back with less than it asked for.
+Redis delivers a message to one process of the group. So that a message reaches a process in need of jobs, each process
+reads only queues whose last claim returned fewer jobs than requested.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.transport")
 COUNT = 200
-HUNGER_S = 60.0  # the longest that a worker waits for an answer
+HUNGER_S = 60.0  # the longest time that a worker waits for an answer
 MOST_QUEUES = 256
 KNOWN_S = 1.0
 
 
 class Reader:
-    """Reads messages, hints at their queues, and has those looked at that are not what they should be."""
+    """Read messages, send hints for their queues, and have suspicious messages checked."""
 
     def __init__(self, wire: Wire, judge: Judge, hints: Hints) -> None:
         self._wire = wire
@@ -46,7 +46,7 @@ class Reader:
         self._clock = asyncio.get_running_loop().time
 
     def want(self, queues: Iterable[str]) -> None:
-        """Somebody here has asked these queues for jobs, and could do more than it got."""
+        """Record that a claim from these queues returned fewer jobs than requested."""
         until = self._clock() + HUNGER_S
         for queue in queues:
             if queue in self._wanted or len(self._wanted) < MOST_QUEUES:
@@ -54,7 +54,10 @@ class Reader:
         self._hungry.set()
 
     def leave(self, queues: Iterable[str]) -> None:
-        """Somebody got all that it asked for. Who still waits here will ask again, and come back with less."""
+        """Record that a claim was filled.
+
+        Workers that still wait here claim again, and `want` adds their queues again.
+        """
         for queue in queues:
             self._wanted.pop(queue, None)
 
@@ -72,7 +75,7 @@ class Reader:
                 await wait(self._wire.stopping, 1.0)
 
     async def _chosen(self) -> list[str]:
-        """The queues to read from, once there are some; this process is a consumer of each."""
+        """Wait for queues to read and return them; this process becomes a consumer of each."""
         while True:
             now = self._clock()
             self._wanted = {queue: until for queue, until in self._wanted.items() if until > now}

@@ -1,7 +1,7 @@
-"""What the engine has committed, on its way to Redis: in order, many steps in one round trip, beside the engine's work.
+"""Committed changes on their way to Redis: in order, many steps per round trip, in the background.
 
-Nobody waits for it. While Redis is away steps wait here, and the oldest are dropped when there are too many: the relay
-and the audit find out from the database what was lost.
+Callers do not wait for the sender. While Redis is away the steps queue up here, and the oldest are dropped above a
+limit: relay and audit recover the loss from the database.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BACKOFF_S = (0.05, 2.0)
 
 
 class Kind(StrEnum):
-    """What a step does; `scripts/carry.lua` has one function for each."""
+    """The action of a step; `scripts/carry.lua` has a function for each action."""
 
     PUBLISH = "publish"
     TAKE = "take"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 
 class Step(NamedTuple):
-    """One thing to be done in Redis. All are idempotent; `ack` needs the stay only."""
+    """One action in Redis. All are idempotent; `ack` needs only the `enqueue_id`."""
 
     kind: Kind
     enqueue_id: str
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 class Sender:
-    """`put` returns at once; `run` sends. `answered` hears the message id of each step, empty where there is none."""
+    """`put` returns at once; `run` sends. `answered` receives each step's message id, empty if there is none."""
 
     def __init__(self, wire: Wire, answered: Callable[[Step, str], None]) -> None:
         self._wire = wire
@@ -54,7 +54,7 @@ class Sender:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def put(self, steps: Iterable[Step]) -> None:
-        """Send these after all others; when Redis cannot keep up the oldest are dropped."""
+        """Append these steps; if Redis cannot keep up, the oldest steps are dropped."""
         before = len(self._steps)
         self._steps.extend(steps)
         self._put += len(self._steps) - before
@@ -65,7 +65,7 @@ class Sender:
             self._some.set()
 
     async def caught_up(self, patience_s: float) -> None:
-        """Wait until all that was put so far is sent or dropped; at most so long, and not while Redis is away."""
+        """Wait up to `patience_s` until all earlier steps are sent or dropped; return at once while Redis is away."""
         if self._done >= self._put or self._wire.away:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -95,7 +95,7 @@ class Sender:
             self._release()
 
     async def _carry(self, batch: list[Step]) -> list[str]:
-        """Until it works, or until so much waits behind it that the batch is dropped."""
+        """Send a batch, with retries, until it succeeds or so many steps wait behind it that the batch is dropped."""
         arguments = [text for step in batch for text in step]
         tried = 0
         while not self._wire.stopping.is_set():
@@ -114,7 +114,7 @@ class Sender:
         return [""] * len(batch)
 
     def _release(self, *, everyone: bool = False) -> None:
-        """Let those go on who wait for what has been sent by now."""
+        """Resume callers whose steps have been sent by now, or all callers with `everyone`."""
         for number, future in self._waiting:
             if (everyone or number <= self._done) and not future.done():
                 future.set_result(None)

@@ -1,6 +1,6 @@
 """`Transport`: Redis Streams beside a SQL store. The database is the truth; a message is a hint.
 
-A message stands for one stay of a job in its queue, and may be lost, doubled or late.
+A message stands for one period of a job in its queue, and may be lost, doubled or late.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ GOODBYE_S = 1.0
 
 
 class Transport:
-    """The long-lived part of one engine: `async with Transport(store, "redis://…")`. It never makes the engine wait.
+    """The background part of one engine: `async with Transport(store, "redis://…")`. The engine never waits for it.
 
-    The engine tells it what it has committed (`enqueued`, `claimed`, `settled`, `requeued`).
+    The engine reports its commits (`enqueued`, `claimed`, `settled`, `requeued`).
     """
 
     def __init__(self, store: Store, redis_url: str, pace: Pace | None = None) -> None:
@@ -58,30 +58,30 @@ class Transport:
         await self.stop()
 
     async def stop(self) -> None:
-        """Send what waits, if Redis takes it, and close. May be called twice."""
+        """Send the waiting steps, if Redis accepts them, and close. May be called twice."""
         if self._tasks:
             await self.flushed(GOODBYE_S)
             self.wire.stopping.set()
             tasks, self._tasks = self._tasks, []
             for task in tasks:
                 task.cancel()
-            await self.wire.close()  # ends also a read that the driver went on with
+            await self.wire.close()  # also ends a read that the driver continued
             await end(*tasks)
 
     async def flushed(self, patience_s: float) -> None:
-        """Wait until Redis has all that the engine told so far; at most so long, and not while it is away."""
+        """Wait up to `patience_s` until Redis has all reported commits; return at once while Redis is away."""
         await self._sender.caught_up(patience_s)
 
     def hints(self) -> AsyncIterator[Hint]:
-        """Wake-ups by messages."""
+        """Yield wake-ups from messages."""
         return self._hints.receive()
 
     def enqueued(self, batch: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
-        """New jobs are committed. Those that may have to wait for something are left to the relay."""
+        """Publish committed new jobs; the relay publishes jobs that may have to wait."""
         self._publish(new for new, answer in zip(batch, answers, strict=True) if answer.created)
 
     def claimed(self, request: ClaimRequest, jobs: Sequence[Job]) -> None:
-        """Jobs are claimed: their messages become pending for this process."""
+        """Make the messages of claimed jobs pending for this process."""
         if len(jobs) < request.limit:
             self._reader.want(request.queues)
         else:
@@ -90,7 +90,7 @@ class Transport:
             self._sender.put(_takes(jobs))
 
     def settled(self, settlements: Sequence[Settlement], answers: Sequence[Settled]) -> None:
-        """Moves are committed: the messages of stays that are over are acknowledged and deleted."""
+        """Acknowledge and delete messages whose period in the queue ended with these moves."""
         stays = [
             stay
             for settlement, answer in zip(settlements, answers, strict=True)
@@ -108,7 +108,7 @@ class Transport:
         )
 
     def requeued(self, jobs: Iterable[Job | None]) -> None:
-        """Jobs are back in the queue: each that is in line gets a new message."""
+        """Send a new message for each returned job that is ready."""
         self._sender.put(
             Step(Kind.PUBLISH, enqueue_id_of(job.job_id, job.claim_version), job.job_id, job.queue)
             for job in jobs
@@ -116,11 +116,11 @@ class Transport:
         )
 
     def queue_of(self, name: str) -> str:
-        """The queue that a stream's name stands for: workers are told the stream's, and may ask by either."""
+        """Return the queue of a stream's name: workers receive the stream's name, and may send either name."""
         return self.wire.queue(name)
 
     async def taken(self, jobs: Sequence[Job]) -> dict[str, Place | None]:
-        """Where the messages of claimed jobs are pending, by job id; None where Redis does not say so within 0.25 s."""
+        """Return where each claimed job's message is pending, by job id; None if Redis does not answer in 0.25 s."""
         clock = asyncio.get_running_loop().time
         until = clock() + TAKE_S
         await self._sender.caught_up(TAKE_S)

@@ -1,10 +1,10 @@
-"""The Redis server as the transport sees it: keys, scripts, and whether it is away.
+"""The transport's Redis server: keys, scripts, and whether the server is away.
 
 Each key is preceded by the prefix (`?prefix=`, default `callsheet:`; a cluster needs one with a hash tag, `{cs}:`):
 
     stream:{queue}     STREAM  messages of a queue: `job_id`, `enqueue_id`; group `workers`, a consumer a process
     messages           HASH    enqueue_id to `message_id queue`, of every message that is in a stream
-    over               ZSET    stays that a claim or an end was faster with than the publisher, by time; a minute,
+    over               ZSET    periods whose claim or end came before their message was published, by time; a minute,
                                at most 20,000
     queues             SET     queues that have a stream
     processes          ZSET    consumers by the time they were last alive
@@ -46,25 +46,25 @@ GOODBYE_S = 0.5
 
 
 class Wire:
-    """Runs scripts; tells once in the log that Redis is away, and once that it is back."""
+    """Run scripts; log once that Redis is away, and once that Redis is back."""
 
     def __init__(self, url: str) -> None:
         target, pool = _opened(url)
         self.prefix = target.keys.prefix or PREFIX
         self.me = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.away = False
-        self.stopping = asyncio.Event()  # a driver may swallow a cancellation: then loops end by this
+        self.stopping = asyncio.Event()  # ends the loops if a driver swallows a cancellation
         self.redis: Any = Redis.from_pool(pool)  # the driver's types mix its sync and async answers
         timeout_s = float(pool.connection_kwargs.get("socket_timeout") or LONGEST_BLOCK_S)
         self._block_ms = round(min(LONGEST_BLOCK_S, timeout_s / 2) * 1000)
         self._checked = False
 
     def stream(self, queue: str) -> str:
-        """The key of a queue's stream."""
+        """Return the key of a queue's stream."""
         return f"{self.prefix}stream:{queue}"
 
     def queue(self, name: str) -> str:
-        """The queue of a stream's key; a name that is none is a queue's own."""
+        """Return the queue of a stream's key; any other name is returned as a queue's own name."""
         return name.removeprefix(self.stream("")) or name
 
     async def run(self, name: str, *arguments: str | int) -> Any:
@@ -80,7 +80,7 @@ class Wire:
         return answer
 
     async def read(self, queues: Sequence[str], count: int) -> dict[str, list[Message]]:
-        """New messages for this process, by queue; waits up to a second for the first one."""
+        """Return new messages for this process, by queue; waits up to a second for the first message."""
         streams = {self.stream(queue): ">" for queue in queues}
         try:
             with translated():
@@ -94,17 +94,17 @@ class Wire:
         return {key[offset:]: _messages(entries) for key, entries in found or ()}
 
     async def old(self, queue: str, after: str, count: int) -> list[Message]:
-        """Messages of a queue behind an id, whether delivered or not."""
+        """Return messages of a queue after an id, delivered or not."""
         with translated():
             return _messages(await self.redis.xrange(self.stream(queue), f"({after}", "+", count=count))
 
     async def queues(self) -> set[str]:
-        """Queues that have a stream."""
+        """Return the queues that have a stream."""
         with translated():
             return set(await self.redis.smembers(f"{self.prefix}queues"))
 
     async def lengths(self) -> dict[str, int]:
-        """How many messages the stream of each queue holds."""
+        """Return how many messages the stream of each queue holds."""
         queues = sorted(await self.queues())
         with translated():
             pipe = self.redis.pipeline(transaction=False)
@@ -113,13 +113,13 @@ class Wire:
             return dict(zip(queues, await pipe.execute(), strict=True))
 
     async def now(self) -> int:
-        """Milliseconds by the server's clock, which is in the ids of messages."""
+        """Return milliseconds by the server's clock, which message ids contain."""
         with translated():
             seconds, micros = await self.redis.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def version(self) -> str:
-        """The server's; raises StoreError when it is too old."""
+        """Return the server's version; raises StoreError if the server is too old."""
         with translated():
             found = str((await self.redis.info("server"))["redis_version"])
         if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
@@ -127,17 +127,17 @@ class Wire:
         return found
 
     def place(self, queue: str, message_id: str) -> Place:
-        """Where a message is."""
+        """Return the location of a message."""
         return Place(self.stream(queue), message_id)
 
     def lost(self, error: Exception) -> None:
-        """Redis did not answer: say so once."""
+        """Record that Redis did not answer; log a warning once."""
         if not self.away and not self.stopping.is_set():
             self.away = True
             log.warning("the transport is away, jobs are found by polling the database: %s", error)
 
     async def close(self) -> None:
-        """Say goodbye, so that the consumer need not be waited for, and close every connection."""
+        """Remove this consumer, so that audits need not wait for its timeout, and close every connection."""
         if not self.away:
             with contextlib.suppress(exceptions.RedisError, OSError):  # a timeout is an OSError
                 async with asyncio.timeout(GOODBYE_S):
@@ -167,7 +167,7 @@ class Wire:
 
 
 def _opened(url: str) -> tuple[Target, BlockingConnectionPool]:
-    """The target and its connections, none of them made yet; raises InvalidInput without telling what is in the URL."""
+    """Return the target and an unused connection pool; raises InvalidInput without quoting the URL."""
     try:
         if urlsplit(url).scheme not in SCHEMES:
             raise InvalidInput("the URL of the transport must begin with redis://, rediss:// or valkey://")
@@ -192,7 +192,7 @@ def _messages(entries: Iterable[tuple[str, dict[str, str] | None]]) -> list[Mess
 
 
 def _defaults(url: str) -> dict[str, Any]:
-    """Driver settings that the URL does not give; short times, because nobody has to wait for a hint."""
+    """Return driver settings that the URL does not give; short times, because nothing waits for hints."""
     given = dict(parse_qsl(urlsplit(url).query))
     chosen: dict[str, Any] = {
         "socket_timeout": 3.0,

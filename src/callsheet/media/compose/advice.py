@@ -1,4 +1,4 @@
-"""Which package of fonts to install for a character that no font here has. Names are those of Debian and Ubuntu."""
+"""Which font package to install for a character without a glyph. Package names are those of Debian and Ubuntu."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ STARTS = tuple(start for start, _ in STRETCHES)
 
 
 def package_for(character: str) -> str:
-    """The package, with the name of its font for systems that call it otherwise."""
+    """Return the package, and its font's name for other systems."""
     return STRETCHES[bisect_right(STARTS, ord(character)) - 1][1]

@@ -11,7 +11,7 @@ ROW_CHARS = 44
 
 
 def web_vtt(cues: Iterable[Cue], language: str = "") -> str:
-    """The whole file."""
+    """Return the whole WebVTT file."""
     head = f"WEBVTT\nLanguage: {language}\n" if language else "WEBVTT\n"
     return head + "".join(f"\n{number}\n{_cue(cue)}\n" for number, cue in enumerate(cues, 1))
 

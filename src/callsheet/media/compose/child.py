@@ -1,6 +1,6 @@
-"""The child's end: `python -I -S child.py packages verb`, an order as JSON on stdin, answers as JSON lines on stdout.
+"""The child process: `python -I -S child.py packages verb`, an order as JSON on stdin, answers as JSON lines on stdout.
 
-It speaks, draws and paints inside the box: what it opens may be hostile, and what it loads may crash.
+It speaks, draws and paints inside the sandbox: its pictures may be hostile, and its libraries may crash.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ def main(packages: str, verb: str) -> None:
 
 
 def tell(answer: dict[str, Any]) -> None:
-    """One line to the parent."""
+    """Write one JSON line to the parent."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
 
 def look(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Which pictures can be used, and their sizes."""
+    """Open each picture, and yield its size or the reason against it."""
     from callsheet.media.compose.errors import PictureRefused  # noqa: PLC0415
-    from callsheet.media.compose.pictures import opened  # noqa: PLC0415
+    from callsheet.media.compose.pictures import open_picture  # noqa: PLC0415
 
     for reference, path in order["pictures"].items():
         try:
-            with opened(Path(path)) as picture:
+            with open_picture(Path(path)) as picture:
                 yield {"picture": reference, "size": picture.size}
         except PictureRefused as error:
             yield {"picture": reference, "refused": str(error)}
 
 
 def speak(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each scene as a WAV and the times in it."""
+    """Write each scene's WAV, and yield its times."""
     from callsheet.media.compose.speech import speak_scene, voice  # noqa: PLC0415
 
     engine = voice(order)
@@ -55,7 +55,7 @@ def speak(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def draw(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Each scene as layers."""
+    """Draw each scene's layers, and yield their records."""
     from callsheet.media.compose.draw import draw_scene  # noqa: PLC0415
     from callsheet.media.compose.orders import faces_of, scene_of  # noqa: PLC0415
     from callsheet.media.compose.script import Settings  # noqa: PLC0415
@@ -68,7 +68,7 @@ def draw(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def paint(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All frames, into a pipe; and one of them as the poster."""
+    """Write all frames into a pipe, and one frame as the poster."""
     from callsheet.media.compose.paint import paint_all  # noqa: PLC0415
 
     yield {"frames": paint_all(order)}

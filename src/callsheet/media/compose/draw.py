@@ -1,6 +1,6 @@
-"""Drawing the layers of a scene: one see-through picture for each state of its text, and its photograph made ready.
+"""Draw the layers of a scene: one transparent picture for each state of its text, and its prepared photograph.
 
-What moves is made of these later, frame by frame (`paint.py`); nothing here is drawn twice.
+`paint.py` animates these layers, frame by frame; each layer is drawn only once.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from PIL import Image, ImageDraw, ImageOps
 
 from .fonts import Faces
 from .layout import BAR_GAP, BAR_HEIGHT, BAR_WIDTH, ITEM_INDENT, Block, Box, Layout, lay_out
-from .pictures import opened
+from .pictures import open_picture
 from .script import Scene, Settings
 from .text import Colour, draw_line, width_of
-from .theme import Theme, rounded, theme_of
+from .theme import Theme, rounded_mask, theme_of
 
 ROOM_TO_ZOOM = 1.25
 WHITE: Colour = (255, 255, 255, 255)
 SCRIM = 190
-BULLET = 0.13  # of the size of its text
+BULLET = 0.13  # of the text size
 
 
 class Still(NamedTuple):
-    """A layer and what it shows: all up to the piece of `line` that begins at `offset`. -1: the heading alone.
+    """A text layer, with all blocks up to the piece of `line` that begins at `offset`. -1: the heading alone.
 
-    The file holds only the part of the layer that is not clear; `x` and `y` are its place.
+    The file holds only the opaque part of the layer, at `x` and `y`.
     """
 
     file: str
@@ -37,7 +37,7 @@ class Still(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """The layers of a scene. `photo` is empty when there is none; `box` is its place."""
+    """The layers of a scene. `photo` is its file name or empty; `box` is its position."""
 
     stills: tuple[Still, ...]
     theme: str
@@ -47,15 +47,15 @@ class Drawn(NamedTuple):
 
 
 def draw_scene(number: int, scene: Scene, settings: Settings, faces: Faces, places: tuple[Path, Path | None]) -> Drawn:
-    """Draw one scene into a folder; `places` are that folder and the picture. Raises PictureRefused."""
+    """Draw one scene; `places` are the output folder and the picture. Raises PictureRefused."""
     folder, source = places
-    photo = None if source is None else ready(source)
+    photo = None if source is None else upright(source)
     layout = lay_out(scene, settings, faces, 0.0 if photo is None else photo.width / photo.height)
     theme = theme_of(scene.theme or settings.theme, settings.accent)
     name = ""
     if photo is not None and layout.card is not None:
         name = f"scene{number:03}-photo.jpg"
-        _prepared(photo, layout.card, theme).save(folder / name, quality=95, subsampling=0)
+        _crop_with_room(photo, layout.card, theme).save(folder / name, quality=95, subsampling=0)
     stills = []
     for at, (line, offset, blocks) in enumerate(_states(layout)):
         file = f"scene{number:03}-{at:03}.png"
@@ -67,21 +67,21 @@ def draw_scene(number: int, scene: Scene, settings: Settings, faces: Faces, plac
 
 
 def _states(layout: Layout) -> list[tuple[int, int, tuple[Block, ...]]]:
-    """Every state of the text: first the heading alone, then one block more at a time, page by page."""
-    found: list[tuple[int, int, tuple[Block, ...]]] = [(-1, 0, ())]
+    """Return every state of the text: the heading alone, then one more block at a time, page by page."""
+    states: list[tuple[int, int, tuple[Block, ...]]] = [(-1, 0, ())]
     for page in layout.pages:
-        found += [(block.line, block.offset, page[: at + 1]) for at, block in enumerate(page)]
-    return found
+        states += [(block.line, block.offset, page[: at + 1]) for at, block in enumerate(page)]
+    return states
 
 
-def ready(path: Path) -> Image.Image:
-    """A picture, the right way up."""
-    with opened(path) as picture:
+def upright(path: Path) -> Image.Image:
+    """Return a picture in its upright orientation."""
+    with open_picture(path) as picture:
         return ImageOps.exif_transpose(picture).copy()
 
 
-def _prepared(photo: Image.Image, box: Box, theme: Theme) -> Image.Image:
-    """Cut to the form of its place, with some more pixels for the zoom."""
+def _crop_with_room(photo: Image.Image, box: Box, theme: Theme) -> Image.Image:
+    """Crop a photograph to the shape of its box, with extra pixels for the zoom."""
     size = round(box.width * ROOM_TO_ZOOM), round(box.height * ROOM_TO_ZOOM)
     if photo.mode in ("RGBA", "LA", "PA") or "transparency" in photo.info:
         clear = photo.convert("RGBA")
@@ -89,11 +89,11 @@ def _prepared(photo: Image.Image, box: Box, theme: Theme) -> Image.Image:
         photo.paste(clear, (0, 0), clear)
     elif photo.mode.startswith(("I", "F")):  # 16 bits or more of grey
         photo = ImageOps.autocontrast(photo.convert("F").convert("L"))
-    return _fitted(photo.convert("RGB"), size)
+    return _crop_to_size(photo.convert("RGB"), size)
 
 
-def _fitted(photo: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """The middle of a picture; of a large one most pixels are thrown away fast."""
+def _crop_to_size(photo: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Return the middle of a picture at a given size; `reducing_gap` makes large pictures fast."""
     share = min(photo.width / size[0], photo.height / size[1])
     width, height = size[0] * share, size[1] * share
     left, top = (photo.width - width) / 2, (photo.height - height) / 2
@@ -119,7 +119,7 @@ def _heading(picture: Image.Image, layout: Layout, unit: float, theme: Theme) ->
         width, height = round(BAR_WIDTH * unit), max(2, round(BAR_HEIGHT * unit))
         left = layout.text.edges[2] - width if layout.is_rtl else layout.text.x
         bar_top = top - round(BAR_GAP * unit) - height
-        picture.paste((*theme.accent, 255), (left, bar_top), rounded((width, height), height / 2))
+        picture.paste((*theme.accent, 255), (left, bar_top), rounded_mask((width, height), height / 2))
     style = layout.heading_style
     for at, row in enumerate(layout.heading):
         y = top + at * style.line_height + style.ascent
@@ -142,7 +142,7 @@ def _block(picture: Image.Image, layout: Layout, block: Block, unit: float, pain
 
 
 def _dot(picture: Image.Image, box: tuple[float, float, float, float], fill: Colour) -> None:
-    """A smooth circle: Pillow draws without anti-aliasing, so it is drawn large and made small."""
+    """Draw a smooth circle: Pillow has no anti-aliasing, so a large circle is scaled down."""
     scale, side = 8, round(box[2] - box[0])
     mask = Image.new("L", (side * scale, side * scale), 0)
     ImageDraw.Draw(mask).ellipse((0, 0, side * scale - 1, side * scale - 1), 255)
@@ -154,7 +154,7 @@ def _left(layout: Layout, width: float) -> float:
 
 
 def _scrim(picture: Image.Image, layout: Layout, blocks: tuple[Block, ...]) -> None:
-    """Darken a photograph where text stands on it."""
+    """Darken a photograph behind text."""
     width, height = picture.size
     head = layout.heading_top + len(layout.heading) * layout.heading_style.line_height
     mask = Image.new("L", picture.size, 0)

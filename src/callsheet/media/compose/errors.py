@@ -1,16 +1,18 @@
-"""What can be wrong with a script, or with this machine when a video is to be made of it. Each has a stable `code`.
+"""Errors of scripts, and of machines that cannot make a video of one.
+
+Each has a stable `code`.
 
 MediaError
 └── ComposeError
     ├── InvalidScript        the Markdown is not a script; the message names the line
     │   └── ScriptTooLarge
-    ├── PictureRefused       a picture that is none, is too large, or lies where it may not
-    ├── MissingGlyphs        no font here can draw some characters
-    ├── ShapingMissing       this Pillow cannot set the script of some characters
+    ├── PictureRefused       a file that is no picture, too large, or in a forbidden place
+    ├── MissingGlyphs        no installed font can draw some characters
+    ├── ShapingMissing       this Pillow cannot shape the script of some characters
     ├── UnknownLanguage      no voice speaks it
     ├── ScriptNotWritten     the model's answer is no script
-    ├── InvalidStep          what was kept of a step names a file outside of its folder
-    └── ChildFailed          a process of ours died
+    ├── InvalidStep          a step's stored result names a file outside of its folder
+    └── ChildFailed          one of our child processes died
 """
 
 from __future__ import annotations
@@ -19,62 +21,62 @@ from callsheet.media.errors import MediaError
 
 
 class ComposeError(MediaError):
-    """Root of this tree."""
+    """Root of the error tree."""
 
     code = "compose_error"
 
 
 class InvalidScript(ComposeError):
-    """The Markdown is not a script that a video can be made of."""
+    """The Markdown is no valid script."""
 
     code = "invalid_script"
 
 
 class ScriptTooLarge(InvalidScript):
-    """The script is over a limit in bytes, scenes or characters."""
+    """The script exceeds a limit in bytes, scenes or characters."""
 
     code = "script_too_large"
 
 
 class PictureRefused(ComposeError):
-    """A picture cannot be used; the message says which and why."""
+    """A picture is unusable; the message names the picture and the reason."""
 
     code = "picture_refused"
 
 
 class MissingGlyphs(ComposeError):
-    """No font of this machine has some characters; the message says what to install."""
+    """No installed font has some characters; the message names packages to install."""
 
     code = "missing_glyphs"
 
 
 class ShapingMissing(ComposeError):
-    """The letters of a script have to be joined, and this Pillow cannot."""
+    """The script needs joined letters, which this Pillow cannot draw."""
 
     code = "shaping_missing"
 
 
 class UnknownLanguage(ComposeError):
-    """No voice speaks the language that was asked for."""
+    """No voice speaks the requested language."""
 
     code = "unknown_language"
 
 
 class ScriptNotWritten(ComposeError):
-    """The model did not answer with a script; another try may."""
+    """The model's answer is no script; another try may succeed."""
 
     code = "script_not_written"
     retryable = True
 
 
 class InvalidStep(ComposeError):
-    """What was kept of a step names a file that is not a plain one of the job's own folder."""
+    """A step's stored result names a file outside of the job's own folder."""
 
     code = "invalid_step"
 
 
 class ChildFailed(ComposeError):
-    """A process that draws or speaks died, or did not say what it made."""
+    """A process that draws or speaks died, or left its answer out."""
 
     code = "compose_child_failed"
     retryable = True

@@ -1,6 +1,6 @@
-"""espeak-ng through ctypes: text in, samples and the times of words out. For a child process alone.
+"""espeak-ng through ctypes: text in, samples and word times out. Only for a child process.
 
-The library keeps its state in globals and has crashed on odd text before, so that it never runs in a worker.
+The library keeps its state in globals and has crashed on odd text before, so it never runs in a worker.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CONTINUE, ABORT = 0, 1
 
 
 class NoVoice(Exception):
-    """There is no espeak-ng here, or it does not start."""
+    """espeak-ng is not installed, or does not start."""
 
 
 class NoSuchVoice(Exception):
-    """It does not know the language."""
+    """espeak-ng has no voice for the language."""
 
 
 class _Id(ctypes.Union):
@@ -63,14 +63,14 @@ _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 
 class Word(NamedTuple):
-    """Where a word begins in its text, in characters, and when, in milliseconds of the sound."""
+    """A word's offset in its text, in characters, and its time in milliseconds of the sound."""
 
     offset: int
     at_ms: int
 
 
 class Espeak:
-    """The library, started. One of it in a process."""
+    """The initialized library. One process may hold one instance."""
 
     def __init__(self, library: str, data: str = "") -> None:
         self._pcm = bytearray()
@@ -83,24 +83,24 @@ class Espeak:
         self.rate_hz: int = self._lib.espeak_Initialize(SYNCHRONOUS, BUFFER_MS, place, DO_NOT_EXIT)
         if self.rate_hz <= 0:
             raise NoVoice("espeak-ng does not start: its data is missing")
-        self._callback = _CALLBACK(self._take)  # kept, or it would be collected while the library calls it
+        self._callback = _CALLBACK(self._take)  # a reference, or it would be collected while the library calls it
         self._lib.espeak_SetSynthCallback(self._callback)
         self._lib.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
         self.voices = self._voices()
 
     def choose(self, language: str, words_per_minute: int) -> None:
-        """Speak this language from now on, or the one it is a kind of; raises NoSuchVoice."""
-        wanted = language.lower()
-        while wanted not in self.voices and "-" in wanted:
-            wanted = wanted.rpartition("-")[0]
-        voice = self.voices.get(wanted, b"")
+        """Set the language, or the broader language it belongs to; and the speed. Raises NoSuchVoice."""
+        code = language.lower()
+        while code not in self.voices and "-" in code:
+            code = code.rpartition("-")[0]
+        voice = self.voices.get(code, b"")
         if not voice or self._lib.espeak_SetVoiceByName(voice) != 0:
             raise NoSuchVoice(language)
         for parameter, value in ((RATE, words_per_minute), (VOLUME, 100), (PITCH, 46), (WORD_GAP, 0)):
             self._lib.espeak_SetParameter(parameter, value, 0)
 
     def say(self, text: str) -> tuple[bytes, list[Word]]:
-        """Samples of 16 bits, mono, and the words in order. Raises NoVoice."""
+        """Return 16-bit mono samples, and the words in order. Raises NoVoice."""
         self._pcm, self._words = bytearray(), []
         raw = text.replace("\0", " ").encode() + b"\0"
         code = self._lib.espeak_Synth(raw, ctypes.c_size_t(len(raw)), 0, CHARACTERS, 0, UTF8, None, None)
@@ -109,21 +109,21 @@ class Espeak:
         return bytes(self._pcm), self._words
 
     def _voices(self) -> dict[str, bytes]:
-        """What its data has: languages in small letters, and the voice that is best for each."""
-        found: dict[str, tuple[int, bytes]] = {}
-        listed = self._lib.espeak_ListVoices(None)
+        """Return the best voice for each language, with language codes in lower case."""
+        best_by_language: dict[str, tuple[int, bytes]] = {}
+        voices = self._lib.espeak_ListVoices(None)
         at = 0
-        while listed[at]:
-            voice = listed[at].contents
+        while voices[at]:
+            voice = voices[at].contents
             at += 1
             place = 0
             while priority := voice.languages[place][0]:  # a byte, a name that ends with 0, and so on; then 0
                 name = ctypes.string_at(ctypes.addressof(voice.languages.contents) + place + 1)
                 key = name.decode("ascii", "replace").lower()
-                if key not in found or priority < found[key][0]:
-                    found[key] = (priority, voice.identifier)
+                if key not in best_by_language or priority < best_by_language[key][0]:
+                    best_by_language[key] = (priority, voice.identifier)
                 place += len(name) + 2
-        return {language: identifier for language, (_, identifier) in found.items()}
+        return {language: identifier for language, (_, identifier) in best_by_language.items()}
 
     def _take(self, samples: ctypes._Pointer[ctypes.c_short], count: int, events: ctypes._Pointer[_Event]) -> int:
         at = 0
@@ -137,7 +137,7 @@ class Espeak:
 
 
 def place_of() -> tuple[str, str]:
-    """The library and its data: those of the system when it has them, else those of the wheel; raises NoVoice."""
+    """Return the library and its data: the system's, else those of the wheel. Raises NoVoice."""
     system = ctypes.util.find_library("espeak-ng")
     if system:
         return system, ""

@@ -1,7 +1,7 @@
-"""Which fonts draw a script: those of this machine, and the one inside Pillow as the floor.
+"""Choose the fonts for a script: those of this machine, with Pillow's own font as the last resort.
 
-A face is picked for each character that is to be drawn. A character that no font has is an error before anything is
-made, never a box on the screen.
+Each character gets a face. A character that no font has raises an error before any work, so that no empty box appears
+on the screen.
 """
 
 from __future__ import annotations
@@ -41,63 +41,78 @@ PLAIN_STYLES = ("regular", "book", "roman", "normal", "medium")
 BOLD_STYLES = ("bold", "semibold", "demibold", "demi bold")
 ODD = ("mono", "serif", "condensed", "italic", "oblique", "math", "symbol", "display", "light", "black", "thin")
 MOST_FILES = 5_000
-SHOWN = 12
-# letters of these are joined or reordered, which is work for libraqm
-SHAPED = frozenset({"ARABIC", "BENGALI", "DEVANAGARI", "GUJARATI", "GURMUKHI", "HEBREW", "KANNADA", "KHMER", "LAO"})
-SHAPED |= {"MALAYALAM", "MONGOLIAN", "MYANMAR", "NKO", "ORIYA", "SINHALA", "SYRIAC", "TAMIL", "TELUGU", "THAANA"}
-SHAPED |= {"THAI", "TIBETAN"}
-# what is drawn for a sign that no face has; all of it is in Pillow's own font
+LISTED_CHARACTERS = 12
+# in these scripts letters join or change order, which needs libraqm
+SHAPED_SCRIPTS = frozenset(
+    {"ARABIC", "BENGALI", "DEVANAGARI", "GUJARATI", "GURMUKHI", "HEBREW", "KANNADA", "KHMER", "LAO"}
+)
+SHAPED_SCRIPTS |= {
+    "MALAYALAM",
+    "MONGOLIAN",
+    "MYANMAR",
+    "NKO",
+    "ORIYA",
+    "SINHALA",
+    "SYRIAC",
+    "TAMIL",
+    "TELUGU",
+    "THAANA",
+}
+SHAPED_SCRIPTS |= {"THAI", "TIBETAN"}
+# replacements for signs that no face has; Pillow's own font has all of them
 SIMPLER = {"—": "-", "–": "-", "‑": "-", "…": "...", "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "•": "-"}
 SIMPLER |= {"→": "->", "×": "x", "−": "-"}
 
 
 class Faces(NamedTuple):
-    """The fonts of one script, best first. An empty path is Pillow's own font."""
+    """The fonts of one script, best first. An empty path means Pillow's own font."""
 
     plain: tuple[FontFile, ...]
     bold: tuple[FontFile, ...]
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that are read to draw."""
+        """The font files to read."""
         return tuple({Path(face.path) for face in (*self.plain, *self.bold) if face.path})
 
 
 def choose(texts: Iterable[str], folders: tuple[Path, ...] | None = None) -> Faces:
-    """The faces for all that is to be drawn; raises MissingGlyphs or ShapingMissing."""
-    wanted = drawn_characters(texts)
-    check_shaping(wanted)
-    known = tuple(_ranked(font_folders() if folders is None else folders))
-    chosen = _cover(wanted, known)
-    missing = sorted(one for one in wanted if not any(face.has(one) for face in chosen) and one not in SIMPLER)
+    """Return the faces for all drawn texts. Raises MissingGlyphs or ShapingMissing."""
+    characters = drawn_characters(texts)
+    check_shaping(characters)
+    fonts = tuple(_by_preference(font_folders() if folders is None else folders))
+    faces = _cover(characters, fonts)
+    missing = sorted(one for one in characters if not any(face.has(one) for face in faces) and one not in SIMPLER)
     if missing:
         raise MissingGlyphs(_complaint(missing))
-    return Faces(tuple(chosen), tuple(_bold_of(face, known) for face in chosen))
+    return Faces(tuple(faces), tuple(_bold_of(face, fonts) for face in faces))
 
 
 def drawn_characters(texts: Iterable[str]) -> set[str]:
-    """Characters that need a glyph: no spaces, and none that only say how others are to be drawn."""
-    found = {character for text in texts for character in text}
-    return {character for character in found if needs_glyph(character)}
+    """Return the characters that need a glyph: no spaces, joiners or selectors."""
+    characters = {character for text in texts for character in text}
+    return {character for character in characters if needs_glyph(character)}
 
 
 def needs_glyph(character: str) -> bool:
-    """False for spaces, joiners, marks of direction, and selectors of variants."""
+    """Whether a character is drawn. Spaces, joiners, direction marks and variant selectors are not."""
     return unicodedata.category(character) not in ("Cf", "Zs", "Cc", "Zl", "Zp") and not is_selector(character)
 
 
 def is_selector(character: str) -> bool:
-    """Variation selectors, and the tags of flags."""
+    """Whether a character is a variation selector or part of a flag's tag."""
     return 0xFE00 <= ord(character) <= 0xFE0F or 0xE0000 <= ord(character) <= 0xE01EF  # noqa: PLR2004
 
 
 def check_shaping(characters: Iterable[str]) -> None:
-    """Raise ShapingMissing for scripts that would be drawn wrong without libraqm."""
+    """Raise ShapingMissing for scripts that Pillow draws wrong without libraqm."""
     if features.check("raqm"):
         return
-    found = sorted(one for one in characters if unicodedata.name(one, "").partition(" ")[0] in SHAPED)
-    if found:
-        script = unicodedata.name(found[0]).partition(" ")[0].capitalize()
+    shaped_characters = sorted(
+        one for one in characters if unicodedata.name(one, "").partition(" ")[0] in SHAPED_SCRIPTS
+    )
+    if shaped_characters:
+        script = unicodedata.name(shaped_characters[0]).partition(" ")[0].capitalize()
         raise ShapingMissing(
             f"{script} text needs letters that join or change places, and this Pillow is built without libraqm; "
             "pip install --force-reinstall pillow gives one that has it"
@@ -105,19 +120,23 @@ def check_shaping(characters: Iterable[str]) -> None:
 
 
 def font_folders() -> tuple[Path, ...]:
-    """CALLSHEET_FONTS first, then the folders in which systems keep fonts."""
+    """Return the folders in CALLSHEET_FONTS, then the system's font folders."""
     home = Path.home()
-    shared = os.environ.get("XDG_DATA_DIRS", "/usr/local/share:/usr/share").split(":")
+    shared_folders = os.environ.get("XDG_DATA_DIRS", "/usr/local/share:/usr/share").split(":")
     places = [Path(place) for place in os.environ.get(VARIABLE, "").split(os.pathsep) if place]
-    places += [home / ".local/share/fonts", home / ".fonts", *(Path(place) / "fonts" for place in shared if place)]
+    places += [
+        home / ".local/share/fonts",
+        home / ".fonts",
+        *(Path(place) / "fonts" for place in shared_folders if place),
+    ]
     if sys.platform == "darwin":
         places += [home / "Library/Fonts", Path("/Library/Fonts"), Path("/System/Library/Fonts")]
     return tuple(dict.fromkeys(place for place in places if place.is_dir()))
 
 
-def _ranked(folders: tuple[Path, ...]) -> Iterator[FontFile]:
-    """All fonts, those to prefer first; Pillow's own comes before faces that only fill gaps."""
-    yield from sorted([*_installed(folders), embedded()], key=_rank)
+def _by_preference(folders: tuple[Path, ...]) -> Iterator[FontFile]:
+    """Return all fonts, preferred ones first; Pillow's own ranks before faces that only fill gaps."""
+    yield from sorted([*_read_folders(folders), pillow_font()], key=_rank)
 
 
 def _rank(font: FontFile) -> tuple[int, int, str]:
@@ -132,14 +151,14 @@ def _rank(font: FontFile) -> tuple[int, int, str]:
 
 
 @cache
-def embedded() -> FontFile:
-    """The font inside Pillow: Latin letters only, but always there."""
-    return read_bytes(embedded_bytes())
+def pillow_font() -> FontFile:
+    """Return the font inside Pillow: Latin letters only, but always available."""
+    return read_bytes(pillow_font_bytes())
 
 
 @cache
-def embedded_bytes() -> bytes:
-    """Its file."""
+def pillow_font_bytes() -> bytes:
+    """Return the file content of Pillow's own font."""
     data = getattr(ImageFont.load_default(16), "font_bytes", None)
     if not isinstance(data, bytes):  # a Pillow without FreeType
         raise MissingGlyphs("this Pillow is built without FreeType; pip install --force-reinstall pillow")
@@ -147,15 +166,15 @@ def embedded_bytes() -> bytes:
 
 
 @lru_cache(maxsize=4)
-def _installed(folders: tuple[Path, ...]) -> tuple[FontFile, ...]:
-    found: dict[str, FontFile] = {}
+def _read_folders(folders: tuple[Path, ...]) -> tuple[FontFile, ...]:
+    fonts: dict[str, FontFile] = {}
     for path in _files(folders):
         try:
             for font in read_fonts(path):
-                found.setdefault(f"{font.family}/{font.style}/{font.number}", font)
+                fonts.setdefault(f"{font.family}/{font.style}/{font.number}", font)
         except (NotAFont, OSError):
-            continue  # a broken file is not ours to mend
-    return tuple(found.values())
+            continue  # skip a broken font file
+    return tuple(fonts.values())
 
 
 def _files(folders: tuple[Path, ...]) -> Iterator[Path]:
@@ -168,21 +187,21 @@ def _files(folders: tuple[Path, ...]) -> Iterator[Path]:
                     yield Path(place, name)
 
 
-def _cover(wanted: set[str], known: tuple[FontFile, ...]) -> list[FontFile]:
-    """The first face that has most of it, then those that fill its gaps, in the order of preference."""
-    if not known:
+def _cover(characters: set[str], fonts: tuple[FontFile, ...]) -> list[FontFile]:
+    """Return the face that has most characters, then faces for the remaining ones, in order of preference."""
+    if not fonts:
         return []
-    best = max(known[:64], key=lambda face: sum(map(face.has, wanted)) if _is_text(face) else -1)
-    chosen = [best]
-    left = {character for character in wanted if not best.has(character)}
-    for face in sorted(known, key=lambda one: not one.is_colour) if any(map(is_emoji, wanted)) else known:
-        if not left:
+    best = max(fonts[:64], key=lambda face: sum(map(face.has, characters)) if _is_text(face) else -1)
+    faces = [best]
+    missing = {character for character in characters if not best.has(character)}
+    for face in sorted(fonts, key=lambda one: not one.is_colour) if any(map(is_emoji, characters)) else fonts:
+        if not missing:
             break
-        has = {character for character in left if face.has(character)}
-        if has and (not face.is_colour or any(map(is_emoji, has))):
-            chosen.append(face)
-            left -= has
-    return chosen
+        coverable = {character for character in missing if face.has(character)}
+        if coverable and (not face.is_colour or any(map(is_emoji, coverable))):
+            faces.append(face)
+            missing -= coverable
+    return faces
 
 
 def _is_text(face: FontFile) -> bool:
@@ -190,21 +209,21 @@ def _is_text(face: FontFile) -> bool:
 
 
 def is_emoji(character: str) -> bool:
-    """Pictographs that are shown in colour where a font has them."""
+    """Whether a character is an emoji, which fonts may draw in colour."""
     return 0x1F000 <= ord(character) <= 0x1FAFF or 0x1F1E6 <= ord(character) <= 0x1F1FF  # noqa: PLR2004
 
 
-def _bold_of(face: FontFile, known: tuple[FontFile, ...]) -> FontFile:
-    """The bold face of a family, or the face itself."""
-    same = [font for font in known if font.family == face.family and font.style.lower() in BOLD_STYLES and font.path]
+def _bold_of(face: FontFile, fonts: tuple[FontFile, ...]) -> FontFile:
+    """Return the bold face of the same family, or the face itself."""
+    same = [font for font in fonts if font.family == face.family and font.style.lower() in BOLD_STYLES and font.path]
     return min(same, key=lambda font: BOLD_STYLES.index(font.style.lower())) if same else face
 
 
 def _complaint(missing: list[str]) -> str:
-    shown = ", ".join(f"{character} (U+{ord(character):04X})" for character in missing[:SHOWN])
-    more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+    listing = ", ".join(f"{character} (U+{ord(character):04X})" for character in missing[:LISTED_CHARACTERS])
+    more = f" and {len(missing) - LISTED_CHARACTERS} more" if len(missing) > LISTED_CHARACTERS else ""
     packages = sorted({package_for(character) for character in missing})
     return (
-        f"no font here has the characters {shown}{more}; install {' and '.join(packages)}, "
+        f"no font here has the characters {listing}{more}; install {' and '.join(packages)}, "
         f"or put a font file that has them into a folder named by {VARIABLE}"
     )

@@ -1,4 +1,4 @@
-"""Which language a text is in, as far as its letters tell, in the codes of espeak-ng."""
+"""Guess a text's language from its letters, in the codes of espeak-ng."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ OF_SCRIPT = {
     "TELUGU": "te",
     "THAI": "th",
 }
-# what people write and what espeak-ng calls it
+# common codes, and espeak-ng's names for them
 OTHER_NAMES = {"zh": "cmn", "zh-cn": "cmn", "zh-hans": "cmn", "zh-tw": "cmn", "zh-hant": "cmn", "nb": "nb", "iw": "he"}
 OTHER_NAMES |= {"en-uk": "en-gb", "pt-pt": "pt", "es-mx": "es-419", "zh-hk": "yue"}
 
 
-def language_of(text: str, wanted: str = "") -> str:
-    """The language that was asked for, or one guessed from the letters: Latin ones are taken for English."""
-    if wanted:
-        return OTHER_NAMES.get(wanted, wanted)
+def language_of(text: str, requested: str = "") -> str:
+    """Return the requested language, or a guess from the letters: Latin letters count as English."""
+    if requested:
+        return OTHER_NAMES.get(requested, requested)
     scripts = Counter(unicodedata.name(one, "").partition(" ")[0] for one in text if one.isalpha())
     if scripts["HIRAGANA"] or scripts["KATAKANA"]:
         return "ja"

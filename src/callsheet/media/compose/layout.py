@@ -1,6 +1,6 @@
-"""Where everything stands on the screen: margins, heading, pages of text, the card of a picture. Nothing is drawn here.
+"""The positions on the screen: margins, heading, pages of text, the picture's card. This module draws nothing.
 
-Sizes are for a screen 720 high (or 720 wide when upright) and are scaled to the real one.
+Sizes refer to a screen 720 high (or 720 wide when upright) and are scaled to the real one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .fonts import Faces
 from .script import Scene, Settings
 from .sentences import is_wide, pieces
-from .text import Style, balanced, even, is_right_to_left
+from .text import Style, balance_lines, even_lines, is_right_to_left
 
 MARGIN = 88
 GUTTER = 56
@@ -26,12 +26,12 @@ NARROWEST, WIDEST = 0.74, 1.4
 BAR_WIDTH, BAR_HEIGHT, BAR_GAP = 72, 8, 30
 HEADING_GAP = 34
 ITEM_INDENT = 38
-LEAST_CHARS = 16  # a piece of a sentence shorter than this helps nobody
+LEAST_CHARS = 16  # minimum characters of a sentence's piece
 BLOCK_GAP, PARAGRAPH_GAP = 0.42, 0.75
 
 
 class Box(NamedTuple):
-    """A rectangle in pixels; all four are even, because colours have half the resolution."""
+    """A rectangle in pixels; all four numbers are even, because colours have half the resolution."""
 
     x: int
     y: int
@@ -45,7 +45,7 @@ class Box(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some lines of text from `top` on, which appear together: `line` of the scene, from its character `offset` on."""
+    """Lines of text from `top` on that appear together: `line` of the scene, from character `offset` on."""
 
     line: int
     offset: int
@@ -55,7 +55,7 @@ class Block(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """One scene on the screen. `card` is the picture's place; `is_full` when it is the whole screen."""
+    """The layout of one scene. `card` is the picture's box; `is_full` if it fills the whole screen."""
 
     text: Box
     heading: tuple[str, ...]
@@ -69,7 +69,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(scene: Scene, settings: Settings, faces: Faces, aspect: float = 0.0) -> Layout:
-    """Find a place for everything. `aspect` is width over height of the picture; 0 when there is none."""
+    """Return the layout of a scene. `aspect` is the picture's width over height; 0 without a picture."""
     unit = settings.unit
     rtl = is_right_to_left(" ".join((scene.heading, *(line.text for line in scene.lines))))
     is_full = bool(aspect) and (scene.layout == "full" or (scene.layout == "auto" and not scene.lines))
@@ -85,25 +85,25 @@ def lay_out(scene: Scene, settings: Settings, faces: Faces, aspect: float = 0.0)
     above = round((BAR_HEIGHT + BAR_GAP) * unit)
     head_height = above + len(heading) * heading_style.line_height + round(HEADING_GAP * unit)
     style, pages = _body(scene, faces, text, head_height, unit)
-    used = head_height + _height(pages[0], style) if len(pages) == 1 else text.height
+    used_height = head_height + _height(pages[0], style) if len(pages) == 1 else text.height
     if not scene.lines:
-        used = head_height - round(HEADING_GAP * unit)
-    over = 0.12 if card is not None and settings.is_stacked else 0.46  # a bit over the middle looks right
-    shift = max(0, round((text.height - used) * over))
-    moved = tuple(tuple(block._replace(top=block.top + shift) for block in page) for page in pages)
-    return Layout(text, heading, heading_style, text.y + above + shift, style, moved, card, is_full, rtl)
+        used_height = head_height - round(HEADING_GAP * unit)
+    over = 0.12 if card is not None and settings.is_stacked else 0.46  # slightly above the middle looks right
+    shift = max(0, round((text.height - used_height) * over))
+    shifted_pages = tuple(tuple(block._replace(top=block.top + shift) for block in page) for page in pages)
+    return Layout(text, heading, heading_style, text.y + above + shift, style, shifted_pages, card, is_full, rtl)
 
 
 def _card(settings: Settings, aspect: float, *, rtl: bool) -> Box:
-    """Beside the text, or above it on a narrow screen; as the picture is, within limits."""
+    """Return the picture's box beside the text, or above it on a narrow screen; extreme shapes are cropped."""
     unit, margin = settings.unit, round(MARGIN * settings.unit * 0.8)
     aspect = min(WIDEST, max(NARROWEST, aspect))
-    stacked = settings.is_stacked
-    most_width = settings.width - 2 * margin if stacked else min(CARD_WIDTH * unit, settings.width * 0.46)
-    most_height = settings.height * 0.4 if stacked else min(CARD_HEIGHT * unit, settings.height - 2 * margin)
+    is_stacked = settings.is_stacked
+    most_width = settings.width - 2 * margin if is_stacked else min(CARD_WIDTH * unit, settings.width * 0.46)
+    most_height = settings.height * 0.4 if is_stacked else min(CARD_HEIGHT * unit, settings.height - 2 * margin)
     width = min(most_width, most_height * aspect)
     height = width / aspect
-    if stacked:
+    if is_stacked:
         return _even((settings.width - width) / 2, margin * 1.4, width, height)
     x = margin if rtl else settings.width - margin - width
     return _even(x, (settings.height - height) / 2, width, height)
@@ -132,12 +132,12 @@ def _even(x: float, y: float, width: float, height: float) -> Box:
 
 
 def _heading(text: str, faces: Faces, box: Box, sizes: list[float], most_lines: int) -> tuple[Style, tuple[str, ...]]:
-    """The largest size in which it takes few lines and no word is cut."""
+    """Choose the largest size in which the heading has few lines and no split word."""
     style, rows = Style.of(faces, sizes[-1], bold=True), [text]
     tries = [(size, most_lines - 1) for size in sizes[:3]] + [(size, most_lines) for size in sizes]
     for size, most in tries:
         style = Style.of(faces, size, bold=True)
-        rows = balanced(text, style, box.width)
+        rows = balance_lines(text, style, box.width)
         high = len(rows) * style.line_height > box.height * MOST_HEADING_SHARE
         if len(rows) <= most and not high and not _cuts_words(text, rows):
             break
@@ -151,7 +151,7 @@ def _cuts_words(text: str, rows: list[str]) -> bool:
 def _body(
     scene: Scene, faces: Faces, box: Box, head_height: int, unit: float
 ) -> tuple[Style, tuple[tuple[Block, ...], ...]]:
-    """The largest size in which all fits on one page, else pages of a middling size."""
+    """Choose the largest size in which all text fits on one page, else several pages of a medium size."""
     for size in BODY_SIZES:
         style = Style.of(faces, size * unit)
         pages = _pages(scene, style, box, head_height, unit)
@@ -162,7 +162,7 @@ def _body(
 
 
 def _pages(scene: Scene, style: Style, box: Box, head_height: int, unit: float) -> tuple[tuple[Block, ...], ...]:
-    """Blocks on as many pages as they need; a sentence that is too long for one page is parted."""
+    """Split the blocks into pages; a sentence too long for one page is split."""
     room = box.height - head_height
     in_row = box.width / (style.size * 0.56)
     most_chars = max(40, round(in_row * max(2, int(room / style.line_height * 0.7))))
@@ -187,21 +187,21 @@ def _pages(scene: Scene, style: Style, box: Box, head_height: int, unit: float) 
 
 
 def _blocks(scene: Scene, style: Style, box: Box, unit: float, most_chars: int) -> list[Block]:
-    found = []
+    blocks = []
     for number, line in enumerate(scene.lines):
         width = box.width - (round(ITEM_INDENT * unit) if line.is_item else 0)
         for offset, piece in pieces(line.text, most_chars):
-            found.append(Block(number, offset, tuple(even(piece, style, width)), 0, line.is_item))
-    return found
+            blocks.append(Block(number, offset, tuple(even_lines(piece, style, width)), 0, line.is_item))
+    return blocks
 
 
 def _captions(scene: Scene, style: Style, box: Box) -> tuple[tuple[Block, ...], ...]:
-    """One piece at a time, at the foot of the screen."""
+    """Return pages of one piece each, at the bottom of the screen."""
     pages: list[tuple[Block, ...]] = []
     in_row = box.width / (style.size * 0.56)
     for number, line in enumerate(scene.lines):
         for offset, piece in pieces(line.text, round(in_row * 1.7)):
-            rows = tuple(balanced(piece, style, box.width))
+            rows = tuple(balance_lines(piece, style, box.width))
             top = box.y + box.height - len(rows) * style.line_height
             pages.append((Block(number, offset, rows, top, is_item=False),))
     return tuple(pages)

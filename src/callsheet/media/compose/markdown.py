@@ -1,4 +1,4 @@
-"""Markdown into a script: front matter, `#` for the title, `##` for scenes, lists, one picture a scene."""
+"""Parse Markdown into a script: front matter, `#` for the title, `##` for scenes, lists, one picture per scene."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u2028\u2029\ufdd0-\ufdef
 
 
 class _Open(NamedTuple):
-    """A scene that is being read."""
+    """An unfinished scene."""
 
     scene: Scene
     line: int
@@ -46,7 +46,7 @@ class _Open(NamedTuple):
 
 
 def parse(text: str, settings: Settings = Settings()) -> Script:  # noqa: B008 - a tuple
-    """Read a script; raises InvalidScript, which names the line. The front matter wins over `settings`."""
+    """Parse a script. The front matter overrides `settings`. Raises InvalidScript, which names the line."""
     if len(text) > MAX_SCRIPT_BYTES or len(text.encode("utf-8", "replace")) > MAX_SCRIPT_BYTES:
         raise ScriptTooLarge(f"the script has more than {MAX_SCRIPT_BYTES} bytes; make several videos of it")
     lines = _clean(text).split("\n")
@@ -58,14 +58,14 @@ def parse(text: str, settings: Settings = Settings()) -> Script:  # noqa: B008 -
 
 
 class _Reader:
-    """Reads line by line."""
+    """Parses line by line."""
 
     def __init__(self) -> None:
         self._title: _Open | None = None
         self._scenes: list[_Open] = []
 
     def take(self, number: int, line: str) -> None:
-        """One line, without the space around it."""
+        """Process one line, stripped of surrounding space."""
         if len(line) > MAX_SCENE_CHARS:
             raise ScriptTooLarge(f"line {number}: more than {MAX_SCENE_CHARS} characters; make several scenes of it")
         line = _COMMENT.sub(lambda match: self._settings(number, match[1]), line)
@@ -77,12 +77,12 @@ class _Reader:
             self._content(number, line)
 
     def script(self, settings: Settings) -> Script:
-        """What was read, checked."""
+        """Validate the scenes and return the script."""
         self._close_paragraph()
         if not self._scenes:
             raise InvalidScript(f"the script has no scenes; {EXAMPLE}")
-        opened = ([] if self._title is None else [self._title]) + self._scenes
-        scenes = tuple(_finished(one) for one in opened)
+        open_scenes = ([] if self._title is None else [self._title]) + self._scenes
+        scenes = tuple(_finish(one) for one in open_scenes)
         return Script(scenes[0].heading, scenes, settings)
 
     def _heading(self, number: int, level: int, text: str) -> None:
@@ -148,12 +148,12 @@ class _Reader:
             text = " ".join(one.paragraph)
             if len(text) > MAX_SCENE_CHARS:
                 raise ScriptTooLarge(f"line {one.line}: a scene has at most {MAX_SCENE_CHARS} characters")
-            found = sentences(inline(text))
-            one.lines.extend(Line(text, starts_paragraph=at == 0) for at, text in enumerate(found))
+            texts = sentences(inline(text))
+            one.lines.extend(Line(text, starts_paragraph=at == 0) for at, text in enumerate(texts))
             one.paragraph.clear()
 
 
-def _finished(one: _Open) -> Scene:
+def _finish(one: _Open) -> Scene:
     scene = one.scene._replace(lines=tuple(line for line in one.lines if line.text))
     if not scene.is_title and not scene.lines and scene.picture is None:
         raise InvalidScript(f"line {one.line}: the scene {scene.heading!r} is empty; write what is to be said")
@@ -163,7 +163,7 @@ def _finished(one: _Open) -> Scene:
 
 
 def _front_matter(lines: list[str], settings: Settings) -> tuple[int, Settings]:
-    """How many lines it takes, and what it sets."""
+    """Return the number of lines of the front matter, and its settings."""
     if lines[0].strip() != "---":
         return 0, settings
     end = next((at for at, line in enumerate(lines[1:], 1) if line.strip() == "---"), 0)
@@ -181,7 +181,7 @@ def _clean(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Text without the marks of Markdown; links leave their text."""
+    """Return text without Markdown's marks; links leave their text."""
     text = _PICTURE.sub(" ", text)
     text = _LINK.sub(lambda match: match[1] or match[2], text)
     for _ in range(3):  # marks within marks

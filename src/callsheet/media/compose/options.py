@@ -1,4 +1,4 @@
-"""Settings in the text of a script: `key: value` in the front matter, and `<!-- key: value; … -->` in a scene."""
+"""Settings inside a script: `key: value` in the front matter, and `<!-- key: value; … -->` in a scene."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLOUR = re.compile(r"#[0-9A-Fa-f]{6}")
 
 
 def change(settings: Settings, line: str, number: int) -> Settings:
-    """One line of the front matter; raises InvalidScript."""
+    """Apply one line of the front matter. Raises InvalidScript."""
     if not line.strip() or line.lstrip().startswith("#"):
         return settings
     key, value = _pair(line, number)
@@ -38,7 +38,7 @@ def change(settings: Settings, line: str, number: int) -> Settings:
 
 
 def change_scene(scene: Scene, text: str, number: int) -> Scene:
-    """The settings in a comment; one without a colon is only a comment. Raises InvalidScript."""
+    """Apply the settings of a comment; a comment without a colon has none. Raises InvalidScript."""
     for part in text.split(";"):
         if ":" not in part:
             continue
@@ -60,7 +60,7 @@ def _pair(text: str, number: int) -> tuple[str, str]:
 
 
 def checked_size(width: int, height: int) -> tuple[int, int]:
-    """A size that can be encoded; raises ValueError."""
+    """Return a size that encoders accept. Raises ValueError."""
     if not (MIN_SIDE <= width <= MAX_SIDE and MIN_SIDE <= height <= MAX_SIDE and width * height <= MAX_PIXELS):
         raise ValueError(f"sides from {MIN_SIDE} to {MAX_SIDE}, and at most {MAX_PIXELS} pixels")
     if width % 2 or height % 2:
@@ -72,19 +72,19 @@ def _size(settings: Settings, value: str) -> Settings:
     match = _SIZE.fullmatch(value)
     if value.lower() not in SIZES and not match:
         raise ValueError(f"one of {', '.join(SIZES)}, or such as 1280x720")
-    wanted = SIZES[value.lower()] if match is None else (int(match[1]), int(match[2]))
-    width, height = checked_size(*wanted)
+    size = SIZES[value.lower()] if match is None else (int(match[1]), int(match[2]))
+    width, height = checked_size(*size)
     return settings._replace(width=width, height=height)
 
 
-def _one_of(value: str, known: tuple[str, ...]) -> str:
-    if value.lower() not in known:
-        raise ValueError(f"one of {', '.join(known)}")
+def _one_of(value: str, allowed: tuple[str, ...]) -> str:
+    if value.lower() not in allowed:
+        raise ValueError(f"one of {', '.join(allowed)}")
     return value.lower()
 
 
-def _number(value: str, known: tuple[int, ...] | range, what: str) -> int:
-    if not value.isascii() or not value.isdigit() or len(value) > 4 or int(value) not in known:  # noqa: PLR2004
+def _number(value: str, allowed: tuple[int, ...] | range, what: str) -> int:
+    if not value.isascii() or not value.isdigit() or len(value) > 4 or int(value) not in allowed:  # noqa: PLR2004
         raise ValueError(what)
     return int(value)
 

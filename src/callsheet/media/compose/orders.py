@@ -1,4 +1,4 @@
-"""Records as JSON between us and the child: named tuples go out as lists and come back as what they were."""
+"""Convert records to and from JSON for the child process: named tuples travel as lists."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from .sfnt import FontFile
 
 
 def scene_of(raw: list[Any]) -> Scene:
-    """A scene that was written as JSON."""
+    """Restore a scene from JSON."""
     scene = Scene(*raw)
     picture = None if scene.picture is None else Picture(*scene.picture)
     return scene._replace(lines=tuple(Line(*line) for line in scene.lines), picture=picture)
 
 
 def faces_of(raw: list[Any]) -> Faces:
-    """Faces that were written as JSON."""
+    """Restore faces from JSON."""
     plain, bold = (tuple(_font(one) for one in fonts) for fonts in raw)
     return Faces(plain, bold)
 
 
-def drawn_of(raw: list[Any]) -> Drawn:
-    """The layers of a scene that were written as JSON."""
-    drawn = Drawn(*raw)
-    stills = tuple(Still(*still) for still in drawn.stills)
-    return drawn._replace(stills=stills, box=None if drawn.box is None else Box(*drawn.box))
+def layers_of(raw: list[Any]) -> Drawn:
+    """Restore a scene's layers from JSON."""
+    layers = Drawn(*raw)
+    stills = tuple(Still(*still) for still in layers.stills)
+    return layers._replace(stills=stills, box=None if layers.box is None else Box(*layers.box))
 
 
 def faces_as_json(faces: Faces) -> list[list[list[Any]]]:
-    """Faces as `faces_of` reads them."""
+    """Convert faces to JSON for `faces_of`."""
     return [[list(astuple(font)) for font in fonts] for fonts in faces]
 
 

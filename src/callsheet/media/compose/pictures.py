@@ -1,4 +1,4 @@
-"""Pictures of a script: which files may be opened, and what is one. Opened only by the child in the box."""
+"""Open the pictures of a script, with checks of format and size. Runs only in the sandboxed child."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LEAST_SIDE = 8
 LEAST_ASPECT, MOST_ASPECT = 0.02, 50.0
 
 
-def opened(path: Path) -> Image.Image:
-    """A picture with all its pixels read; raises PictureRefused, whose message does not name the path."""
+def open_picture(path: Path) -> Image.Image:
+    """Return a picture with all pixels decoded. Raises PictureRefused; its message omits the path."""
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     size_bytes = path.stat().st_size
     if size_bytes > MAX_BYTES:

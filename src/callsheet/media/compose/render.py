@@ -1,4 +1,4 @@
-"""The Compose and Rendering stages: the plan on paper, then frames and sound into one MP4, whole or not at all."""
+"""The Compose and Rendering stages: plan the video, then encode frames and sound into one complete MP4."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callsheet.media.arguments import PLAIN
-from callsheet.media.box import Sight
 from callsheet.media.errors import OutputIncomplete
-from callsheet.media.ffmpeg import Ffmpeg, Input, Work, unconcerned
+from callsheet.media.ffmpeg import Ffmpeg, Input, Work, ignore_progress
 from callsheet.media.probe import Media, probe
 from callsheet.media.progress import Progress
+from callsheet.media.sandbox import Sight
 from callsheet.media.spec import OutputSpec, audio_encoder, video_encoder
 
 from .captions import web_vtt
@@ -31,17 +31,17 @@ from .voice import Narration
 VIDEO, POSTER, CAPTIONS, MANIFEST, SOUND = "video.mp4", "poster.jpg", "captions.vtt", "manifest.json", "sound.wav"
 PART = "render.part"
 SLACK_S = 0.2
-# the search for motion is cut short: there is little of it here. CPU time -36 % for text and -26 % for photographs,
+# a short motion search: these videos have little motion. CPU time -36 % for text and -26 % for photographs,
 # at the same size and the same PSNR (49.7 and 48.9 dB)
 QUALITY = ("-preset", "veryfast", "-crf", "20", "-profile:v", "high", "-x264-params", "subme=1:me=dia:trellis=0")
 # as a filter, since ffmpeg 9 takes primaries and transfer from frames alone, whatever -color_trc says
 COLOURS = ("-vf", "setparams=range=tv:color_primaries=bt709:color_trc=bt709:colorspace=bt709")
 KEY_S = 4
-ENCODER_ENDS_S = 60.0  # a net: an encoder that reads no more has ended, and only its exit is still on its way
+ENCODER_ENDS_S = 60.0  # a safety limit: an encoder that stopped reading has ended, and only its exit code is pending
 
 
 class Plan(NamedTuple):
-    """All that a video is rendered from. `layers` is the folder of what was drawn."""
+    """The input of a render. `layers` is the folder of the scenes' layers."""
 
     script: Script
     narration: Narration
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
 
 
 class Video(NamedTuple):
-    """What was made. `scenes` are headings with their seconds; `is_speech` is False when tones stand for the voice."""
+    """A finished video. `scenes` are headings with their seconds; `is_speech` is False if tones replace the voice."""
 
     video: Path
     poster: Path
@@ -66,23 +66,23 @@ class Video(NamedTuple):
 
 
 async def plan(script: Script, narration: Narration, drawn: tuple[Drawn, ...], voices: Path, layers: Path) -> Plan:
-    """Arrange everything in time, and join the sound, in the folder of the voices."""
+    """Arrange all scenes in time, and join their sound, in the folder of the voices."""
     timeline = arrange(script, narration, drawn)
     shots = zip(narration.scenes, timeline.shots, strict=True)
-    parts = [Part(voices / voiced.file, shot.voice_ms / 1000) for voiced, shot in shots]
+    parts = [Part(voices / scene_sound.file, shot.voice_ms / 1000) for scene_sound, shot in shots]
     sound = voices / SOUND
-    speech = any(voiced.is_speech for voiced in narration.scenes)
-    await asyncio.to_thread(join, parts, timeline.duration_s, sound, even=speech)
+    is_speech = any(scene_sound.is_speech for scene_sound in narration.scenes)
+    await asyncio.to_thread(join, parts, timeline.duration_s, sound, even=is_speech)
     language = language_of(" ".join(script.texts), script.settings.language)
     return Plan(script, narration, drawn, timeline, layers, sound, web_vtt(timeline.cues, language))
 
 
 async def render(
-    plan: Plan, folder: Path, how: Ffmpeg, on_progress: Callable[[Progress], object] = unconcerned
+    plan: Plan, folder: Path, how: Ffmpeg, on_progress: Callable[[Progress], object] = ignore_progress
 ) -> Video:
-    """Make the video, its poster, its captions and its manifest in a folder; raises MediaError.
+    """Make the video, its poster, captions and manifest in a folder. Raises MediaError.
 
-    Until all of it is made and checked, nothing of it has its name; when it fails, nothing of it is left.
+    All files get their names together, after the checks; a failure leaves no file behind.
     """
     spec = OutputSpec(VIDEO, "mp4")
     encoders = video_encoder(spec, how.binary), audio_encoder(spec, how.binary)
@@ -93,8 +93,8 @@ async def render(
         os.mkfifo(pipe, 0o600)
         await _both(plan, part, how, (encoders, on_progress))
         pipe.unlink()
-        made = await _checked(plan, part / VIDEO, how)
-        video = _described(plan, folder, made.duration_s)
+        probed = await _check_video(plan, part / VIDEO, how)
+        video = _describe(plan, folder, probed.duration_s)
         await asyncio.to_thread(_publish, plan, video, part)
         return video
     finally:
@@ -104,14 +104,14 @@ async def render(
 async def _both(
     plan: Plan, part: Path, how: Ffmpeg, wish: tuple[tuple[str, str], Callable[[Progress], object]]
 ) -> None:
-    """The painter and the encoder, side by side; when one fails, the other ends too."""
+    """Run painter and encoder side by side; the failure of either stops the other."""
     encoders, on_progress = wish
     work = _work(plan, part, encoders)
     painter = asyncio.create_task(_paint(plan, part, Means(how.start, how.is_stopped, how.limits.nice)))
     encoder = asyncio.create_task(how.run(work, part, on_progress))
     try:
         await asyncio.wait({painter, encoder}, return_when=asyncio.FIRST_EXCEPTION)
-        if _is_broken_pipe(painter):  # a painter whose pipe broke only tells that the encoder has ended: why, it says
+        if _is_broken_pipe(painter):  # a broken pipe only means that the encoder ended; its own error names the reason
             await asyncio.wait({encoder}, timeout=ENCODER_ENDS_S)
         for task in (encoder, painter):
             if task.done():
@@ -123,7 +123,7 @@ async def _both(
 
 
 def _is_broken_pipe(painter: asyncio.Task[None]) -> bool:
-    """Whether the painter failed because nobody read its frames any more."""
+    """Whether the painter failed because its reader, the encoder, had ended."""
     error = painter.exception() if painter.done() else None
     return isinstance(error, ChildFailed) and "BrokenPipeError" in str(error)
 
@@ -158,28 +158,28 @@ def _work(plan: Plan, part: Path, encoders: tuple[str, str]) -> Work:
     return Work(inputs, tuple(words), plan.timeline.duration_s)
 
 
-async def _checked(plan: Plan, path: Path, how: Ffmpeg) -> Media:
-    """The video as a fact; raises OutputIncomplete."""
-    made = await probe(path, start=how.start)
-    wanted_s = plan.timeline.duration_s
-    if made.video is None or made.audio is None or abs(made.duration_s - wanted_s) > SLACK_S:
-        raise OutputIncomplete(f"{made.duration_s:.3f} s were written where {wanted_s:.3f} s were expected")
-    return made
+async def _check_video(plan: Plan, path: Path, how: Ffmpeg) -> Media:
+    """Probe the video and return its facts. Raises OutputIncomplete."""
+    probed = await probe(path, start=how.start)
+    expected_s = plan.timeline.duration_s
+    if probed.video is None or probed.audio is None or abs(probed.duration_s - expected_s) > SLACK_S:
+        raise OutputIncomplete(f"{probed.duration_s:.3f} s were written where {expected_s:.3f} s were expected")
+    return probed
 
 
-def _described(plan: Plan, folder: Path, duration_s: float) -> Video:
+def _describe(plan: Plan, folder: Path, duration_s: float) -> Video:
     fps = plan.timeline.fps
     scenes = tuple(
         {"heading": scene.heading, "start_s": round(shot.start / fps, 3), "end_s": round(shot.end / fps, 3)}
         for scene, shot in zip(plan.script.scenes, plan.timeline.shots, strict=True)
     )
-    speech = all(voiced.is_speech for voiced in plan.narration.scenes)
+    is_speech = all(scene_sound.is_speech for scene_sound in plan.narration.scenes)
     video, poster, captions, manifest = (folder / name for name in (VIDEO, POSTER, CAPTIONS, MANIFEST))
-    return Video(video, poster, captions, manifest, duration_s, speech, plan.narration.warnings, scenes)
+    return Video(video, poster, captions, manifest, duration_s, is_speech, plan.narration.warnings, scenes)
 
 
 def _publish(plan: Plan, video: Video, part: Path) -> None:
-    """Give everything its name; the video last, because who sees it expects the rest."""
+    """Rename all files into place; the video comes last, because its presence means that the rest is complete."""
     settings = plan.script.settings
     manifest = {
         "title": plan.script.title,

@@ -1,4 +1,4 @@
-"""Running our child: in the box, watched, its answers line by line. However it ends, no process of it is left."""
+"""Run a sandboxed child process and read its answers line by line. No process survives the call."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callsheet.media.box import GB, MB, Limits, Sight, boxed, environment, of_python
 from callsheet.media.errors import TookTooLong
-from callsheet.media.ffmpeg import never
-from callsheet.media.process import Start, end, heed, start_alone, watched
+from callsheet.media.ffmpeg import never_stopped
+from callsheet.media.process import Start, end, raise_if_stopped, start_alone, wait_for_end
+from callsheet.media.sandbox import GB, MB, Limits, Sight, environment, of_python, sandboxed_command
 
 from . import errors
 from .errors import ChildFailed, ComposeError
@@ -32,15 +32,15 @@ KINDS = {kind.code: kind for kind in vars(errors).values() if isinstance(kind, t
 
 
 class Means(NamedTuple):
-    """How programs are started, and who may say stop. In a task: `Means(ctx.children.start, lambda: ctx.cancelled)`."""
+    """How to start programs, and the stop check. In a task: `Means(ctx.children.start, lambda: ctx.cancelled)`."""
 
     start: Start = start_alone
-    is_stopped: Callable[[], bool] = never
+    is_stopped: Callable[[], bool] = never_stopped
     nice: int = LIMITS.nice
 
 
 class Order(NamedTuple):
-    """What a child is to do, and the files that it may see."""
+    """A child's task, and the files that it may access."""
 
     verb: str
     facts: dict[str, Any]
@@ -48,25 +48,25 @@ class Order(NamedTuple):
 
 
 async def run_child(order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]) -> None:
-    """Run it to its end; raises the ComposeError that it met, ChildFailed when it died, MediaStopped."""
-    heed(means.is_stopped)
-    process = await started(order, means)
+    """Run a child to its end. Raises the child's ComposeError, ChildFailed if it died, MediaStopped."""
+    raise_if_stopped(means.is_stopped)
+    process = await start_child(order, means)
     try:
         async with asyncio.timeout(LIMITS.wall_s):
-            code, said = await watched(process, _answers(process, order, on_answer), means.is_stopped)
+            code, stderr_tail = await wait_for_end(process, _answers(process, order, on_answer), means.is_stopped)
     except TimeoutError:
         raise TookTooLong(f"the work took longer than {LIMITS.wall_s:g} s") from None
     finally:
         await end(process)
     if code != 0:
-        raise ChildFailed(f"the process for `{order.verb}` ended with {code}: {_last(said)}")
+        raise ChildFailed(f"the process for `{order.verb}` ended with {code}: {_last(stderr_tail)}")
 
 
-async def started(order: Order, means: Means) -> Process:
-    """A child that waits for its order on stdin."""
+async def start_child(order: Order, means: Means) -> Process:
+    """Start a child, which waits for its order on stdin."""
     command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages())), order.verb]
     sight = order.sight._replace(read=(*order.sight.read, *of_python(), *_packages()))
-    line = boxed(command, sight, LIMITS._replace(nice=means.nice))
+    line = sandboxed_command(command, sight, LIMITS._replace(nice=means.nice))
     home = order.sight.write[0] if order.sight.write else Path("/")
     return await means.start(
         line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home), limit=LINE_BYTES
@@ -76,7 +76,7 @@ async def started(order: Order, means: Means) -> Process:
 async def _answers(process: Process, order: Order, on_answer: Callable[[dict[str, Any]], object]) -> None:
     assert process.stdin is not None  # noqa: S101 - all three are pipes
     assert process.stdout is not None  # noqa: S101
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died; its exit code says so
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the child died; its exit code shows it
         process.stdin.write(json.dumps(order.facts).encode())
         await process.stdin.drain()
         process.stdin.close()
@@ -87,17 +87,17 @@ async def _answers(process: Process, order: Order, on_answer: Callable[[dict[str
         on_answer(answer)
 
 
-def _last(said: str) -> str:
-    lines = [line for line in said.strip().splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+def _last(stderr_tail: str) -> str:
+    lines = [line for line in stderr_tail.strip().splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it printed no error"
 
 
 @cache
 def _packages() -> tuple[Path, ...]:
-    """Folders of what the child imports: ours, Pillow, and the voice."""
-    found = [Path(__file__).parents[3]]
+    """Return the folders of the child's imports: ours, Pillow, and the voice."""
+    folders = [Path(__file__).parents[3]]
     for name in PACKAGES:
         spec = find_spec(name)
         if spec is not None and spec.origin:
-            found.append(Path(spec.origin).parents[1])
-    return tuple(dict.fromkeys(found))
+            folders.append(Path(spec.origin).parents[1])
+    return tuple(dict.fromkeys(folders))

@@ -1,4 +1,4 @@
-"""A script as records: a title, scenes, and how they are to look and sound. Made by `markdown.parse`."""
+"""A script as records: title, scenes, and settings for look and sound. `markdown.parse` makes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VOICES = ("auto", "tone")
 
 
 class Line(NamedTuple):
-    """One sentence, or one item of a list: shown and spoken as one."""
+    """One sentence or list item, shown and spoken as a unit."""
 
     text: str
     is_item: bool = False
@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture as the script names it: `object:key` or a path."""
+    """A picture reference in the script: `object:key` or a path."""
 
     reference: str
     text: str = ""
@@ -35,7 +35,7 @@ class Picture(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """One scene. The title card is one too, with `is_title`. `duration_s` is the least that it lasts; 0 for any."""
+    """One scene. The title card is a scene with `is_title`. `duration_s` is its minimum length; 0 for none."""
 
     heading: str
     lines: tuple[Line, ...] = ()
@@ -47,14 +47,14 @@ class Scene(NamedTuple):
     is_title: bool = False
 
     @property
-    def spoken(self) -> tuple[str, ...]:
-        """What the voice says: of the title card its title too, of a scene without text its heading."""
+    def narration_texts(self) -> tuple[str, ...]:
+        """The spoken texts: a title card's title first; a scene without text speaks its heading."""
         lines = tuple(line.text for line in self.lines)
         return (self.heading, *lines) if self.is_title or not lines else lines
 
 
 class Settings(NamedTuple):
-    """How the whole is to be: from the front matter, or given by the caller."""
+    """Settings of the whole video, from the front matter or the caller."""
 
     width: int = 1280
     height: int = 720
@@ -72,12 +72,12 @@ class Settings(NamedTuple):
 
     @property
     def is_stacked(self) -> bool:
-        """Whether pictures stand over the text: the screen is not wide enough for both side by side."""
+        """Whether pictures stand above the text, since the screen is too narrow for both side by side."""
         return self.width < SIDE_BY_SIDE * self.height
 
 
 class Script(NamedTuple):
-    """A whole script. `scenes` begins with the title card when there is a title."""
+    """A whole script. `scenes` begins with the title card if the script has a title."""
 
     title: str
     scenes: tuple[Scene, ...]
@@ -85,11 +85,11 @@ class Script(NamedTuple):
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
-        """Each picture once."""
-        found = {scene.picture.reference: scene.picture for scene in self.scenes if scene.picture is not None}
-        return tuple(found.values())
+        """The pictures of all scenes, without duplicates."""
+        pictures = {scene.picture.reference: scene.picture for scene in self.scenes if scene.picture is not None}
+        return tuple(pictures.values())
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that is drawn."""
+        """All drawn texts."""
         return tuple(text for scene in self.scenes for text in (scene.heading, *(line.text for line in scene.lines)))

@@ -1,6 +1,6 @@
-"""What a font file says of itself: its names and which characters it has. TrueType, OpenType and their collections.
+"""Read a font file's names and characters. TrueType, OpenType and their collections.
 
-A few tables are read and nothing else, because a machine may have hundreds of fonts and one question for them.
+Only a few tables are read, because a machine may have hundreds of fonts and needs one answer from each.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MOST_FONTS = 64
 
 
 class NotAFont(ValueError):
-    """The file is no font of these forms, or is damaged."""
+    """The file is no font of these formats, or is damaged."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FontFile:
-    """One font, the `number`th of its file. `starts` and `ends` are the ranges of characters that it has, in order.
+    """One font, the `number`th of its file. `starts` and `ends` are the sorted character ranges.
 
-    No tuple, because it is a key of caches, and a tuple's hash would go through thousands of ranges each time.
+    Not a tuple, because it is a cache key, and hashing a tuple would read thousands of ranges each time.
     """
 
     path: str
@@ -43,19 +43,19 @@ class FontFile:
     ends: tuple[int, ...]
 
     def has(self, character: str) -> bool:
-        """Whether it can draw this character."""
+        """Whether this font has a glyph for a character."""
         at = bisect_right(self.starts, ord(character)) - 1
         return at >= 0 and ord(character) <= self.ends[at]
 
 
 def read_fonts(path: Path) -> list[FontFile]:
-    """All fonts of a file; raises NotAFont or OSError."""
+    """Return all fonts of a file. Raises NotAFont or OSError."""
     with path.open("rb") as file:
         return _read(file, str(path))
 
 
 def read_bytes(data: bytes) -> FontFile:
-    """The font in a buffer; its path is empty. Raises NotAFont."""
+    """Return the font in a buffer, with an empty path. Raises NotAFont."""
     return _read(BytesIO(data), "")[0]
 
 
@@ -99,7 +99,7 @@ def _font(file: BinaryIO, path: str, index: int, place: int) -> FontFile:
 
 
 def _is_drawable(file: BinaryIO, tables: dict[bytes, tuple[int, int]]) -> bool:
-    """False for colour fonts whose plain glyphs are empty: their text would be blank."""
+    """Whether the font's plain glyphs have content; some colour fonts have blank ones."""
     if BITMAP_TABLES & tables.keys():
         return True
     if b"COLR" in tables:
@@ -114,20 +114,20 @@ def _table(file: BinaryIO, place: tuple[int, int]) -> bytes:
 
 
 def _names(table: bytes) -> dict[int, str]:
-    """Names by number; English ones of Windows win over others."""
-    found: dict[int, str] = {}
+    """Return names by number; English names of Windows take precedence."""
+    names: dict[int, str] = {}
     count, texts = struct.unpack(">HH", table[2:6])
     for at in range(count):
         platform, _, language, number, length, offset = struct.unpack(">6H", table[6 + 12 * at : 18 + 12 * at])
         raw = table[texts + offset : texts + offset + length]
         text = raw.decode("mac_roman" if platform == MACINTOSH else "utf-16-be", "replace")
-        if number not in found or (platform == WINDOWS and language == 0x409):  # noqa: PLR2004 - English
-            found[number] = text
-    return found
+        if number not in names or (platform == WINDOWS and language == 0x409):  # noqa: PLR2004 - English
+            names[number] = text
+    return names
 
 
 def _ranges(table: bytes) -> list[tuple[int, int]]:
-    """The ranges of the best Unicode subtable."""
+    """Return the character ranges of the best Unicode subtable."""
     best: list[tuple[int, int]] = []
     best_format = -1
     for at in range(struct.unpack(">H", table[2:4])[0]):
@@ -143,14 +143,14 @@ def _ranges(table: bytes) -> list[tuple[int, int]]:
 
 
 def _long(table: bytes) -> list[tuple[int, int]]:
-    """Format 12: groups of (first, last, glyph); a group of glyph 0 has nothing."""
+    """Parse format 12: groups of (first, last, glyph); a group of glyph 0 is empty."""
     count = struct.unpack(">I", table[12:16])[0]
     groups = struct.iter_unpack(">III", table[16 : 16 + 12 * count])
     return [(first, last) for first, last, glyph in groups if glyph or last > first]
 
 
 def _short(table: bytes) -> list[tuple[int, int]]:
-    """Format 4: segments with a delta, or with an offset into a list of glyphs, in which 0 is a hole."""
+    """Parse format 4: segments with a delta, or with an offset into a glyph list, in which 0 means no glyph."""
     count = struct.unpack(">H", table[6:8])[0] // 2
 
     def column(at: int) -> tuple[int, ...]:
@@ -158,15 +158,15 @@ def _short(table: bytes) -> list[tuple[int, int]]:
 
     ends, starts = column(14), column(16 + 2 * count)
     deltas, offsets = column(16 + 4 * count), column(16 + 6 * count)
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for at, (start, end) in enumerate(zip(starts, ends, strict=True)):
         if start > end or start == 0xFFFF:  # noqa: PLR2004 - the last segment is a mark
             continue
         if not offsets[at]:
             hole = (-deltas[at]) & 0xFFFF  # the one character that would be glyph 0
-            found += [(start, end)] if not start <= hole <= end else [(start, hole - 1), (hole + 1, end)]
+            ranges += [(start, end)] if not start <= hole <= end else [(start, hole - 1), (hole + 1, end)]
             continue
         base = 16 + 6 * count + 2 * at + offsets[at]
         glyphs = table[base : base + 2 * (end - start + 1)]
-        found += [(start + n, start + n) for n in range(len(glyphs) // 2) if glyphs[2 * n : 2 * n + 2] != b"\0\0"]
-    return [(start, end) for start, end in found if start <= end]
+        ranges += [(start + n, start + n) for n in range(len(glyphs) // 2) if glyphs[2 * n : 2 * n + 2] != b"\0\0"]
+    return [(start, end) for start, end in ranges if start <= end]

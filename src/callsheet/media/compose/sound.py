@@ -1,7 +1,7 @@
-"""The sound of the whole video: each scene's WAV at its time, silence between, all at one even loudness.
+"""The sound of the whole video: each scene's WAV at its time, silence between scenes, one even loudness.
 
-Loudness is the mean power of the stretches in which something is said, close to what EBU R 128 calls integrated; peaks
-over the ceiling are rounded off, not cut. Read scene by scene: an hour of sound is never in memory at once.
+Loudness is the mean power of audible blocks, close to EBU R 128's integrated loudness; peaks over the ceiling are
+rounded off, not clipped. Scenes are read one at a time, so an hour of sound is never in memory at once.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Samples = NDArray[np.float32]
 
 
 class Part(NamedTuple):
-    """A WAV and when it begins."""
+    """A WAV and its start time."""
 
     path: Path
     at_s: float
 
 
 def join(parts: list[Part], duration_s: float, path: Path, *, even: bool = True) -> float:
-    """Write the whole as one WAV of exactly `duration_s`; the gain in dB. `even`: bring it to the usual loudness."""
+    """Write one WAV of exactly `duration_s`; return the gain in dB. `even` adjusts to the target loudness."""
     rate_hz = _rate_of(parts[0].path)
     gain_db = _gain_db([_power(_read(part.path), rate_hz) for part in parts]) if even else 0.0
     total = round(duration_s * rate_hz)
@@ -41,20 +41,20 @@ def join(parts: list[Part], duration_s: float, path: Path, *, even: bool = True)
         out.setnchannels(1)
         out.setsampwidth(2)
         out.setframerate(rate_hz)
-        written = 0
+        written_frames = 0
         for part in parts:
-            silence = max(0, round(part.at_s * rate_hz) - written)
-            samples = _shaped(_read(part.path) * np.float32(10 ** (gain_db / 20)))
-            samples = samples[: max(0, total - written - silence)]
+            silence = max(0, round(part.at_s * rate_hz) - written_frames)
+            samples = _soft_limit(_read(part.path) * np.float32(10 ** (gain_db / 20)))
+            samples = samples[: max(0, total - written_frames - silence)]
             out.writeframes(bytes(2 * silence))
             out.writeframes((samples * 32767).astype("<i2").tobytes())
-            written += silence + len(samples)
-        out.writeframes(bytes(2 * max(0, total - written)))
+            written_frames += silence + len(samples)
+        out.writeframes(bytes(2 * max(0, total - written_frames)))
     return gain_db
 
 
 def duration_of(path: Path) -> float:
-    """How long a WAV is."""
+    """Return the duration of a WAV in seconds."""
     with wave.open(str(path), "rb") as file:
         return file.getnframes() / file.getframerate()
 
@@ -71,7 +71,7 @@ def _read(path: Path) -> Samples:
 
 
 def _power(samples: Samples, rate_hz: int) -> Samples:
-    """The mean power of each block that is not silence."""
+    """Return the mean power of each audible block."""
     block = int(rate_hz * BLOCK_S)
     count = len(samples) // block
     if not count:
@@ -89,10 +89,10 @@ def _gain_db(powers: list[Samples]) -> float:
     return min(MOST_GAIN_DB, max(LEAST_GAIN_DB, TARGET_DB - 10 * math.log10(float(np.mean(loud)))))
 
 
-def _shaped(samples: Samples) -> Samples:
-    """Peaks over the knee bend towards the ceiling."""
+def _soft_limit(samples: Samples) -> Samples:
+    """Bend peaks above the knee towards the ceiling."""
     size = np.abs(samples)
     over = np.maximum(size - KNEE, 0) / (CEILING - KNEE)
-    bent = KNEE + (CEILING - KNEE) * np.tanh(over)
-    shaped: Samples = np.where(size > KNEE, np.sign(samples) * bent, samples).astype(np.float32)
-    return shaped
+    soft_peaks = KNEE + (CEILING - KNEE) * np.tanh(over)
+    limited_samples: Samples = np.where(size > KNEE, np.sign(samples) * soft_peaks, samples).astype(np.float32)
+    return limited_samples

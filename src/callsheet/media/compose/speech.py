@@ -1,4 +1,4 @@
-"""The child's part of the voice: a scene into one WAV, sentence by sentence, with the times of its words."""
+"""The child's part of the voice: speak a scene into one WAV, sentence by sentence, with word times."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SHORTEST_S = 0.05
 
 
 class VoiceGone(ComposeError):
-    """The voice does not start, or gave up: tones have to do."""
+    """The voice does not start or has failed; tones must replace it."""
 
     code = "voice_gone"
 
 
 def voice(order: dict[str, Any]) -> Espeak | None:
-    """The voice, or None when tones were asked for; raises VoiceGone."""
+    """Return the voice, or None if tones were requested. Raises VoiceGone."""
     if not order["library"]:
         return None
     try:
@@ -31,15 +31,15 @@ def voice(order: dict[str, Any]) -> Espeak | None:
 
 
 def speak_scene(engine: Espeak | None, scene: dict[str, Any], order: dict[str, Any]) -> dict[str, Any]:
-    """Write a scene's WAV; what was said when, in milliseconds. Raises UnknownLanguage or VoiceGone."""
+    """Write a scene's WAV; return its sentences' times in milliseconds. Raises UnknownLanguage or VoiceGone."""
     rate_hz = RATE_HZ if engine is None else engine.rate_hz
     if engine is not None:
         try:
             engine.choose(scene["language"], order["words_per_minute"])
         except NoSuchVoice:
-            known = ", ".join(sorted(engine.voices))
-            raise UnknownLanguage(f"no voice speaks {scene['language']!r}; known are {known}") from None
-    sound, said = bytearray(), []
+            languages = ", ".join(sorted(engine.voices))
+            raise UnknownLanguage(f"no voice speaks {scene['language']!r}; known are {languages}") from None
+    sound, sentences = bytearray(), []
     for number, text in enumerate(scene["texts"]):
         if number:
             sound += bytes(2 * int(rate_hz * PAUSE_S))
@@ -47,13 +47,15 @@ def speak_scene(engine: Espeak | None, scene: dict[str, Any], order: dict[str, A
         pcm, words = _one(engine, text, number, order)
         sound += pcm
         end_ms = round(len(sound) / 2 / rate_hz * 1000)
-        said.append({"start_ms": start_ms, "end_ms": end_ms, "words": [(w.offset, start_ms + w.at_ms) for w in words]})
+        sentences.append(
+            {"start_ms": start_ms, "end_ms": end_ms, "words": [(w.offset, start_ms + w.at_ms) for w in words]}
+        )
     _write(Path(order["folder"]) / scene["file"], bytes(sound), rate_hz)
-    return {"scene": scene["number"], "file": scene["file"], "said": said}
+    return {"scene": scene["number"], "file": scene["file"], "said": sentences}
 
 
 def _one(engine: Espeak | None, text: str, number: int, order: dict[str, Any]) -> tuple[bytes, list[Word]]:
-    """One sentence. What cannot be spoken, such as a line of dashes, gets the time that it takes to be read."""
+    """Return one sentence's sound. Text without sound, such as a line of dashes, gets a second of silence."""
     if engine is None:
         return tone(text, number, order["words_per_minute"])
     try:

@@ -1,7 +1,7 @@
-"""The whole task: stages with their shares of the progress, checkpoints for Script, Voice and Visuals, then the render.
+"""The whole task: stages with shares of the progress, checkpoints for Script, Voice and Visuals, then the render.
 
-A context of `callsheet.worker` fits `Stages` as it is. What a stage made is kept on a shelf, so that another attempt,
-perhaps on another machine, goes on from there; Initialization and Rendering have no checkpoint.
+A context of `callsheet.worker` satisfies `Stages`. Finished stages are stored on a shelf, so that another attempt,
+perhaps on another machine, continues from there; Initialization and Rendering have no checkpoint.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from callsheet.media.ffmpeg import Ffmpeg
-from callsheet.media.process import Start, heed
+from callsheet.media.process import Start, raise_if_stopped
 from callsheet.media.progress import Progress
 
+from .artifacts import Shelf, fetch_all, keep_all, place_in, read_layers, read_narration, write_layers, write_narration
 from .draw import Drawn
 from .errors import InvalidScript
-from .kept import Shelf, fetch_all, keep_all, place_in, read_drawn, read_narration, write_drawn, write_narration
 from .markdown import parse
 from .render import Video, plan, render
 from .running import Means
@@ -33,23 +33,23 @@ OUTPUT = "output"
 
 
 class Children(Protocol):
-    """What starts programs that end with the attempt."""
+    """Starts programs that end with the attempt."""
 
     @property
     def start(self) -> Start:
-        """As asyncio.create_subprocess_exec."""
+        """Start a program, as asyncio.create_subprocess_exec."""
         ...
 
 
 class Checkpoint(Protocol):
-    """A step: `done` when an earlier attempt completed it; then `result` is what it left."""
+    """A step; `done` if an earlier attempt completed it, and then `result` holds its result."""
 
     done: bool
     result: Any
 
 
 class Stages(Protocol):
-    """What a task's context has to have."""
+    """The interface of a task's context."""
 
     @property
     def workspace(self) -> Path:
@@ -58,33 +58,33 @@ class Stages(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """True when the work is to stop."""
+        """Whether the worker cancelled this job."""
         ...
 
     @property
     def children(self) -> Children:
-        """For programs."""
+        """Starts child programs."""
         ...
 
     def stage(self, name: str) -> Any:
-        """Enter a stage."""
+        """Enter a stage by name."""
         ...
 
     def progress(self, percent: float, message: str = "") -> Any:
-        """Report progress."""
+        """Report the job's progress."""
         ...
 
     def emit(self, type: str, /, **data: Any) -> Any:
-        """Tell those who watch."""
+        """Send an event to watchers."""
         ...
 
     def step(self, name: str) -> AbstractAsyncContextManager[Checkpoint, Any]:
-        """A checkpoint."""
+        """Return a checkpoint."""
         ...
 
 
 class Request(NamedTuple):
-    """What a video is to be made of: a script in Markdown, or a brief for a model to write one."""
+    """The input of a video: a script in Markdown, or a brief from which a model writes one."""
 
     script: str = ""
     brief: str = ""
@@ -92,7 +92,7 @@ class Request(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What the stages need from outside: the shelf, the pictures, and a model that writes."""
+    """External services of the stages: the shelf, the pictures, and a model that writes."""
 
     shelf: Shelf
     fetch: Fetch = no_pictures
@@ -100,19 +100,19 @@ class Parts(NamedTuple):
 
 
 class Composed(NamedTuple):
-    """The video, and which steps ran in this attempt; the others were kept from an earlier one."""
+    """The video, and which steps ran in this attempt; the others came from an earlier attempt."""
 
     video: Video
     ran: tuple[str, ...]
 
 
 async def compose(context: Stages, request: Request, parts: Parts) -> Composed:
-    """Make a video in the workspace; raises MediaError: InvalidScript, PictureRefused, MissingGlyphs and others."""
+    """Make a video in the workspace, stage by stage. Raises MediaError, such as InvalidScript or MissingGlyphs."""
     return await _Composing(context, request, parts).run()
 
 
 class _Composing:
-    """One attempt."""
+    """One attempt at a video."""
 
     def __init__(self, context: Stages, request: Request, parts: Parts) -> None:
         self._context = context
@@ -123,9 +123,9 @@ class _Composing:
         self._stage = ""
 
     async def run(self) -> Composed:
-        """All stages in their order."""
+        """Run all stages in order."""
         self._enter("Initialization")
-        how = Ffmpeg.found(start=self._means.start, is_stopped=self._means.is_stopped)
+        how = Ffmpeg.default(start=self._means.start, is_stopped=self._means.is_stopped)
         folders = {name: self._context.workspace / name for name in ("pictures", "voice", "visuals", OUTPUT)}
         for folder in folders.values():
             folder.mkdir(exist_ok=True)
@@ -134,18 +134,18 @@ class _Composing:
         self._enter("Voice")
         narration = await self._voice(script, folders["voice"])
         self._enter("Visuals")
-        drawn = await self._visuals(script, pictures, folders["visuals"])
+        layers = await self._visuals(script, pictures, folders["visuals"])
         self._enter("Compose")
-        whole = await plan(script, narration, drawn, folders["voice"], folders["visuals"])
+        whole = await plan(script, narration, layers, folders["voice"], folders["visuals"])
         self._enter("Rendering")
-        video = await render(whole, folders[OUTPUT], how, self._rendered)
+        video = await render(whole, folders[OUTPUT], how, self._report_rendering)
         self._context.progress(100, f"{video.duration_s:.0f} s of video")
         return Composed(video, tuple(self._ran))
 
     async def _script(self, folder: Path) -> tuple[Script, dict[str, Path]]:
-        kept = await self._step("Script", folder, lambda: self._make_script(folder))
-        script = parse(kept["markdown"], self._request.settings)
-        return script, {reference: place_in(folder, name) for reference, name in kept["pictures"].items()}
+        result = await self._step("Script", folder, lambda: self._make_script(folder))
+        script = parse(result["markdown"], self._request.settings)
+        return script, {reference: place_in(folder, name) for reference, name in result["pictures"].items()}
 
     async def _make_script(self, folder: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
         text = self._request.script
@@ -154,7 +154,7 @@ class _Composing:
                 raise InvalidScript("there is no script, and no model is set up that could write one for the brief")
             text, _ = await write_script(self._request.brief, self._parts.write, self._request.settings)
         script = parse(text, self._request.settings)
-        await faces_for(script)  # what cannot be drawn is told now, not after the voice was made
+        await faces_for(script)  # report missing glyphs now, not after the voice stage
         pictures = await collect(script, folder, self._parts.fetch, self._means)
         return {"markdown": text, "pictures": pictures}, tuple(pictures.values())
 
@@ -170,26 +170,26 @@ class _Composing:
 
     async def _visuals(self, script: Script, pictures: dict[str, Path], folder: Path) -> tuple[Drawn, ...]:
         async def make() -> tuple[dict[str, Any], tuple[str, ...]]:
-            drawn = await draw(script, pictures, folder, self._means, self._scene_of(script))
-            return {}, write_drawn(drawn, folder)
+            layers = await draw(script, pictures, folder, self._means, self._scene_of(script))
+            return {}, write_layers(layers, folder)
 
         await self._step("Visuals", folder, make)
-        return read_drawn(folder)
+        return read_layers(folder)
 
     async def _step(
         self, name: str, folder: Path, make: Callable[[], Awaitable[tuple[dict[str, Any], tuple[str, ...]]]]
     ) -> dict[str, Any]:
-        """The kept result with its files in the folder again, or a new one, which is kept then."""
+        """Return a stored result with its files in the folder, or run the step and store its result."""
         async with self._context.step(name) as step:
             if not step.done or not await fetch_all(self._parts.shelf, folder, step.result["files"]):
                 self._ran.append(name)
                 result, names = await make()
                 step.result = {**result, "files": await keep_all(self._parts.shelf, folder, names)}
-            found: dict[str, Any] = step.result
-        return found
+            stored_result: dict[str, Any] = step.result
+        return stored_result
 
     def _enter(self, stage: str) -> None:
-        heed(self._means.is_stopped)
+        raise_if_stopped(self._means.is_stopped)
         self._stage = stage
         self._context.progress(SHARES[stage], f"on to {stage}")  # first: a stage's percent is never below its range
         self._context.stage(stage)
@@ -198,7 +198,7 @@ class _Composing:
         count = len(script.scenes)
         return lambda done: self._report(done / count, f"{self._stage}: scene {done} of {count}")
 
-    def _rendered(self, progress: Progress) -> None:
+    def _report_rendering(self, progress: Progress) -> None:
         if progress.percent is not None:
             self._report(progress.percent / 100, f"Rendering: {progress.out_time_s:.0f} s")
 

@@ -1,4 +1,4 @@
-"""Setting text: which face draws which part, where lines break, and the drawing itself, in both directions."""
+"""Set text: choose a face for each part, break lines, and draw, in both directions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, features
 
-from .fonts import SIMPLER, Faces, embedded_bytes, is_emoji, is_selector, needs_glyph
+from .fonts import SIMPLER, Faces, is_emoji, is_selector, needs_glyph, pillow_font_bytes
 from .sfnt import FontFile
 
-BITMAP_SIZES = (109, 136, 128, 160, 96, 64, 32)  # what colour fonts made of bitmaps come in
+BITMAP_SIZES = (109, 136, 128, 160, 96, 64, 32)  # the sizes of bitmap colour fonts
 IDEOGRAPHS = ((0x2E80, 0xA4CF), (0xF900, 0xFAFF), (0xFF00, 0xFFEF), (0x20000, 0x3FFFF))
 STUB = 0.3  # of the width: a last line shorter than this looks lost
 SHAPING = features.check("raqm")
@@ -23,7 +23,7 @@ Colour = tuple[int, int, int, int]
 
 
 class Style(NamedTuple):
-    """Faces in one size. `leading` is the height of a line over the size."""
+    """Faces in one size. `leading` is the line height relative to the size."""
 
     faces: tuple[FontFile, ...]
     size: int
@@ -32,29 +32,29 @@ class Style(NamedTuple):
 
     @classmethod
     def of(cls, faces: Faces, size: float, *, bold: bool = False) -> Style:
-        """Plain or bold."""
+        """Return a plain or bold style."""
         return cls(faces.bold if bold else faces.plain, max(8, round(size)), bold, 1.2 if bold else 1.4)
 
     @property
     def line_height(self) -> int:
-        """From one baseline to the next."""
+        """Pixels from one baseline to the next."""
         return round(self.size * self.leading)
 
     @property
     def ascent(self) -> int:
-        """From the top of a line to its baseline, so that capitals sit in its middle."""
+        """Pixels from the top of a line to its baseline, so that capitals sit in its middle."""
         return round(self.line_height / 2 + self.size * 0.36)
 
 
 class Run(NamedTuple):
-    """A stretch of one face."""
+    """A stretch of text in one face."""
 
     text: str
     face: FontFile
 
 
 def is_right_to_left(text: str) -> bool:
-    """By the first letter that has a direction."""
+    """Whether the first letter with a direction runs right to left."""
     for character in text:
         direction = unicodedata.bidirectional(character)
         if direction in ("L", "R", "AL"):
@@ -63,29 +63,29 @@ def is_right_to_left(text: str) -> bool:
 
 
 def runs(text: str, style: Style) -> list[Run]:
-    """A line in stretches of one face each; signs between words stay with the face before them."""
+    """Split a line into stretches of one face; signs between words keep the previous face."""
     main = style.faces[0]
-    if _draws_all(main, text):  # nearly always, and a hundred times as fast
+    if _draws_all(main, text):  # nearly always true, and a hundred times as fast
         return [Run(text, main)] if text else []
-    found: list[Run] = []
+    stretches: list[Run] = []
     for character in _drawable(text, style.faces):
-        face = _face_for(character, style.faces, found[-1].face if found else None)
-        if found and found[-1].face is face:
-            found[-1] = Run(found[-1].text + character, face)
+        face = _face_for(character, style.faces, stretches[-1].face if stretches else None)
+        if stretches and stretches[-1].face is face:
+            stretches[-1] = Run(stretches[-1].text + character, face)
         else:
-            found.append(Run(character, face))
-    return found
+            stretches.append(Run(character, face))
+    return stretches
 
 
 @lru_cache(maxsize=50_000)
 def width_of(text: str, style: Style) -> float:
-    """How wide a line is, in pixels."""
+    """Return the width of a line in pixels."""
     rtl = is_right_to_left(text)
     return sum(_length(run, style, rtl=rtl) for run in runs(text, style))
 
 
-def wrapped(text: str, style: Style, width: float) -> list[str]:
-    """Lines no wider than `width`. A word that is wider by itself is cut."""
+def wrap_lines(text: str, style: Style, width: float) -> list[str]:
+    """Return lines no wider than `width`. A single word wider than that is split."""
     lines: list[str] = []
     line = ""
     for part in _parts(text):
@@ -103,24 +103,24 @@ def wrapped(text: str, style: Style, width: float) -> list[str]:
     return [*lines, line.strip()] if line.strip() else lines
 
 
-def even(text: str, style: Style, width: float) -> list[str]:
-    """As `wrapped`, but no word stands alone in the last line."""
-    lines = wrapped(text, style, width)
+def even_lines(text: str, style: Style, width: float) -> list[str]:
+    """Wrap lines, and balance them if the last one would be very short."""
+    lines = wrap_lines(text, style, width)
     stub = len(lines) > 1 and width_of(lines[-1], style) < width * STUB
-    return balanced(text, style, width) if stub else lines
+    return balance_lines(text, style, width) if stub else lines
 
 
-def balanced(text: str, style: Style, width: float) -> list[str]:
-    """As few lines as `wrapped` needs, of about the same length: for headings."""
-    lines = wrapped(text, style, width)
+def balance_lines(text: str, style: Style, width: float) -> list[str]:
+    """Wrap to the minimum number of lines, with about equal lengths: for headings."""
+    lines = wrap_lines(text, style, width)
     low, high = width / len(lines) * 0.9 if lines else width, width
     while len(lines) > 1 and high - low > style.size / 2:
         middle = (low + high) / 2
-        if len(wrapped(text, style, middle)) > len(lines):
+        if len(wrap_lines(text, style, middle)) > len(lines):
             low = middle
         else:
             high = middle
-    return wrapped(text, style, high)
+    return wrap_lines(text, style, high)
 
 
 def draw_line(picture: Image.Image, place: tuple[float, float], text: str, style: Style, fill: Colour) -> None:
@@ -139,9 +139,9 @@ def draw_line(picture: Image.Image, place: tuple[float, float], text: str, style
 
 @lru_cache(maxsize=128)
 def load(face: FontFile, size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """A face in a size; of a font of bitmaps, the size that it has."""
+    """Load a face in a size; a bitmap font loads in its own size."""
     if not face.path:
-        return ImageFont.truetype(BytesIO(embedded_bytes()), size)
+        return ImageFont.truetype(BytesIO(pillow_font_bytes()), size)
     sizes = (size, *BITMAP_SIZES) if face.is_colour else (size,)
     for one in sizes:
         try:
@@ -166,22 +166,22 @@ def _make_bold(font: ImageFont.FreeTypeFont) -> None:
 
 
 def _draws_all(face: FontFile, text: str) -> bool:
-    """Whether one face draws all of it, and none of it is an emoji, which another may draw in colour."""
-    known = _drawn_by(face)
-    new = set(text) - known
-    known |= {one for one in new if face.has(one) and not is_emoji(one)}
-    return not face.is_colour and new <= known
+    """Whether one face draws the whole text, and the text has no emoji, which another face may draw in colour."""
+    covered_characters = _cache_of(face)
+    unknown_characters = set(text) - covered_characters
+    covered_characters |= {one for one in unknown_characters if face.has(one) and not is_emoji(one)}
+    return not face.is_colour and unknown_characters <= covered_characters
 
 
 @lru_cache(maxsize=64)
-def _drawn_by(face: FontFile) -> set[str]:
-    """Characters that were asked for before, and that it has."""
+def _cache_of(face: FontFile) -> set[str]:
+    """Return the face's growing cache of characters that it is known to have."""
     del face
     return set()
 
 
 def _drawable(text: str, faces: tuple[FontFile, ...]) -> str:
-    """The text with simpler signs where no face has the right one."""
+    """Replace signs that no face has with simpler ones."""
     if all(not needs_glyph(one) or any(face.has(one) for face in faces) for one in text):
         return text
     return "".join(one if any(face.has(one) for face in faces) else SIMPLER.get(one, one) for one in text)
@@ -204,11 +204,11 @@ def _face_for(character: str, faces: tuple[FontFile, ...], before: FontFile | No
 
 
 def _length(run: Run, style: Style, *, rtl: bool) -> float:
-    return _measured(run.text, run.face, style.size, style.is_bold, rtl)
+    return _measure(run.text, run.face, style.size, style.is_bold, rtl)
 
 
 @lru_cache(maxsize=20_000)
-def _measured(text: str, face: FontFile, size: int, bold: bool, rtl: bool) -> float:  # noqa: FBT001 - a cache key
+def _measure(text: str, face: FontFile, size: int, bold: bool, rtl: bool) -> float:  # noqa: FBT001 - a cache key
     font = load(face, size, bold=bold)
     return font.getlength(text, direction=_direction(rtl=rtl)) * (size / font.size if face.is_colour else 1)
 
@@ -218,7 +218,7 @@ def _direction(*, rtl: bool) -> str | None:
 
 
 def _draw_colour(picture: Image.Image, place: tuple[float, float], run: Run, style: Style) -> None:
-    """Draw in the size that the font has, then bring it to the size that is wanted."""
+    """Draw in the font's own size, then scale to the style's size."""
     font = load(run.face, style.size)
     width, height = max(1, round(font.getlength(run.text))), round(font.size * 1.5)
     large = Image.new("RGBA", (width, height), (0, 0, 0, 0))
@@ -231,8 +231,8 @@ def _draw_colour(picture: Image.Image, place: tuple[float, float], run: Run, sty
 
 @lru_cache(maxsize=1_000)
 def _parts(text: str) -> tuple[str, ...]:
-    """Where lines may break: words with the space after them, and signs of scripts without spaces."""
-    found: list[str] = []
+    """Split text at possible line breaks: words with their trailing space, and signs of scripts without spaces."""
+    parts: list[str] = []
     word = ""
     for at, character in enumerate(text):
         word += character
@@ -240,9 +240,9 @@ def _parts(text: str) -> tuple[str, ...]:
         breaks = character == " " or (character in "-/" and len(word) > 2)  # noqa: PLR2004
         breaks = breaks or _breaks_between(character, follows)
         if breaks and follows not in ("", " ") and follows not in NOT_FIRST:
-            found.append(word)
+            parts.append(word)
             word = ""
-    return (*found, word) if word else tuple(found)
+    return (*parts, word) if word else tuple(parts)
 
 
 def _breaks_between(character: str, follows: str) -> bool:
@@ -256,7 +256,7 @@ def _is_ideograph(character: str) -> bool:
 
 
 def _fitting(text: str, style: Style, width: float) -> int:
-    """How many characters fit; at least one, and no mark is parted from its letter."""
+    """Return how many characters fit; at least one, and combining marks stay with their letter."""
     low, high = 1, len(text)
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Colours and backgrounds: a dark and a light theme, one accent, a soft gradient that does not band."""
+"""Colours and backgrounds: a dark and a light theme, one accent, a soft gradient without bands."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Rgb = tuple[int, int, int]
 ACCENTS = {"dark": "#6ea8fe", "light": "#2f5fd0"}
 NOISE_SEED = 7
 GLOW_EDGE = 178  # of Pillow's gradient in the middle of its sides: farther out are only the corners
-LEAST_CONTRAST = 3.0  # of large marks against their ground
+LEAST_CONTRAST = 3.0  # of large marks against their background
 
 
 class Theme(NamedTuple):
-    """`ink` is text that is being said, `faded` text that was, `quiet` small marks."""
+    """Colours. `ink` is the current text, `faded` earlier text, `quiet` small marks."""
 
     name: str
     top: Rgb
@@ -30,30 +30,30 @@ class Theme(NamedTuple):
 
 
 def theme_of(name: str, accent: str = "") -> Theme:
-    """A theme with its own accent or the given one, which is moved until it can be seen on the ground."""
+    """Return a theme with its own or the given accent, adjusted until it contrasts with the background."""
     if name == "light":
         theme = Theme("light", (250, 250, 247), (228, 233, 243), (22, 26, 36), (90, 96, 110), (120, 126, 140),
                       (255, 255, 255), (0, 0, 0))  # fmt: skip
     else:
         theme = Theme("dark", (22, 26, 40), (11, 13, 21), (246, 247, 250), (152, 159, 176), (126, 134, 152),
                       (36, 41, 58), (0, 0, 0))  # fmt: skip
-    return theme._replace(accent=_seen(rgb_of(accent or ACCENTS[theme.name]), theme))
+    return theme._replace(accent=_with_contrast(rgb_of(accent or ACCENTS[theme.name]), theme))
 
 
 def rgb_of(text: str) -> Rgb:
-    """`#rrggbb` as numbers."""
+    """Parse a colour such as `#4f8cff`."""
     return int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)
 
 
 def contrast(one: Rgb, other: Rgb) -> float:
-    """The contrast of WCAG, from 1 to 21."""
+    """Return the WCAG contrast, from 1 to 21."""
     light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 @lru_cache(maxsize=8)
 def ground(theme: Theme, size: tuple[int, int]) -> Image.Image:
-    """The background: a gradient, a glow of the accent, and a grain of one level so that no bands are seen."""
+    """Return the background: a gradient, an accent glow, and a fine grain that hides bands."""
     width = size[0]
     ramp = Image.linear_gradient("L").resize(size, Image.Resampling.BICUBIC)
     picture = Image.composite(Image.new("RGB", size, theme.bottom), Image.new("RGB", size, theme.top), ramp)
@@ -67,7 +67,7 @@ def ground(theme: Theme, size: tuple[int, int]) -> Image.Image:
 
 
 def _grain(size: tuple[int, int]) -> Image.Image:
-    """Noise of 0 to 2 levels, the same each time. A tile is enough."""
+    """Return noise of 0 to 2 levels, always the same, made of repeated tiles."""
     side = 256
     tile = Image.frombytes("L", (side, side), bytes(random.Random(NOISE_SEED).choices((0, 1, 1, 2), k=side * side)))  # noqa: S311
     whole = Image.new("L", size)
@@ -77,8 +77,8 @@ def _grain(size: tuple[int, int]) -> Image.Image:
     return Image.merge("RGB", (whole, whole, whole))
 
 
-def rounded(size: tuple[int, int], radius: float) -> Image.Image:
-    """A mask with round corners, smooth at their edges."""
+def rounded_mask(size: tuple[int, int], radius: float) -> Image.Image:
+    """Return a mask with round, smooth corners."""
     from PIL import ImageDraw  # noqa: PLC0415 - only here
 
     scale = 4
@@ -96,7 +96,7 @@ def rounded(size: tuple[int, int], radius: float) -> Image.Image:
 
 
 def shadow(size: tuple[int, int], box: tuple[int, int, int, int], blur: float, strength: float) -> Image.Image:
-    """A soft mask under a box."""
+    """Return a soft shadow mask of a box."""
     mask = Image.new("L", size, 0)
     mask.paste(round(255 * strength), box)
     return mask.filter(ImageFilter.GaussianBlur(blur))
@@ -108,10 +108,10 @@ def _luminance(colour: Rgb) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _seen(accent: Rgb, theme: Theme) -> Rgb:
+def _with_contrast(accent: Rgb, theme: Theme) -> Rgb:
     hue, light, full = colorsys.rgb_to_hls(*(level / 255 for level in accent))
     step = 0.03 if theme.name == "dark" else -0.03
-    while contrast(accent, theme.top) < LEAST_CONTRAST:  # it ends: white and black are seen
+    while contrast(accent, theme.top) < LEAST_CONTRAST:  # terminates: white and black have enough contrast
         light = min(1.0, max(0.0, light + step))
         red, green, blue = colorsys.hls_to_rgb(hue, light, full)
         accent = round(red * 255), round(green * 255), round(blue * 255)

@@ -1,4 +1,4 @@
-"""When there is no voice: a soft tone for each sentence, and times for its words as if they were read aloud."""
+"""Without a voice: a soft tone for each sentence, and word times at reading speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_S = 1.2
 
 
 def tone(text: str, number: int, words_per_minute: int) -> tuple[bytes, list[Word]]:
-    """Samples of 16 bits, mono: a tone that fades, then silence while one reads."""
+    """Return 16-bit mono samples, a fading tone and then silence, and the words' times."""
     offsets = _word_offsets(text)
     step_s = 60 / words_per_minute
     length_s = max(LEAST_S, len(offsets) * step_s)

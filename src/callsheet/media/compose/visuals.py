@@ -1,4 +1,4 @@
-"""The Visuals stage: the layers of every scene, drawn by the child."""
+"""The Visuals stage: the child draws the layers of every scene."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from callsheet.media.box import Sight
+from callsheet.media.sandbox import Sight
 
 from .draw import Drawn
 from .fonts import Faces, choose
-from .orders import drawn_of, faces_as_json
+from .orders import faces_as_json, layers_of
 from .running import Means, Order, run_child
 from .script import Script
 
 
 async def faces_for(script: Script) -> Faces:
-    """The fonts of this machine for a script; raises MissingGlyphs or ShapingMissing."""
+    """Return this machine's fonts for a script. Raises MissingGlyphs or ShapingMissing."""
     return await asyncio.to_thread(choose, script.texts)
 
 
@@ -30,11 +30,11 @@ async def draw(
 ) -> tuple[Drawn, ...]:
     """Draw every scene into a folder; `pictures` are files by reference. Raises ComposeError or MediaStopped."""
     faces = await faces_for(script)
-    found: dict[int, Drawn] = {}
+    layers_by_scene: dict[int, Drawn] = {}
 
     def take(answer: dict[str, Any]) -> None:
-        found[answer["scene"]] = drawn_of(answer["drawn"])
-        on_scene(len(found))
+        layers_by_scene[answer["scene"]] = layers_of(answer["drawn"])
+        on_scene(len(layers_by_scene))
 
     scenes = [
         {"number": number, "scene": scene, "picture": str(pictures[scene.picture.reference]) if scene.picture else ""}
@@ -48,4 +48,4 @@ async def draw(
     }
     sight = Sight((*faces.files, *pictures.values()), (folder,))
     await run_child(Order("draw", facts, sight), means, take)
-    return tuple(found[number] for number in range(len(script.scenes)))
+    return tuple(layers_by_scene[number] for number in range(len(script.scenes)))

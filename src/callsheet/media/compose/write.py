@@ -1,4 +1,4 @@
-"""A script from a brief: what a language model is asked, and how its answer becomes a script."""
+"""Have a language model write a script from a brief: the prompt, and parsing of the answer."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Write = Callable[[str], Awaitable[str]]
 
 
 def prompt_for(brief: str, complaint: str = "") -> str:
-    """What the model is asked; with what was wrong the time before."""
+    """Return the prompt, including the fault of the previous answer."""
     again = f"\nYour last answer could not be used: {complaint}\nWrite it again by the rules.\n" if complaint else ""
     return f"{RULES}{again}\nThe brief:\n\n{brief}\n"
 
 
 async def write_script(brief: str, write: Write, settings: Settings = Settings()) -> tuple[str, Script]:  # noqa: B008
-    """The Markdown that a model wrote for a brief, and its script; raises InvalidScript or ScriptNotWritten."""
+    """Return the Markdown that a model wrote for a brief, and its script. Raises InvalidScript or ScriptNotWritten."""
     brief = brief.strip()
     if not brief:
         raise InvalidScript("there is neither a script nor a brief")
@@ -54,9 +54,9 @@ async def write_script(brief: str, write: Write, settings: Settings = Settings()
 
 
 def markdown_in(answer: str) -> str:
-    """The script in an answer that may have thoughts before it or a fence around it."""
+    """Return the script inside an answer with thoughts before it or a fence around it."""
     answer = _THOUGHT.sub("", answer).strip()
-    fenced = _FENCE.search(answer)
-    text = fenced[1] if fenced and "##" in fenced[1] else answer
+    fence = _FENCE.search(answer)
+    text = fence[1] if fence and "##" in fence[1] else answer
     start = re.search(r"^#{1,2} ", text, re.MULTILINE)
     return text[start.start() :].strip() if start else text.strip()

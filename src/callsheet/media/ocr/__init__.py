@@ -5,8 +5,8 @@
             for key, text in zip(batch.keys, batch.texts, strict=True):
                 text.regions                             # lines: text, box, confidence 0..1, language, words
 
-`load` is `async (key) -> bytes`; it is called some frames ahead of the engine. While the caller writes one batch, the
-next is read already. `engines.check(options)` raises what is wrong with options before anything starts; `records`
-holds what goes in and out, `errors` what can go wrong. The engine itself runs in children inside the box (`pool`,
-`child`), one per core. Nothing is imported here: the extra packages are needed only where they are used.
+`load` is `async (key) -> bytes`; it runs some frames ahead of the engine. While the caller writes one batch, the
+engine reads the next. `engines.check(options)` raises errors in options before any work; `records` holds inputs and
+outputs, `errors` the errors. The engine itself runs in sandboxed children (`pool`, `child`), one per core. This file
+imports nothing: the optional packages load only where they are used.
 """

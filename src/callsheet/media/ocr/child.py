@@ -1,6 +1,7 @@
-"""The child's end: reads frames from stdin until it is closed, and answers each on stdout. It runs inside the box.
+"""The child process: read frames from stdin until it closes, and answer each on stdout. Runs in the sandbox.
 
-A question is its size, a flag and a picture; an answer is its size and JSON. What a library prints goes to stderr.
+A question is the picture's size, a flag and the picture; an answer is its size and JSON. Prints of libraries go to
+stderr.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 
 from callsheet.media.errors import MediaError
 
-from .engines import Engine, installed
+from .engines import Engine, load
 from .records import Region
 from .regions import regions
 
@@ -25,13 +26,13 @@ ANSWER = struct.Struct("!I")
 
 
 def main(engine: str, languages: str, min_confidence: str, data: str) -> None:
-    """`languages` are joined by "+"; `data` is a folder or nothing."""
+    """Serve frames until stdin closes. `languages` are joined by "+"; `data` is a folder or empty."""
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     codes = languages.split("+")
-    gc.disable()  # modules stay: looking for garbage among them while they load is for nothing
+    gc.disable()  # modules stay in memory: garbage collection during their import finds nothing
     try:
-        reader = installed(engine).engine(Path(data) if data else None)
+        reader = load(engine, Path(data) if data else None)
     except MediaError as error:
         _tell(answers, {"error": error.code, "text": str(error)})
         return
@@ -53,8 +54,8 @@ def _answer(
         return {"error": error.code, "text": str(error)}
     except MemoryError:
         return {"error": "media_limit", "text": "the frame needs more memory than reading it may take"}
-    found: list[Region] = regions(words, min_confidence)
-    return {"regions": found}
+    lines: list[Region] = regions(words, min_confidence)
+    return {"regions": lines}
 
 
 def _tell(answers: BinaryIO, message: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The languages that Tesseract has data for, by its own codes. Which of them are installed is for a worker to say."""
+"""The language codes of Tesseract. Workers report which of these languages are installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CODES = frozenset(_ALL.split())
 
 
 def is_known(code: str) -> bool:
-    """Whether there is such a language: one of Tesseract's, or one whose data somebody has put on this machine."""
+    """Whether a language code belongs to Tesseract, or to data on this machine."""
     if code in CODES:
         return True
     try:

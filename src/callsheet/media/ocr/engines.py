@@ -1,4 +1,4 @@
-"""The engines there are, by name. An engine reads one picture at a time, in one thread; children run it."""
+"""OCR engines by name. An engine reads one picture at a time, in one thread; children run it."""
 
 from __future__ import annotations
 
@@ -15,63 +15,66 @@ MOST_BATCH = 1000
 
 
 class Engine(Protocol):
-    """What reads words. `version` tells all that its answers depend on, beside the languages."""
+    """Reads words from a picture. `version` identifies everything besides languages that its results depend on."""
 
     name: str
 
     @property
     def version(self) -> str:
-        """Of the program and of the passes made with it."""
+        """Versions of the program and of our passes."""
         ...
 
     def read(self, picture: bytes, languages: Sequence[str], *, thorough: bool = False) -> list[Word]:
-        """The words of a JPEG or PNG; raises NotAPicture and InputTooLarge."""
+        """Return the words of a JPEG or PNG. Raises NotAPicture and InputTooLarge."""
         ...
 
 
 class Kind(NamedTuple):
-    """What is known of an engine before it is loaded. `needs` are the packages that its child imports."""
+    """An engine's description before it loads: the module of its languages, the one that reads, and its packages."""
 
     module: str
+    reader: str
     needs: tuple[str, ...]
 
 
-class Installed(Protocol):
-    """The module of an engine."""
+class EngineModule(Protocol):
+    """The interface of an engine's module."""
 
     def languages(self) -> frozenset[str]:
-        """Those that it can read here; raises EngineMissing."""
+        """Return the languages readable on this machine. Raises EngineMissing."""
         ...
 
     def advice(self, languages: Sequence[str]) -> str:
-        """How to get more of them."""
+        """Return how to install more languages."""
         ...
 
     def data_for(self, languages: Sequence[str]) -> Path | None:
-        """The folder of their data, when they are not in the package; raises LanguageMissing."""
-        ...
-
-    def engine(self, data: Path | None) -> Engine:
-        """Loads it."""
+        """Return the folder of the languages' data, None if the package holds it. Raises LanguageMissing."""
         ...
 
 
 KINDS = {
-    "tesseract": Kind("tessdata", ("tesserocr", "numpy", "PIL")),
-    "rapidocr": Kind("rapid", ("rapidocr", "onnxruntime", "cv2", "numpy")),
+    "tesseract": Kind("tessdata", "tesseract", ("tesserocr", "numpy", "PIL")),
+    "rapidocr": Kind("rapid", "rapid", ("rapidocr", "onnxruntime", "cv2", "numpy")),
 }
 
 
-def installed(name: str) -> Installed:
-    """The module of an engine; raises InvalidReading for a name that is none."""
+def engine_module(name: str) -> EngineModule:
+    """Return the module of an engine. Raises InvalidReading for an unknown name."""
     if name not in KINDS:
         raise InvalidReading(f"there is no engine {name!r}; the engines are {', '.join(KINDS)}")
-    module: Installed = import_module(f"{__package__}.{KINDS[name].module}")
+    module: EngineModule = import_module(f"{__package__}.{KINDS[name].module}")
     return module
 
 
+def load(name: str, data: Path | None) -> Engine:
+    """Load an engine into this process; raises EngineMissing."""
+    engine: Engine = import_module(f"{__package__}.{KINDS[name].reader}").engine(data)
+    return engine
+
+
 def check(options: Reading) -> None:
-    """Raise InvalidReading, EngineMissing or LanguageMissing when nothing could be read with these options."""
+    """Raise InvalidReading, EngineMissing or LanguageMissing for options that cannot work."""
     if not options.languages:
         raise InvalidReading("languages must name at least one language, such as eng")
     if not 0.0 <= options.min_confidence <= 1.0:
@@ -82,10 +85,10 @@ def check(options: Reading) -> None:
         raise InvalidReading(f"processes is {options.processes}, and must lie between 0 and {MOST_PROCESSES}")
     if not options.frame_s > 0:
         raise InvalidReading(f"frame_s is {options.frame_s}, and must be above 0")
-    module = installed(options.engine)
-    here = module.languages()
-    if missing := [code for code in options.languages if code not in here]:
-        names = ", ".join(sorted(here)) or "none"
+    module = engine_module(options.engine)
+    available_languages = module.languages()
+    if missing := [code for code in options.languages if code not in available_languages]:
+        names = ", ".join(sorted(available_languages)) or "none"
         raise LanguageMissing(
             f"{options.engine} cannot read {', '.join(map(repr, missing))} here; installed: {names}. "
             f"{module.advice(missing)}"

@@ -1,13 +1,15 @@
-"""What can go wrong while text is read. Each has a stable `code` and says what to do next.
+"""OCR errors.
+
+Each has a stable `code` and says what to do next.
 
 MediaError
 └── OcrError
-    ├── InvalidReading      options that cannot be right
-    ├── LanguageMissing     a language whose data is not installed
+    ├── InvalidReading      invalid options
+    ├── LanguageMissing     a language without installed data
     ├── EngineMissing       an engine whose package is not installed, or that does not start
-    ├── NotAPicture         bytes that are no picture which can be read
-    └── OcrCrashed          the engine died while it read a frame
-TookTooLong and InputTooLarge of `media.errors` are raised too.
+    ├── NotAPicture         bytes that are no readable picture
+    └── OcrCrashed          the engine died during a frame
+TookTooLong and InputTooLarge of `media.errors` occur too.
 """
 
 from __future__ import annotations
@@ -16,25 +18,25 @@ from callsheet.media.errors import MediaError
 
 
 class OcrError(MediaError):
-    """Root of this tree."""
+    """Root of the error tree."""
 
     code = "ocr_error"
 
 
 class InvalidReading(OcrError):
-    """An option is out of its range; the message names it."""
+    """An option is out of range; the message names it."""
 
     code = "invalid_reading"
 
 
 class LanguageMissing(OcrError):
-    """No data for a language; the message names what is installed and how to get more."""
+    """No installed data for a language; the message lists installed ones and how to get more."""
 
     code = "ocr_language_missing"
 
 
 class EngineMissing(OcrError):
-    """The engine cannot be used here; the message says what to install."""
+    """The engine is unusable on this machine; the message names the package to install."""
 
     code = "ocr_engine_missing"
 
@@ -46,11 +48,11 @@ class NotAPicture(OcrError):
 
 
 class OcrCrashed(OcrError):
-    """The engine died of a signal, or left. Once may be chance; twice is the frame."""
+    """A signal killed the engine, or it exited. One crash may be chance; a second one is the frame's fault."""
 
     code = "ocr_crashed"
     retryable = True
 
     def retry_after(self, attempt: int) -> bool:
-        """After the first attempt only."""
+        """Whether this was the first attempt."""
         return attempt == 1

@@ -1,4 +1,4 @@
-"""A frame as a grey picture, and its bright text alone as black on white."""
+"""Convert a frame to grey, and extract its bright text as black on white."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .records import Box
 
 MOST_PIXELS = 8192 * 8192
 MOST_SIDE = 32767  # of Tesseract
-LEAST_SIDE = 8  # no letter is smaller
+LEAST_SIDE = 8  # the smallest letter
 FORMATS = ("JPEG", "PNG")
 
-CELL = 8  # pixels; what is looked at for candidates of text
-EDGE, DARK, BRIGHT = 90, 150, 200  # the edge of a letter, its ground and its inside
+CELL = 8  # pixels; text candidates are found cell by cell
+EDGE, DARK, BRIGHT = 90, 150, 200  # thresholds of a letter's edge, its background and its inside
 STEPS_BELOW_INK = 14
 LEAST_INK, MOST_INK = 198, 236
 FEW_CELLS = 12  # fewer than a word of two small letters has
-FILLED = 0.6  # of a page or a label is bright, and less of what is around a letter
+FILLED = 0.6  # pages and labels are brighter than this share, surroundings of a letter darker
 WIDE, LABEL = 8, 2  # cells to each side; a page is bright so far around, a label is not
-AROUND = 3  # cells around what is cut out
+AROUND = 3  # cells of margin around the mask
 
 Grey = NDArray[np.uint8]
 
 
 class Mask(NamedTuple):
-    """Part of a picture in which bright text is black and all else white, and where it was cut out."""
+    """A part of a picture with bright text in black and the rest in white, and its position."""
 
     pixels: Grey
     x: int
@@ -41,23 +41,23 @@ class Mask(NamedTuple):
 
 
 def grey(picture: bytes) -> Image.Image | None:
-    """The picture in grey; None when it is too small to hold a letter. Raises NotAPicture and InputTooLarge."""
-    return _opened(picture, "L")
+    """Return the picture in grey, or None if it is smaller than a letter. Raises NotAPicture and InputTooLarge."""
+    return _decode(picture, "L")
 
 
 def bgr(picture: bytes) -> Grey | None:
-    """The same in colours, with blue first."""
-    image = _opened(picture, "RGB")
+    """Return the picture in colour, blue first, or None if it is smaller than a letter."""
+    image = _decode(picture, "RGB")
     return None if image is None else np.asarray(image)[:, :, ::-1]
 
 
-def _opened(picture: bytes, mode: str) -> Image.Image | None:
+def _decode(picture: bytes, mode: str) -> Image.Image | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(picture), formats=FORMATS)
             _check(image)
-            image.draft(mode, image.size)  # a JPEG that is wanted in grey leaves its colours undecoded
+            image.draft(mode, image.size)  # for grey, the JPEG decoder skips the colours
             return image.convert(mode) if min(image.size) >= LEAST_SIDE else None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         raise InputTooLarge(f"a frame of over {MOST_PIXELS} pixels cannot be read") from None
@@ -67,23 +67,23 @@ def _opened(picture: bytes, mode: str) -> Image.Image | None:
 
 
 def bright_text(image: Image.Image, known: list[Box]) -> Mask | None:
-    """What is as bright as most bright pixels next to dark ones; None if all such lies in the `known` boxes.
+    """Return a mask of text in the most common bright colour; None if the `known` boxes cover all of it.
 
-    Captions are of one colour and have a dark edge or ground. The colour is looked for in each frame (the highest step
-    of the histogram), since a fixed limit either takes bright grounds in or loses captions in yellow and grey.
+    Captions have one colour and a dark edge or background. Each frame gets its own brightness threshold (the peak of
+    the histogram): a fixed one either includes bright backgrounds or loses yellow and grey captions.
     """
     whole = np.asarray(image)
     bright, darkest = _shares(whole > BRIGHT), _by_cell(whole, np.minimum)
-    cells = _grown(_grown(darkest < DARK)) & (bright > 0) & ~_is_filled(bright, WIDE)
-    if np.count_nonzero(cells & ~_covered(known, cells.shape)) < FEW_CELLS:
+    cells = _grow(_grow(darkest < DARK)) & (bright > 0) & ~_is_filled(bright, WIDE)
+    if np.count_nonzero(cells & ~_cells_in(known, cells.shape)) < FEW_CELLS:
         return None
     top, bottom = _span(cells, 1)
     left, right = _span(cells, 0)
     pixels = whole[top * CELL : bottom * CELL, left * CELL : right * CELL]
-    near = _enlarged(cells[top:bottom, left:right], pixels.shape)
-    edged = near & _enlarged(_grown(darkest[top:bottom, left:right] < EDGE), pixels.shape)
-    values = pixels[edged if np.count_nonzero(edged) >= FEW_CELLS * CELL * CELL else near]
-    ink = _labels_turned(near & (pixels > _limit(values)))
+    near = _as_pixels(cells[top:bottom, left:right], pixels.shape)
+    edge_pixels = near & _as_pixels(_grow(darkest[top:bottom, left:right] < EDGE), pixels.shape)
+    values = pixels[edge_pixels if np.count_nonzero(edge_pixels) >= FEW_CELLS * CELL * CELL else near]
+    ink = _invert_labels(near & (pixels > _limit(values)))
     return Mask(np.where(ink, np.uint8(0), np.uint8(255)), left * CELL, top * CELL)
 
 
@@ -92,53 +92,53 @@ def _check(image: Image.Image) -> None:
         raise InputTooLarge(f"a frame of {image.width}x{image.height} is over {MOST_PIXELS} pixels")
 
 
-def _by_cell(pixels: Grey, joined: np.ufunc) -> Grey:
-    """One value for each cell, made of all in it; those at the right and at the bottom may have fewer."""
-    for _ in range(2):  # the rows of each, whole and so at once, and then its columns as rows
+def _by_cell(pixels: Grey, combine: np.ufunc) -> Grey:
+    """Combine the pixels of each cell into one value; cells at the right and bottom edges may be smaller."""
+    for _ in range(2):  # first whole rows at once, then columns as rows
         cells: Grey = pixels[::CELL].copy()
         for at in range(1, CELL):
             row = pixels[at::CELL]
-            joined(cells[: len(row)], row, out=cells[: len(row)])
+            combine(cells[: len(row)], row, out=cells[: len(row)])
         pixels = cells.T
     return pixels
 
 
-def _shares(marked: NDArray[np.bool_]) -> Grey:
-    """How much of each cell is marked, 255 for all of it."""
-    counts = _by_cell(marked.view(np.uint8), np.add).astype(np.int32)
-    height, width = (np.minimum(CELL, side - np.arange(0, side, CELL)) for side in marked.shape)
+def _shares(mask: NDArray[np.bool_]) -> Grey:
+    """Return the marked share of each cell, 255 for all of it."""
+    counts = _by_cell(mask.view(np.uint8), np.add).astype(np.int32)
+    height, width = (np.minimum(CELL, side - np.arange(0, side, CELL)) for side in mask.shape)
     areas = np.outer(height, width)
     shares: Grey = ((255 * counts + areas // 2) // areas).astype(np.uint8)
     return shares
 
 
 def _is_filled(shares: Grey, far: int) -> NDArray[np.bool_]:
-    """Those cells around which, so far to each side, most is marked."""
-    blurred = Image.fromarray(shares).filter(ImageFilter.BoxBlur(far))
-    return np.asarray(blurred) > FILLED * 255
+    """Return cells in whose neighbourhood (`far` cells to each side) most pixels are marked."""
+    local_means = Image.fromarray(shares).filter(ImageFilter.BoxBlur(far))
+    return np.asarray(local_means) > FILLED * 255
 
 
-def _enlarged(cells: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """As pixels."""
+def _as_pixels(cells: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Scale cells up to pixels."""
     return np.repeat(np.repeat(cells, CELL, axis=1), CELL, axis=0)[: shape[0], : shape[1]]
 
 
 def _limit(values: Grey) -> int:
-    """Just below the value that most bright pixels have."""
+    """Return a brightness just below the most common bright value."""
     counts = np.bincount(values, minlength=256)[BRIGHT:]
     smooth = np.convolve(counts, np.ones(9), "same")
     return min(max(BRIGHT + int(smooth.argmax()) - STEPS_BELOW_INK, LEAST_INK), MOST_INK)
 
 
-def _labels_turned(ink: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """A bright label with dark text is ink all over: inside of it, what is not ink is."""
-    label = _grown(_is_filled(_shares(ink), LABEL))
+def _invert_labels(ink: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Invert bright labels with dark text: there the dark pixels are the text."""
+    label = _grow(_is_filled(_shares(ink), LABEL))
     if not label.any():
         return ink
-    return np.logical_xor(ink, _enlarged(label, ink.shape))
+    return np.logical_xor(ink, _as_pixels(label, ink.shape))
 
 
-def _covered(boxes: list[Box], shape: tuple[int, int]) -> NDArray[np.bool_]:
+def _cells_in(boxes: list[Box], shape: tuple[int, int]) -> NDArray[np.bool_]:
     inside = np.zeros(shape, dtype=np.bool_)
     for box in boxes:
         top, left = max(0, box.y // CELL - 1), max(0, box.x // CELL - 1)
@@ -151,12 +151,12 @@ def _span(cells: NDArray[np.bool_], axis: int) -> tuple[int, int]:
     return max(0, int(at[0]) - AROUND), int(at[-1]) + 1 + AROUND
 
 
-def _grown(cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """With all their neighbours."""
-    grown = cells.copy()
-    grown[1:] |= cells[:-1]
-    grown[:-1] |= cells[1:]
-    wide = grown.copy()
-    wide[:, 1:] |= grown[:, :-1]
-    wide[:, :-1] |= grown[:, 1:]
+def _grow(cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the cells and all their neighbours."""
+    taller = cells.copy()
+    taller[1:] |= cells[:-1]
+    taller[:-1] |= cells[1:]
+    wide = taller.copy()
+    wide[:, 1:] |= taller[:, :-1]
+    wide[:, :-1] |= taller[:, 1:]
     return wide

@@ -1,4 +1,4 @@
-"""The children that read: one per core, each inside the box, kept from frame to frame and replaced when it dies."""
+"""The OCR child processes: one per core, each in the sandbox, reused for many frames, replaced on death."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
 from callsheet.media.errors import InputTooLarge, LimitReached, MediaError, TookTooLong
 from callsheet.media.process import Start, start_alone, tail_of
+from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, environment, of_python, sandboxed_command
 
 from .child import ANSWER, QUESTION
-from .engines import KINDS, check, installed
+from .engines import KINDS, check, engine_module
 from .errors import EngineMissing, NotAPicture, OcrCrashed, OcrError
 from .records import Box, FrameText, Reading, Region, Word
 
 # 2 GB are address space, of which a Tesseract uses a tenth
 LIMITS = Limits(cpu_s=7 * 24 * 3600, memory_bytes=2 * GB, file_bytes=MB, free_bytes=0)
-SILENCE = Path(os.devnull)  # tesserocr has Tesseract print to it, and it crashes where it may not
+SILENCE = Path(os.devnull)  # tesserocr opens it for Tesseract's prints, and crashes without access
 ONE_THREAD = {"OMP_THREAD_LIMIT": "1", "OPENBLAS_NUM_THREADS": "1"}
 START_S = 60.0
 LEAVE_S = 2.0
@@ -38,7 +38,7 @@ ERRORS: dict[str, type[MediaError]] = {
 
 
 class Pool:
-    """Reads frames with as many children as there are cores. `async with`; all of them are gone at its end."""
+    """Reads frames with one child per core. An async context manager; its exit kills all children."""
 
     def __init__(self, options: Reading, start: Start = start_alone) -> None:
         check(options)
@@ -47,7 +47,7 @@ class Pool:
         self._start = start
         self.size = options.processes or cores()
         self._children: set[Child] = set()
-        self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()  # None: one that is to be started
+        self._idle: asyncio.LifoQueue[Child | None] = asyncio.LifoQueue()  # None: a child that must be started first
         for _ in range(self.size):
             self._idle.put_nowait(None)
 
@@ -59,85 +59,85 @@ class Pool:
     ) -> None:
         for child in self._children:
             child.kill()
-        await asyncio.gather(*(child.gone() for child in self._children))
+        await asyncio.gather(*(child.wait() for child in self._children))
         self._children.clear()
 
     async def read(self, picture: bytes, *, thorough: bool = False) -> FrameText:
-        """The text of one frame, as soon as a child is free; raises OcrCrashed, NotAPicture, TookTooLong and others."""
+        """Read one frame as soon as a child is free. Raises OcrCrashed, NotAPicture, TookTooLong and others."""
         child = await self._idle.get()
         try:
             if child is None or not child.alive:
-                child = await self._another(child)
+                child = await self._new_child(child)
             answer = await child.ask(picture, self._options.frame_s, thorough=thorough or self._options.thorough)
-        except BaseException:  # it may be in the middle of a frame
+        except BaseException:  # the child may be in the middle of a frame
             if child is not None:
                 await asyncio.shield(self._lose(child))
             self._idle.put_nowait(None)
             raise
         self._idle.put_nowait(child)
-        return FrameText(_regions(_checked(answer)), f"{child.engine} {self._how}", retried=False)
+        return FrameText(_regions(_raise_child_error(answer)), f"{child.engine} {self._how}", retried=False)
 
     def pids(self) -> list[int]:
-        """Of the children that are there now."""
+        """Return the process ids of the current children."""
         return [child.pid for child in self._children]
 
-    async def _another(self, dead: Child | None) -> Child:
-        if dead is not None:
-            await self._lose(dead)
-        child = await Child.started(self._options, self._start)
+    async def _new_child(self, dead_child: Child | None) -> Child:
+        if dead_child is not None:
+            await self._lose(dead_child)
+        child = await Child.start(self._options, self._start)
         self._children.add(child)
         return child
 
     async def _lose(self, child: Child) -> None:
         child.kill()
-        await child.gone()
+        await child.wait()
         self._children.discard(child)
 
 
 class Child:
-    """One process and the pipes to it."""
+    """One process and its pipes."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self.pid = process.pid
         self.engine = ""
         assert process.stderr is not None  # noqa: S101 - all three are pipes
-        self._said = asyncio.create_task(tail_of(process.stderr))
+        self._stderr_tail = asyncio.create_task(tail_of(process.stderr))
 
     @classmethod
-    async def started(cls, options: Reading, start: Start) -> Child:
-        """A child that has loaded its engine; raises EngineMissing."""
+    async def start(cls, options: Reading, start: Start) -> Child:
+        """Start a child and wait until its engine has loaded. Raises EngineMissing."""
         line = _command(options)
         env = environment(Path(tempfile.gettempdir())) | ONE_THREAD | KEEPS_MEMORY
         child = cls(await start(line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=env))
         try:
             async with asyncio.timeout(START_S):
-                child.engine = f"{options.engine} {_checked(await child._answer())['engine']}"
+                child.engine = f"{options.engine} {_raise_child_error(await child._answer())['engine']}"
         except BaseException as error:
             child.kill()
-            said = await child.gone()
+            stderr_tail = await child.wait()
             if isinstance(error, OcrCrashed | TimeoutError):
-                raise EngineMissing(f"{options.engine} does not start: {said or error}") from None
+                raise EngineMissing(f"{options.engine} does not start: {stderr_tail or error}") from None
             raise
         return child
 
     @property
     def alive(self) -> bool:
-        """It has not been seen to end."""
+        """Whether the child process still runs, as far as asyncio knows."""
         return self._process.returncode is None
 
     async def ask(self, picture: bytes, patience_s: float, *, thorough: bool) -> dict[str, Any]:
-        """What it answers, an error perhaps; afterwards it can be asked again, unless this raised."""
+        """Return the child's answer or error message. After an exception the child must be killed."""
         try:
             async with asyncio.timeout(patience_s):
-                return await self._asked(picture, thorough=thorough)
+                return await self._send_picture(picture, thorough=thorough)
         except TimeoutError:
             raise TookTooLong(f"reading one frame took longer than {patience_s:g} s") from None
 
-    async def _asked(self, picture: bytes, *, thorough: bool) -> dict[str, Any]:
+    async def _send_picture(self, picture: bytes, *, thorough: bool) -> dict[str, Any]:
         pipe = self._process.stdin
         assert pipe is not None  # noqa: S101
-        with contextlib.suppress(OSError):  # that it has died shows in the answer
+        with contextlib.suppress(OSError):  # its death shows in the answer
             pipe.write(QUESTION.pack(len(picture), thorough))
             pipe.write(picture)
             await pipe.drain()
@@ -150,33 +150,33 @@ class Child:
             (size,) = ANSWER.unpack(await pipe.readexactly(ANSWER.size))
             answer: dict[str, Any] = json.loads(await pipe.readexactly(size))
         except (OSError, asyncio.IncompleteReadError):
-            with contextlib.suppress(TimeoutError):  # so that the code is its own, and not that of the kill
+            with contextlib.suppress(TimeoutError):  # so that the exit code is the child's own, not that of our kill
                 async with asyncio.timeout(LEAVE_S):
                     await self._process.wait()
             self.kill()
-            last = (await self.gone()).rpartition("\n")[2]
+            last = (await self.wait()).rpartition("\n")[2]
             how = _how(self._process.returncode)
             raise OcrCrashed(f"the engine {how} while it read a frame{last and ': '}{last}") from None
         return answer
 
     def kill(self) -> None:
-        """SIGKILL it; it has nothing to clean up."""
+        """Kill the child with SIGKILL; no cleanup is necessary."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    async def gone(self) -> str:
-        """Wait for its end; the last that it said."""
+    async def wait(self) -> str:
+        """Wait for the child's end; return the tail of its stderr."""
         await self._process.wait()
-        return (await self._said).strip()[-300:]
+        return (await self._stderr_tail).strip()[-300:]
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _checked(answer: dict[str, Any]) -> dict[str, Any]:
-    """Raises what went wrong in the child."""
+def _raise_child_error(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer, or raise the child's error."""
     if "error" in answer:
         raise ERRORS.get(answer["error"], OcrError)(answer["text"])
     return answer
@@ -190,12 +190,12 @@ def _regions(answer: dict[str, Any]) -> tuple[Region, ...]:
 
 
 def _command(options: Reading) -> list[str]:
-    data = installed(options.engine).data_for(options.languages)
+    data = engine_module(options.engine).data_for(options.languages)
     packages = _packages(options.engine)
     command = [sys.executable, "-I", "-S", "-B", "-c", CODE, options.engine, "+".join(options.languages)]
     command += [str(options.min_confidence), str(data or ""), *map(str, packages)]
-    seen = (*packages, *of_python(), *([data, data.resolve()] if data is not None else []))
-    return boxed(command, Sight(read=seen, write=(SILENCE,)), LIMITS)
+    readable = (*packages, *of_python(), *([data, data.resolve()] if data is not None else []))
+    return sandboxed_command(command, Sight(read=readable, write=(SILENCE,)), LIMITS)
 
 
 @cache

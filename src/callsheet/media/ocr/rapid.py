@@ -1,6 +1,7 @@
-"""RapidOCR, an extra: models inside its package, run by ONNX. It finds more in hard frames, at several times the cost.
+"""RapidOCR, an optional engine with bundled models, run by ONNX.
 
-Its own reader of pictures is not used: frames come from the same door as Tesseract's, with the same checks.
+It finds more in hard frames, at several times the cost. Its own picture decoder is not used: frames pass the same
+decoder and checks as Tesseract's.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from .engines import Engine
 
 MISSING = "rapidocr is not installed; pip install 'callsheet[rapidocr]'"
-# one model for all of these is in the package; those of other scripts would have to be fetched
+# the package has one model for all of these; models of other scripts would need a download
 LANGUAGES = frozenset({"eng", "deu", "fra", "spa", "ita", "por", "nld", "chi_sim"})
-LONGEST_SIDE = 960  # what lines are looked for in; 640 loses a fifth of the words, 1280 costs half as much again
+LONGEST_SIDE = 960  # size for line detection; 640 loses a fifth of the words, 1280 costs half as much again
 SETTINGS = {
     "EngineConfig.onnxruntime.intra_op_num_threads": 1,
     "Global.use_cls": False,
@@ -33,29 +34,29 @@ PASSES = f"side-{LONGEST_SIDE}"
 
 
 def languages() -> frozenset[str]:
-    """Those of the model in the package; raises EngineMissing."""
+    """Return the languages of the bundled model. Raises EngineMissing."""
     if importlib.util.find_spec("rapidocr") is None or importlib.util.find_spec("onnxruntime") is None:
         raise EngineMissing(MISSING)
     return LANGUAGES
 
 
 def advice(languages: Sequence[str]) -> str:
-    """There is one model."""
+    """Recommend Tesseract, since the package has only one model."""
     return f"For {', '.join(languages)} use the engine tesseract"
 
 
 def data_for(_languages: Sequence[str]) -> Path | None:
-    """Nothing beside the package."""
+    """Return None: the package includes its data."""
     return None
 
 
 def engine(data: Path | None = None) -> Engine:
-    """Load it; raises EngineMissing."""
+    """Load the engine. Raises EngineMissing."""
     return Rapid(data)
 
 
 class Rapid:
-    """One of these serves one thread."""
+    """The RapidOCR engine. One instance serves one thread."""
 
     name = "rapidocr"
 
@@ -67,22 +68,22 @@ class Rapid:
 
     @property
     def version(self) -> str:
-        """Of the package, and of what lines are looked for in."""
+        """Version of the package, and the detection size."""
         return f"{version('rapidocr')} {PASSES}"
 
     def read(self, picture: bytes, languages: Sequence[str], *, thorough: bool = False) -> list[Word]:  # noqa: ARG002
-        """All words; `thorough` changes nothing. Raises NotAPicture and InputTooLarge."""
-        from .picture import bgr  # noqa: PLC0415 - the parent asks for languages without the packages of this
+        """Return all words; `thorough` has no effect. Raises NotAPicture and InputTooLarge."""
+        from .picture import bgr  # noqa: PLC0415 - the parent reads the languages without these packages
 
         pixels = bgr(picture)
         if pixels is None:
             return []
-        found = self._read(pixels, return_word_box=True)
-        return list(_words(found.word_results or (), languages[0]))
+        result = self._read(pixels, return_word_box=True)
+        return list(_words(result.word_results or (), languages[0]))
 
 
 def _words(lines: Sequence[Sequence[Any]], language: str) -> Iterator[Word]:
-    """Each line is a block; a word is its text, its score and four corners."""
+    """Yield each line's words as one block; a word has text, score and four corners."""
     for number, line in enumerate(lines, 1):
         for text, score, corners in line:
             if text.strip() and corners is not None:

@@ -1,4 +1,4 @@
-"""Many frames, in order, in batches: loaded ahead, read by all cores, read again where neighbours say there is text."""
+"""Read many frames, in order, in batches: loaded ahead, spread over all cores, reread where neighbours have text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .records import Batch, FrameText, Reading
 Load = Callable[[str], Awaitable[bytes]]
 
 OF_A_FRAME = (NotAPicture, OcrCrashed, InputTooLarge, TookTooLong)
-AHEAD = 4  # frames in memory, beside those that are being read
-BATCHES_AHEAD = 2  # the one that is waited for, and the one after it
+AHEAD = 4  # frames in memory, besides those in the pool
+BATCHES_AHEAD = 2  # the current batch and the next
 
 
 @asynccontextmanager
@@ -28,9 +28,10 @@ async def read_frames(
     *,
     start: Start = start_alone,
 ) -> AsyncIterator[AsyncIterator[Batch]]:
-    """Batches of text in the order of `keys`; what `load` or an engine raises comes out of the batch it is in.
+    """Yield an iterator of text batches in the order of `keys`. A batch raises the errors of its frames.
 
-    Raises InvalidReading, EngineMissing and LanguageMissing at once. Leaving the block ends all that it started.
+    Invalid options raise InvalidReading, EngineMissing or LanguageMissing at once. Leaving the block ends all child
+    processes.
     """
     async with Pool(options, start) as pool:
         frames = _Frames(keys, load, pool)
@@ -41,7 +42,7 @@ async def read_frames(
 
 
 class _Frames:
-    """Frames on their way through the pool: a task for each that is near the batch which is waited for."""
+    """The frames of one reading: one task for each frame near the current batch."""
 
     def __init__(self, keys: Sequence[str], load: Load, pool: Pool) -> None:
         self._keys = keys
@@ -52,7 +53,7 @@ class _Frames:
         self._again: list[asyncio.Task[FrameText]] = []
 
     async def batches(self, options: Reading) -> AsyncIterator[Batch]:
-        """One after the other; the next is being read while the caller holds one."""
+        """Yield one batch after another; the pool reads the next batch while the caller holds one."""
         before: FrameText | None = None
         for first in range(0, len(self._keys), options.batch):
             places = range(first, min(first + options.batch, len(self._keys)))
@@ -68,7 +69,7 @@ class _Frames:
             yield Batch(first, tuple(self._keys[place] for place in places), tuple(texts))
 
     async def close(self) -> None:
-        """Cancel what is still under way."""
+        """Cancel all unfinished tasks."""
         tasks = [*self._tasks.values(), *self._again]
         for task in tasks:
             task.cancel()
@@ -84,7 +85,7 @@ class _Frames:
                 raise type(error)(f"{key}: {error}") from None
 
     async def _with_second_looks(self, first: int, texts: list[FrameText], before: FrameText | None) -> list[FrameText]:
-        """A frame without text beside one with text is read once more, thoroughly, before it counts as empty."""
+        """Reread empty frames beside frames with text, with the thorough pass."""
         row = [before, *texts, await self._after(first, texts)]
         doubtful = [
             at for at, text in enumerate(texts) if not text.regions and (_has_text(row[at]) or _has_text(row[at + 2]))
@@ -95,7 +96,7 @@ class _Frames:
         return texts
 
     async def _after(self, first: int, texts: list[FrameText]) -> FrameText | None:
-        """The frame after the batch, if the batch ends without text; an error of it is told in its own batch."""
+        """Return the frame after the batch if the batch ends without text; its error waits for its own batch."""
         following = self._tasks.get(first + len(texts))
         if following is None or texts[-1].regions:
             return None

@@ -1,4 +1,4 @@
-"""What goes into reading and what comes out. Sizes are pixels of the frame; (0, 0) is its top left corner."""
+"""The records of OCR input and output. Sizes are pixels of the frame; (0, 0) is its top left corner."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Reading(NamedTuple):
-    """How frames are read. `languages` are Tesseract's codes; `processes` 0 is one per core.
+    """OCR options. `languages` are Tesseract's codes; `processes` 0 means one per core.
 
-    `thorough` adds a pass that finds more at half the precision; `frame_s` is the most that one frame may take.
+    `thorough` adds a pass that finds more at half the precision; `frame_s` is the time limit of one frame.
     """
 
     languages: tuple[str, ...] = ("eng",)
@@ -30,7 +30,7 @@ class Box(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A word as an engine gives it; confidence is 0..100. Those of one pass, block and line stand on one line."""
+    """An engine's word; confidence is 0..100. Words with the same pass, block and line belong to one line."""
 
     text: str
     box: Box
@@ -52,7 +52,7 @@ class Region(NamedTuple):
 
 
 class FrameText(NamedTuple):
-    """What was read in one frame. `engine`: its name, version and passes; `retried`: it was read once more, harder."""
+    """The text of one frame. `engine`: name, version and passes; `retried`: the thorough pass ran later."""
 
     regions: tuple[Region, ...]
     engine: str
@@ -60,7 +60,7 @@ class FrameText(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Frames that stand next to one another; `first` is the place of the first among all that were asked for."""
+    """Consecutive frames; `first` is the position of the first one among all requested keys."""
 
     first: int
     keys: tuple[str, ...]

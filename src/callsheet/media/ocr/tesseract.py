@@ -1,6 +1,6 @@
-"""Tesseract inside this process, by tesserocr: the whole picture, then its bright text alone, then if asked once more.
+"""Tesseract in this process, by tesserocr: a pass over the picture, one over its bright text, and an optional third.
 
-One pass over the whole finds text on even ground; captions over pictures are found in the mask of what is bright.
+The first pass finds text on even backgrounds; the mask of bright pixels finds captions over pictures.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 
 from . import tessdata
 from .errors import EngineMissing
-from .merging import merged
+from .merging import merge
 from .picture import bright_text, grey
 from .records import Box, Word
 
-MASK_CONFIDENCE = 60.0  # of a word that only the second or third pass sees
-KNOWN_CONFIDENCE = 80.0  # from here on the first pass is believed, and the second need not look there
-LONG = 16  # letters of a word that is judged by each of them
+MASK_CONFIDENCE = 60.0  # minimum confidence of a word that only the second or third pass sees
+KNOWN_CONFIDENCE = 80.0  # words this confident are final: the second pass skips their place
+LONG = 16  # words with this many letters are scored letter by letter
 SURE_LETTERS = 80.0  # on average
-PASSES = "passes-2"  # changes when the same pictures would give other words
-RESOLUTION = 70  # of a screen, in dots per inch: else Tesseract guesses, and says so
+PASSES = "passes-2"  # increase it when equal pictures would yield other words
+RESOLUTION = 70  # dots per inch of a screen; without it Tesseract guesses and prints a warning
 
 
 class Tesseract:
-    """One of these serves any number of threads: each has its own program in memory, per set of languages."""
+    """The Tesseract engine. One instance serves many threads; each thread holds its own API per language set."""
 
     name = "tesseract"
 
@@ -45,68 +45,68 @@ class Tesseract:
 
     @property
     def version(self) -> str:
-        """Of the library, and of the passes made here."""
+        """Versions of the library and of our passes."""
         return f"{self._tesserocr.tesseract_version().split()[1]} {PASSES}"
 
     def read(self, picture: bytes, languages: Sequence[str], *, thorough: bool = False) -> list[Word]:
-        """All words of all passes, each once; raises NotAPicture, InputTooLarge and LanguageMissing."""
+        """Return the words of all passes, without duplicates. Raises NotAPicture, InputTooLarge, LanguageMissing."""
         image = grey(picture)
         if image is None:
             return []
         api, modes = self._api(tuple(languages)), self._tesserocr.PSM
         _show(api, image.tobytes(), image.width, image.height)
-        words = self._judged(api, list(self._recognised(api, modes.AUTO, "whole")))
+        words = self._rescore_long_words(api, list(self._recognise(api, modes.AUTO, "whole")))
         mask = bright_text(image, [word.box for word in words if word.confidence >= KNOWN_CONFIDENCE])
         if mask is not None:
             _show(api, mask.pixels.tobytes(), mask.pixels.shape[1], mask.pixels.shape[0])
-            found = self._recognised(api, modes.SPARSE_TEXT, "bright")
-            words = merged(words, [_moved(word, mask.x, mask.y) for word in found if _is_sure(word)])
+            words_of_pass = self._recognise(api, modes.SPARSE_TEXT, "bright")
+            words = merge(words, [_shift(word, mask.x, mask.y) for word in words_of_pass if _is_sure(word)])
         if thorough:
             _show(api, image.tobytes(), image.width, image.height)
             api.SetVariable("thresholding_method", "2")  # Sauvola: a limit for each neighbourhood
-            found = self._recognised(api, modes.AUTO, "local")
-            words = merged(words, [word for word in found if _is_sure(word)])
+            words_of_pass = self._recognise(api, modes.AUTO, "local")
+            words = merge(words, [word for word in words_of_pass if _is_sure(word)])
             api.SetVariable("thresholding_method", "0")
         api.Clear()
         return words
 
     def _api(self, languages: tuple[str, ...]) -> Any:
-        known: dict[tuple[str, ...], Any] = self._local.__dict__.setdefault("apis", {})
-        if languages not in known:
+        apis: dict[tuple[str, ...], Any] = self._local.__dict__.setdefault("apis", {})
+        if languages not in apis:
             folder = self._data or tessdata.data_for(languages)
             codes, newest = "+".join(languages), self._tesserocr.OEM.LSTM_ONLY
             try:
-                known[languages] = self._tesserocr.PyTessBaseAPI(path=str(folder), lang=codes, oem=newest)
+                apis[languages] = self._tesserocr.PyTessBaseAPI(path=str(folder), lang=codes, oem=newest)
             except RuntimeError:
                 raise EngineMissing(
                     f"Tesseract cannot use its data for {codes} in {folder}; install it again"
                 ) from None
-        return known[languages]
+        return apis[languages]
 
-    def _judged(self, api: Any, words: list[Word]) -> list[Word]:
-        """Long words, such as paths, by their letters: Tesseract is as sure of a word as of its worst letter."""
+    def _rescore_long_words(self, api: Any, words: list[Word]) -> list[Word]:
+        """Score long words, such as paths, by their letters: Tesseract scores a word by its worst letter."""
         doubtful = {word.box for word in words if _is_long(word) and word.confidence < KNOWN_CONFIDENCE}
-        if not doubtful or (found := api.GetIterator()) is None:
+        if not doubtful or (iterator := api.GetIterator()) is None:
             return words
         level, letters = self._tesserocr.RIL, defaultdict[Box, list[float]](list)
-        for letter in self._tesserocr.iterate_level(found, level.SYMBOL):
+        for letter in self._tesserocr.iterate_level(iterator, level.SYMBOL):
             left, top, right, bottom = letter.BoundingBox(level.WORD) or (0, 0, 0, 0)
             box = Box(left, top, right - left, bottom - top)
             if box in doubtful:
                 letters[box].append(float(letter.Confidence(level.SYMBOL)))
-        means = {box: fmean(found) for box, found in letters.items()}
+        means = {box: fmean(confidences) for box, confidences in letters.items()}
         return [
             word._replace(confidence=means[word.box]) if means.get(word.box, 0.0) >= SURE_LETTERS else word
             for word in words
         ]
 
-    def _recognised(self, api: Any, mode: int, pass_id: str) -> Iterator[Word]:
+    def _recognise(self, api: Any, mode: int, pass_id: str) -> Iterator[Word]:
         api.SetPageSegMode(mode)
-        if not api.Recognize() or (found := api.GetIterator()) is None:
+        if not api.Recognize() or (iterator := api.GetIterator()) is None:
             return
         level = self._tesserocr.RIL
         block = line = 0
-        for word in self._tesserocr.iterate_level(found, level.WORD):
+        for word in self._tesserocr.iterate_level(iterator, level.WORD):
             if word.Empty(level.WORD):
                 continue
             block += word.IsAtBeginningOf(level.BLOCK)
@@ -119,8 +119,13 @@ class Tesseract:
                 yield Word(text, box, confidence, word.WordRecognitionLanguage(), block, line, pass_id)
 
 
+def engine(data: Path | None = None) -> Tesseract:
+    """Load it; raises EngineMissing."""
+    return Tesseract(data)
+
+
 def _show(api: Any, pixels: bytes, width: int, height: int) -> None:
-    """Give it a grey picture, one byte per pixel."""
+    """Load a grey picture, one byte per pixel, into Tesseract."""
     api.SetImageBytes(pixels, width, height, 1, width)
     api.SetSourceResolution(RESOLUTION)
 
@@ -133,5 +138,5 @@ def _is_sure(word: Word) -> bool:
     return word.confidence >= MASK_CONFIDENCE
 
 
-def _moved(word: Word, x: int, y: int) -> Word:
+def _shift(word: Word, x: int, y: int) -> Word:
     return word._replace(box=word.box._replace(x=word.box.x + x, y=word.box.y + y))

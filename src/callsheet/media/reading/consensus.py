@@ -1,4 +1,4 @@
-"""What several noisy readings of one text say together: a vote for each word."""
+"""Combine several noisy readings of one text by a vote on each word."""
 
 from __future__ import annotations
 
@@ -8,71 +8,73 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rapidfuzz.distance import Levenshtein
 
-from .alike import shape
 from .normalise import normalized
+from .text_similarity import shape
 
-Said = TypeVar("Said", bound=Hashable)
+Candidate = TypeVar("Candidate", bound=Hashable)
 
 CANDIDATES = 12
-# A word stays when readings of this share of the weight have it. Engines lose words more often than they add some, and
-# are less sure of those that they add.
+# A word stays if readings with this share of the weight have it. Engines lose words more often than they invent some,
+# and are less confident of invented ones.
 PRESENT, PRESENT_AND_SURE = 1 / 3, 1 / 10
-ABOUT = 0.02  # of confidence
+ABOUT = 0.02  # tolerance of confidence
 
 
 class Voice(NamedTuple):
-    """What a reading counts, and how sure the engine was of it (0..1)."""
+    """A reading's weight, and the engine's confidence in it (0..1)."""
 
     weight: float
     confidence: float
 
 
-class _Slot(Generic[Said]):
-    """A place in the text: what is said to stand there, and how sure the surest was. `silent` say nothing of it."""
+class _Slot(Generic[Candidate]):
+    """The votes for one position, and the best confidence. `silent` is the weight of readings without a vote."""
 
     def __init__(self) -> None:
-        self.votes: defaultdict[Said, float] = defaultdict(float)
+        self.votes: defaultdict[Candidate, float] = defaultdict(float)
         self.sure = 0.0
         self.silent = 0.0
 
-    def hear(self, said: Said, voice: Voice) -> None:
-        self.votes[said] += voice.weight
+    def hear(self, candidate: Candidate, voice: Voice) -> None:
+        self.votes[candidate] += voice.weight
         self.sure = max(self.sure, voice.confidence)
 
     def is_there(self, total: float, typical: float) -> bool:
-        """Whether anything stands there; `typical` is how sure readings are on the whole."""
+        """Whether the position holds a word; `typical` is the average confidence of the readings."""
         least = PRESENT_AND_SURE if self.sure >= typical - ABOUT else PRESENT
         return sum(self.votes.values()) >= least * (total - self.silent) > 0
 
-    def heaviest(self) -> list[Said]:
-        return sorted(self.votes, key=lambda said: (self.votes[said], str(said)), reverse=True)[:CANDIDATES]
+    def heaviest(self) -> list[Candidate]:
+        return sorted(self.votes, key=lambda candidate: (self.votes[candidate], str(candidate)), reverse=True)[
+            :CANDIDATES
+        ]
 
 
 def consensus(readings: Mapping[str, Voice]) -> str:
-    """The text that readings agree upon. Of one reading: itself."""
+    """Return the text that the readings agree on. A single reading wins unchanged."""
     if len(readings) == 1:
         return next(iter(readings))
     pivot = _pivot(readings).split()
     words: list[_Slot[str]] = [_Slot() for _ in pivot]
-    added: list[_Slot[tuple[str, ...]]] = [_Slot() for _ in range(len(pivot) + 1)]
+    slots_between: list[_Slot[tuple[str, ...]]] = [_Slot() for _ in range(len(pivot) + 1)]
     for text, voice in sorted(readings.items()):
-        _vote(pivot, text.split(), voice, (words, added))
+        _vote(pivot, text.split(), voice, (words, slots_between))
     total = sum(voice.weight for voice in readings.values())
     typical = sum(voice.weight * voice.confidence for voice in readings.values()) / total
-    said: list[str] = []
-    for at, extra in enumerate(added):
+    agreed_words: list[str] = []
+    for at, extra in enumerate(slots_between):
         if extra.is_there(total, typical):
-            said += extra.heaviest()[0]
+            agreed_words += extra.heaviest()[0]
         if at < len(pivot) and words[at].is_there(total, typical):
-            said.append(_nearest(words[at]))
-    return " ".join(said or pivot)
+            agreed_words.append(_nearest(words[at]))
+    return " ".join(agreed_words or pivot)
 
 
 def _vote(
     pivot: list[str], words: list[str], voice: Voice, slots: tuple[list[_Slot[str]], list[_Slot[tuple[str, ...]]]]
 ) -> None:
-    """Word for word where as many stand on both sides."""
-    for change in Levenshtein.opcodes(_folded(pivot), _folded(words)):
+    """Vote word by word where both sides have equally many words."""
+    for change in Levenshtein.opcodes(_shapes(pivot), _shapes(words)):
         mine = range(change.src_start, change.src_end)
         theirs = words[change.dest_start : change.dest_end]
         if len(mine) == len(theirs):
@@ -80,13 +82,13 @@ def _vote(
                 slots[0][at].hear(word, voice)
         elif not mine:
             slots[1][change.src_start].hear(tuple(theirs), voice)
-        elif theirs:  # words were split or joined: neither side is counted
+        elif theirs:  # split or joined words: no vote for either side
             for at in mine:
                 slots[0][at].silent += voice.weight
 
 
 def _nearest(slot: _Slot[str]) -> str:
-    """The word that is nearest to all: when each reading has another letter wrong, the right one is."""
+    """Return the word closest to all candidates: if each reading has another wrong letter, that is the right one."""
     words = slot.heaviest()
     if len(words) < 3:  # noqa: PLR2004 - of two, the heavier one
         return words[0]
@@ -95,7 +97,7 @@ def _nearest(slot: _Slot[str]) -> str:
 
 
 def _pivot(readings: Mapping[str, Voice]) -> str:
-    """The reading with the most weight; those that differ in the case of letters alone count together."""
+    """Return the reading with the most weight; readings that differ only in case count together."""
     of_form: defaultdict[str, float] = defaultdict(float)
     for text, voice in sorted(readings.items()):
         of_form[normalized(text)] += voice.weight
@@ -103,5 +105,5 @@ def _pivot(readings: Mapping[str, Voice]) -> str:
     return max((text for text in readings if normalized(text) == form), key=lambda text: (readings[text], text))
 
 
-def _folded(words: list[str]) -> list[str]:
+def _shapes(words: list[str]) -> list[str]:
     return [shape(normalized(word)).text for word in words]

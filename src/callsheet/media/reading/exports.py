@@ -1,6 +1,6 @@
-"""Ranges as files: WebVTT, SRT, CSV and JSON. Each is an iterator of text, one piece per range, so any length streams.
+"""Export ranges as WebVTT, SRT, CSV and JSON. Each export is an iterator of text, so any length streams.
 
-Ranges are written in the order in which they come; subtitles want them by `t_start`, as `merge` gives them.
+Ranges keep their order; subtitles need them sorted by `t_start`, as `merge` returns them.
 """
 
 from __future__ import annotations
@@ -11,47 +11,47 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from .normalise import displayed
+from .normalise import display_form
 from .records import Range
 
 ExportFormat = Literal["vtt", "srt", "csv", "json"]
 
 _SECOND_MS, _MINUTE_MS, _HOUR_MS = 1_000, 60_000, 3_600_000
-_JOINER = "\u2060"  # no width, and `normalised` takes it out again
+_JOINER = "\u2060"  # zero-width; `normalized` removes it again
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 _COLUMNS = ("start", "end", "t_start_ms", "t_end_ms", "text", "confidence", "language", "x", "y", "width", "height")
 
 
 def webvtt(ranges: Iterable[Range]) -> Iterator[str]:
-    """One cue per range. `&`, `<` and `>` are escaped, so no text can be taken for a tag or a time line."""
+    """Yield WebVTT with one cue per range. Escaping keeps text from becoming a tag or a time line."""
     yield "WEBVTT\n"
-    for number, shown in enumerate(ranges, 1):
-        text = displayed(shown.text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        yield f"\n{number}\n{_times(shown, '.')}\n{text}\n"
+    for number, row in enumerate(ranges, 1):
+        text = display_form(row.text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        yield f"\n{number}\n{_times(row, '.')}\n{text}\n"
 
 
 def srt(ranges: Iterable[Range]) -> Iterator[str]:
-    """One cue per range. SRT has no escapes: a character without width keeps text from being taken for a tag."""
-    for number, shown in enumerate(ranges, 1):
-        text = displayed(shown.text).replace("-->", f"--{_JOINER}>").replace("<", f"<{_JOINER}")
+    """Yield SRT with one cue per range. SRT has no escapes, so zero-width characters keep text from becoming tags."""
+    for number, row in enumerate(ranges, 1):
+        text = display_form(row.text).replace("-->", f"--{_JOINER}>").replace("<", f"<{_JOINER}")
         text = text.replace("{", f"{{{_JOINER}")
-        yield f"{number}\n{_times(shown, ',')}\n{text}\n\n"
+        yield f"{number}\n{_times(row, ',')}\n{text}\n\n"
 
 
 def comma_separated(ranges: Iterable[Range]) -> Iterator[str]:
-    """RFC 4180 with a header. Text that a spreadsheet would run as a formula begins with an apostrophe."""
+    """Yield RFC 4180 CSV with a header. Text that a spreadsheet would run as a formula gets an apostrophe."""
     yield _row(_COLUMNS)
-    for shown in ranges:
-        clock = (_clock(shown.t_start, "."), _clock(shown.t_end, "."))
-        facts = (f"{shown.confidence:.4f}", shown.language or "")
-        yield _row((*clock, shown.t_start, shown.t_end, _inert(displayed(shown.text)), *facts, *shown.box))
+    for row in ranges:
+        clock = (_clock(row.t_start, "."), _clock(row.t_end, "."))
+        facts = (f"{row.confidence:.4f}", row.language or "")
+        yield _row((*clock, row.t_start, row.t_end, _inert(display_form(row.text)), *facts, *row.box))
 
 
 def as_json(ranges: Iterable[Range]) -> Iterator[str]:
-    """`{"segments": [...]}`, with all that is known of each range."""
+    """Yield `{"segments": [...]}`, with all fields of each range."""
     yield '{"segments": ['
-    for number, shown in enumerate(ranges):
-        fields = shown._asdict() | {"bounding_box": dict(zip(("x", "y", "width", "height"), shown.box, strict=True))}
+    for number, row in enumerate(ranges):
+        fields = row._asdict() | {"bounding_box": dict(zip(("x", "y", "width", "height"), row.box, strict=True))}
         yield (",\n" if number else "\n") + json.dumps(fields, ensure_ascii=False)
     yield "\n]}\n"
 
@@ -70,9 +70,9 @@ MEDIA_TYPES: dict[ExportFormat, str] = {
 }
 
 
-def _times(shown: Range, point: str) -> str:
-    """A cue that ends when it begins is shown by no player, so each has a millisecond at least."""
-    return f"{_clock(shown.t_start, point)} --> {_clock(max(shown.t_end, shown.t_start + 1), point)}"
+def _times(row: Range, point: str) -> str:
+    """Return a cue's time line. Its length is at least a millisecond, since players hide empty cues."""
+    return f"{_clock(row.t_start, point)} --> {_clock(max(row.t_end, row.t_start + 1), point)}"
 
 
 def _clock(time_ms: int, point: str) -> str:

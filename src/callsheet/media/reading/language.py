@@ -1,4 +1,4 @@
-"""Languages as engines name them (ISO 639-3, sometimes with a script) and as the web does (BCP-47)."""
+"""Convert language names of OCR engines (ISO 639-3, sometimes with a script) to those of the web (BCP-47)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,18 @@ _ENGINE_WORDS = {
 
 @lru_cache(maxsize=1024)
 def tag(language: str | None) -> str | None:
-    """The BCP-47 tag ("eng" is "en", "chi_sim" is "zh-Hans"); None for what is no language."""
+    """Return the BCP-47 tag ("eng" is "en", "chi_sim" is "zh-Hans"), or None for unknown languages."""
     if not language:
         return None
     word = language.strip().lower()
     if word in _ENGINE_WORDS:
         return _ENGINE_WORDS[word]
     try:
-        found = langcodes.Language.get(word.replace("_", "-"))
+        language_object = langcodes.Language.get(word.replace("_", "-"))
     except LanguageTagError:
         return None
-    return found.to_tag() if found.is_valid() and found.language not in {None, "und", "mis", "mul", "zxx"} else None
+    return (
+        language_object.to_tag()
+        if language_object.is_valid() and language_object.language not in {None, "und", "mis", "mul", "zxx"}
+        else None
+    )

@@ -1,4 +1,4 @@
-"""Web addresses in a text. Names of files and attributes in code look like hosts, so those are told apart here."""
+"""Find web addresses in a text. File names and code attributes look like hosts; this module tells them apart."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MORE_ENDS = (
     *("store", "studio", "tech", "video", "xyz"),
 )
 _SCHEMES = ("http:", "https:", "", "//")
-_JOINED = re.compile(r"[a-zäöüß]\.[A-Z][a-z]$")  # "the end.So" is two sentences
+_JOINED_SENTENCES = re.compile(r"[a-zäöüß]\.[A-Z][a-z]$")  # "the end.So" is two sentences
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Link(NamedTuple):
-    """An address: where it stands in the text, as it is written, and in its one form."""
+    """An address: its position, its written form, and its normalised form."""
 
     start: int
     end: int
@@ -34,17 +34,17 @@ class Link(NamedTuple):
 
 
 def links(text: str) -> Iterator[Link]:
-    """All http and https addresses, also those without a scheme. E-mail addresses are none."""
-    for found in _linkify().match(text) or ():
-        if found.schema not in _SCHEMES:
+    """Yield all http and https addresses, even without a scheme, but no e-mail addresses."""
+    for match in _linkify().match(text) or ():
+        if match.schema not in _SCHEMES:
             continue
-        if found.schema in {"", "//"} and not _is_host(text, found.index, found.last_index):
+        if match.schema in {"", "//"} and not _is_host(text, match.index, match.last_index):
             continue
-        yield Link(found.index, found.last_index, found.raw, one_form(found.url))
+        yield Link(match.index, match.last_index, match.raw, one_form(match.url))
 
 
 def one_form(url: str) -> str:
-    """Scheme and host in small letters, no default port, no slash alone at the end; "http" where nothing is said."""
+    """Normalise a URL: lower-case scheme and host, no default port, no lone final slash; "http" by default."""
     url = f"http:{url}" if url.startswith("//") else url
     try:
         parts = urlsplit(url)
@@ -62,13 +62,13 @@ def one_form(url: str) -> str:
 
 @cache
 def _linkify() -> LinkifyIt:
-    known = LinkifyIt(options={"fuzzy_link": True, "fuzzy_email": True, "fuzzy_ip": False})
-    known.tlds(list(_MORE_ENDS), keep_old=True)
-    return known
+    linkify = LinkifyIt(options={"fuzzy_link": True, "fuzzy_email": True, "fuzzy_ip": False})
+    linkify.tlds(list(_MORE_ENDS), keep_old=True)
+    return linkify
 
 
 def _is_host(text: str, start: int, end: int) -> bool:
-    """Of an address without a scheme: no file, no attribute, no call, no end of a sentence."""
+    """Whether text without a scheme is a host, rather than a file, attribute, call or sentence end."""
     written = text[start:end]
     host, slash, path = written.removeprefix("//").partition("/")
     if host.lower().startswith("www."):
@@ -80,4 +80,4 @@ def _is_host(text: str, start: int, end: int) -> bool:
         return bool(path) and labels[0] not in _OBJECTS
     if text[end : end + 1] in {"(", "[", "_", "="}:
         return False
-    return not (last in _FILES or last == "name" or labels[0] in _OBJECTS or _JOINED.search(host))
+    return not (last in _FILES or last == "name" or labels[0] in _OBJECTS or _JOINED_SENTENCES.search(host))

@@ -1,7 +1,7 @@
-"""Detections of single frames become ranges: one text, from when it is first seen until it is gone.
+"""Merge detections of single frames into ranges: one text, from its first appearance to its end.
 
-Exact hashes of noisy readings would make four ranges out of one, so readings that are one text are found first, then
-vote for its words, and only what they agree upon is hashed. What comes out can be put in again and stays as it is.
+Hashing noisy readings exactly would split one range into four. So readings of one text are grouped first, then vote
+on its words, and only the agreed text is hashed. Merging the output again changes nothing.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from .consensus import Voice, consensus
-from .normalise import displayed, normalized, text_hash
-from .passing import gathered, passing, rows_of_passing
+from .normalise import display_form, normalized, text_hash
+from .passing import gather_scraps, join_passing, rows_of_passing
 from .records import Range, Seen
-from .sweep import swept
+from .tracking import track_texts
 from .tracks import Piece
 
 
 def merge(seen: Sequence[Seen], *, period_ms: int, duration_ms: int) -> list[Range]:
-    """The ranges of all texts, by time; in which order `seen` comes does not matter.
+    """Return the ranges of all texts, sorted by time; the order of `seen` does not matter.
 
-    `period_ms` is the time between two samples: text that is missed for up to two of them was there all the time.
-    Nothing ends after `duration_ms`, unless that is 0 and so unknown.
+    `period_ms` is the time between two samples: text missing for up to two samples counts as present. No range ends
+    after `duration_ms`, unless that is 0 (unknown).
     """
     period_ms = max(1, period_ms)
     pieces = sorted(_pieces(seen, period_ms, duration_ms))
     rows = rows_of_passing(pieces)
     while True:
-        fewer = gathered(sorted(map(_together, swept(passing(pieces, period_ms), period_ms))), rows)
-        if len(fewer) == len(pieces):  # each piece is alone, so one more sweep would change nothing
+        fewer = gather_scraps(sorted(map(_combine, track_texts(join_passing(pieces, period_ms), period_ms))), rows)
+        if len(fewer) == len(pieces):  # no piece was merged, so another pass would change nothing
             return [_range(piece) for piece in fewer]
         pieces = fewer
 
 
 def _pieces(seen: Iterable[Seen], period_ms: int, duration_ms: int) -> Iterator[Piece]:
-    """Detections as they can be compared. One without length lasts a sample; one without text is left out."""
+    """Convert detections to pieces. A detection without length lasts one sample; one without text is dropped."""
     for one in seen:
-        if not (text := displayed(one.text)):
+        if not (text := display_form(one.text)):
             continue
         start, end = max(0, one.t_start), one.t_end if one.t_end > one.t_start else one.t_start + period_ms
         if duration_ms > 0:
@@ -46,8 +46,8 @@ def _pieces(seen: Iterable[Seen], period_ms: int, duration_ms: int) -> Iterator[
         yield Piece(start, max(end, start + 1), box, text, normalized(text), confidence, one.language or "", one.seen)
 
 
-def _together(pieces: list[Piece]) -> Piece:
-    """What the pieces of a track say together; its box is that of the reading that is nearest to it."""
+def _combine(pieces: list[Piece]) -> Piece:
+    """Combine a track's pieces into one; it gets the box of the reading closest to the agreed text."""
     if len(pieces) == 1:
         return pieces[0]
     readings: defaultdict[str, list[Piece]] = defaultdict(list)
@@ -55,7 +55,7 @@ def _together(pieces: list[Piece]) -> Piece:
     for piece in pieces:
         readings[piece.text].append(piece)
         languages[piece.language] += piece.weight if piece.language else 0.0
-    text = consensus({text: _voice(said) for text, said in readings.items()})
+    text = consensus({text: _voice(pieces_of_text) for text, pieces_of_text in readings.items()})
     form = normalized(text)
     best = max(pieces, key=lambda piece: (piece.form == form, piece.weight, piece))
     return Piece(
@@ -75,7 +75,7 @@ def _voice(pieces: list[Piece]) -> Voice:
 
 
 def _confidence(pieces: list[Piece]) -> float:
-    """On average over time."""
+    """Return the average confidence, weighted by time."""
     lasts = [piece.t_end - piece.t_start for piece in pieces]
     return sum(piece.confidence * last for piece, last in zip(pieces, lasts, strict=True)) / sum(lasts)
 

@@ -1,4 +1,4 @@
-"""Numbers in a text, with what they count: prices, percentages, measures, telephone numbers, times, dates.
+"""Find numbers and their units in a text: prices, percentages, measures, telephone numbers, times, dates.
 
 | value               | normalised value  |                                                          |
 |---------------------|-------------------|----------------------------------------------------------|
@@ -9,7 +9,7 @@
 | +1 (415) 555-0132   | +14155550132      | a telephone number has digits alone, and its plus        |
 | 12:30, 2026-11-16   | as written        | times, dates, versions and addresses stay whole          |
 | 214, 3.50           | 214, 3.5          | no thousands signs, no zeros at the end of decimals      |
-| 007                 | 007               | what begins with a zero is a code                        |
+| 007                 | 007               | a leading zero marks a code                              |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .units import CODES, LETTERS, SIGNS, UNITS, WORDS
 
 
 class Number(NamedTuple):
-    """A number: where it stands, as it is written, and in its one form."""
+    """A number: its position, its written form, and its normalised form."""
 
     start: int
     end: int
@@ -37,8 +37,8 @@ _SIGN = "|".join(regex.escape(sign) for sign in sorted(SIGNS, key=len, reverse=T
 _SYMBOL = "|".join(regex.escape(sign.upper()) for sign in sorted(SIGNS, key=len, reverse=True) if not sign.isalpha())
 _CODE = "|".join(CODES)
 _MAGNITUDE = rf"[{''.join(LETTERS)}](?!\w)| ?(?i:{'|'.join(WORDS)})(?!\w)"
-_NAMED = "|".join(regex.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
-_UNIT = rf"[ -]?(?:{_NAMED}|(?i:{'|'.join(unit for unit in UNITS if len(unit) > 3)}))(?!\w)"  # noqa: PLR2004 - words
+_UNIT_NAMES = "|".join(regex.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
+_UNIT = rf"[ -]?(?:{_UNIT_NAMES}|(?i:{'|'.join(unit for unit in UNITS if len(unit) > 3)}))(?!\w)"  # noqa: PLR2004 - words
 # Of 20 numbers as people write them, these find all; the package phonenumbers (23 MB) finds 13 when told a country,
 # else 9. Neither takes one of 20 dates, prices and codes for a telephone number.
 _PHONE = regex.compile(
@@ -69,22 +69,22 @@ _THOUSAND = 3
 
 
 def numbers(text: str) -> Iterator[Number]:
-    """All of them, by place; none lies in another. Letters around a number do not hide it ("RE16" has 16)."""
-    found: list[Number] = []
+    """Yield all numbers by position, without overlaps. Letters around a number do not hide it ("RE16" has 16)."""
+    matches: list[Number] = []
     for match in _PHONE.finditer(text):
         if _is_phone(match[0]):
             digits = "".join(char for char in match[0] if char.isdigit())
-            found.append(Number(match.start(), match.end(), match[0], "+" * match[0].startswith("+") + digits))
+            matches.append(Number(match.start(), match.end(), match[0], "+" * match[0].startswith("+") + digits))
     for match in _WHOLE.finditer(text):
-        if not any(match.start() < other.end and other.start < match.end() for other in found):
-            found.append(Number(match.start(), match.end(), match[0], match[0].replace(",", ".")))
+        if not any(match.start() < other.end and other.start < match.end() for other in matches):
+            matches.append(Number(match.start(), match.end(), match[0], match[0].replace(",", ".")))
     letters = list(text)
-    for start, end, _, _ in found:
+    for start, end, _, _ in matches:
         letters[start:end] = "\0" * (end - start)
-    yield from sorted([*found, *(_counted(match) for match in _NUMBER.finditer("".join(letters)))])
+    yield from sorted([*matches, *(_with_unit(match) for match in _NUMBER.finditer("".join(letters)))])
 
 
-def _counted(match: regex.Match[str]) -> Number:
+def _with_unit(match: regex.Match[str]) -> Number:
     parts = {name: (part or "").strip(" -") for name, part in match.groupdict().items() if name != "amount"}
     amount = _amount(match["amount"], is_price=bool(parts["sign"] or parts["after"]))
     amount *= LETTERS.get(parts["magnitude"]) or WORDS.get(parts["magnitude"].casefold(), 1)
@@ -92,14 +92,14 @@ def _counted(match: regex.Match[str]) -> Number:
     if money := parts["sign"] or parts["after"]:
         return Number(start, start + len(value), value, f"{amount:.2f} {SIGNS.get(money.casefold(), money.upper())}")
     if match[0].isdecimal() and match[0].startswith("0"):
-        return Number(start, start + len(value), value, value)  # a code rather than a count
+        return Number(start, start + len(value), value, value)  # a code, not a count
     unit = UNITS.get(parts["unit"], UNITS.get(parts["unit"].casefold(), ""))
     return Number(start, start + len(value), value, f"{_short(amount)} {unit}".strip())
 
 
-def _amount(written: str, *, is_price: bool) -> Decimal:
-    """Points and commas are told apart by what follows them: three digits are thousands, unless it may be a decimal."""
-    plain = written.replace("−", "-")
+def _amount(digits_text: str, *, is_price: bool) -> Decimal:
+    """Parse an amount. Three digits after a point or comma are thousands, unless they may be decimals."""
+    plain = digits_text.replace("−", "-")
     for space in " '’\u202f\u00a0":
         plain = plain.replace(space, "")
     signs = [char for char in plain if char in ",."]
@@ -118,6 +118,6 @@ def _short(amount: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _is_phone(written: str) -> bool:
-    digits = sum(char.isdigit() for char in written)
+def _is_phone(digits_text: str) -> bool:
+    digits = sum(char.isdigit() for char in digits_text)
     return _MIN_PHONE_DIGITS <= digits <= _MAX_PHONE_DIGITS

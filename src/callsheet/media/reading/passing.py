@@ -1,8 +1,8 @@
-"""Text that passes through the picture from edge to edge, as on a ticker. Frames show parts of it, cut in mid-word.
+"""Join text that passes through the picture from edge to edge, as on a ticker. Frames show parts, cut mid-word.
 
-A part at the right edge is the beginning of what the next frame shows more of, and one at the left edge is the end of
-what was there before. Such parts are one text with the whole. In a row in which some text was seen to pass, what is
-left over of parts that were misread at an edge belongs to what passes there, too.
+A part at the right edge begins text that the next frame continues; a part at the left edge ends earlier text. Such
+parts and the whole are one text. In a row where text passes, misread fragments at an edge belong to the passing text,
+too.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from .normalise import normalized
 from .tracks import Piece
 
 GAP = 2  # sample periods
-ALIKE = 85.0  # of 100: a part, and as much of the whole
-SCRAP = 70.0  # and what an edge has cut out of it
-FEW = 4  # letters that an edge leaves, and that are read as anything
-TELLING = 8  # letters of a text that is looked for elsewhere
+ALIKE = 85.0  # of 100: similarity of a part and as much of the whole
+SCRAP = 70.0  # of 100: similarity of a fragment at an edge
+FEW = 4  # so few letters at an edge may be misread as anything
+TELLING = 8  # minimum letters of a text that is matched at other positions
 MOVES = 3
 AROUND_MS = 2_000
 
 
-def passing(pieces: Sequence[Piece], period_ms: int) -> list[Piece]:
-    """Pieces, sorted, in which each text that passes through is one."""
+def join_passing(pieces: Sequence[Piece], period_ms: int) -> list[Piece]:
+    """Join the sorted pieces of each text that passes through."""
     width = max((piece.box[0] + piece.box[2] for piece in pieces), default=0)
     chains: list[list[Piece]] = []
-    done: list[list[Piece]] = []
+    finished_chains: list[list[Piece]] = []
     for piece in pieces:
-        over = [chain for chain in chains if chain[-1].t_end < piece.t_start - GAP * period_ms]
-        done += over
-        chains = [chain for chain in chains if chain not in over]
+        expired_chains = [chain for chain in chains if chain[-1].t_end < piece.t_start - GAP * period_ms]
+        finished_chains += expired_chains
+        chains = [chain for chain in chains if chain not in expired_chains]
         chain = next((chain for chain in chains if _goes_on(chain[-1], piece, width)), None)
         if chain is None:
             chains.append([piece])
         else:
             chain.append(piece)
-    return sorted(_whole(chain, width) for chain in (*done, *chains))
+    return sorted(_whole(chain, width) for chain in (*finished_chains, *chains))
 
 
 class Row(NamedTuple):
-    """A part of the picture through which text passes, and when."""
+    """A horizontal band of the picture in which text passes, and when."""
 
     top: int
     height: int
@@ -52,58 +52,58 @@ class Row(NamedTuple):
     t_end: int
 
     def has(self, piece: Piece) -> bool:
-        """Whether a piece is in it, and at that time."""
+        """Whether a piece lies in the row's band and time."""
         middle = piece.box[1] + piece.box[3] / 2
         near = abs(middle - self.top - self.height / 2) <= self.height / 2
         return near and self.t_start - AROUND_MS <= piece.t_start and piece.t_end <= self.t_end + AROUND_MS
 
 
 def rows_of_passing(pieces: Iterable[Piece]) -> list[Row]:
-    """Where one text is seen at several places, one after the other and always on towards the same side."""
-    said: defaultdict[str, list[Piece]] = defaultdict(list)
+    """Return the rows in which one text appears at several positions, always moving to the same side."""
+    pieces_by_form: defaultdict[str, list[Piece]] = defaultdict(list)
     for piece in pieces:
         if len(_letters(piece)) >= TELLING:
-            said[piece.form].append(piece)
+            pieces_by_form[piece.form].append(piece)
     rows = []
-    for found in said.values():
+    for sightings in pieces_by_form.values():
         steps = [
             after.box[0] - before.box[0]
-            for before, after in pairwise(found)
+            for before, after in pairwise(sightings)
             if before.t_end <= after.t_start and _in_one_row(before, after) and _has_moved(before, after)
         ]
         if len(steps) >= MOVES and (all(step < 0 for step in steps) or all(step > 0 for step in steps)):
-            first = found[0].box
-            rows.append(Row(first[1], max(1, first[3]), found[0].t_start, found[-1].t_end))
+            first = sightings[0].box
+            rows.append(Row(first[1], max(1, first[3]), sightings[0].t_start, sightings[-1].t_end))
     return rows
 
 
-def gathered(pieces: Sequence[Piece], rows: Sequence[Row]) -> list[Piece]:
-    """Pieces, in which the scraps of texts that pass through rows belong to those texts."""
+def gather_scraps(pieces: Sequence[Piece], rows: Sequence[Row]) -> list[Piece]:
+    """Merge the fragments of passing texts in `rows` into those texts."""
     width = max((piece.box[0] + piece.box[2] for piece in pieces), default=0)
     inside = [piece for piece in pieces if any(row.has(piece) for row in rows)]
-    whole: dict[int, Piece] = {}
+    texts: dict[int, Piece] = {}
     for piece in sorted(inside, key=lambda piece: (-len(_letters(piece)), piece)):
-        fits = {at: _fit(piece, other, width) for at, other in whole.items()}
+        fits = {at: _fit(piece, other, width) for at, other in texts.items()}
         best = max(fits, key=lambda at: (fits[at], -at), default=None)
         if best is None or fits[best] < SCRAP:
-            whole[len(whole)] = piece
+            texts[len(texts)] = piece
         else:
-            other = whole[best]
+            other = texts[best]
             times = (min(other.t_start, piece.t_start), max(other.t_end, piece.t_end))
-            whole[best] = other._replace(t_start=times[0], t_end=times[1], seen=other.seen + piece.seen)
-    return sorted([*(piece for piece in pieces if piece not in inside), *whole.values()])
+            texts[best] = other._replace(t_start=times[0], t_end=times[1], seen=other.seen + piece.seen)
+    return sorted([*(piece for piece in pieces if piece not in inside), *texts.values()])
 
 
 def _fit(scrap: Piece, whole: Piece, width: int) -> float:
-    """How well a scrap fits a text that passes at its time, from 0 to 100. A few letters at an edge may be misread."""
+    """Score a fragment against a text that passes at its time, from 0 to 100. Short edge fragments may be misread."""
     apart = max(scrap.t_start - whole.t_end, whole.t_start - scrap.t_end)
     is_few = len(_letters(scrap)) <= FEW and abs(scrap.box[1] - whole.box[1]) <= whole.box[3]
     if apart > AROUND_MS or not (is_few or _in_one_row(scrap, whole)):
         return 0.0
     if scrap.form == whole.form:
         return 100.0
-    torn = whole.t_start <= scrap.t_start and scrap.t_end <= whole.t_end  # while all of it is seen
-    if not torn and scrap.box[0] > 2 * scrap.box[3] and _right(scrap) < width - 2 * scrap.box[3]:
+    is_inside = whole.t_start <= scrap.t_start and scrap.t_end <= whole.t_end  # during the whole text's time
+    if not is_inside and scrap.box[0] > 2 * scrap.box[3] and _right(scrap) < width - 2 * scrap.box[3]:
         return 0.0
     if is_few:
         return SCRAP - max(apart, 0) / AROUND_MS if apart > 0 else SCRAP
@@ -123,7 +123,7 @@ def _in_one_row(one: Piece, other: Piece) -> bool:
 
 
 def _has_moved(one: Piece, other: Piece) -> bool:
-    """Aside by half of its height at least, at one of its ends."""
+    """Whether a piece moved aside by at least half of its height, at either end."""
     least = max(1, min(one.box[3], other.box[3]) // 2)
     return max(abs(one.box[0] - other.box[0]), abs(_right(one) - _right(other))) >= least
 
@@ -133,7 +133,7 @@ def _right(piece: Piece) -> int:
 
 
 def _is_cut(one: Piece, other: Piece, width: int) -> bool:
-    """One is a part of the other, and cut off where the picture ends."""
+    """Whether one text is a part of the other, cut off at the picture's edge."""
     part, whole = sorted((one, other), key=lambda piece: (len(_letters(piece)), piece))
     few, many = _letters(part), _letters(whole)
     near = max(1, part.box[3] // 2)
@@ -149,7 +149,7 @@ def _letters(piece: Piece) -> str:
 
 
 def _whole(chain: Sequence[Piece], width: int) -> Piece:
-    """One piece: all that was seen of the text, as long as any of it was."""
+    """Combine a chain into one piece with the whole text, from its first to its last appearance."""
     if len(chain) == 1:
         return chain[0]
     text = _best(chain, width)
@@ -167,13 +167,13 @@ def _whole(chain: Sequence[Piece], width: int) -> Piece:
 
 
 def _best(chain: Iterable[Piece], width: int) -> str:
-    """Of the readings that no edge cuts the one that was there the longest; the longest text where each is cut."""
-    found = list(chain)
+    """Return the longest-lived reading without a cut; if all are cut, the longest text."""
+    pieces = list(chain)
     inside = [
-        piece for piece in found if piece.box[0] > piece.box[3] // 2 and _right(piece) < width - piece.box[3] // 2
+        piece for piece in pieces if piece.box[0] > piece.box[3] // 2 and _right(piece) < width - piece.box[3] // 2
     ]
     if inside:
         most = max(len(_letters(piece)) for piece in inside)
         whole = [piece for piece in inside if len(_letters(piece)) >= most - 1]
         return max(whole, key=lambda piece: (piece.weight, piece)).text
-    return max(found, key=lambda piece: (len(_letters(piece)), piece.weight, piece)).text
+    return max(pieces, key=lambda piece: (len(_letters(piece)), piece.weight, piece)).text

@@ -1,4 +1,4 @@
-"""What goes into a reading and what comes out of it. Times are milliseconds from the start of the video."""
+"""Records of detections, ranges and entities. Times are milliseconds from the start of the video."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EntityType = Literal["mention", "hashtag", "url", "emoji", "number"]
 
 
 class Seen(NamedTuple):
-    """One text region of one frame, as it was read. It was on screen in [t_start, t_end)."""
+    """One text region of one frame, visible in [t_start, t_end)."""
 
     segment_id: str
     t_start: int
@@ -18,11 +18,11 @@ class Seen(NamedTuple):
     confidence: float
     box: Box
     language: str | None
-    seen: int = 1  # how many detections this one stands for
+    seen: int = 1  # the number of detections behind this one
 
 
 class Range(NamedTuple):
-    """One text, on screen in [t_start, t_end); `seen` detections say so."""
+    """One text, visible in [t_start, t_end), from `seen` detections."""
 
     t_start: int
     t_end: int
@@ -35,14 +35,14 @@ class Range(NamedTuple):
     seen: int
 
     def as_seen(self, segment_id: str = "") -> Seen:
-        """As one detection, so that it can be merged again."""
+        """Convert the range to one detection, for another merge."""
         return Seen(
             segment_id, self.t_start, self.t_end, self.text, self.confidence, self.box, self.language, self.seen
         )
 
 
 class Entity(NamedTuple):
-    """Something in a text that can be looked for by its kind."""
+    """An entity in a text, searchable by its type."""
 
     entity_type: EntityType
     value: str

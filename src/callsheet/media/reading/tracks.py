@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from .places import rows_of
+from .geometry import rows_of
 from .records import Box
 
 _LONG_AGO = -(1 << 62)
 
 
 class Piece(NamedTuple):
-    """A reading: of one frame, or what several frames say together. Its order is that of time, then of place."""
+    """A reading of one frame, or the combined reading of several. Sorted by time, then by position."""
 
     t_start: int
     t_end: int
@@ -25,12 +25,15 @@ class Piece(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """How much it counts: how long it was seen, times how sure the engine was."""
+        """The reading's weight: its duration times the engine's confidence."""
         return (self.t_end - self.t_start) * max(self.confidence, 0.01)
 
 
 class Track:
-    """Pieces that are one text. `before` is the track of a similar text whose place it took; `after` the other way."""
+    """Pieces that are one text.
+
+    `before` is the similar text whose place it took; `after` the one that took its place.
+    """
 
     __slots__ = ("after", "before", "box", "form", "pieces", "serial", "t_end", "t_start", "weight", "weights")
 
@@ -45,7 +48,7 @@ class Track:
         self.add(piece)
 
     def add(self, piece: Piece) -> None:
-        """One more; its box is where the text is now, its form counts by its weight."""
+        """Add a piece: its box is the text's current position, its form gains its weight."""
         self.pieces.append(piece)
         self.weight += piece.weight
         self.weights[piece.form] += piece.weight
@@ -55,36 +58,36 @@ class Track:
             self.t_end, self.box = piece.t_end, piece.box
 
     def swallow(self, slip: Track) -> None:
-        """All pieces of another; that one is over, and long ago."""
+        """Take over all pieces of another track, and mark that track as long ended."""
         for piece in slip.pieces:
             self.add(piece)
         slip.t_end = _LONG_AGO
 
     @property
     def lasts_ms(self) -> int:
-        """From its first piece to the end of its last."""
+        """Milliseconds from the first piece to the end of the last."""
         return self.t_end - self.t_start
 
 
 class OpenTracks:
-    """Tracks that a piece may still continue, found by place and by text. Those that ended long ago are forgotten."""
+    """Tracks that a piece may continue, indexed by place and by text. Tracks that ended long ago are dropped."""
 
     def __init__(self, gap_ms: int) -> None:
         self._gap_ms = gap_ms
-        self._shelves: defaultdict[int | str, list[Track]] = defaultdict(list)  # by row, and by what they say
+        self._shelves: defaultdict[int | str, list[Track]] = defaultdict(list)  # by row, and by text
 
     def put(self, track: Track, piece: Piece) -> None:
-        """The track is now where its newest piece is, and says what that says."""
+        """Index a track by its newest piece's place and text."""
         for key in (*rows_of(piece.box), piece.form):
             if track not in self._shelves[key]:
                 self._shelves[key].append(track)
 
-    def saying(self, piece: Piece) -> list[Track]:
-        """Those that say the same."""
+    def with_text(self, piece: Piece) -> list[Track]:
+        """Return tracks with the same text."""
         return self._fresh(piece.form, piece)
 
     def around(self, piece: Piece, rows: range) -> dict[int, Track]:
-        """Those in some rows, by their serial."""
+        """Return tracks in the given rows, by serial."""
         return {track.serial: track for row in rows for track in self._fresh(row, piece)}
 
     def _fresh(self, key: int | str, piece: Piece) -> list[Track]:
@@ -94,6 +97,8 @@ class OpenTracks:
         since = piece.t_start - self._gap_ms
         for track in shelf:
             if track.t_end < since:
-                shelf = self._shelves[key] = [kept for kept in shelf if kept.t_end >= since]
+                shelf = self._shelves[key] = [
+                    track_on_shelf for track_on_shelf in shelf if track_on_shelf.t_end >= since
+                ]
                 break
         return shelf

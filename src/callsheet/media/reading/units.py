@@ -1,4 +1,4 @@
-"""What numbers count, and how it is written."""
+"""The units of numbers, and their spellings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sampling: a video becomes the few frames that show something new. `sample.sample` is all that callers need.
+"""Sampling: reduce a video to the few frames that show something new. Callers need only `sample.sample`.
 
-The video is decoded once, by a child in the box (`child`, `decode`), which shrinks what it looks at (`sieve`, `phash`)
-and writes only what it keeps (`picture`). Nothing is imported here: the child has its own way to its packages.
+A sandboxed child (`child`, `decode`) decodes the video once, shrinks the frames for comparison (`frame_filter`,
+`phash`) and writes only the selected ones (`picture`). This file imports nothing: the child has its own package path.
 """

@@ -1,7 +1,7 @@
-"""The child's end: `python -I -S child.py packages`, an order as a line of JSON on stdin, answers as such on stdout.
+"""The child process: `python -I -S child.py packages`, an order as a line of JSON on stdin, answers on stdout.
 
-For each kept frame the parent sends an empty line when it is done with it, and no more than AHEAD of them are ever
-waiting on the disk. It runs inside the box, because a decoder can be crashed, or worse, by the file that it opens.
+After each kept frame the parent sends an empty line when it has processed the frame; at most AHEAD frames wait on the
+disk. The child runs in the sandbox, since a hostile file can crash or take over a decoder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AHEAD = 8
 
 
 def main(packages: str) -> None:
-    """Carry out the order, or say why not."""
+    """Carry out the order, or report the error."""
     sys.path += packages.split(os.pathsep)
     gc.disable()
     import av  # noqa: PLC0415 - found in the folders above
@@ -25,7 +25,7 @@ def main(packages: str) -> None:
     from callsheet.media.sampling.decode import Order, TooLarge, look  # noqa: PLC0415
     from callsheet.media.sampling.records import Sampling  # noqa: PLC0415
 
-    gc.freeze()  # modules stay: looking for garbage among them, now and between frames, is for nothing
+    gc.freeze()  # modules stay in memory: garbage collection finds nothing among them
     gc.enable()
     av.logging.set_level(None)
     facts = json.loads(sys.stdin.readline())
@@ -44,13 +44,13 @@ def main(packages: str) -> None:
 
 
 class Talk:
-    """What is told to the parent."""
+    """The connection to the parent, with a limit on unprocessed frames."""
 
     def __init__(self) -> None:
         self._waiting = 0
 
     def tell(self, answer: dict[str, Any]) -> None:
-        """One line; with a kept frame too many this waits until the parent is done with one."""
+        """Send one line; after a kept frame too many, wait until the parent has processed one."""
         tell(answer)
         if "kept" in answer:
             self._waiting += 1
@@ -61,7 +61,7 @@ class Talk:
 
 
 def tell(answer: dict[str, Any]) -> None:
-    """One line to the parent."""
+    """Send one line to the parent."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

@@ -1,6 +1,6 @@
-"""The child's work: decode one stream once, look at a frame for every tick of the grid, and tell what is kept.
+"""The child's work: decode one stream once, compare one frame per tick of the sampling grid, and report kept frames.
 
-Times are those that the file gives its frames, counted from its earliest stream, as players and ffmpeg count them.
+Times are the file's own frame times, counted from its earliest stream, as players and ffmpeg count them.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from callsheet.media.taken import WHITELIST
 
+from .frame_filter import ALONE_S, HEIGHT, WIDTH, FrameFilter, Verdict
 from .phash import Gray
 from .picture import Camera
 from .records import Sampling
-from .sieve import ALONE_S, HEIGHT, WIDTH, Sieve, Verdict
 
 TELL_S = 0.5
-BACK_S = 1  # time that jumps back by more begins anew after what was there; by less, the frame is skipped
-UNDECODED_S = 0.5  # less than this at the end is a matter of rounding, not of lost frames
+BACK_S = 1  # a larger jump back in time continues after the last frame; at a smaller one the frame is skipped
+UNDECODED_S = 0.5  # a shorter remainder is rounding, not lost frames
 COVER = 0x400
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 class Order(NamedTuple):
-    """What the child is to do. `threads` are those of the decoder."""
+    """The child's order. `threads` are the decoder's."""
 
     path: str
     demuxer: str
@@ -46,11 +46,11 @@ class Order(NamedTuple):
 
 
 class TooLarge(Exception):
-    """A frame in the middle is larger than the file said."""
+    """A frame in the middle is larger than the file's header says."""
 
 
 class Sample(NamedTuple):
-    """A frame that was looked at."""
+    """A sampled frame."""
 
     frame: Any
     gray: Gray
@@ -67,42 +67,43 @@ class Look:
         self._start = start_of(container)
         self._base = Fraction(self._stream.time_base)
         rate = self._stream.average_rate or self._stream.guessed_rate or order.options.target_fps
-        self._usual = max(1, round(1 / (Fraction(rate) * self._base)))  # ticks of a frame that does not say its length
+        self._usual = max(1, round(1 / (Fraction(rate) * self._base)))  # ticks of a frame without a duration
         self._period = 1 / Fraction(order.options.target_fps)
         self._shrink = VideoReformatter()
         self._camera = Camera(Path(order.folder), self._stream.sample_aspect_ratio)
-        self._sieve = Sieve(order.options)
+        self._filter = FrameFilter(order.options)
         self._last: Sample | None = None
-        self._kept: dict[str, Any] | None = None
+        self._last_kept: dict[str, Any] | None = None
         self._gaps: list[tuple[int, int]] = []
-        self._sampled = self._count = 0
-        self._told_s = time.monotonic()
+        self._sample_count = self._count = 0
+        self._last_report_s = time.monotonic()
 
     def run(self) -> None:
-        """Look at the whole stream; the last thing told is what it came to."""
-        end = wanted = ceil(self._start / self._base)
+        """Sample the whole stream; the last report is the summary."""
+        end = next_ticks = ceil(self._start / self._base)
         period = ceil(self._period / self._base)
-        passed: tuple[Any, int] | None = None  # the latest frame that came before the next tick
+        last_before: tuple[Any, int] | None = None  # the latest frame before the next grid tick
         for frame, ticks, was_broken in self._frames():
-            if passed is not None and min(ticks, end) >= wanted + period:  # it stood over a tick that has no other
-                self._take(passed[0], self._at(passed[1]))
+            if last_before is not None and min(ticks, end) >= next_ticks + period:
+                # a long frame: the only one visible at a tick of the grid
+                self._take(last_before[0], self._at(last_before[1]))
             if was_broken and ticks > end:
                 self._gap(self._at(end), self._at(ticks))
             end = max(ticks + (frame.duration or self._usual), 0)
-            passed = (frame, ticks)
-            if ticks >= wanted:  # whole ticks until here: fractions of all frames cost as much as the sieve
-                at, passed = self._at(ticks), None
-                wanted = ceil(((at // self._period + 1) * self._period + self._start) / self._base)
+            last_before = (frame, ticks)
+            if ticks >= next_ticks:  # integer ticks until here: fractions for all frames cost as much as the filter
+                at, last_before = self._at(ticks), None
+                next_ticks = ceil(((at // self._period + 1) * self._period + self._start) / self._base)
                 self._take(frame, at)
-        if passed is not None and end >= wanted + period:
-            self._take(passed[0], self._at(passed[1]))
+        if last_before is not None and end >= next_ticks + period:
+            self._take(last_before[0], self._at(last_before[1]))
         self._finish(self._at(end))
 
     def _frames(self) -> Iterator[tuple[Any, int, bool]]:
-        """Each good frame, its time in ticks of the stream, and whether something before it could not be decoded."""
+        """Yield each good frame, its time in ticks of the stream, and whether an earlier part was undecodable."""
         shift, last, back = 0, None, ceil(BACK_S / self._base)
         was_broken = False
-        for frame in decoded(self._container, self._stream):
+        for frame in decode_frames(self._container, self._stream):
             if frame is None or frame.is_corrupt or frame.pts is None:
                 was_broken = True
                 continue
@@ -119,30 +120,30 @@ class Look:
             was_broken = False
 
     def _at(self, ticks: int) -> Fraction:
-        """Seconds from the start of the video."""
+        """Return seconds from the start of the video."""
         return max(Fraction(0), ticks * self._base - self._start)
 
     def _take(self, frame: Any, at: Fraction) -> None:
-        self._stand(at)
+        self._recheck_last(at)
         small = self._shrink.reformat(
             frame, width=WIDTH, height=HEIGHT, format="gray", interpolation=Interpolation.AREA, threads=1
         )
         gray = self._camera.upright(small.to_ndarray().astype(np.uint8, copy=False), frame)
-        verdict = self._sieve.take(gray, float(at))
-        self._sampled += 1
+        verdict = self._filter.take(gray, float(at))
+        self._sample_count += 1
         self._last = Sample(frame, gray, at, verdict is not None)
         if verdict is not None:
             self._keep(frame, at, verdict)
-        if time.monotonic() - self._told_s > TELL_S:
-            self._told_s = time.monotonic()
-            self._tell({"at_ms": in_ms(at), "sampled": self._sampled})
+        if time.monotonic() - self._last_report_s > TELL_S:
+            self._last_report_s = time.monotonic()
+            self._tell({"at_ms": in_ms(at), "sampled": self._sample_count})
 
-    def _stand(self, until: Fraction) -> None:
-        """The last sample stood until now: long enough to be at rest, it may be one to keep."""
+    def _recheck_last(self, until: Fraction) -> None:
+        """If the last sample was visible long enough to be at rest, decide anew whether to keep it."""
         last = self._last
         if last is None or last.was_kept or until - last.at < ALONE_S:
             return
-        verdict = self._sieve.stood(float(until))
+        verdict = self._filter.hold(float(until))
         if verdict is not None:
             self._keep(last.frame, last.at, verdict)
 
@@ -151,7 +152,7 @@ class Look:
         self._close(since_ms)
         at_ms = in_ms(at)
         path, width, height = self._camera.write(frame, f"{at_ms}.jpg")
-        self._kept = {
+        self._last_kept = {
             "timestamp_ms": at_ms,
             "since_ms": since_ms,
             "pts": f"{at.numerator}/{at.denominator}",
@@ -162,31 +163,36 @@ class Look:
         }
 
     def _close(self, until_ms: int) -> None:
-        """Tell of the frame that was kept last: now it is known until when it holds."""
-        if self._kept is not None:
+        """Report the frame that was kept last, now that its end is known."""
+        if self._last_kept is not None:
             self._count += 1
-            self._tell({"kept": {**self._kept, "until_ms": max(until_ms, self._kept["timestamp_ms"])}})
-            self._kept = None
+            self._tell({"kept": {**self._last_kept, "until_ms": max(until_ms, self._last_kept["timestamp_ms"])}})
+            self._last_kept = None
 
     def _gap(self, begin: Fraction, end: Fraction) -> None:
-        """Nothing is known of what was shown here; what comes after is looked at anew."""
-        self._stand(begin)
+        """Record an undecodable range; the comparison starts anew after it."""
+        self._recheck_last(begin)
         self._close(in_ms(begin))
         self._gaps.append((in_ms(begin), in_ms(end)))
-        self._sieve, self._last = Sieve(self._order.options), None
+        self._filter, self._last = FrameFilter(self._order.options), None
 
     def _finish(self, end: Fraction) -> None:
-        self._stand(end)
-        duration = max(end, self._said_end())
-        if self._sampled and duration - end > UNDECODED_S:
+        self._recheck_last(end)
+        duration = max(end, self._declared_end())
+        if self._sample_count and duration - end > UNDECODED_S:
             self._close(in_ms(end))
             self._gaps.append((in_ms(end), in_ms(duration)))
         self._close(in_ms(duration))
-        done = {"sampled": self._sampled, "kept": self._count, "duration_ms": in_ms(duration), "gaps": self._gaps}
-        self._tell({"done": done})
+        summary = {
+            "sampled": self._sample_count,
+            "kept": self._count,
+            "duration_ms": in_ms(duration),
+            "gaps": self._gaps,
+        }
+        self._tell({"done": summary})
 
-    def _said_end(self) -> Fraction:
-        """When the stream ends, by what the file says of it; 0 when it says nothing."""
+    def _declared_end(self) -> Fraction:
+        """Return the stream's end in seconds according to the file's header, or 0 without a declared duration."""
         stream = self._stream
         if not stream.duration:
             return Fraction(0)
@@ -194,7 +200,7 @@ class Look:
 
 
 def look(order: Order, tell: Tell) -> None:
-    """Decode and tell; raises what PyAV raises, and TooLarge."""
+    """Decode the stream and report its frames. Raises PyAV's errors, and TooLarge."""
     options = {
         "protocol_whitelist": "file",
         "format_whitelist": order.demuxer,
@@ -213,8 +219,8 @@ def look(order: Order, tell: Tell) -> None:
         Look(order, container, tell).run()
 
 
-def decoded(container: Any, stream: Any) -> Iterator[Any]:
-    """The frames; None for what could not be decoded. A file that ends too early just ends."""
+def decode_frames(container: Any, stream: Any) -> Iterator[Any]:
+    """Yield the frames, and None for undecodable data. A truncated file just ends."""
     packets = container.demux(stream)
     while True:
         try:
@@ -233,7 +239,7 @@ def decoded(container: Any, stream: Any) -> Iterator[Any]:
 
 
 def start_of(container: Any) -> Fraction:
-    """When the earliest sound or picture begins, exactly; the container's own figure is rounded."""
+    """Return when the earliest sound or picture begins, exactly; the container's own figure is rounded."""
     starts = [
         stream.start_time * stream.time_base
         for stream in container.streams
@@ -243,5 +249,5 @@ def start_of(container: Any) -> Fraction:
 
 
 def in_ms(seconds: Fraction | float) -> int:
-    """Whole milliseconds."""
+    """Convert seconds to whole milliseconds."""
     return round(seconds * 1000)

@@ -1,4 +1,4 @@
-"""A hash of what a picture looks like: 64 signs of its slowest waves, from a small grey picture."""
+"""A perceptual hash: 64 signs of the slowest waves of a small grey picture."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 SIDE = 32
-KEPT = 8
-BITS = KEPT * KEPT
+LOW_WAVES = 8
+BITS = LOW_WAVES * LOW_WAVES
 
 Gray = npt.NDArray[np.uint8]
 
 
 def _waves() -> npt.NDArray[np.float32]:
-    """The first rows of the matrix of a cosine transform."""
-    rows, places = np.arange(KEPT)[:, None], np.arange(SIDE)[None, :]
+    """Return the first rows of the matrix of a cosine transform."""
+    rows, places = np.arange(LOW_WAVES)[:, None], np.arange(SIDE)[None, :]
     return np.cos(np.pi * rows * (2 * places + 1) / (2 * SIDE)).astype(np.float32)
 
 
@@ -25,7 +25,7 @@ POWERS = np.uint64(1) << np.arange(BITS, dtype=np.uint64)[::-1]
 
 
 def phash(gray: Gray) -> int:
-    """The hash of a grey picture whose sides are multiples of 32."""
+    """Return the hash of a grey picture whose sides are multiples of 32."""
     height, width = gray.shape
     rows, columns = height // SIDE, width // SIDE
     # sums first along rows, then along columns: half the time of one mean over both
@@ -36,5 +36,5 @@ def phash(gray: Gray) -> int:
 
 
 def similarity(one: int, other: int) -> float:
-    """1.0 for the same hash, 0.0 when all bits differ."""
+    """Return 1.0 for equal hashes, 0.0 if all bits differ."""
     return 1 - (one ^ other).bit_count() / BITS

@@ -1,4 +1,4 @@
-"""A decoded frame as the JPEG that a viewer would see: upright, with square pixels. Used by the child alone."""
+"""Write a decoded frame as an upright JPEG with square pixels. Runs only in the child."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TURNS: dict[tuple[int, ...], Turn] = {
 
 
 class Camera:
-    """Writes frames of one stream."""
+    """Writes the frames of one stream."""
 
     def __init__(self, folder: Path, aspect: Fraction | None) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class Camera:
         self._turn: Turn | None = None
 
     def write(self, frame: Any, name: str) -> tuple[Path, int, int]:
-        """The file, its width and its height."""
+        """Write a frame; return its file, width and height."""
         width = max(1, round(frame.width * self._aspect))
         plain = self._reformatter.reformat(
             frame, width=width, height=frame.height, format="rgb24", interpolation=Interpolation.BICUBIC, threads=1
@@ -52,19 +52,19 @@ class Camera:
         return path, pixels.shape[1], pixels.shape[0]
 
     def upright(self, pixels: Gray, frame: Any) -> Gray:
-        """The pixels of a frame, in grey or in colours, turned as a viewer would see them."""
+        """Return a frame's pixels, in grey or in colours, in the viewer's orientation."""
         turn = self._turn_of(frame)
         return pixels if turn is None else np.ascontiguousarray(turn(pixels))
 
     def _turn_of(self, frame: Any) -> Turn | None:
-        """As `turn_of`, which is asked once: a frame that gave its side data is part of a cycle, and stays for long."""
+        """Return `turn_of`, computed once per angle: a frame whose side data was read stays in memory for long."""
         if frame.rotation != self._angle:
             self._angle, self._turn = frame.rotation, turn_of(frame)
         return self._turn
 
 
 def turn_of(frame: Any) -> Turn | None:
-    """What makes a frame upright; None for nothing, and for an angle that is not a right one."""
+    """Return the function that turns a frame upright; None for upright frames and for odd angles."""
     matrix = frame.side_data.get(DISPLAY_MATRIX)
     if matrix is None:
         return None

@@ -1,4 +1,4 @@
-"""What is asked of sampling, and what comes of it. Times are whole milliseconds from the start of the video."""
+"""Options and results of sampling. Times are whole milliseconds from the start of the video."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 
 class Sampling(NamedTuple):
-    """How a video is sampled. Frames that are as alike as `dedupe_threshold` are one, unless the guard sees a change.
+    """Sampling options. Frames more similar than `dedupe_threshold` count as one, unless the guard sees a change.
 
-    The guard looks for small changes that have come to rest, such as a caption, which a hash of the whole misses.
+    The guard finds small changes that have come to rest, such as a caption, which a hash of the whole picture misses.
     """
 
     target_fps: float = 10.0
@@ -19,10 +19,10 @@ class Sampling(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """One frame that was kept, upright and with square pixels. `pts` is `timestamp_ms` as an exact fraction of seconds.
+    """One kept frame, upright and with square pixels. `pts` is `timestamp_ms` as an exact fraction of seconds.
 
-    What it shows was first seen at `since_ms`, which is before `timestamp_ms` when the guard waited until a change had
-    come to rest; at `until_ms` something else was seen, or nothing more could be.
+    Its content first appeared at `since_ms`, earlier than `timestamp_ms` if the guard waited for a change to come to
+    rest. At `until_ms` other content appeared, or decoding stopped.
     """
 
     timestamp_ms: int
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """The whole: how many frames were looked at and kept, and the ranges in which none could be decoded."""
+    """The summary: the numbers of sampled and kept frames, and the undecodable ranges."""
 
     sampled: int
     kept: int

@@ -1,4 +1,4 @@
-"""Running the child: in the box, watched, its answers line by line. However it ends, no process of it is left."""
+"""Run the sandboxed child and process its answers line by line. No process survives the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callsheet.media.box import GB, KEEPS_MEMORY, MB, Limits, Sight, boxed, environment, of_python
 from callsheet.media.errors import (
     CorruptInput,
     DiskFull,
@@ -27,11 +26,12 @@ from callsheet.media.errors import (
     MediaError,
     Stalled,
 )
-from callsheet.media.ffmpeg import never
+from callsheet.media.ffmpeg import never_stopped
+from callsheet.media.ffmpeg_errors import last_words
 from callsheet.media.probe import Caps, Media
-from callsheet.media.process import Start, start_alone, watched
+from callsheet.media.process import Start, start_alone, wait_for_end
 from callsheet.media.progress import ALMOST, Progress
-from callsheet.media.said import last_words
+from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, environment, of_python, sandboxed_command
 
 from .records import Kept, Sampled, Sampling
 
@@ -46,55 +46,55 @@ OnProgress = Callable[[Progress], object]
 
 
 class Means(NamedTuple):
-    """How the child runs, who may say stop, and the most that a source may have. `threads` are those of the decoder.
+    """How to run the child, the stop check, and limits on the source. `threads` are the decoder's.
 
     In a task: `Means(ctx.children.start, lambda: ctx.cancelled)`.
     """
 
     start: Start = start_alone
-    is_stopped: Callable[[], bool] = never
+    is_stopped: Callable[[], bool] = never_stopped
     limits: Limits = LIMITS
     caps: Caps = CAPS
     threads: int = THREADS
 
 
 class Run:
-    """One child and what it told."""
+    """One child and its result."""
 
     def __init__(self, media: Media, folder: Path, options: Sampling, means: Means) -> None:
         self._media, self._folder, self._options, self._means = media, folder, options, means
         self._began_s = time.monotonic()
-        self._done: dict[str, Any] | None = None
+        self._summary: dict[str, Any] | None = None
 
-    async def started(self) -> Process:
-        """A child that waits for its order on stdin."""
+    async def start(self) -> Process:
+        """Start a child, which waits for its order on stdin."""
         command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages()))]
         sight = Sight((self._media.path, *of_python(), *_packages()), (self._folder,))
-        line = boxed(command, sight, self._means.limits)
+        line = sandboxed_command(command, sight, self._means.limits)
         # one thread: pictures of 32 by 32 are no work for more, and each thread takes from the memory limit
         env = {**environment(self._folder), **KEEPS_MEMORY, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         return await self._means.start(line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=env)
 
-    async def watched(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
-        """Until the child ends well; raises as soon as something is wrong, or the work is to stop."""
+    async def watch(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
+        """Read answers until the child ends. Raises as soon as an error occurs or the caller stops the work."""
         answers = self._answers(process, on_kept, on_progress)
-        code, said = await watched(process, answers, self._means.is_stopped)
-        if code != 0 or self._done is None:
-            raise _death(code, said)
+        code, stderr_tail = await wait_for_end(process, answers, self._means.is_stopped)
+        if code != 0 or self._summary is None:
+            raise _death(code, stderr_tail)
 
     def result(self) -> Sampled:
-        """What it came to; raises CorruptInput when not one frame could be decoded."""
-        done = self._done or {}
-        if not done.get("sampled"):
+        """Return the summary. Raises CorruptInput if no frame could be decoded."""
+        summary = self._summary or {}
+        if not summary.get("sampled"):
             raise CorruptInput("not one frame of the video can be decoded; upload it again")
         period_ms = round(1000 / self._options.target_fps)
-        gaps = tuple((begin, end) for begin, end in done["gaps"])
-        return Sampled(done["sampled"], done["kept"], done["duration_ms"], period_ms, self._options, gaps)
+        gaps = tuple((begin, end) for begin, end in summary["gaps"])
+        return Sampled(summary["sampled"], summary["kept"], summary["duration_ms"], period_ms, self._options, gaps)
 
     async def _answers(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
         assert process.stdin is not None  # noqa: S101 - all three are pipes
         assert process.stdout is not None  # noqa: S101
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it died; its exit code says so
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the child died; its exit code shows it
             process.stdin.write(json.dumps(self._order()).encode() + b"\n")
             await process.stdin.drain()
         while line := await self._line(process.stdout):
@@ -103,17 +103,17 @@ class Run:
                 raise _error(answer)
             if "kept" in answer:
                 self._look_at_disk()
-                kept = answer["kept"]
-                await on_kept(Kept(**{**kept, "path": Path(kept["path"])}))
+                frame = answer["kept"]
+                await on_kept(Kept(**{**frame, "path": Path(frame["path"])}))
                 if not process.stdin.is_closing():
-                    process.stdin.write(b"\n")  # the child may go on to another
+                    process.stdin.write(b"\n")  # the child may continue with the next frame
             elif "at_ms" in answer:
                 on_progress(self._progress(answer["at_ms"] / 1000, answer["sampled"]))
             else:
-                self._done = answer["done"]
+                self._summary = answer["done"]
 
     async def _line(self, stream: asyncio.StreamReader) -> bytes:
-        """The next line. The time that `on_kept` takes does not count: only the child can stall."""
+        """Return the next line. The time of `on_kept` does not count: only the child can stall."""
         try:
             async with asyncio.timeout(self._means.limits.stall_s):
                 return await stream.readline()
@@ -121,7 +121,7 @@ class Run:
             raise Stalled(f"nothing has moved for {self._means.limits.stall_s:g} s") from None
 
     def _order(self) -> dict[str, Any]:
-        assert self._media.video is not None  # noqa: S101 - asked before
+        assert self._media.video is not None  # noqa: S101 - sample checks
         return {
             "path": str(self._media.path),
             "demuxer": self._media.kind.demuxer,
@@ -133,14 +133,14 @@ class Run:
             "options": self._options._asdict(),
         }
 
-    def _progress(self, at_s: float, sampled: int) -> Progress:
-        taken_s = max(1e-3, time.monotonic() - self._began_s)
-        speed = at_s / taken_s
+    def _progress(self, at_s: float, sample_count: int) -> Progress:
+        elapsed_s = max(1e-3, time.monotonic() - self._began_s)
+        speed = at_s / elapsed_s
         if not self._media.duration_s:
-            return Progress(None, at_s, speed, None, sampled)
+            return Progress(None, at_s, speed, None, sample_count)
         left_s = max(0.0, self._media.duration_s - at_s)
         percent = min(ALMOST, 100 * at_s / self._media.duration_s)
-        return Progress(percent, at_s, speed, left_s / speed if speed else None, sampled)
+        return Progress(percent, at_s, speed, left_s / speed if speed else None, sample_count)
 
     def _look_at_disk(self) -> None:
         least = self._means.limits.free_bytes
@@ -161,21 +161,21 @@ def _error(answer: dict[str, Any]) -> MediaError:
     return MediaError(f"sampling failed: {text}")
 
 
-def _death(code: int, said: str) -> MediaError:
-    if code in (-signal.SIGKILL, -signal.SIGXCPU):  # nobody here did it: the kernel, for CPU time or memory
+def _death(code: int, stderr_tail: str) -> MediaError:
+    if code in (-signal.SIGKILL, -signal.SIGXCPU):  # the kernel's kill, for CPU time or memory
         return LimitReached("sampling took more CPU time or memory than it may")
     if code < 0:
         return FfmpegCrashed(f"the decoder died of signal {-code} on this file")
-    return MediaError(f"the process that samples ended with {code}: {last_words(said)}")
+    return MediaError(f"the process that samples ended with {code}: {last_words(stderr_tail)}")
 
 
 @cache
 def _packages() -> tuple[Path, ...]:
-    """Folders of what the child imports: ours, PyAV, numpy and Pillow."""
-    found = [Path(__file__).parents[3]]
+    """Return the folders of the child's imports: ours, PyAV, numpy and Pillow."""
+    folders = [Path(__file__).parents[3]]
     for name in PACKAGES:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             raise MediaError(f"{name} is not installed; pip install 'callsheet[media]'")
-        found.append(Path(spec.origin).parents[1])
-    return tuple(dict.fromkeys(found))
+        folders.append(Path(spec.origin).parents[1])
+    return tuple(dict.fromkeys(folders))

@@ -1,8 +1,8 @@
-"""Sampling a video: probe it, run the child in the box, hand over each kept frame as it comes.
+"""Sample a video: probe it, run the sandboxed child, and pass on each kept frame at once.
 
-A file that its own structure shows to be cut off (MP4, Matroska, AVI) is TruncatedInput: fetch it again. One that does
-not say how long it is (MPEG-TS) is sampled as far as it goes. Where frames in the middle or at the end cannot be
-decoded, the rest is sampled, and the range is one of `Sampled.gaps`.
+A file truncated by its own structure (MP4, Matroska, AVI) raises TruncatedInput: fetch it again. A format without a
+declared length (MPEG-TS) is sampled as far as it goes. Undecodable parts in the middle or at the end become ranges in
+`Sampled.gaps`; the rest is sampled.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import math
 from pathlib import Path
 
 from callsheet.media.errors import InvalidOutput, NoSuchStream, TookTooLong
-from callsheet.media.ffmpeg import unconcerned
+from callsheet.media.ffmpeg import ignore_progress
 from callsheet.media.probe import probe
-from callsheet.media.process import end, heed
+from callsheet.media.process import end, raise_if_stopped
 
 from .records import Sampled, Sampling
 from .running import Means, OnKept, OnProgress, Run
@@ -29,35 +29,35 @@ async def sample(  # noqa: PLR0913 - two of them are seldom given
     options: Sampling = Sampling(),  # noqa: B008 - a tuple
     *,
     means: Means = Means(),  # noqa: B008
-    on_progress: OnProgress = unconcerned,
+    on_progress: OnProgress = ignore_progress,
 ) -> Sampled:
-    """Sample a local video into a folder that exists; raises MediaError.
+    """Sample a local video into an existing folder. Raises MediaError.
 
-    `on_kept` is awaited for each frame in the order of time, while decoding goes on: it may upload and delete the file,
-    and a slow one slows the decoder down, so that neither memory nor the disk fills. However this ends, no process is
-    left; cancelling the asyncio task ends the child within two seconds.
+    `on_kept` is awaited for each frame in order of time, during decoding: it may upload and delete the file, and a
+    slow one slows down the decoder, so that neither memory nor disk fills. No process survives this call; cancelling
+    the asyncio task ends the child within two seconds.
     """
     check(options)
     media = await probe(source, start=means.start, caps=means.caps)
     if media.video is None:
         raise NoSuchStream("the file holds no moving picture, so that nothing can be sampled")
-    run = Run(media, folder.absolute(), options, means)  # noqa: ASYNC240 - no look at the disk
-    heed(means.is_stopped)
-    process = await run.started()
+    run = Run(media, folder.absolute(), options, means)  # noqa: ASYNC240 - no disk access
+    raise_if_stopped(means.is_stopped)
+    process = await run.start()
     try:
         async with asyncio.timeout(means.limits.wall_s) as clock:
-            await run.watched(process, on_kept, on_progress)
+            await run.watch(process, on_kept, on_progress)
     except TimeoutError:
         if clock.expired():
             raise TookTooLong(f"sampling took longer than {means.limits.wall_s:g} s") from None
-        raise  # that of `on_kept`
+        raise  # a TimeoutError of `on_kept`
     finally:
         await end(process)
     return run.result()
 
 
 def check(options: Sampling) -> None:
-    """Raise InvalidOutput for options that mean nothing."""
+    """Raise InvalidOutput for invalid options."""
     if not (math.isfinite(options.target_fps) and 0 < options.target_fps <= MOST_FPS):
         raise InvalidOutput(f"target_fps is more than 0 and at most {MOST_FPS:g}")
     if not 0 <= options.dedupe_threshold <= 1:

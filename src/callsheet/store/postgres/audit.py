@@ -1,4 +1,4 @@
-"""The audit log: one statement for a batch of entries, one for a page."""
+"""Audit log verbs: one statement for a batch of entries, one statement for a page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = ("requester_id", "action", "actor", "target", "outcome", "address", "r
 
 
 async def append(db: Database, entries: Sequence[AuditEntry], now: int | None) -> list[str]:
-    """Write entries; their ids."""
+    """Write entries and return their ids."""
     if not entries:
         return []
     columns = ([getattr(entry, name) for entry in entries] for name in COLUMNS)
@@ -28,7 +28,7 @@ async def append(db: Database, entries: Sequence[AuditEntry], now: int | None) -
 
 
 async def find(db: Database, query: AuditQuery) -> AuditPage:
-    """A page of entries, newest first."""
+    """Return a page of entries, newest first."""
     sql = Q.audit_find if query.requester_id is None else Q.audit_find_of_requester
     family = query.action.endswith(".") if query.action else False
     rows = await db.fetch(

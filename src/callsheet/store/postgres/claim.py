@@ -1,4 +1,4 @@
-"""The claim verb: one statement; where it finds nothing, and where delayed jobs have become due, a few more."""
+"""The claim verb: one statement; a few more if it returns no job, or if delayed jobs have become due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from asyncpg import InvalidTextRepresentationError
 
-from callsheet.kernel.callbacks import CALLING, claim_callback
+from callsheet.kernel.callbacks import claim_callback
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
@@ -27,20 +28,20 @@ if TYPE_CHECKING:
     from .floor import Floor
 
 Q = Queries("callsheet.store.postgres")
-DUE, POSITION, CONTRACT_AT, QUEUE, PRIORITY = 1, 2, 5, 7, 8  # places in a row of the claim statement
+DUE, POSITION, CONTRACT_AT, QUEUE, PRIORITY = 1, 2, 5, 7, 8  # column numbers in a row of the claim statement
 POLICIES: dict[str | None, OnDependencyFailure] = {policy.value: policy for policy in OnDependencyFailure}
-POLICIES[None] = OnDependencyFailure.CANCEL  # what is usual is not sent
-IN_LINE = "j.held IS NULL AND j.position >= a.floor"  # stands in the claim statement once
+POLICIES[None] = OnDependencyFailure.CANCEL  # the statement sends no default values
+IN_LINE = "j.held IS NULL AND j.position >= a.floor"  # occurs once in the claim statement
 CONTRACT = "    j.contract, j.kind,"  # likewise
 TOLD_OF = "no number, for claims are told of in queue "
 TOLD_APART = (
     f"CASE WHEN j.contract IN ({', '.join(map(repr, sorted(CALLING)))}) THEN ('{TOLD_OF}' || j.queue)::integer::text"
 )
-"""What undoes an ordinary claim that has met a job whose claims are told of: an error that names the queue."""
+"""SQL that makes a plain claim fail when it meets a job with claim callbacks; the error names the queue."""
 
 
 def _of_tenants(sql: str) -> str:
-    """Return a claim statement for the jobs of some tenants: one more condition on what is chosen."""
+    """Return a claim statement limited to the jobs of some tenants, by one more condition."""
     return sql.replace(IN_LINE, f"{IN_LINE} AND j.requester_id = ANY ($9::text[])")
 
 
@@ -50,7 +51,7 @@ TELLING_OF_TENANTS, CLAIM_OF_TENANTS = _of_tenants(TELLING), _of_tenants(CLAIM)
 
 
 async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | None) -> list[Job]:
-    """Fill the request queue by queue; due jobs take their place at the end, a short claim looks again."""
+    """Fill the request queue by queue; due jobs join the end of the line, a short claim tries once more."""
     queues = list(dict.fromkeys(request.queues))
     jobs: list[Job] = []
     while queues and len(jobs) < request.limit:
@@ -65,7 +66,7 @@ async def claim(db: Database, floor: Floor, request: ClaimRequest, now: int | No
             jobs += await _line_up_and_take(db, floor, wanted._replace(queues=(queues[due - 1],)), len(rows), now)
         except StoreError:
             if jobs:
-                break  # these are claimed and committed: the worker must hear of them
+                break  # these jobs are claimed and committed: return them to the worker
             raise
         queues = queues[due:]
     return jobs
@@ -89,7 +90,7 @@ async def _line_up_and_take(
 async def _take(
     db: Database, floor: Floor, request: ClaimRequest, now: int | None, *, look_for_due: bool
 ) -> tuple[list[Row], int | None]:
-    """Jobs in line, in order, and which of the queues (from 1) has due jobs that are not; None: none has."""
+    """Claim ready jobs in order; return rows and the number (from 1) of a queue with due jobs, None without one."""
     queues = request.queues
     for queue in queues:
         if floor.wants_look(queue):
@@ -115,9 +116,9 @@ async def _take(
 async def _claim(
     db: Database, floor: Floor, request: ClaimRequest, now: int | None, *, look_for_due: bool
 ) -> list[Row]:
-    """The claim statement; for queues whose claims are told of in one transaction with what tells of them.
+    """Run the claim statement; for queues with claim callbacks, write claims and callbacks in one transaction.
 
-    No claim pays for that in a queue where there is nothing to tell: what a queue has is learned when it is met.
+    Other queues never pay for the transaction: a queue is marked as soon as a claim meets a job with claim callbacks.
     """
     floors = [floor.of(queue) for queue in request.queues]
     rest = (request.limit, request.worker_id, request.lease_ms, int(request.start), look_for_due)
@@ -145,7 +146,7 @@ async def _claim_and_tell(session: Any, sql: str, parameters: tuple[object, ...]
 
 
 def _queue_told_of(error: StoreError, queues: Sequence[str]) -> str | None:
-    """Return the queue that an ordinary claim was undone for; None when the error is another."""
+    """Return the queue whose claim callbacks made a plain claim fail; None for any other error."""
     if not isinstance(error.__cause__, InvalidTextRepresentationError):
         return None
     said = str(error.__cause__)
@@ -153,9 +154,9 @@ def _queue_told_of(error: StoreError, queues: Sequence[str]) -> str | None:
 
 
 def _claimed(row: Row, request: ClaimRequest) -> Job:
-    """The job as it is since its claim. What the request says is not asked for, and what is usual is not sent.
+    """Return the job after its claim, from a row that omits the request's own fields and default values.
 
-    One by one, because slices of a row take two thirds longer.
+    Fields are named one by one, because slices of a row take two thirds longer.
     """
     (
         now, _, _, job_id, requester_id, contract, kind, queue, priority, stage, progress, run_at, payload, result,
@@ -181,7 +182,7 @@ async def _look(db: Database, floor: Floor, queue: str, now: int | None) -> None
 
 
 async def heartbeat(db: Database, sql: str, claims: Sequence[Claim], now: int | None, *lengths_ms: int) -> list[Beat]:
-    """Extend the leases that are still held, in one statement; in order of id, against deadlocks."""
+    """Extend the leases that are still held, in one statement; sorted by id, against deadlocks."""
     asked = sorted(set(claims))
     rows = await db.fetch(sql, now, [c[0] for c in asked], [c[1] for c in asked], *lengths_ms) if asked else []
     held = {(row[0], row[1]): row[2] for row in rows}

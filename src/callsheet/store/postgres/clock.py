@@ -1,4 +1,4 @@
-"""What waits in a PostgreSQL database is moved by a step of the clock, inside a transaction."""
+"""Move waiting times in a PostgreSQL database by a step of the clock, inside a transaction."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from callsheet.store.clock import TOLERANCE_MS, ClockStep, Rebased
 from callsheet.store.queries import Queries
 
 Q = Queries("callsheet.store.postgres")
-LONGEST_S = 600  # a command of millions of rows; others may take a minute
-BLOCKED = Q.rebase_delayed.replace("held = 'delay'", "held = 'dependency'")  # an index of its own serves each
+LONGEST_S = 600  # a command on millions of rows; other commands may take a minute
+BLOCKED = Q.rebase_delayed.replace("held = 'delay'", "held = 'dependency'")  # each statement has an index of its own
 
 
 async def rebase(session: Any, step: ClockStep) -> Rebased:
-    """Move leases, and after a step back all that waits; how many rows.
+    """Move leases, and after a step back all waiting times; return how many rows moved.
 
-    Leases come last: a heartbeat passes over locked rows, and delays take 4.9 s for each 100,000.
+    Leases come last: a heartbeat skips locked rows, and delays take 4.9 s per 100,000.
     """
 
     async def move(sql: str, *parameters: int) -> int:

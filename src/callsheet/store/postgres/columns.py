@@ -7,10 +7,10 @@ from typing import Any
 
 
 def is_uniform(column: Sequence[Any]) -> bool:
-    """Whether it has one value in every row."""
+    """Return whether a column has the same value in every row."""
     return column.count(column[0]) == len(column)
 
 
 def spread(column: Sequence[Any]) -> Sequence[Any]:
-    """A column that has one value in every row as that one value; the statement gives it to all rows."""
+    """Return a uniform column as a single value, which the statement repeats for all rows; other columns unchanged."""
     return column[:1] if is_uniform(column) else column

@@ -1,7 +1,7 @@
-"""The pool of connections, transactions that are tried again, and the edge where driver errors become ours.
+"""The pool of connections, transactions with retries, and the translation of driver errors.
 
-No verb needs session state, so that PgBouncer in transaction mode serves as well. The settings of a direct
-connection only keep the planner on the indexes while the tables' statistics are young, and spare it work.
+No verb needs session state, so that PgBouncer in transaction mode serves as well. The settings of a direct connection
+only make the planner prefer indexes while the tables' statistics are young, and save planning work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONNECT_S = 10.0
 TRIES = 6
 IDLE_S = 0.2
 AT_HAND_S = 1.0
-_ARRAYS = {  # the numbers that they and their elements have on every server
+_ARRAYS = {  # type numbers of arrays and of their elements, the same on every server
     1000: ("_bool", 16),
     1001: ("_bytea", 17),
     1007: ("_int4", 23),
@@ -42,8 +42,8 @@ _ARRAYS = {  # the numbers that they and their elements have on every server
     1022: ("_float8", 701),
     2951: ("_uuid", 2950),
 }
-_NAMED = SimpleNamespace(name="none")  # stands for the driver's statement, which was not needed
-LOOK_ROUNDS = 6  # turns of the loop in which it sees all idle connections that the server has closed
+_NAMED = SimpleNamespace(name="none")  # takes the place of the driver's statement, which was not needed
+LOOK_ROUNDS = 6  # turns of the event loop until it has seen all idle connections that the server closed
 SETTINGS = {
     "application_name": "callsheet",
     "jit": "off",
@@ -60,33 +60,20 @@ SETTINGS = {
 COMMAND_S = 60.0
 
 RETRIED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-UNAVAILABLE = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InternalClientError,
-    asyncpg.QueryCanceledError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-)
+OF_THE_STATEMENT = frozenset({"0A", "21", "22", "23", "26", "2F", "34", "38", "39", "3F", "42", "44", "54", "P0"})
+NO_CONNECTION = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 class Session(asyncpg.Connection):
-    """A connection that keeps no session state, and so needs no reset between uses: one round trip less.
+    """A connection without session state, which needs no reset between uses: this saves one round trip.
 
-    The driver asks every connection anew what an array of integers is, 20 ms until it has claimed and settled. Those
-    that our statements name are the same on all servers, so it is told.
+    The driver asks every new connection for the definition of integer arrays, 20 ms before the first claim and
+    settlement. Our statements use only array types with the same definition on all servers, so the driver gets a
+    constant answer.
     """
 
     def get_reset_query(self) -> str:
-        """Nothing to reset."""
+        """Return an empty query: there is no session state to reset."""
         return ""
 
     async def _introspect_types(self, typeoids: Iterable[int], *more: Any) -> tuple[Any, Any]:
@@ -96,7 +83,7 @@ class Session(asyncpg.Connection):
 
 
 def _array(oid: int) -> Mapping[str, object]:
-    """What the driver's own query would find."""
+    """Return the row that the driver's own type query would return."""
     name, element = _ARRAYS[oid]
     none = dict.fromkeys(("basetype", "range_subtype", "attrtypoids", "attrnames"))
     return {"oid": oid, "ns": "pg_catalog", "name": name, "kind": b"b", "elemtype": element, "elemdelim": b",", **none}
@@ -104,31 +91,34 @@ def _array(oid: int) -> Mapping[str, object]:
 
 @contextlib.contextmanager
 def edge() -> Iterator[None]:
-    """Driver errors that mean "not now" leave as StoreUnavailable, others as StoreError; callers see to their own."""
+    """Translate driver errors: temporary ones to StoreUnavailable, others to StoreError; some pass through.
+
+    Unique violations, deadlocks and serialization errors pass through to the callers.
+    """
     try:
         yield
     except asyncpg.InvalidAuthorizationSpecificationError as error:
         raise StoreRefused(f"PostgreSQL does not let this user in: {error}") from error
-    except UNAVAILABLE as error:
-        raise StoreUnavailable(f"PostgreSQL cannot be reached now: {str(error) or type(error).__name__}") from error
-    except asyncpg.InterfaceError as error:
-        if isinstance(error, ValueError):
-            raise
-        raise StoreUnavailable(f"the connection to PostgreSQL is gone: {error}") from error
     except (asyncpg.UniqueViolationError, *RETRIED):
         raise
     except asyncpg.PostgresError as error:
-        raise StoreError(f"PostgreSQL refused a statement: {error}") from error
+        if (error.sqlstate or "")[:2] in OF_THE_STATEMENT:
+            raise StoreError(f"PostgreSQL refused a statement: {error}") from error
+        raise StoreUnavailable(f"PostgreSQL cannot serve now: {str(error) or type(error).__name__}") from error
     except CallsheetError:
         raise
+    except OSError as error:
+        raise StoreUnavailable(f"PostgreSQL cannot be reached now: {str(error) or type(error).__name__}") from error
     except Exception as error:
-        if not is_from_driver(error, "asyncpg"):
+        if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):  # a value that it cannot write
+            raise
+        if not (isinstance(error, NO_CONNECTION) or is_from_driver(error, "asyncpg")):
             raise
         raise StoreUnavailable(f"the connection to PostgreSQL broke ({type(error).__name__}: {error})") from error
 
 
 async def connect(target: Target, dsn: str | None = None, *, statements: int = 0) -> Session:
-    """One connection outside the pool; raises StoreUnavailable."""
+    """Return a connection outside the pool; raises StoreUnavailable."""
     with edge():
         session: Session = await asyncpg.connect(
             dsn or target.dsn, timeout=CONNECT_S, statement_cache_size=statements, connection_class=Session
@@ -137,30 +127,30 @@ async def connect(target: Target, dsn: str | None = None, *, statements: int = 0
 
 
 async def _prepare(session: Any) -> None:
-    """UUIDs are plain text in our records; the text codec serves arrays too and costs about 1 µs a value."""
+    """Read UUIDs as plain text, as in our records; the text codec serves arrays too and costs about 1 µs a value."""
     await session.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
 
 
 class Database:
     """A small pool that replaces dead connections.
 
-    What was used within the last second is kept at hand: the driver's pool makes a task of every release and lets the
-    result wait for it, a third of a short statement's time.
+    Connections used within the last second stay at hand: the driver's pool creates a task for every release and delays
+    the result until that task ends, a third of a short statement's time.
     """
 
     settings: ClassVar[Mapping[str, str]] = SETTINGS
-    transaction_settings: ClassVar[str] = Q.plan_by_index  # behind a pooler, where no session's last
+    transaction_settings: ClassVar[str] = Q.plan_by_index  # behind a pooler, where session settings do not last
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self._pool: asyncpg.Pool[Any] | None = None
         self._waiting = 0
-        self._at_hand: deque[tuple[float, Any]] = deque()  # the one used last at the right end
+        self._at_hand: deque[tuple[float, Any]] = deque()  # the connection used last is at the right end
         self._tidying: asyncio.Task[None] | None = None
         self._used_at = 0.0
 
     async def open(self) -> None:
-        """Connect; raises StoreUnavailable."""
+        """Create the pool; raises StoreUnavailable."""
         pooled = self.target.pooled
         with edge():
             self._pool = await asyncpg.create_pool(
@@ -178,7 +168,7 @@ class Database:
             )
 
     async def close(self) -> None:
-        """Close all connections; one that hangs is cut after some seconds."""
+        """Close all connections; a hanging connection is cut after some seconds."""
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
@@ -188,13 +178,13 @@ class Database:
                     while self._at_hand:
                         await pool.release(self._at_hand.pop()[1])
                     await pool.close()
-            except (TimeoutError, *UNAVAILABLE):
+            except NO_CONNECTION:
                 pool.terminate()
             finally:
                 self._at_hand.clear()
 
     async def fetch(self, sql: str, *parameters: object) -> list[Row]:
-        """One statement, committed when it answers."""
+        """Run one statement and return its rows after commit."""
 
         async def once() -> list[Row]:
             async with self._session() as session:
@@ -204,7 +194,7 @@ class Database:
         return await _again_on_deadlock(once)
 
     async def transact(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """All of `work` in one transaction; it may run again from its start after a deadlock."""
+        """Run `work` in one transaction; after a deadlock `work` runs again from its start."""
 
         async def once() -> T:
             async with self._session() as session, session.transaction():
@@ -238,7 +228,7 @@ class Database:
                     self._tidying = asyncio.create_task(self._tidy(pool), name="callsheet-connections")
 
     async def _acquire(self, pool: asyncpg.Pool[Any]) -> Any:
-        self._waiting += 1  # from now on who is done gives back to the pool, where we stand in line
+        self._waiting += 1  # from now on released connections go to the pool, where this caller waits
         try:
             async with asyncio.timeout(CONNECT_S):  # the pool's own timeout makes a task of each use
                 return await pool.acquire()
@@ -255,16 +245,16 @@ class Database:
         return None
 
     async def _tidy(self, pool: asyncpg.Pool[Any]) -> None:
-        """Give back to the pool, which closes them in time, what was not used for a second."""
+        """Return connections unused for a second to the pool, which closes them in time."""
         while self._at_hand:
             await asyncio.sleep(AT_HAND_S)
             while self._at_hand and self._at_hand[0][0] < time.monotonic() - AT_HAND_S:
-                with contextlib.suppress(*UNAVAILABLE, asyncpg.InterfaceError):
+                with contextlib.suppress(*NO_CONNECTION):
                     await pool.release(self._at_hand.popleft()[1], timeout=CONNECT_S)
 
 
 async def _again_on_deadlock(once: Callable[[], Awaitable[T]]) -> T:
-    """The server undid everything before it reported a deadlock, so trying again is safe."""
+    """Run `once` again after a deadlock: the server undid everything before it reported the deadlock."""
     for tried in range(1, TRIES):
         try:
             return await once()

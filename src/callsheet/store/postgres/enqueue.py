@@ -1,4 +1,4 @@
-"""The enqueue verb: one statement for plain jobs, a transaction where keys or dependencies are asked for."""
+"""The enqueue verb: one statement for plain jobs, a transaction for jobs with keys or dependencies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .connection import Database
 
 Q = Queries("callsheet.store.postgres")
-PLAIN = Q.enqueue.replace(" RETURNING job_id;", ";")  # all are created, or the statement fails: no answer to read
+PLAIN = Q.enqueue.replace(" RETURNING job_id;", ";")  # creates all jobs or fails, so there is no answer to read
 STATEMENT = (
     "requester_id",
     "contract",
@@ -46,7 +46,7 @@ NOT_ALIKE = ("payload", "unique_key", "concurrency_key")
 
 
 class Checks(NamedTuple):
-    """What a batch is refused for: queues that would become too long, requesters that would have too many queued."""
+    """Limits that refuse a batch: queued jobs per queue, and queued jobs per requester."""
 
     depth_limit: int | None = None
     quotas: Mapping[str, int] | None = None
@@ -56,7 +56,7 @@ NO_CHECKS = Checks()
 
 
 async def enqueue(db: Database, batch: Sequence[NewJob], checks: Checks, now: int | None) -> list[Enqueued]:
-    """Create the jobs of a batch, all or none; raises what the protocol says."""
+    """Create the jobs of a batch, all or none; raises the protocol's errors."""
     if not batch:
         return []
     try:
@@ -77,9 +77,9 @@ async def enqueue(db: Database, batch: Sequence[NewJob], checks: Checks, now: in
 async def enqueue_within(
     session: Any, batch: Sequence[NewJob], now: int | None, checks: Checks = NO_CHECKS
 ) -> list[Enqueued]:
-    """The same as a part of the caller's transaction."""
+    """Create the jobs of a batch inside the caller's transaction; raises the protocol's errors."""
     limited = sorted({new.requester_id for new in batch} & set(checks.quotas or ()))
-    for requester_id in limited:  # one after the other: then what is counted below is what is there
+    for requester_id in limited:  # locked one after the other, so that the counts below are exact
         await session.fetchval(Q.lock_quota, requester_id)
     at = await session.fetchval(Q.now, now)
     answers = await _known(session, batch, at)
@@ -101,28 +101,28 @@ async def enqueue_within(
 
 
 async def _keep_resumed(session: Any, resuming: Sequence[NewJob]) -> None:
-    """Write down which job each of these resumes."""
+    """Write the checkpoint `~resumed_from` of each resuming job."""
     if resuming:
         texts = [f'"{new.resumed_from}"' for new in resuming]
         await session.execute(Q.keep_resumed, [new.job_id for new in resuming], RESUMED_FROM, texts)
 
 
 async def _keep_moments(session: Any, timed: Sequence[NewJob]) -> None:
-    """Write down for which moment each of these was asked for, which a step of the clock does not move."""
+    """Write the checkpoint `~run_at` of each job with a requested moment; a step of the clock does not move it."""
     if timed:
         texts = [str(new.run_at) for new in timed]
         await session.execute(Q.keep_resumed, [new.job_id for new in timed], RUN_AT, texts)
 
 
 async def _check_depth(session: Any, queues: set[str], limit: int) -> None:
-    """Refuse what was just created, by raising, when a queue has become longer than it may be."""
+    """Raise QueueFull if the created jobs made a queue longer than its limit; the rollback removes them."""
     for queue in queues:
         if await session.fetchval(Q.depth, queue, limit + 1) > limit:
             raise QueueFull(queue, limit)
 
 
 async def _check_quotas(session: Any, fresh: list[NewJob], quotas: Mapping[str, int]) -> None:
-    """Refuse what was just created, by raising, when a requester has more queued jobs than it may have."""
+    """Raise QuotaExceeded if the created jobs exceed a requester's quota; the rollback removes them."""
     for requester_id, more in Counter(new.requester_id for new in fresh).items():
         limit = quotas.get(requester_id)
         if limit is None:
@@ -146,7 +146,7 @@ def _plain(new: NewJob) -> bool:
 
 
 def _alike(batch: Sequence[NewJob]) -> tuple[object, ...] | None:
-    """The parameters for jobs that differ in nothing but id and payload, in the order of the statement; else None."""
+    """Return statement parameters for jobs that differ only in id and payload; None for any other batch."""
     ids, kinds, payloads, *others = zip(*batch, strict=True)
     if len(batch) > 1 and not all(map(is_uniform, (kinds, *others))):
         return None
@@ -155,7 +155,7 @@ def _alike(batch: Sequence[NewJob]) -> tuple[object, ...] | None:
 
 
 def _columns(batch: Sequence[NewJob]) -> tuple[Sequence[Any], ...]:
-    """The fields of the jobs as columns, in the order of the statement."""
+    """Return the fields of the jobs as columns, in the order of the statement."""
     column = dict(zip(NewJob._fields, zip(*batch, strict=True), strict=True))
     if None in column["max_attempts"]:
         alike = len(set(zip(column["max_attempts"], column["retry"], column["contract"], strict=True))) == 1
@@ -164,11 +164,11 @@ def _columns(batch: Sequence[NewJob]) -> tuple[Sequence[Any], ...]:
 
 
 async def _known(session: Any, batch: Sequence[NewJob], now: int) -> dict[int, Enqueued]:
-    """Take the idempotency keys that are free; for the others the earlier answers, by place in the batch."""
+    """Take free idempotency keys; return the earlier answers of the other keys, by index in the batch."""
     wanted = {(new.requester_id, new.idempotency.key): new for new in batch if new.idempotency is not None}
     held: dict[tuple[str, str], Any] = {}
     missing = wanted
-    while missing:  # a key that is neither taken nor found was pruned in between
+    while missing:  # a key neither taken here nor stored was pruned in between
         taken = {(row[0], row[1]) for row in await session.fetch(Q.remember, now, *_key_columns(missing, now))}
         missing = {key: new for key, new in missing.items() if key not in taken}
         if missing:
@@ -199,12 +199,12 @@ def _key_columns(wanted: dict[tuple[str, str], NewJob], now: int) -> tuple[list[
 
 
 async def _create(session: Any, batch: Sequence[NewJob], answers: dict[int, Enqueued], now: int) -> list[NewJob]:
-    """Insert what has no answer yet; the jobs that were created. A taken unique key answers with its holder."""
+    """Insert jobs without an answer and return the created jobs. A unique key in use answers with its holder's id."""
     open_ = {i: new for i, new in enumerate(batch) if i not in answers}
     first = {new.unique_key: i for i, new in reversed(open_.items()) if new.unique_key is not None}
     candidates = {i: new for i, new in open_.items() if new.unique_key is None or first[new.unique_key] == i}
     created: set[str] = set()
-    while candidates:  # a holder that ended between the two statements has left its key free
+    while candidates:  # if the holder ended between the two statements, its key is free
         sql = Q.enqueue_unique if first else Q.enqueue
         created |= {job_id for (job_id,) in await session.fetch(sql, now, *_columns(list(candidates.values())))}
         candidates = {i: new for i, new in candidates.items() if new.job_id not in created}
@@ -236,7 +236,7 @@ async def _remember_others(session: Any, batch: Sequence[NewJob], answers: dict[
 
 
 async def _depend(session: Any, waiting: list[NewJob]) -> None:
-    """Block jobs on those of their dependencies that are still open; note one that has failed already."""
+    """Block jobs on those of their dependencies that are still open; record a dependency that has failed already."""
     if not waiting:
         return
     parents = {parent: None for new in waiting for parent in new.depends_on}

@@ -1,4 +1,4 @@
-"""Where a claim begins to read the line, so that rows which are long gone cost nothing."""
+"""The position where a claim begins to read the line, so that dead index entries cost nothing."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ DUE_EVERY_S = 0.1
 
 
 class Look(NamedTuple):
-    """What a look at a queue found."""
+    """The result of a look at a queue."""
 
     lowest: int | None  # the lowest live position, None if no job is in line
-    end: int  # of the whole line, all queues
-    ended: int | None = None  # the place of a job that has ended LAG_S ago or earlier, if there is one
+    end: int  # the end of the whole line, all queues
+    ended: int | None = None  # the position of a job that ended LAG_S ago or earlier, if any
 
 
 class Floor:
     """A lower bound on the positions of live jobs, for each queue.
 
-    An old snapshot (a forgotten transaction, a dump) keeps vacuum from removing the index entries of claimed
-    jobs, and a scan from the start of the line would visit all of them on every claim: 50,000 dead entries cost
-    6 ms. So after the first claim, and now and then, a look finds the lowest live position of a queue (all
-    priorities, claimed or not), and claims begin there until the next look. Most looks begin at the floor; now and
-    then, and for at most 1/50 of the time, one begins at zero.
+    An old snapshot (a forgotten transaction, a dump) keeps vacuum from removing the index entries of claimed jobs, and
+    a scan from the start of the line would visit all of them on every claim: 50,000 dead entries cost 6 ms. So after
+    the first claim, and from time to time, a look reads the lowest live position of a queue (all priorities, claimed or
+    not), and claims begin at that position until the next look. Most looks begin at the floor; looks from zero take at
+    most 1/50 of the time.
 
-    New places come from a sequence, so they lie above. The exception is a writer that drew its places before a
-    look and commits after it. Therefore the floor also stays below the end of the line as it was LAG_S ago: only
-    what commits later than that can be passed over, and only until the next look from zero, which goes back down.
-    That end was seen by a look, or is at least the place of a job that ended then, which a new process can ask for.
+    New positions come from a sequence and lie above the floor. The exception is a writer that drew its positions before
+    a look and commits after it. Therefore the floor also stays below the end of the line LAG_S ago: only later commits
+    can be missed, and only until the next look from zero, which lowers the floor again. A look saw that end, or a job
+    that ended at that time gives its position as a lower bound, which a new process can read.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.told_of: set[str] = set()  # queues in which a job was met whose claims are told of
+        self.told_of: set[str] = set()  # queues in which a claim met a job with claim callbacks
         self._clock = clock
         self._floors: dict[str, int] = {}
         self._next_look: dict[str, float] = {}
@@ -50,18 +50,18 @@ class Floor:
         self._next_due: dict[str, float] = {}
 
     def of(self, queue: str) -> int:
-        """The position to begin at; 0 hides nothing."""
+        """Return the position to begin at; 0 skips no job."""
         return self._floors.get(queue, 0)
 
     def wants_look(self, queue: str) -> bool:
-        """True when it is time to look at the line: at the second claim, because the first is not to wait for it."""
+        """Return whether a look at the line is due; never at a queue's first claim, which must not wait for a look."""
         if queue not in self._next_look:
             self._next_look[queue] = 0.0
             return False
         return self._clock() >= self._next_look[queue]
 
     def wants_due(self, queue: str) -> bool:
-        """True when a claim that found nothing is to ask for due jobs: not each of many that hints have woken."""
+        """Return whether an empty claim should query due jobs: at most once per 0.1 s, however many claims run."""
         now = self._clock()
         if now < self._next_due.get(queue, 0.0):
             return False
@@ -69,12 +69,12 @@ class Floor:
         return True
 
     def look_from(self, queue: str) -> int:
-        """Where a look that begins now has to begin: at the floor, or at zero."""
+        """Return the position where a look must begin: the floor, or zero."""
         self._next_look[queue] = self._clock() + LOOK_EVERY_S
         return self.of(queue) if self._clock() < self._next_full.get(queue, 0.0) else 0
 
     def looked(self, queue: str, look: Look, took_s: float, *, full: bool = True) -> None:
-        """Take in a look that saw the line as it was when it began, `took_s` ago; `full` if it began at zero."""
+        """Record a look at the line as of its start, `took_s` ago; `full` if the look began at zero."""
         now = self._clock()
         seen_at = now - took_s
         self._next_look[queue] = now + LOOK_EVERY_S

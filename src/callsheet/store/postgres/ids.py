@@ -1,4 +1,4 @@
-"""Job ids at the edge: what is not a UUID in its usual form names no job and must not reach the server."""
+"""Filter job ids: text that is no UUID in its usual form names no job and must not reach the server."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 
 def known_ids(ids: Iterable[str]) -> list[str]:
-    """Those that can be the id of a job."""
+    """Return the ids that have the form of a job id."""
     return [id_ for id_ in ids if IS_UUID(id_)]

@@ -1,4 +1,4 @@
-"""The line of claimable jobs inside a transaction: who enters it, and when."""
+"""The line of claimable jobs inside a transaction: functions that add jobs to the line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BATCH = 1_000
 
 
 async def line_up_due(session: Any, queue: str, now: int | None) -> list[str]:
-    """Bring a queue's due jobs into line, in order of their time; the queue of each that was due."""
+    """Move a queue's due jobs to the line, ordered by their time; return the queue once per due job."""
     due = await session.fetch(Q.line_up_due, now, queue, BATCH)
     await admit(session, list(dict.fromkeys(key for (key,) in due if key is not None)))
     return [queue] * len(due)
 
 
 async def admit(session: Any, keys: Sequence[str]) -> list[str]:
-    """Let jobs of concurrency keys into line while they have free slots; the queue of each."""
+    """Move jobs of concurrency keys to the line while the keys have free slots; return each job's queue."""
     if not keys:
         return []
     await session.fetch(Q.lock_slots, keys)
@@ -32,7 +32,7 @@ async def admit(session: Any, keys: Sequence[str]) -> list[str]:
 
 
 async def promote(session: Any, now: int | None) -> list[str]:
-    """Bring all that is due into line, and fill the free slots of all keys; the queue of each."""
+    """Move all due jobs to the line, and fill the free slots of all keys; return each job's queue."""
     due: list[str] = []
     for (queue,) in await session.fetch(Q.delayed_queues):
         due += await line_up_due(session, queue, now)
@@ -40,7 +40,7 @@ async def promote(session: Any, now: int | None) -> list[str]:
 
 
 async def release_dependents(session: Any, parent: str, status: Status, now: int) -> set[str]:
-    """Tell the jobs that wait for `parent` that it has ended; the queues where that may have put one in line."""
+    """Update the jobs that depend on `parent` after its end; return queues that may have new ready jobs."""
     children = await session.fetch(Q.dependents, parent)
     failed = status is not Status.SUCCEEDED
     broken = [c[0] for c in children if failed and c[4] == OnDependencyFailure.CANCEL]
@@ -54,7 +54,7 @@ async def release_dependents(session: Any, parent: str, status: Status, now: int
 
 
 async def _unblock(session: Any, children: Sequence[Row], now: int) -> None:
-    """Count down in order of age. A child that gets a slot takes its place before the next is looked at."""
+    """Decrement blocked counts, oldest job first. A job that gets a slot is admitted before the next is unblocked."""
     ids: list[str] = []
     holds: list[str | None] = []
     for job_id, blocked_by, run_at, key, *_ in children:

@@ -18,7 +18,7 @@ Q = Queries(PACKAGE)
 
 
 async def migrate(target: Target) -> list[str]:
-    """Run what is missing on a connection of its own; the names of the migrations that ran."""
+    """Run the missing migrations on a separate connection; return the names of the migrations that ran."""
     known = migrations_of(PACKAGE)
     session = await connect(target)
     try:

@@ -1,8 +1,9 @@
-"""The settle verb: one optimistic statement for a batch, and a transaction for what needs locks or an order.
+"""The settle verb: one optimistic statement for a batch, and a transaction for moves that need locks or an order.
 
-Plain successes, most of all settlements, have a statement of their own (`succeed`). For the others `settle` decides
-alone when no job in the batch has a concurrency key, dependents or follow-ups, and no job comes twice. What it did not
-move (a stale fence, a row that changed at that moment) is decided again under locks.
+Plain successes, most of all settlements, have their own statement (`succeed`). For other batches the statement `settle`
+suffices if no job in the batch has a concurrency key, dependents or follow-ups, and no job occurs twice. Settlements
+that it did not apply (a stale fence, a row that changed at that moment) run again under locks.
+
 Repeating a batch after StoreUnavailable is safe for settlements with an outcome or callbacks: they answer REPEATED.
 """
 
@@ -43,7 +44,7 @@ Numbered = list[tuple[int, Settlement]]
 
 
 async def settle(db: Database, settlements: Sequence[Settlement], now: int | None, lined_up: set[str]) -> list[Settled]:
-    """Apply each settlement whose fence holds. Queues in which that has put a job in line are added to `lined_up`."""
+    """Apply each settlement whose fence holds; add the queues with new ready jobs to `lined_up`."""
     try:
         return await _settle(db, settlements, now, lined_up)
     except asyncpg.UniqueViolationError as error:
@@ -54,13 +55,13 @@ async def settle(db: Database, settlements: Sequence[Settlement], now: int | Non
 
 
 async def _known(db: Database, told: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those of these callbacks, by ids of event and job, that their jobs have already."""
+    """Return those (event id, job id) pairs whose callbacks are stored already."""
     rows = await db.fetch(Q.outbox_known, [event_id for event_id, _ in told]) if told else []
     return {(row[0], str(row[1])) for row in rows} & set(told)
 
 
 async def _settle_untold(db: Database, s: Settlement, now: int | None, lined_up: set[str]) -> Settled:
-    """Settle without the callbacks that are there; a move that tells of nothing else was applied before."""
+    """Settle without callbacks that exist already; if nothing else remains, the move was applied before."""
     known = await _known(db, [(out.event_id, s.job_id) for out in s.outbox])
     left = tuple(out for out in s.outbox if (out.event_id, s.job_id) not in known)
     if s.outbox and not left and s.outcome is None:
@@ -89,8 +90,8 @@ async def _settle(
 
 
 async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: int | None) -> Numbered:
-    """Apply the plain successes in one statement; what it did not move, and all others."""
-    batch = sorted([s for _, s in rest if s.status is Status.SUCCEEDED])  # by id: it finds a job's place, no deadlocks
+    """Apply the plain successes in one statement; return the remaining settlements."""
+    batch = sorted([s for _, s in rest if s.status is Status.SUCCEEDED])  # by id: fast index access, no deadlocks
     columns = _usual_successes(batch) or _usual_successes([s for s in batch if _usual_successes([s])])
     ids = ",".join(columns[0]) if columns else ""
     if not _ARE_UUIDS(ids):
@@ -101,7 +102,7 @@ async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: in
         ((moved,),) = await db.fetch(Q.succeed, now, ids, spread(columns[1]), results, steps)
     except StoreError as error:
         if isinstance(error.__cause__, asyncpg.ProgramLimitExceededError):
-            return rest  # too much for one value; nothing was done
+            return rest  # too large for one value; nothing was written
         raise
     if moved is None and len(columns[0]) == len(rest):  # as below, for most batches
         answers[:] = [Settled.APPLIED] * len(rest)
@@ -116,7 +117,7 @@ async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: in
 async def _optimistic(
     db: Database, rest: Numbered, answers: list[Settled], now: int | None, lined_up: set[str]
 ) -> Numbered:
-    """Apply a batch in one statement, unless a job of it needs more; what is not moved."""
+    """Apply a batch in one statement unless a job of the batch needs locks; return the remaining settlements."""
     if not rest:
         return rest
     run = _against_deadlocks(rest)
@@ -130,9 +131,9 @@ async def _optimistic(
 
 
 def _usual_successes(batch: Sequence[Settlement]) -> list[tuple[Any, ...]]:
-    """The columns of successes with their event and nothing else to write; none if there is another among them.
+    """Return the columns of plain successes; an empty list if any settlement writes more than result and event.
 
-    Column by column: one by one costs three times as much.
+    Checked column by column: row by row costs three times as much.
     """
     columns = list(zip(*batch, strict=True))
     usual = (
@@ -149,7 +150,7 @@ def _plain(rest: Numbered) -> bool:
 
 
 def _against_deadlocks(rest: Numbered) -> Numbered:
-    """In order of id, unless their order decides about places in the line."""
+    """Return settlements sorted by job id; in batch order if that order decides positions in the line."""
     if any(s.status is Status.QUEUED for _, s in rest):
         return rest
     return sorted(rest, key=_job_id)
@@ -164,7 +165,7 @@ def _job_id(pair: tuple[int, Settlement]) -> str:
 
 
 class _Locked:
-    """A batch in a transaction that holds the locks of its jobs: settlements in order, plain runs in one go."""
+    """A batch in a transaction that holds the locks of its jobs: settlements in order, plain runs in one statement."""
 
     def __init__(self, session: Any, lined_up: set[str]) -> None:
         self._session = session
@@ -196,7 +197,10 @@ class _Locked:
         return self._answers
 
     async def _apply(self, run: Numbered, now: int) -> dict[int, str | None]:
-        """One statement; the concurrency keys of those that were moved, by place (from 1)."""
+        """Apply a run in one statement; return the concurrency keys of applied settlements, by position in the run.
+
+        Positions count from 1.
+        """
         if not run:
             return {}
         rows = await self._session.fetch(Q.settle, *_parameters(run, now, alone=False))
@@ -221,7 +225,7 @@ class _Locked:
             self._lined_up.update(await admit(self._session, [key]))
 
     async def _repeated(self, missed: Numbered) -> dict[int, Settled]:
-        """Whether these claims' attempts have ended with the same outcome before."""
+        """Return REPEATED for claims whose attempts ended with the same outcome before, STALE for all others."""
         rows = await self._session.fetch(
             Q.repeated,
             [s.job_id for _, s in missed],

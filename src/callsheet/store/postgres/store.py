@@ -45,11 +45,12 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, LinePage
 
 Q = Queries("callsheet.store.postgres")
+NUL = "\0"  # PostgreSQL text cannot contain it
 NOBODYS = Claim("00000000-0000-0000-0000-000000000000", 0)
 
 
 class PostgresStore:
-    """All of the protocol on one PostgreSQL database (13 or newer), shared by many processes and machines."""
+    """The whole protocol on one PostgreSQL database (13 or newer), shared by many processes and machines."""
 
     batch = 1_000
     streams = False
@@ -63,11 +64,11 @@ class PostgresStore:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From `postgresql://…`; `?pgbouncer=true` behind a transaction pooler, `?pool_size=5`."""
+        """Return a store for `postgresql://…`; `?pgbouncer=true` behind a transaction pooler, `?pool_size=5`."""
         return cls(Target.from_url(url))
 
     async def open(self) -> Self:
-        """Connect and check the schema; raises SchemaMismatch when `migrate()` has to run first."""
+        """Connect and check the schema; raises SchemaMismatch if `migrate()` must run first."""
         try:
             await self._db.open()
             await schema.check(self._db)
@@ -85,11 +86,11 @@ class PostgresStore:
         await self._db.close()
 
     async def migrate(self) -> list[str]:
-        """Run the migrations that are missing, in one transaction; the store need not be open."""
+        """Run the missing migrations, in one transaction; the store need not be open."""
         return await schema.migrate(self.target)
 
     async def now(self) -> int:
-        """The server's clock."""
+        """Return the time of the server's clock."""
         now: int = (await self._db.fetch(Q.now, None))[0][0]
         return now
 
@@ -243,7 +244,7 @@ class PostgresStore:
         return [Event(*row) for row in await self._db.fetch(Q.events, ids, [after[id_] for id_ in ids], limit)]
 
     async def hints(self) -> AsyncIterator[Hint]:
-        """In-process at once; from other processes by LISTEN, or every 250 ms where that is not to be had."""
+        """Yield hints of this process at once; of other processes by LISTEN, or every 250 ms without LISTEN."""
         self._wire.start()
         async for hint in self._wire.local.receive():
             yield hint
@@ -308,7 +309,7 @@ class PostgresStore:
         asked = sorted({r.event_id: r.delay_ms for r in reversed(replays)}.items())
         ids, delays = [event_id for event_id, _ in asked], [delay_ms for _, delay_ms in asked]
         found = {row[0] for row in await self._db.fetch(Q.outbox_replay, now, ids, delays)}
-        first = {r.event_id: n for n, r in reversed(list(enumerate(replays)))}  # who is named twice comes back once
+        first = {r.event_id: n for n, r in reversed(list(enumerate(replays)))}  # an event named twice is replayed once
         return [r.event_id in found and first[r.event_id] == n for n, r in enumerate(replays)]
 
     async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
@@ -347,11 +348,13 @@ class PostgresStore:
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:
         """See the protocol."""
+        if id is not None and NUL in id:
+            return []
         return [Document(*row) for row in await self._db.fetch(Q.documents, kind, id)]
 
     async def delete_document(self, kind: str, id: str) -> bool:
         """See the protocol."""
-        return bool(await self._db.fetch(Q.delete_document, kind, id))
+        return NUL not in id and bool(await self._db.fetch(Q.delete_document, kind, id))
 
     async def rebase(self, step: ClockStep, mark: Document) -> Rebased:
         """See the protocol."""
@@ -376,7 +379,7 @@ class PostgresStore:
 
 
 async def _put(session: Any, document: Document) -> Document:
-    """Write a document whose version is as it was read; raises DocumentConflict."""
+    """Write a document whose stored version is unchanged; raises DocumentConflict."""
     d = document
     rows = (
         await session.fetch(Q.change_document, d.kind, d.id, d.body, d.version)

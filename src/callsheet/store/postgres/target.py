@@ -1,4 +1,4 @@
-"""Where the database is: the URL with our own options taken off it."""
+"""The database's address: a URL without our own options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class Target(NamedTuple):
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From `postgresql://…`; ours are `pgbouncer=true`, `direct_url=…` beside it, and `pool_size=…`."""
+        """Parse `postgresql://…`; our options are `pgbouncer=true`, with it `direct_url=…`, and `pool_size=…`.
+
+        Raises UnknownStore.
+        """
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query))
         pooled = options.pop("pgbouncer", "").lower() in TRUE

@@ -1,6 +1,6 @@
-"""Wake-ups between processes: one direct connection that listens, and sends a notice at once, then none for 10 ms.
+"""Wake-ups between processes: one direct connection that listens and notifies at once, then pauses for 10 ms.
 
-Off the write path, because NOTIFY takes a lock that all committing sessions share. Without a way to listen
+Notices stay off the write path, because NOTIFY takes a lock that all committing sessions share. Without LISTEN
 (PgBouncer, a lost connection) receivers get a hint for anything every 250 ms.
 """
 
@@ -31,14 +31,14 @@ COALESCE_S = 0.01
 MANY_COALESCE_S = 0.05
 HERE_FIRST_S = 0.003  # a worker in this process has begun its claim by then, and need not share the cores with a notice
 MAX_BYTES = 7_000
-MANY = 150  # names that fit into one notice; more are not worth writing down
+MANY = 150  # names that fit into one notice; a longer list becomes "any"
 KEEPALIVE_S = 5.0
 POLL_S = 0.25
 log = logging.getLogger("callsheet.postgres")
 
 
 class Wire:
-    """Hints of this process at once, those of others through the database."""
+    """Hints of this process at once, hints of other processes through the database."""
 
     def __init__(self, target: Target) -> None:
         self.local = Hints()
@@ -50,7 +50,7 @@ class Wire:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to listen, for ever, in the background; does nothing when it has begun."""
+        """Start listening in the background, until `stop`; a second call has no effect."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="callsheet-hints")
 
@@ -61,7 +61,7 @@ class Wire:
             await end(task)
 
     def send(self, hint: Hint) -> None:
-        """Wake this process now and the others soon."""
+        """Wake this process now and other processes soon."""
         self.start()
         self.local.send(hint)
         self._outgoing = hint if self._outgoing is None else merged(self._outgoing, hint)
@@ -79,7 +79,7 @@ class Wire:
             await asyncio.sleep(POLL_S)
 
     async def _connected(self) -> None:
-        """Listen and send until the connection is lost; what happened while it was away may be anything."""
+        """Listen and notify until the connection is lost; begins with a hint for anything, as notices may be lost."""
         listens = self._target.direct_dsn is not None
         session = await connect(self._target, self._target.direct_dsn, statements=10 if listens else 0)
         try:

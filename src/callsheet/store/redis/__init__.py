@@ -1,4 +1,4 @@
-"""The Redis Streams store: the public data model of the 001 contract, one Lua script a verb."""
+"""The Redis Streams store: the public data model of the 001 contract, one Lua script per verb."""
 
 from .store import RedisStore
 

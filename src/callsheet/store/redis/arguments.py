@@ -1,11 +1,12 @@
-"""New jobs and settlements as the flat arguments of their scripts; what is rare goes as JSON in the last one."""
+"""New jobs and settlements as flat arguments of their scripts; rare fields travel as JSON in the last argument."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.callbacks import CALLING, claim_callback_of
+from callsheet.kernel.callbacks import claim_callback_of
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import NewEvent, OnDependencyFailure, Status
 from callsheet.kernel.settlement import Settlement
@@ -29,7 +30,7 @@ _NONE, _NO_MORE = _PLAIN[_DELAY:_OUTCOME], _PLAIN[_LOST:]
 
 
 def of_jobs(batch: Sequence[NewJob]) -> list[Argument]:
-    """The new jobs of one call, ten arguments each."""
+    """Return the new jobs of one call, ten arguments each."""
     found: list[Argument] = []
     for new in batch:
         found += (
@@ -70,20 +71,20 @@ def _rare_of_job(new: NewJob) -> str:
 
 
 def _told_of_claims(new: NewJob) -> dict[str, object]:
-    """How a claim is told of, where the job asked for that."""
+    """Return the prepared claim callback as JSON, if the job asked for callbacks."""
     callback = claim_callback_of(new)
     return {} if callback is None else {"on_claim": json.dumps(callback, ensure_ascii=False)}
 
 
 def _waits_until(new: NewJob) -> dict[str, object]:
-    """When the job may run, where that is not at once."""
+    """Return the job's `run_at` or delay; empty for a job that may run at once."""
     if new.run_at is not None:
         return {"run_at": new.run_at}
     return {"delay_ms": new.delay_ms} if new.delay_ms else {}
 
 
 def _kept_beside(new: NewJob) -> dict[str, object]:
-    """What is written with a job under keys of its own."""
+    """Return the values that are stored under separate keys: credentials, idempotency, resumed job."""
     kept: dict[str, object] = {}
     if new.resumed_from is not None:
         kept["resumed_from"] = new.resumed_from
@@ -92,7 +93,7 @@ def _kept_beside(new: NewJob) -> dict[str, object]:
     if (key := new.idempotency) is not None:
         kept["idem"] = name = idempotency_name(new.requester_id, key.key)
         if not new.requester_id and name != (plain := f"idempotency:{key.key}"):
-            kept["idem_plain"] = plain  # what another gateway calls it, which quotes nothing
+            kept["idem_plain"] = plain  # the name that other gateways use, without quoting
         kept["idem_hash"] = key.request_hash
         kept["idem_response"] = key.response
         kept["idem_ttl_s"] = key.ttl_s
@@ -100,7 +101,7 @@ def _kept_beside(new: NewJob) -> dict[str, object]:
 
 
 def of_settlements(settlements: Sequence[Settlement]) -> list[Argument]:
-    """The arguments of one settle call: how many, whether to check first, the settlements, the follow-up jobs."""
+    """Return the arguments of one settle call: count, a flag for a check first, settlements, follow-up jobs."""
     found: list[Argument] = [len(settlements), ""]
     follow_ups: list[Argument] = []
     first = SETTLE_HEAD + SETTLE_STRIDE * len(settlements) + 1
@@ -127,7 +128,7 @@ def of_settlements(settlements: Sequence[Settlement]) -> list[Argument]:
 
 
 def _rare_of_settlement(s: Settlement, follow_ups_at: int) -> str:
-    """What only some settlements have, as JSON; most have none of it."""
+    """Return the rare fields of a settlement as JSON; empty for most settlements."""
     if s.from_status is Status.RUNNING and s[_STAGE] is None and s[_DELAY:_OUTCOME] == _NONE and s[_LOST:] == _NO_MORE:
         return ""
     rare: dict[str, object] = {name: 1 for name in _FLAGS if getattr(s, name)}
@@ -152,7 +153,7 @@ def _rare_of_settlement(s: Settlement, follow_ups_at: int) -> str:
 
 
 def of_filter(where: OutboxFilter) -> tuple[Argument, ...]:
-    """What outbox events are looked for, beside job and status."""
+    """Return the arguments of an outbox filter, apart from job and status."""
     asked = where.requester_id is not None
     times = ("" if at is None else at for at in (where.created_from, where.created_to))
     ends = (where.after or "", int(where.newest_first), int(asked))
@@ -160,7 +161,7 @@ def of_filter(where: OutboxFilter) -> tuple[Argument, ...]:
 
 
 def matches(event: OutboxEvent, where: OutboxFilter, job_id: str | None, status: Delivery | None) -> bool:
-    """Whether an event that was found by its id is one that was looked for."""
+    """Return whether an event that was read by its id fits the filter."""
     same = ((job_id, event.job_id), (status, event.status), (where.requester_id, event.requester_id))
     return (
         all(wanted in (None, found) for wanted, found in (*same, (where.endpoint, event.endpoint)))

@@ -1,4 +1,4 @@
-"""The audit log: a stream of all entries, and one for each tenant with the same ids."""
+"""The audit log: a stream of all entries, and a stream for each tenant with the same ids."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LOOK = 500
 
 
 async def append(client: Client, entries: Sequence[AuditEntry], now: int | None) -> list[str]:
-    """Write entries; their ids."""
+    """Write entries and return their ids."""
     flat = [getattr(entry, name) for entry in entries for name in FIELDS]
     return list(await client.run("audit_append", now, *flat)) if entries else []
 
 
 async def find(client: Client, query: AuditQuery) -> AuditPage:
-    """A page of entries, newest first; a filter that few fit reads on until the page is full."""
+    """Return a page of entries, newest first; with a sparse filter, read on until the page is full."""
     name = "audit:log" if query.requester_id is None else f"audit:of:{query.requester_id}"
     top = "+" if query.until is None else f"({query.until}-0"
     if (place := query.place) is not None and (query.until is None or place[0] < query.until):

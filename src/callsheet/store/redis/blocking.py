@@ -1,4 +1,4 @@
-"""A connection for commands that block, and the end of one from another connection."""
+"""A connection for blocking commands, which another connection can interrupt."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from .client import Client
 
 BLOCK_MS = 5_000
-ANSWER_S = 10.0  # what is not answered so long after its time to block has lost its connection
+ANSWER_S = 10.0  # without an answer this long after the blocking time, the connection is lost
 AGAIN_S = 0.005
 
 
 class BlockingConnection:
-    """One connection beside the pool's, for one command at a time."""
+    """One connection outside the pool, for one command at a time."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -28,22 +28,23 @@ class BlockingConnection:
         self._id = 0
 
     async def ask(self, *command: str | int) -> Any:
-        """The answer to a command that blocks for BLOCK_MS at most; raises StoreError."""
+        """Return the answer to a command that blocks for at most BLOCK_MS; raises StoreError."""
         with translated():
             if self._connection is None:
                 await self._connect()
             try:
                 return await self._answer(*command)
             except exceptions.ResponseError:
-                raise  # the connection is as good as before
+                raise  # the connection is still usable
             except BaseException:
                 await self.close()
                 raise
 
     async def unblock(self, asked: asyncio.Task[Any]) -> None:
-        """End the command whose answer a task waits for.
+        """Interrupt the blocking command whose answer a task awaits.
 
-        The server is told again until the task has its answer: at first the command may not have reached the server.
+        Repeats the request to the server until the task has its answer: at first the command may not have reached the
+        server.
         """
         while not asked.done():
             if self._id:
@@ -52,7 +53,7 @@ class BlockingConnection:
             await asyncio.wait({asked}, timeout=AGAIN_S)
 
     async def close(self) -> None:
-        """Let the connection go. May be called twice."""
+        """Close the connection. May be called twice."""
         connection, self._connection, self._id = self._connection, None, 0
         if connection is not None:
             await connection.disconnect(nowait=True)

@@ -1,4 +1,4 @@
-"""Claims for some tenants: walks along the streams, page by page, that remember how far the line is of others alone."""
+"""Claims for some tenants: page by page along the streams, remembering how far only other tenants' jobs stand."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
     from .client import Client
 
-PAGE = 1_000  # messages that one call of the script looks at: some two milliseconds of the server
-KEPT_S = 10.0  # after so long a walk begins anew, should a stream have been made anew with lower numbers
+PAGE = 1_000  # messages that one call of the script scans: some two milliseconds of the server
+KEPT_S = 10.0  # then a walk starts over, in case the stream was created again with lower ids
 MOST = 1_000
 Line = tuple[str, frozenset[str]]
 Places = dict[str, str]
 
 
 class Walks:
-    """How far each line was walked, by queue and tenants: priority to the last message that was looked at."""
+    """The progress of each walk, by queue and tenants: priority to the last message that was scanned."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client, self._clock = client, clock
         self._known: dict[Line, tuple[float, Places]] = {}
 
     async def claim(self, request: ClaimRequest, now: int | None) -> list[Job]:
-        """Take the jobs of the request's tenants, queue by queue, whatever stands before them."""
+        """Take the jobs of the request's tenants, queue by queue, past any number of other tenants' jobs."""
         jobs: list[Job] = []
         try:
             for queue in dict.fromkeys(request.queues):
@@ -46,13 +46,13 @@ class Walks:
                     jobs += more
         except StoreError:
             if not jobs:
-                raise  # else these are claimed: the worker must hear of them
+                raise  # else return the claimed jobs to the worker
         return jobs
 
     async def _page(
         self, request: ClaimRequest, line: Line, places: Places, now: int | None
     ) -> tuple[list[Job], Places, bool]:
-        """Claim from one page of a line; the jobs, how far the walk came, and whether that is the line's end."""
+        """Claim from one page of a line; return jobs, the walk's new position, and whether the line ended."""
         queue, tenants = line
         head = (request.worker_id, request.limit, request.lease_ms, "1" if request.start else "", queue, PAGE)
         pairs = (part for pair in places.items() for part in pair)
@@ -63,7 +63,7 @@ class Walks:
         return [claimed_job_of(as_map(flat), request, int(at)) for flat in found], as_map(now_at), bool(ended)
 
     def _begin(self, line: Line) -> tuple[float, Places]:
-        """Go on with a walk of a moment ago, or begin one: when that was, and how far it came."""
+        """Return start time and position of the recent walk along this line, or of a new walk."""
         begun_at, places = self._known.get(line, (float("-inf"), {}))
         if self._clock() - begun_at < KEPT_S:
             return begun_at, places

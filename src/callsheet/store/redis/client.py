@@ -1,4 +1,4 @@
-"""One Redis server as the store sees it: the connection, the scripts, and the edge where its errors are translated."""
+"""The store's Redis client: the connection, the scripts, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -17,6 +18,7 @@ from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnecti
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from callsheet.kernel.contracts import CALLSHEET, EXPIRING, FOREIGN
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import (
     CallsheetError,
@@ -41,20 +43,19 @@ OLDEST = (6, 2)
 JOB_TTL_S = 86_400
 JOB_TTL_VARIABLES = ("CALLSHEET_JOB_TTL", "JOB_TTL_S")
 IN_SCRIPT = "local JOB_TTL_S = '86400'"
+EXPIRES = ", ".join(f"{name} = true" for name in sorted(EXPIRING))
+CONTRACTS_IN_SCRIPT = f"local OWN, FOREIGN, EXPIRES = '{CALLSHEET.name}', '{FOREIGN}', {{{EXPIRES}}}"
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis"}
 DRIVER_OPTIONS = ("socket_timeout", "socket_connect_timeout", "max_connections", "health_check_interval", "db")
-UNAVAILABLE = (
-    exceptions.ConnectionError,
-    exceptions.TimeoutError,
-    exceptions.ReadOnlyError,
-    exceptions.OutOfMemoryError,
-    exceptions.ClusterDownError,
-    OSError,
-)
+REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+OF_THE_COMMAND = frozenset({"ERR", "WRONGTYPE", "NOSCRIPT", "EXECABORT", "CROSSSLOT", "NOGROUP", "BUSYGROUP"})
+WITHIN_A_SCRIPT = re.compile(  # an error inside a script, for servers that wrap the error's code in their own text
+    r"(?:^|[ :-])(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY) "
+).search
 
 
 class Target(NamedTuple):
-    """Where the store is, and how it is set up."""
+    """The address of a Redis store and its options."""
 
     url: str
     keys: Keys
@@ -63,9 +64,10 @@ class Target(NamedTuple):
 
     @classmethod
     def from_url(cls, url: str, environ: Mapping[str, str] | None = None) -> Self:
-        """From `redis://…?prefix={cs0}:&foreign_idle_ms=60000&job_ttl_s=86400`; the driver gets the other options.
+        """Parse `redis://…?prefix={cs0}:&foreign_idle_ms=60000&job_ttl_s=86400`; raises UnknownStore.
 
-        `job_ttl_s` is for foreign jobs that name no TTL; unless given, it is the gateway's setting.
+        The driver gets all other options. `job_ttl_s` applies to foreign jobs without a TTL; its default is the
+        gateway's setting.
         """
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query))
@@ -81,7 +83,7 @@ class Target(NamedTuple):
 
 
 def _job_ttl_s(environ: Mapping[str, str]) -> int:
-    """The gateway's setting, as its server reads it; raises UnknownStore."""
+    """Return the gateway's TTL setting, parsed as its server does; raises UnknownStore."""
     name = next((name for name in JOB_TTL_VARIABLES if environ.get(name)), None)
     try:
         return JOB_TTL_S if name is None else max(1, round(seconds(environ[name])))
@@ -90,32 +92,32 @@ def _job_ttl_s(environ: Mapping[str, str]) -> int:
 
 
 def _pack(args: tuple[Any, ...]) -> list[bytes]:
-    """The command as it goes over the wire."""
+    """Return the command in its wire format."""
     return [hiredis.pack_command(args)]
 
 
 class _Connection(Connection):
-    """Writes scripts' arguments with hiredis: the driver's own loop took half of the client's time."""
+    """Write script arguments with hiredis: the driver's own loop took half of the client's time."""
 
     def pack_command(self, *args: Any) -> list[bytes]:
         return _pack(args) if args[0] == "EVALSHA" else super().pack_command(*args)
 
 
 class _SSLConnection(SSLConnection):
-    """Likewise."""
+    """Write script arguments with hiredis, over TLS."""
 
     def pack_command(self, *args: Any) -> list[bytes]:
         return _pack(args) if args[0] == "EVALSHA" else super().pack_command(*args)
 
 
 def write_with_hiredis(pool: BlockingConnectionPool) -> None:
-    """Let a pool's connections to come write scripts' arguments the fast way."""
+    """Make a pool's future connections write script arguments with hiredis, which is faster."""
     tls = issubclass(pool.connection_class, SSLConnection)
     pool.connection_class = _SSLConnection if tls else _Connection
 
 
 class Client:
-    """Runs scripts by their hash, loading them where the server has lost them."""
+    """Run scripts by their hash, loading scripts that the server has lost."""
 
     def __init__(self, target: Target) -> None:
         self.keys = target.keys
@@ -135,7 +137,7 @@ class Client:
         self.channel = self.keys.jobs(f"hints:{db}" if db else "hints")
 
     async def run(self, verb: str, now: int | None, *arguments: Argument) -> Any:
-        """Run the verb's script in one round trip."""
+        """Run the verb's script in one round trip; raises StoreError."""
         source, sha = script_of(verb, self._job_ttl_s)
         head = (1, self.keys.prefix, self.channel, "" if now is None else now)
         with translated():
@@ -146,7 +148,7 @@ class Client:
                 return await self.redis.execute_command("EVALSHA", sha, *head, *arguments)
 
     async def hashes(self, keys: list[str]) -> list[dict[str, str]]:
-        """Many hashes in one round trip, empty where there is none."""
+        """Return many hashes, 1,000 per round trip; an empty dict for each missing hash."""
         found: list[dict[str, str]] = []
         with translated():
             for i in range(0, len(keys), 1_000):
@@ -157,7 +159,7 @@ class Client:
         return found
 
     async def check_version(self) -> None:
-        """Raise StoreError for a server that is too old."""
+        """Raise StoreError if the server is too old."""
         with translated():
             info = await self.redis.info("server")
         version = str(info["redis_version"])
@@ -165,7 +167,7 @@ class Client:
             raise StoreError(f"Redis {version} is too old: 6.2 or newer, or Valkey, is needed")
 
     async def durability(self) -> str:
-        """What the server does with a write, in one line; a warning where it may lose an acknowledged job."""
+        """Return the server's durability in one line; log a warning if the server may lose acknowledged jobs."""
         found: dict[str, str] = {}
         try:
             for name in ("appendonly", "appendfsync", "maxmemory-policy"):
@@ -187,7 +189,7 @@ class Client:
 
 
 def _defaults(url: str) -> dict[str, Any]:
-    """Driver settings that the URL does not give."""
+    """Return driver settings for options that the URL does not give."""
     given = dict(parse_qsl(urlsplit(url).query))
     chosen: dict[str, Any] = {
         "socket_timeout": 10.0,
@@ -201,15 +203,15 @@ def _defaults(url: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Turn the driver's errors into ours."""
+    """Translate the driver's errors to store errors."""
     try:
         yield
-    except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
+    except REFUSALS as error:
         raise StoreRefused(f"Redis does not let this user in: {error}") from error
-    except UNAVAILABLE as error:
+    except (exceptions.RedisError, OSError) as error:
+        if _is_about_command(error):
+            raise StoreError(f"Redis refused a command: {error}") from error
         raise StoreUnavailable(f"Redis cannot serve now ({type(error).__name__}: {error}); try again later") from error
-    except exceptions.RedisError as error:
-        raise StoreError(f"Redis refused a command: {error}") from error
     except CallsheetError:
         raise
     except Exception as error:
@@ -218,12 +220,24 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable(f"the connection to Redis broke ({type(error).__name__}: {error}); try again") from error
 
 
+def _is_about_command(error: Exception) -> bool:
+    """Return whether the error lies in the command itself, rather than in the server's state or the network."""
+    if isinstance(error, exceptions.DataError):
+        return True
+    if not isinstance(error, exceptions.ResponseError):
+        return False
+    code = getattr(error, "status_code", None) or str(error).partition(" ")[0]
+    return code in OF_THE_COMMAND and not WITHIN_A_SCRIPT(str(error))
+
+
 @cache
 def script_of(verb: str, job_ttl_s: int = JOB_TTL_S) -> tuple[str, str]:
-    """A verb's script with the files that its `-- needs:` line names before it, and its hash."""
+    """Return a verb's script, preceded by the files of its `-- needs:` line, and the script's hash."""
     folder = files("callsheet.store.redis").joinpath("scripts")
     text = folder.joinpath(f"{verb}.lua").read_text("utf-8")
     needs = text.partition("\n")[0].removeprefix("-- needs:").split()
-    source = "\n".join([*(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in needs), text])
+    source = "\n".join(
+        [CONTRACTS_IN_SCRIPT, *(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in needs), text]
+    )
     source = source.replace(IN_SCRIPT, IN_SCRIPT.replace(str(JOB_TTL_S), str(job_ttl_s)))
     return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

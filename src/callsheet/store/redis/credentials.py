@@ -1,4 +1,4 @@
-"""Encrypted credentials of jobs in Redis: a hash beside each job that has some, and a set for each KEK."""
+"""Encrypted credentials of jobs in Redis: a hash per job with credentials, and a set for each KEK."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 async def credentials(client: Client, job_ids: Sequence[str]) -> list[Credentials | None]:
-    """Those of jobs, in the order asked."""
+    """Return the credentials of jobs, in the order of `job_ids`."""
     found = await client.hashes([client.keys.job(job_id, "credentials") for job_id in job_ids])
     return [_credentials_of(job_id, h) if h else None for job_id, h in zip(job_ids, found, strict=True)]
 
 
 async def replace_credentials(client: Client, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
-    """Each where the first of the pair still stands."""
+    """Replace the credentials of each pair unless the stored ones have changed; return which were replaced."""
     flat: list[Argument] = []
     for was, becomes in changes:
         flat += (was.job_id, was.envelope.credential_version, was.envelope.storage_creds_dek_wrapped)
@@ -31,7 +31,7 @@ async def replace_credentials(client: Client, changes: Sequence[tuple[Credential
 
 
 async def credentials_under(client: Client, kek_id: str, after: str, limit: int) -> list[Credentials]:
-    """Those that a KEK wraps, in order of job id."""
+    """Return the credentials that a KEK wraps, ordered by job id."""
     key = client.keys.jobs(f"credentials:{kek_id}")
     found: list[Credentials] = []
     while len(found) < limit:
@@ -39,7 +39,7 @@ async def credentials_under(client: Client, kek_id: str, after: str, limit: int)
         with translated():
             ids = await client.redis.zrangebylex(key, f"({after}" if after else "-", "+", 0, wanted)
         rows = await credentials(client, ids)
-        found += [c for c in rows if c is not None and c.envelope.storage_creds_kek_id == kek_id]  # not moved meanwhile
+        found += [c for c in rows if c is not None and c.envelope.storage_creds_kek_id == kek_id]  # not rewrapped since
         if len(ids) < wanted:
             break
         after = ids[-1]
@@ -47,7 +47,7 @@ async def credentials_under(client: Client, kek_id: str, after: str, limit: int)
 
 
 async def credential_keks(client: Client) -> dict[str, int]:
-    """How many each KEK wraps."""
+    """Return how many credentials each KEK wraps."""
     with translated():
         keks = sorted(await client.redis.smembers(client.keys.jobs("credentials")))
         pipe = client.redis.pipeline(transaction=False)

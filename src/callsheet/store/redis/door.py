@@ -1,7 +1,7 @@
-"""Where an idle worker waits among foreign ones: a blocking read of the shared stream, as the contract has it.
+"""The door of an idle worker among foreign workers: a blocking read of the shared stream, per the contract.
 
-Redis hands a new message to whoever has waited longest. A worker that reads only when it was woken finds that others
-have it already. A message that was handed to a worker here is part of its next claim.
+Redis hands a new message to the longest waiting reader. A worker that reads only after a hint comes too late: other
+workers have the message already. A message that a worker reads at its door becomes part of its next claim.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUP, QUEUE = "workers", "default"
 
 
 class StreamDoor:
-    """One worker's door to `jobs:stream`; `async with` it for as long as the worker claims."""
+    """One worker's door to `jobs:stream`; use `async with` for as long as the worker claims."""
 
     def __init__(self, client: Client, hints: Hints, worker_id: str) -> None:
         self._client, self._hints, self._worker_id = client, hints, worker_id
@@ -44,39 +44,39 @@ class StreamDoor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.shut()
-        messages = self.take()
         try:
-            if messages:  # a claim of none puts them back in line
+            await self.shut()
+            if messages := self.take():  # a claim with limit 0 returns them to the queue
                 await self._client.run("claim", None, self._worker_id, 0, 0, "", QUEUE, "", *messages)
             with translated():
                 await self._client.redis.srem(self._client.keys.jobs("doors"), self._worker_id)
-        except StoreError as trouble:  # the worker stops all the same; what it was handed is found at its door
+        except StoreError as trouble:  # the worker stops anyway; its unread messages are recovered through `jobs:doors`
             log.debug("the door of worker %s: %s", self._worker_id, trouble)
-        await self._connection.close()
+        finally:
+            await self._connection.close()
 
     @property
     def waiting(self) -> int:
-        """How many jobs were handed to the worker and not claimed yet."""
+        """How many jobs the worker has read and not claimed yet."""
         return len(self._messages)
 
     def take(self) -> list[str]:
-        """The messages for the next claim, which are the claim's from then on."""
+        """Return the messages for the next claim and drop them here."""
         messages, self._messages = self._messages, []
         return messages
 
     def put_back(self, messages: Sequence[str]) -> None:
-        """Keep messages for the next claim, because the claim that had them failed."""
+        """Return messages of a failed claim, for the next claim."""
         self._messages[:0] = messages
 
     def open(self) -> None:
-        """Wait for a message, unless that is going on; one that comes is told by a hint."""
+        """Start waiting for a message unless a wait is running; a hint announces the message."""
         if self._reading is None and not self._messages:
             self._shutting = False
             self._reading = asyncio.create_task(self._read())
 
     async def shut(self) -> None:
-        """Wait no more. A message may have come in the last moment."""
+        """Stop waiting. A message may have arrived in the last moment."""
         reading, self._shutting = self._reading, True
         if reading is None:
             return
@@ -99,7 +99,7 @@ class StreamDoor:
                 answer = await self._connection.ask(*read, "STREAMS", keys.jobs("stream"), ">")
             if answer:
                 self._messages += [message_id for message_id, _ in answer[0][1]]
-        except StoreError as error:  # the worker polls, and tries again then
+        except StoreError as error:  # the worker polls, and opens the door again later
             log.debug("the door of worker %s is shut: %s", self._worker_id, error)
         finally:
             self._reading = None

@@ -1,4 +1,4 @@
-"""Every key of the store, its type and its meaning; the names that Python itself uses.
+"""Every Redis key of the store, with its type and meaning, and the key names that Python code uses.
 
 Each name below is preceded by the store's prefix (`?prefix={cs0}:`, default none). A prefix with a hash tag puts all
 keys of a store in one slot of a cluster: a script is given the prefix as its one declared key, and derives the others.
@@ -9,7 +9,7 @@ The contract's own (001), written and read by foreign gateways and workers too:
                                       consumer group `workers`
     job:{id}                  HASH    the contract's nine fields (`status` in its five words), and ours (below)
     job:{id}:events           STREAM  events, ids `ms-seq`: `type`, `ts`, `step`, `data`, and our `progress`
-    idempotency:{key}         HASH    a key of nobody in particular: request_hash, job_id, response, expires_at
+    idempotency:{key}         HASH    a key without a requester: request_hash, job_id, response, expires_at
 
 Ours:
 
@@ -17,17 +17,17 @@ Ours:
     jobs:stream#{p}:{queue}   STREAM  the line of a queue at priority p
     jobs:priorities:{queue}   ZSET    priorities other than 0 that have a stream
     jobs:delayed:{queue}      ZSET    jobs held by their time: `seq:id` by run_at
-    jobs:delayed              SET     queues that have such jobs
+    jobs:delayed              SET     queues with delayed jobs
     jobs:blocked              ZSET    jobs held by a dependency, by run_at
     jobs:waiting:{key}        ZSET    jobs held for a slot of a concurrency key: `seq:id` by -priority
-    jobs:waiting              SET     concurrency keys that have such jobs
-    jobs:slots:{key}          SET     jobs that have a slot: in line or running
+    jobs:waiting              SET     concurrency keys with waiting jobs
+    jobs:slots:{key}          SET     jobs with a slot: ready or running
     jobs:limits               HASH    slots of each concurrency key
     jobs:leases               ZSET    running jobs: `seq:id` by lease_expires_at
-    jobs:broken               ZSET    queued jobs that wait for one that did not succeed, by seq
+    jobs:broken               ZSET    queued jobs with a failed dependency, by seq
     jobs:ended                ZSET    ended jobs: `seq:id` by the time of their end
     jobs:dead                 ZSET    dead letters by seq
-    jobs:ended:ttl            ZSET    ended jobs with a TTL, by the time it is over: what must be forgotten of each,
+    jobs:ended:ttl            ZSET    ended jobs with a TTL, by expiry time; the member holds what prune needs,
                                       as JSON, since its hash may expire before prune comes by
     jobs:acknowledged         ZSET    messages that foreign workers acknowledged, though their job had not ended:
                                       `msg id` by the time when that was seen, or the job was last written to
@@ -36,7 +36,7 @@ Ours:
     jobs:all                  ZSET    all jobs by seq
     jobs:of:{requester}       ZSET    the jobs of one requester by seq
     jobs:queued:{requester}   SET     the queued jobs of one requester
-    jobs:queued               SET     requesters that have such jobs
+    jobs:queued               SET     requesters with queued jobs
     jobs:seq                  STRING  the last seq
     jobs:idempotency          ZSET    names of idempotency keys, by the time they expire
     jobs:counts               HASH    `status:queue` to how many jobs
@@ -49,7 +49,7 @@ Ours:
     job:{id}:credentials      HASH    encrypted credentials: requester_id, credential_version and the contract's
                                       `storage_creds_…`; the job's hash has `credentials` = 1
     jobs:credentials:{kek}    ZSET    jobs whose credentials this KEK wraps, all of score 0, and so by id
-    jobs:credentials          SET     KEKs that wrap any
+    jobs:credentials          SET     KEKs that wrap credentials
     job:{id}:dependents       ZSET    jobs that wait for this one, by seq
     job:{id}:outbox           ZSET    the job's outbox events by seq
     unique:{key}              STRING  the queued or running job that holds a unique key
@@ -64,19 +64,19 @@ Ours:
     jobs:outbox:seq           STRING  the last seq of a callback
     doc:{kind}                HASH    documents by id: `version:body`
     audit:log                 STREAM  security-relevant acts, ids `ms-n`; fields as in kernel.audit.AuditEntry
-    audit:of:{requester}      STREAM  those of one tenant, by the same ids
+    audit:of:{requester}      STREAM  the entries of one tenant, with the same ids
     callsheet:schema          STRING  version of this data model
     jobs:hints                channel wake-ups, JSON `{"queues": […], "jobs": […]}`; `jobs:hints:{db}` but in database 0
 
 Our fields of `job:{id}` have the names of kernel.job.Job (`kind` is the contract's `task`, `created_at`, `updated_at`
-its `created_ts`, `updated_ts`). A field at its default is absent or empty. Defaults that are not plain: `run_at` is
+its `created_ts`, `updated_ts`). A field at its default is absent or empty. Defaults from other fields: `run_at` is
 `created_ts`, `event_ms` is `updated_ts`, `ended_at` is `updated_ts` once the job has ended and is never stored,
-`attempt_count` is `claim_version`, `started_at` and `heartbeat_at` are `attempt_started_at`. Four fields tell of a
-running job only and are left as they are when it moves on: `lease_expires_at`, `heartbeat_at`, `attempt_started_at`,
-`msg`; `held` tells of a queued job only. Beside these: `seq` (15 digits; absent until we first touch a foreign job),
-`msg` (the present message), `outcome` (`succeeded`: that of the last attempt, which the hash alone tells of), `dead`
-(`1`: status word `error` means dead_letter), `dependents` (`1`: some job waits for this one), `credentials` (`1`: it
-has some), `on_claim` (how a claim is told of: `ClaimCallback` of the kernel as JSON), `again` (a message: when its
+`attempt_count` is `claim_version`, `started_at` and `heartbeat_at` are `attempt_started_at`. Four fields are valid for
+a running job only and keep stale values afterwards: `lease_expires_at`, `heartbeat_at`, `attempt_started_at`, `msg`;
+`held` is valid for a queued job only. Further fields: `seq` (15 digits; absent until we first touch a foreign job),
+`msg` (the present message), `outcome` (`succeeded`: the last attempt's outcome, recorded in the hash alone), `dead`
+(`1`: status word `error` means dead_letter), `dependents` (`1`: another job waits for this job), `credentials` (`1`:
+credentials exist), `on_claim` (a claim's callback: the kernel's `ClaimCallback` as JSON), `again` (a message: when its
 worker has acknowledged it, the job goes in line again), `rare` (`1`: settle must look at the fields that most jobs do
 not have).
 """
@@ -92,24 +92,24 @@ SCHEMA_NAMES = {1: "0001_engine", 2: "0002_destinations", 3: "0003_dead_letters"
 
 
 class Keys(NamedTuple):
-    """The names of one store's keys."""
+    """The key names of one store."""
 
     prefix: str = ""
 
     def job(self, job_id: str, part: str = "") -> str:
-        """The job's hash, or one of the keys beside it."""
+        """Return the key of a job's hash, or of one of its further keys."""
         return f"{self.prefix}job:{job_id}:{part}" if part else f"{self.prefix}job:{job_id}"
 
     def document(self, kind: str) -> str:
-        """The hash of a kind's documents."""
+        """Return the key of the hash with a kind's documents."""
         return f"{self.prefix}doc:{kind}"
 
     def jobs(self, name: str) -> str:
-        """One of the store-wide keys: `jobs:{name}`."""
+        """Return one of the store-wide keys: `jobs:{name}`."""
         return f"{self.prefix}jobs:{name}"
 
 
 def idempotency_name(requester_id: str, key: str) -> str:
-    """The name of an idempotency key, without the prefix; `:` is quoted, so no two requesters share one."""
+    """Return an idempotency key's Redis name without prefix; quoting `:` prevents collisions between requesters."""
     name = key.replace("%", "%25").replace(":", "%3A")
     return f"idempotency:{quote(requester_id, safe='')}:{name}" if requester_id else f"idempotency:{name}"

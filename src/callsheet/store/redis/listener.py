@@ -1,4 +1,4 @@
-"""Wake-ups from other processes: one subscription a store, opened again whenever it breaks."""
+"""Wake-ups from other processes: one subscription per store, renewed whenever it breaks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("callsheet.redis")
 
 
 class Listener:
-    """Receives the store's hint channel and sends what it hears to the local receivers."""
+    """Receive the store's hint channel and pass its hints to the local receivers."""
 
     def __init__(self, client: Client, hints: Hints) -> None:
         self.live = False
@@ -30,12 +30,12 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to listen; does nothing when it has begun."""
+        """Start listening; a second call has no effect."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stop listening for hints."""
         task, self._task = self._task, None
         if task is not None:
             await end(task)
@@ -57,7 +57,7 @@ class Listener:
                     message = await pubsub.get_message(timeout=POLL_S)
                     if message is None:
                         continue
-                    # Between two connections anything may have happened.
+                    # Hints sent between two connections are lost: a new subscription stands for a hint for anything.
                     heard = message["type"] == "message"
                     self._hints.send(hint_of(message["data"]) if heard else Hint())
                     self.live = True
@@ -66,7 +66,7 @@ class Listener:
 
 
 def hint_of(text: str) -> Hint:
-    """The hint in a message; one that cannot be read stands for anything."""
+    """Return the hint in a message; a hint for anything if the message cannot be parsed."""
     try:
         body = json.loads(text)
         return Hint(frozenset(body.get("queues", ())), frozenset(body.get("jobs", ())))

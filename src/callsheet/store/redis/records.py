@@ -1,10 +1,11 @@
-"""From the hashes and rows of Redis to the kernel's records. Missing and empty fields have their defaults."""
+"""Convert the hashes and rows of Redis to the kernel's records. Missing and empty fields have their defaults."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
+from callsheet.kernel.contracts import CALLSHEET, FOREIGN, SHARED
 from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
@@ -32,7 +33,6 @@ WORDS = {
     "error": Status.FAILED,
     "canceled": Status.CANCELED,
 }
-FOREIGN = "redis_gateway"
 SEPARATOR = "\x1f"
 _HELD = {h.value: h for h in Held}
 _POLICY = {p.value: p for p in OnDependencyFailure}
@@ -41,13 +41,13 @@ _FOREIGN_ATTEMPTS = max_attempts_of(NewJob("", "", contract=FOREIGN))
 
 
 def as_map(flat: Sequence[str]) -> dict[str, Any]:
-    """A hash as a script answers it: name, value, name, value …; a later pair wins."""
+    """Return a hash from a script's flat answer: name, value, name, value …; a later pair wins."""
     it = iter(flat)
     return dict(zip(it, it, strict=True))
 
 
 def job_of(h: Mapping[str, Any]) -> Job:
-    """The job in a hash; of a foreign one, or of one with foreign words in it, what its nine fields tell."""
+    """Return the job in a hash; for a foreign hash, or one with foreign words, the job in its nine fields."""
     try:
         return _job_of(h if "seq" in h else _completed(h))
     except (ValueError, KeyError):
@@ -65,7 +65,7 @@ def _job_of(h: Mapping[str, Any]) -> Job:
     return Job(
         h["job_id"],
         get("requester_id", ""),
-        get("contract", "callsheet"),
+        get("contract", CALLSHEET.name),
         h["task"],
         get("queue", "default"),
         int(get("priority", 0)),
@@ -106,12 +106,12 @@ def _job_of(h: Mapping[str, Any]) -> Job:
 
 
 def is_run_by_others(job: Job) -> bool:
-    """Whether a foreign worker runs the job, or has ended it: none of ours has a name on it."""
-    return job.worker_id is None and job.status is not Status.QUEUED and job.contract == FOREIGN
+    """Return whether a foreign worker runs the job, or has ended it: no worker of ours is named in the job."""
+    return job.worker_id is None and job.status is not Status.QUEUED and job.contract in SHARED
 
 
 def numbered(job: Job, count: int, last: Sequence[tuple[str, Mapping[str, str]]]) -> Job:
-    """The job with the number and the time of the last entry of its stream of events."""
+    """Return the job with the number and time of the last entry in its event stream."""
     if not last:
         return job
     entry_id, fields = last[0]
@@ -120,7 +120,10 @@ def numbered(job: Job, count: int, last: Sequence[tuple[str, Mapping[str, str]]]
 
 
 def claimed_job_of(h: dict[str, Any], request: ClaimRequest, now: int) -> Job:
-    """The job after the claim, from its hash before it: `callsheet.kernel.apply.claimed`, a third of its cost."""
+    """Return the job after a claim, from its hash before the claim.
+
+    Does the same as `callsheet.kernel.apply.claimed` at a third of its cost.
+    """
     get = h.get
     try:
         event_ms = int(get("event_ms") or h["updated_ts"])
@@ -148,7 +151,7 @@ def claimed_job_of(h: dict[str, Any], request: ClaimRequest, now: int) -> Job:
 
 
 def _completed(h: Mapping[str, str]) -> dict[str, str]:
-    """A foreign hash that we have not touched yet, with what job_of needs."""
+    """Return an untouched foreign hash with default values for the fields that `job_of` needs."""
     created = str(_whole(h.get("created_ts")))
     status = h.get("status", "queued")
     found = {
@@ -183,7 +186,7 @@ def _int(text: str | int | None) -> int | None:
 
 
 def attempt_of(job_id: str, row: str) -> Attempt:
-    """The attempt in an entry of `job:{id}:attempts`; its error is JSON and so has no separator in it."""
+    """Return the attempt in an entry of `job:{id}:attempts`; its error is JSON and contains no separator."""
     version, attempt, started_at, ended_at, outcome, rest = row.split(SEPARATOR, 5)
     worker_id, _, error = rest.rpartition(SEPARATOR)
     return Attempt(
@@ -199,7 +202,7 @@ def attempt_of(job_id: str, row: str) -> Attempt:
 
 
 def event_of(job_id: str, seq: int, entry: tuple[str, Sequence[str]]) -> Event:
-    """The event in an entry of `job:{id}:events`."""
+    """Return the event in an entry of `job:{id}:events`."""
     entry_id, flat = entry
     fields = as_map(flat)
     return Event(
@@ -215,7 +218,7 @@ def event_of(job_id: str, seq: int, entry: tuple[str, Sequence[str]]) -> Event:
 
 
 def _progress(text: str | None) -> float:
-    """The progress that we write into each event; 0 in one of another program, or where it wrote none."""
+    """Return an event's progress; 0 if another program wrote the event without a valid number."""
     try:
         return float(text or 0)
     except ValueError:
@@ -223,7 +226,7 @@ def _progress(text: str | None) -> float:
 
 
 def outbox_event_of(h: Mapping[str, str]) -> OutboxEvent:
-    """The callback in a hash `outbox:{event_id}`."""
+    """Return the callback in a hash `outbox:{event_id}`."""
     return OutboxEvent(
         h["event_id"],
         h["job_id"],

@@ -1,4 +1,4 @@
-"""The answers of scripts that may refuse a whole call, and the errors that their refusals mean."""
+"""Refusals of scripts that may reject a whole call, and the errors that these refusals raise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, Idempotenc
 
 
 def checked(reply: list[Any]) -> list[Any]:
-    """The answers of a script that may refuse the whole call."""
+    """Return a script's answers, or raise the error of its refusal."""
     verdict, *rest = reply
     if verdict == "ok":
         return rest

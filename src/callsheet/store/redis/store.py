@@ -1,4 +1,4 @@
-"""The Redis store: the protocol's verbs, each one script (or a read that needs none)."""
+"""The Redis store: the protocol's verbs, each one script (or a read without a script)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.beats import silence_of
-from callsheet.kernel.callbacks import CALLING, claim_callback
+from callsheet.kernel.callbacks import claim_callback
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, StoreError
 from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Outcome, Status
@@ -50,12 +51,12 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import ClaimRequest, JobQuery, LinePage
 
 SETTLED = {1: Settled.APPLIED, 2: Settled.REPEATED, 3: Settled.STALE}
-LOOK = 500  # rows that one script looks at when a filter is sparse: some 2 ms
-LOOK_AT_JOBS, LOOK_AT_TEXTS = 2_000, 1_000  # of `find`, which reads many of them at once
+LOOK = 500  # rows that one script scans with a sparse filter: some 2 ms
+LOOK_AT_JOBS, LOOK_AT_TEXTS = 2_000, 1_000  # the same for `find`, which reads many rows at once
 
 
 class RedisStore:
-    """All of the protocol on one Redis or Valkey server (or one slot of a cluster)."""
+    """The whole protocol on one Redis or Valkey server (or one slot of a cluster)."""
 
     batch = 500
     streams = True
@@ -76,7 +77,10 @@ class RedisStore:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From `redis://host:port/db`; `?prefix={cs0}:` goes before every key, `?foreign_idle_ms=` is our patience."""
+        """Return a store for `redis://host:port/db`; raises UnknownStore.
+
+        `?prefix={cs0}:` precedes every key, `?foreign_idle_ms=` is the patience with silent foreign workers.
+        """
         return cls(Target.from_url(url))
 
     async def open(self) -> Self:
@@ -93,14 +97,14 @@ class RedisStore:
         await self._client.close()
 
     async def migrate(self) -> list[str]:
-        """Note the version of the data model."""
+        """Record the version of the data model; return the names of new versions."""
         have = int(await self._client.run("migrate", None, SCHEMA))
         if have > SCHEMA:
             raise SchemaMismatch(f"the database has schema {have}, this program knows {SCHEMA}; upgrade callsheet")
         return [name for number, name in SCHEMA_NAMES.items() if number > have]
 
     async def now(self) -> int:
-        """The server's clock."""
+        """Return the time of the server's clock."""
         with translated():
             seconds, microseconds = await self._client.redis.time()
         return int(seconds) * 1000 + int(microseconds) // 1000
@@ -132,12 +136,12 @@ class RedisStore:
         """See the protocol."""
         jobs = await self._claim(request, now)
         if calling := [job for job in jobs if job.contract in CALLING]:
-            with contextlib.suppress(StoreError):  # the claims are committed; their next move tells of them
+            with contextlib.suppress(StoreError):  # the claims are committed; the next settlement writes the callback
                 await self._tell_older(calling, now)
         return jobs
 
     async def _tell_older(self, jobs: Sequence[Job], now: int | None) -> None:
-        """Tell of claims of jobs that an older version has made: their hashes do not say how."""
+        """Write claim callbacks of jobs enqueued by an older version, whose hashes have no `on_claim`."""
         pipe = self._client.redis.pipeline(transaction=False)
         for job in jobs:
             pipe.hexists(self._keys.job(job.job_id), "on_claim")
@@ -188,7 +192,7 @@ class RedisStore:
         return answers
 
     async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
-        """See the protocol; deliveries that foreign workers left lying are among them."""
+        """See the protocol; includes idle messages of foreign workers."""
         idle_ms = self.target.foreign_idle_ms
         *found, self._cursors = await self._client.run("expired", now, limit, idle_ms, *self._cursors)
         return [job_of(as_map(flat)) for flat in found]
@@ -212,7 +216,7 @@ class RedisStore:
         return [job for job in jobs if job.status is Status.QUEUED and job.broken_by is not None]
 
     async def promote(self, *, now: int | None = None) -> int:
-        """See the protocol. It also relays: a job in line whose message is gone is sent again."""
+        """See the protocol; also sends a new message for a ready job whose message is gone."""
         count, self._relayed, self._cleared = await self._client.run("promote", now, self._relayed, self._cleared)
         return int(count)
 
@@ -234,9 +238,9 @@ class RedisStore:
         return await self._with_events_of_others(jobs, foreign) if foreign else jobs
 
     async def _with_events_of_others(self, jobs: list[Job | None], foreign: set[str]) -> list[Job | None]:
-        """Jobs of foreign workers with the numbers of their last events, which the hash does not tell.
+        """Return jobs of foreign workers with the numbers of their last events, which the hash lacks.
 
-        One that has ended is told of by one event more until its terminal event is there.
+        The number of an ended job counts its terminal event even before the event exists.
         """
         pipe = self._client.redis.pipeline(transaction=False)
         for job_id in foreign:
@@ -251,7 +255,7 @@ class RedisStore:
         """See the protocol."""
         q = query
         key = f"jobs:of:{q.requester_id}" if q.requester_id else "jobs:all"
-        if q.statuses == (Status.DEAD_LETTER,):  # failed ones can be a foreign worker's, and not listed yet
+        if q.statuses == (Status.DEAD_LETTER,):  # foreign workers' failed jobs may be missing from a list
             key = "jobs:dead"
         statuses = f" {' '.join(q.statuses)} " if q.statuses else None
         filters = [
@@ -287,7 +291,7 @@ class RedisStore:
         return [min(most, int(count)) for count in counts]
 
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
-        """See the protocol; what foreign gateways and workers have put in line or taken from it is seen as well."""
+        """See the protocol; includes jobs that foreign gateways and workers enqueued or took."""
         rows = await self._client.run("backlog", now)
         return {queue: Backlog(ready, held, runs, int(age) if age else None) for queue, ready, held, runs, age in rows}
 
@@ -321,7 +325,7 @@ class RedisStore:
         return dict(sorted(found.items()))
 
     async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
-        """See the protocol; the n-th entry of a job's stream is its event n, whoever wrote it."""
+        """See the protocol; entry n of a job's stream is event n, from any writer."""
         if not after:
             return []
         found = await self._client.run("events", None, limit, *(part for item in after.items() for part in item))
@@ -330,17 +334,17 @@ class RedisStore:
         ]
 
     async def hints(self) -> AsyncIterator[Hint]:
-        """From every process, by publish and subscribe."""
+        """Yield hints from every process, by publish and subscribe."""
         self._listener.start()
         async for hint in self._hints.receive():
             yield hint
 
     async def listen_for(self, job_ids: Collection[str]) -> None:
-        """See the protocol; a foreign worker's events are read for on a connection of their own."""
+        """See the protocol; a separate connection reads the events of foreign workers."""
         self._tail.listen_for(job_ids)
 
     async def door(self, worker_id: str, queues: Sequence[str]) -> NoDoor | StreamDoor:
-        """See the protocol; foreign gateways and workers know the line of queue `default`, priority 0, alone."""
+        """See the protocol; foreign gateways and workers use only the queue `default` at priority 0."""
         if QUEUE not in queues:
             return NoDoor()
         door = self._doors[worker_id] = StreamDoor(self._client, self._hints, worker_id)
@@ -405,7 +409,7 @@ class RedisStore:
         name = self._keys.prefix + idempotency_name(requester_id, key)
         with translated():
             if await self._client.redis.type(name) not in ("hash", b"hash"):
-                return None  # there is none, or it is a foreign gateway's, which keeps no answer
+                return None  # no record, or a foreign gateway's record, which has no response
         (row,) = await self._client.hashes([name])
         at = await self.now() if now is None else now
         until = row.get("expires_at", "")
@@ -489,7 +493,7 @@ class RedisStore:
         return int(await self._client.run("audit_prune", None, before, limit))
 
     async def empty(self) -> None:
-        """Delete every key of this store but the schema's version; other keys of the database stay. For tests."""
+        """Delete every key of this store except the schema's version; other keys of the database stay. For tests."""
         families = tuple(f"{self._keys.prefix}{name}:" for name in FAMILIES)
         redis = self._client.redis
         with translated():
@@ -505,5 +509,5 @@ def _conflict(document: Document) -> DocumentConflict:
 
 
 def _quoted(text: str) -> str:
-    """A text as a glob pattern that matches only itself."""
+    """Return text as a glob pattern that matches only this text."""
     return "".join(f"\\{c}" if c in "*?[]^\\" else c for c in text)

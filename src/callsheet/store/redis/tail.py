@@ -1,6 +1,6 @@
-"""The events that foreign programs write: a blocking read of the streams of those jobs that somebody follows.
+"""The events that foreign programs write: a blocking read of the event streams of watched jobs.
 
-Our own writes tell of themselves by the hint channel; a foreign worker's XADD does not.
+Our own writes announce events on the hint channel; a foreign worker's XADD does not.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from .client import Client
 
 log = logging.getLogger("callsheet.redis")
-MOST = 200  # streams of one read: some 0.1 ms of the server; those of more jobs are polled
-PACE_S = 0.005  # between two reads: bursts are told together
+MOST = 200  # streams of one read: some 0.1 ms of the server; further jobs are polled
+PACE_S = 0.005  # pause between two reads, so that a burst gives one hint
 RECONNECT_S = 0.25
 
 
 class Tail:
-    """Sends a hint for each job of a changing set whose stream of events has grown."""
+    """Send a hint for each watched job whose event stream has grown."""
 
     def __init__(self, client: Client, hints: Hints) -> None:
         self._client, self._hints = client, hints
         self._connection = BlockingConnection(client)
         self._wanted: frozenset[str] = frozenset()
-        self._places: dict[str, str] = {}  # the last entry of each stream that was told of
+        self._places: dict[str, str] = {}  # per stream, the last entry for which a hint was sent
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def listen_for(self, job_ids: Collection[str]) -> None:
-        """Send hints of these jobs from now on, and of no other jobs."""
+        """Send hints for these jobs from now on, and for no other jobs."""
         self._wanted = frozenset(islice(job_ids, MOST))
         if not self._wanted <= self._places.keys():
             self._changed.set()
@@ -49,7 +49,7 @@ class Tail:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End the reading, and close its connection. May be called twice."""
+        """Stop reading and close the connection. May be called twice."""
         task, self._task = self._task, None
         if task is not None:
             await end(task)
@@ -82,7 +82,7 @@ class Tail:
             self._hints.send(Hint(jobs=frozenset(keys[key] for key, _ in answer)))
 
     async def _look_at(self, job_ids: frozenset[str]) -> None:
-        """Note where the streams of new jobs end, and have watchers read up to there: what comes later is seen."""
+        """Record the ends of new jobs' streams and send a hint, so that watchers read earlier events now."""
         for job_id in job_ids:
             last = await self._connection.ask(
                 "XREVRANGE", self._client.keys.job(job_id, "events"), "+", "-", "COUNT", 1
@@ -91,7 +91,7 @@ class Tail:
         self._hints.send(Hint(jobs=job_ids))
 
     async def _unless_changed(self, *command: str | int) -> list[tuple[str, list[tuple[str, list[str]]]]]:
-        """The answer to a command that blocks; it is ended when other jobs are wanted."""
+        """Return the answer to a blocking command, which is interrupted if the set of watched jobs changes."""
         asking: asyncio.Task[list[tuple[str, list[tuple[str, list[str]]]]]] = asyncio.create_task(
             self._connection.ask(*command)
         )

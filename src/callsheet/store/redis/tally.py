@@ -1,4 +1,4 @@
-"""Numbers of jobs for people who look on, counted chunk by chunk, so that no script holds the server up for long."""
+"""Counts of jobs for statistics, chunk by chunk, so that no script blocks the server for long."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from callsheet.store.protocol import Ending, Load
 if TYPE_CHECKING:
     from .client import Client
 
-CHUNK = 1_000  # rows that one script looks at: some 3 ms
+CHUNK = 1_000  # rows that one script scans: some 3 ms
 
 
 async def endings(client: Client, since: int, span_ms: int, requester_id: str | None) -> list[Ending]:
-    """What has ended since a moment; what is pruned meanwhile lies before it."""
+    """Return counts of jobs ended since a moment; jobs pruned meanwhile ended before that moment."""
     found = []
     for key, (count, _) in (await _tally(client, "endings", requester_id, since, span_ms)).items():
         at, kind, status = key.split("\x1f")
@@ -23,13 +23,13 @@ async def endings(client: Client, since: int, span_ms: int, requester_id: str | 
 
 
 async def dead_letters(client: Client, requester_id: str | None) -> dict[str, int]:
-    """Dead letters by kind."""
+    """Return the number of dead letters by kind."""
     found = await _tally(client, "dead_letters", requester_id, 0, 1)
     return {kind: count for kind, (count, _) in found.items()}
 
 
 async def load(client: Client, requester_id: str | None) -> list[Load]:
-    """Running jobs by worker."""
+    """Return running jobs by worker."""
     found = await _tally(client, "load", requester_id, 0, 1)
     return [Load(worker, count, beat) for worker, (count, beat) in sorted(found.items())]
 

@@ -1,4 +1,4 @@
-"""The audit log inside a SQLite transaction."""
+"""Audit log verbs inside a SQLite transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Q = Queries("callsheet.store.sqlite")
 
 
 def append(db: Db, entries: Sequence[AuditEntry], now: int) -> list[str]:
-    """Write entries; their ids."""
+    """Write entries and return their ids."""
     rows = [
         db.execute(
             Q.audit_append,
@@ -31,7 +31,7 @@ def append(db: Db, entries: Sequence[AuditEntry], now: int) -> list[str]:
 
 
 def find(db: Db, query: AuditQuery) -> AuditPage:
-    """A page of entries, newest first."""
+    """Return a page of entries, newest first."""
     sql = Q.audit_find if query.requester_id is None else Q.audit_find_of_requester
     at, seq = query.place or (None, None)
     family = query.action.endswith(".") if query.action else False

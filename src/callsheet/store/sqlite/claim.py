@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from callsheet.kernel.callbacks import CALLING, claim_callback
+from callsheet.kernel.callbacks import claim_callback
+from callsheet.kernel.contracts import CALLING
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries
@@ -26,7 +27,7 @@ _POLICY = {policy.value: policy for policy in OnDependencyFailure}
 
 
 def claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
-    """Fill the request queue by queue; due jobs take their place at the end, and a short claim looks again."""
+    """Fill the request queue by queue; due jobs join the end of the line, and a short claim tries once more."""
     paused = {row[0] for row in db.execute(Q.paused).fetchall()}
     jobs: list[Job] = []
     for queue in dict.fromkeys(request.queues):
@@ -42,13 +43,13 @@ def claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
 
 
 def _tell(db: Db, job: Job, now: int) -> None:
-    """Write the callback that tells of a claim, where the job asked for it."""
+    """Write the claim's callback if the job asked for callbacks."""
     if (told := claim_callback(job)) is not None:
         db.execute(Q.add_outbox, outbox_row(told, job.job_id, job.requester_id, told.body, now))
 
 
 def heartbeat(db: Db, sql: str, claims: Sequence[Claim], now: int, *lengths_ms: int) -> list[Beat]:
-    """Extend many leases, of jobs or of outbox events; the query says which, and how long leases it asks for."""
+    """Extend many leases, of jobs or of outbox events: `sql` names the table, `lengths_ms` the lengths of leases."""
     until, *others = (now + length_ms for length_ms in lengths_ms)
     beats = []
     for claim in claims:
@@ -58,7 +59,7 @@ def heartbeat(db: Db, sql: str, claims: Sequence[Claim], now: int, *lengths_ms: 
 
 
 def _take(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> list[Job]:
-    """The first in line, claimed. The write lock is held, so all statements see the same line."""
+    """Claim the first ready jobs of a queue. The write lock is held, so all statements see the same line."""
     if request.tenants is not None:
         return _take_of_tenants(db, request, queue, now, limit)
     rows = db.execute(Q.claimable, (queue, limit)).fetchall()
@@ -71,7 +72,7 @@ def _take(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> li
 
 
 def _take_of_tenants(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> list[Job]:
-    """The same, of the jobs of some tenants alone."""
+    """Claim the first ready jobs of some tenants alone."""
     chosen = db.execute(Q.claimable_of_tenants, (queue, json.dumps(sorted(request.tenants or ())), limit)).fetchall()
     if not chosen:
         return []
@@ -84,7 +85,7 @@ def _take_of_tenants(db: Db, request: ClaimRequest, queue: str, now: int, limit:
 
 
 def _claimed(row: tuple[Any, ...], request: ClaimRequest, queue: str, now: int) -> Job:
-    """The job as the claim leaves it."""
+    """Return the job as the claim leaves it."""
     (
         job_id, requester_id, contract, kind, priority, stage, progress, run_at, payload, error, claim_version,
         attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at, cancel_requested_at,

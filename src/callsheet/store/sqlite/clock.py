@@ -1,4 +1,4 @@
-"""What waits in a SQLite file is moved by a step of the clock, inside a transaction."""
+"""Move waiting times in a SQLite file by a step of the clock, inside a transaction."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from .connection import Db
 
 Q = Queries("callsheet.store.sqlite")
-BLOCKED = Q.rebase_delayed.replace("held = 'delay'", "held = 'dependency'")  # an index of its own serves each
+BLOCKED = Q.rebase_delayed.replace("held = 'delay'", "held = 'dependency'")  # each statement has an index of its own
 
 
 def rebase(db: Db, step: ClockStep) -> Rebased:
-    """Move leases, and after a step back all that waits; how many rows."""
+    """Move leases, and after a step back all waiting times; return how many rows moved."""
     of_leases = (step.before, step.after, TOLERANCE_MS)
     leases, callbacks = _update(db, Q.rebase_leases, of_leases), _update(db, Q.rebase_deliveries, of_leases)
     if step.shift_ms > 0:

@@ -1,7 +1,7 @@
 """Connections to a SQLite or libSQL file, and the threads that own them.
 
-The writer groups what is asked meanwhile into one transaction: one fsync serves all that wait. Never `open()` the
-database file by hand in this process: closing it would drop SQLite's locks.
+The writer groups waiting requests into one transaction, so that one fsync serves a group. Never `open()` the database
+file by hand in this process: closing it would drop SQLite's locks.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from callsheet.extras import needed_for
 from callsheet.kernel.errors import DuplicateJob, StoreRefused, StoreUnavailable
 
 from .files import GROUPS, keep_private, make_private
@@ -30,11 +31,12 @@ GROUP_LIMIT = 64
 log = logging.getLogger("callsheet.sqlite")
 IDLE_CHECKPOINT_S = 1.0
 BUSY_S = 15
-DAMAGED = (sqlite3.DatabaseError, sqlite3.InternalError)  # the file, or the disk under it; not the statement
+NO_DATABASE = ("unable to open", "not a database", "readonly", "read-only")  # waiting does not repair these
+DAMAGED = (sqlite3.DatabaseError, sqlite3.InternalError)  # errors of the file or its disk, not of the statement
 
 
 class Target(NamedTuple):
-    """Where the database is and how it is opened."""
+    """The database file's path and the options for opening it."""
 
     path: str
     driver: str = "sqlite"
@@ -43,17 +45,17 @@ class Target(NamedTuple):
 
     @property
     def mode(self) -> int:
-        """The mode of its files: their owner's alone, unless the URL lets the group in."""
+        """The mode of the database files: private to their owner, unless the URL admits the group."""
         return GROUPS[self.group]
 
     @property
     def in_memory(self) -> bool:
-        """True for a database that lives and dies with its one connection."""
+        """Whether the database lives in memory, and ends with its one connection."""
         return self.path == ":memory:"
 
 
 def connect(target: Target) -> Db:
-    """A connection in autocommit mode; the caller writes BEGIN and COMMIT. Raises StoreUnavailable."""
+    """Return a connection in autocommit mode; the caller writes BEGIN and COMMIT. Raises StoreUnavailable."""
     if not target.in_memory:
         make_private(target.path, target.mode)
     try:
@@ -70,18 +72,18 @@ def connect(target: Target) -> Db:
             db.execute(f"PRAGMA {pragma}").fetchall()
     except (sqlite3.Error, ValueError) as error:
         hint = "use sqlite:////absolute/path.db for an absolute path and make sure that the folder exists"
-        kind = StoreUnavailable if "locked" in str(error) else StoreRefused
+        kind = StoreRefused if any(words in str(error) for words in NO_DATABASE) else StoreUnavailable
         raise kind(f"cannot open {target.path!r} ({error}); {hint}") from error
     if not target.in_memory:
-        keep_private(target.path, target.mode)  # also what SQLite made itself, behind a link
+        keep_private(target.path, target.mode)  # also the files that SQLite itself made, behind a link
     return db
 
 
 def _use_log(db: Db) -> None:
     """Switch the file to its write-ahead log.
 
-    While another process does the same, SQLite answers "locked" at once and not after the busy timeout (waiting there
-    could deadlock), so the waiting is done here.
+    If another process does the same, SQLite answers "locked" at once and not after the busy timeout (waiting in SQLite
+    could deadlock), so the wait happens here.
     """
     deadline = time.monotonic() + BUSY_S
     while True:
@@ -97,7 +99,8 @@ def _use_log(db: Db) -> None:
 
 def _driver_connect(target: Target) -> Db:
     if target.driver == "libsql":
-        import libsql  # noqa: PLC0415 - an optional driver
+        with needed_for("a store at libsql://"):
+            import libsql  # noqa: PLC0415 - an optional driver
 
         db: Db = libsql.connect(target.path, isolation_level=None, _check_same_thread=False)
         return db
@@ -111,7 +114,7 @@ class _Item(NamedTuple):
 
 
 class Thread:
-    """A thread with a connection of its own that does what it is given, in order."""
+    """A thread with its own connection that runs work items in order."""
 
     def __init__(self, target: Target, *, writes: bool) -> None:
         self._target = target
@@ -121,7 +124,7 @@ class Thread:
         self._thread: threading.Thread | None = None
 
     async def start(self) -> None:
-        """Connect, unless it is connected; raises StoreUnavailable."""
+        """Connect unless the thread is connected; raises StoreUnavailable."""
         if self._thread is not None:
             return
         loop = asyncio.get_running_loop()
@@ -134,20 +137,20 @@ class Thread:
         self._thread = thread
 
     async def stop(self) -> None:
-        """Finish what is queued and close the connection. May be called twice."""
+        """Finish the queued work and close the connection. May be called twice."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._items.put(None)
             await asyncio.to_thread(thread.join)
 
     async def run(self, work: Callable[[Db], T]) -> T:
-        """Do `work` on the connection, in a transaction if this thread writes; answers after commit."""
+        """Run `work` on the connection, in a transaction if this thread writes; answers after commit."""
         if self._thread is None:
             raise StoreUnavailable("the store is not open; call open() first")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._items.put(_Item(work, loop, future))
-        if self._ended.is_set():  # it ended before it could see the item, or it has answered already
+        if self._ended.is_set():  # the thread ended before it could see the item, or has answered already
             _refuse(self._items)
         return await future
 
@@ -169,7 +172,7 @@ class Thread:
 
 
 def _next_group(items: queue.SimpleQueue[_Item | None], writer: Db | None) -> list[_Item] | None:
-    """What has been asked meanwhile and is still wanted, None at the end. An idle writer folds its log back."""
+    """Return the waiting work items without cancelled ones, None at the end. An idle writer checkpoints its log."""
     try:
         item = items.get(timeout=IDLE_CHECKPOINT_S if writer is not None else None)
     except queue.Empty:
@@ -196,7 +199,7 @@ def _checkpoint(db: Db) -> None:
 
 
 def _refuse(items: queue.SimpleQueue[_Item | None]) -> None:
-    """Answer what will not be done any more."""
+    """Fail all queued work items with StoreUnavailable."""
     while not items.empty():
         with contextlib.suppress(queue.Empty):
             item = items.get_nowait()
@@ -214,11 +217,11 @@ def _attempt(db: Db, work: Work) -> Done:
     try:
         return work(db), None
     except Exception as error:  # noqa: BLE001 - handed to the caller
-        return None, _translated(error)
+        return None, known_error(db, error)
 
 
 def _write_group(db: Db, works: list[Work]) -> list[Done]:
-    """All of them in one transaction, each in a savepoint, so that one's error is its own."""
+    """Run all work items in one transaction, each in a savepoint, so that an error undoes one item alone."""
     try:
         db.execute("BEGIN IMMEDIATE")
         done = [_in_savepoint(db, work) for work in works]
@@ -227,7 +230,7 @@ def _write_group(db: Db, works: list[Work]) -> list[Done]:
         if db.in_transaction:
             with contextlib.suppress(Exception):
                 db.execute("ROLLBACK")
-        return [(None, _translated(error))] * len(works)
+        return [(None, known_error(db, error))] * len(works)
     return done
 
 
@@ -240,16 +243,21 @@ def _in_savepoint(db: Db, work: Work) -> Done:
     return done
 
 
-def _translated(error: Exception) -> Exception:
-    """A driver's error as ours; what is not the driver's stays as it is. libSQL raises ValueError for all its own."""
-    if isinstance(error, (sqlite3.OperationalError, ValueError)) or type(error) in DAMAGED:
+def known_error(db: Db, error: Exception) -> Exception:
+    """Translate an error of the driver to StoreUnavailable; other exceptions are returned unchanged.
+
+    libSQL raises ValueError for all errors of its own. A ValueError of the other driver means a value that no database
+    can write.
+    """
+    is_libsql = not isinstance(db, sqlite3.Connection) and type(error) is ValueError
+    if is_libsql or isinstance(error, sqlite3.OperationalError) or type(error) in DAMAGED:
         return StoreUnavailable(f"SQLite cannot serve now: {error}")
     return error
 
 
 @contextlib.contextmanager
 def refusing_duplicates(advice: str) -> Iterator[None]:
-    """Raise DuplicateJob where a unique index stops a write, whichever driver says so."""
+    """Raise DuplicateJob if a unique index rejects a write, for either driver."""
     try:
         yield
     except (sqlite3.IntegrityError, ValueError) as error:
@@ -259,7 +267,7 @@ def refusing_duplicates(advice: str) -> Iterator[None]:
 
 
 def _answer(group: list[_Item], done: list[Done]) -> None:
-    """Answer the waiting callers, with one wake-up for each event loop."""
+    """Resolve the waiting callers' futures, with one wake-up for each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, Exception | None]]] = {}
     for item, (value, error) in zip(group, done, strict=True):
         by_loop.setdefault(item.loop, []).append((item.future, value, error))

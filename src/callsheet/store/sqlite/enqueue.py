@@ -30,7 +30,7 @@ def enqueue(
     depth_limit: int | None = None,
     quotas: Mapping[str, int] | None = None,
 ) -> list[Enqueued]:
-    """Create the jobs of a batch; raises what the protocol says, and then nothing is left."""
+    """Create the jobs of a batch; raises the protocol's errors, and then the caller's rollback leaves nothing."""
     known = [_known(db, new, now) for new in batch]
     answers: list[Enqueued] = []
     seq = next_positions(db, len(batch))
@@ -67,14 +67,14 @@ def _check_depth(db: Db, fresh: list[NewJob], limit: int) -> None:
 
 
 def queued_of(db: Db, requester_id: str, most: int) -> int:
-    """How many queued jobs a requester has, counted no further than `most`."""
+    """Return how many queued jobs a requester has; the count stops at `most`."""
     sql = Q.queued_of if requester_id else Q.queued_of_nobody
     count: int = db.execute(sql, (requester_id, most)).fetchone()[0]
     return min(count, most)
 
 
 def _check_quotas(db: Db, fresh: list[NewJob], quotas: Mapping[str, int]) -> None:
-    """The write lock is held: nobody adds to what is counted here before this batch is written."""
+    """Raise QuotaExceeded for a full quota. The write lock is held: no other batch adds jobs before this write."""
     for requester_id, more in Counter(new.requester_id for new in fresh).items():
         limit = quotas.get(requester_id)
         if limit is not None and (used := queued_of(db, requester_id, limit + 1)) + more > limit:
@@ -126,7 +126,7 @@ def _row(new: NewJob, seq: int, now: int) -> tuple[object, ...]:
 
 
 def _known(db: Db, new: NewJob, now: int) -> Enqueued | None:
-    """The earlier answer for the same idempotency key; raises IdempotencyConflict for another request."""
+    """Return the earlier answer for the same idempotency key; raises IdempotencyConflict for another request."""
     if new.idempotency is None:
         return None
     row = db.execute(Q.remembered, (new.requester_id, new.idempotency.key, now)).fetchone()
@@ -151,7 +151,7 @@ def _active(db: Db, unique_key: str) -> str | None:
 
 
 def _wait_for(db: Db, new: NewJob) -> None:
-    """Block a job on those of its dependencies that are still open; note one that has failed already."""
+    """Block a job on those of its dependencies that are still open; record a dependency that has failed already."""
     blocked_by, broken_by = 0, None
     for parent in dict.fromkeys(new.depends_on):
         row = db.execute(Q.status_of, (parent,)).fetchone()

@@ -1,7 +1,7 @@
-"""The files of a SQLite database are their owner's alone: they hold payloads, hashes of keys and secrets of the system.
+"""File modes of a SQLite database: private to the owner, since it holds payloads, key hashes and system secrets.
 
-The database file is never opened by hand here once it exists: closing it would drop SQLite's locks. It is made before
-SQLite opens it, and its mode is changed by its path. SQLite gives the files beside it the mode of the database.
+This module never opens an existing database file: closing it would drop SQLite's locks. The file is created before
+SQLite opens it, and its mode is changed by path. SQLite gives the files beside it the mode of the database.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ GROUPS = {"": 0o600, "read": 0o640, "write": 0o660}  # `?group=` of a URL, and t
 
 
 def make_private(path: str, mode: int) -> None:
-    """Make the file of a database with this mode, unless it is there; of a bad path SQLite tells."""
+    """Create the database file with this mode unless it exists; SQLite itself reports a bad path."""
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
         os.chmod(path, mode)  # noqa: PTH101 - a mask may have taken the group's rights
 
 
 def keep_private(path: str, mode: int) -> None:
-    """Take away what this mode does not allow, of the database and of the files beside it that are ours."""
+    """Remove rights beyond this mode from the database and from our files beside it."""
     for file in _wide(path, mode):
         with contextlib.suppress(OSError):
             os.chmod(file, os.stat(file).st_mode & mode)  # noqa: PTH101, PTH116 - a path as SQLite takes it
@@ -33,7 +33,7 @@ def keep_private(path: str, mode: int) -> None:
 
 
 def open_to_others(path: str, mode: int) -> list[str]:
-    """The files of a database that allow more than this mode; what is left of them belongs to somebody else."""
+    """Return database files whose mode allows more than `mode`; after `keep_private`, only other users' files."""
     return _wide(path, mode, ours=False)
 
 

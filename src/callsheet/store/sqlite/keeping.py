@@ -1,4 +1,4 @@
-"""What keeps a SQLite file in order, inside a transaction: its schema, its line of jobs, its retention."""
+"""Schema, line of ready jobs, and retention of a SQLite file, inside a transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Q = Queries("callsheet.store.sqlite")
 
 
 def migrate(db: Db) -> list[str]:
-    """Run the migrations that are missing; their names."""
+    """Run the missing migrations and return their names."""
     have = db.execute("PRAGMA user_version").fetchone()[0]
     known = migrations_of("callsheet.store.sqlite")
     if have > known[-1].number:
@@ -37,14 +37,14 @@ def migrate(db: Db) -> list[str]:
 
 
 def promote(db: Db, now: int) -> int:
-    """Bring due jobs into line, and those whose slot came free while nobody was there to say so."""
+    """Make due jobs ready, and jobs whose concurrency slot is free although no write promoted them; return how many."""
     queues = db.execute(Q.delayed_queues).fetchall()
     due = sum(line_up_due(db, queue, now) for (queue,) in queues)
     return due + sum(admit(db, key) for (key,) in db.execute(Q.keys_waiting).fetchall())
 
 
 def prune(db: Db, ended_before: int, limit: int, now: int) -> int:
-    """Delete ended jobs with all that hangs on them, and expired keys; how many jobs."""
+    """Delete ended jobs with all their rows, and expired keys; return how many jobs."""
     db.execute(Q.prune_orphans, (ended_before, limit))
     gone = db.execute(Q.prunable, (ended_before, now, limit)).fetchall()
     _forget(db, gone)
@@ -53,14 +53,14 @@ def prune(db: Db, ended_before: int, limit: int, now: int) -> int:
 
 
 def delete(db: Db, claims: Sequence[Claim]) -> int:
-    """Delete those that have ended, each by the claim that it ended with; how many."""
+    """Delete jobs that have ended with the claim given for each; return how many."""
     gone = [(claim.job_id,) for claim in dict.fromkeys(claims) if db.execute(Q.deletable, claim).fetchone()]
     _forget(db, gone)
     return len(gone)
 
 
 def _forget(db: Db, gone: Sequence[tuple[str]]) -> None:
-    """Delete jobs with all that hangs on them; callbacks stay until they are delivered."""
+    """Delete jobs with all their rows; callbacks stay until they are delivered."""
     for sql in (
         Q.prune_events,
         Q.prune_attempts,

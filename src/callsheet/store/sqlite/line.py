@@ -1,4 +1,4 @@
-"""The line of claimable jobs inside a SQLite transaction: who enters it, and when."""
+"""The line of claimable jobs inside a SQLite transaction: functions that add jobs to the line."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ BATCH = 1_000
 
 
 def next_positions(db: Db, count: int) -> int:
-    """Reserve `count` places at the end of the line; the first of them."""
+    """Reserve `count` positions at the end of the line and return the first."""
     value: int = db.execute(Q.next_positions, (count,)).fetchone()[0]
     return value - count + 1
 
 
 def line_up_due(db: Db, queue: str, now: int) -> int:
-    """Bring a queue's due jobs into line, in order of their time; how many were due."""
+    """Move a queue's due jobs to the line, ordered by their time; return how many were due."""
     due = db.execute(Q.due, (queue, now, BATCH)).fetchall()
     for seq, key in due:
         if key is None:
@@ -34,7 +34,7 @@ def line_up_due(db: Db, queue: str, now: int) -> int:
 
 
 def admit(db: Db, key: str) -> int:
-    """Let jobs of a concurrency key into line while it has free slots; how many."""
+    """Move jobs of a concurrency key to the line while it has free slots; return how many."""
     row = db.execute(Q.free_slots, (key,)).fetchone()
     free = row[0] if row else 0
     waiting = db.execute(Q.next_for_slot, (key, free)).fetchall() if free > 0 else []
@@ -44,7 +44,7 @@ def admit(db: Db, key: str) -> int:
 
 
 def release_dependents(db: Db, parent: str, status: Status, now: int) -> None:
-    """Tell the jobs that wait for `parent` that it has ended."""
+    """Update the jobs that depend on `parent` after its end: unblock them, or mark their dependency as failed."""
     for seq, job_id, blocked_by, run_at, key, on_failure in db.execute(Q.dependents, (parent,)).fetchall():
         if status is not Status.SUCCEEDED and on_failure == OnDependencyFailure.CANCEL:
             db.execute(Q.break_dependent, (seq, parent))

@@ -1,4 +1,4 @@
-"""Which outbox events a claim takes, inside a SQLite transaction."""
+"""Select the outbox events for a claim, inside a SQLite transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def outbox_row(out: NewOutboxEvent, job_id: str, requester_id: str, body: str, n
 
 
 def claimable(db: Db, now: int, limit: int, sharing: Sharing) -> list[int]:
-    """The `seq` of each, in order: expired leases, then of each destination its share, the oldest first."""
+    """Return the `seq` of each event to claim: expired leases, then the oldest of each destination up to its share."""
     rooms = {(r.requester_id, r.destination): r.room for r in sharing.rooms}
     without = frozenset(sharing.without)
 

@@ -1,7 +1,7 @@
-"""The settle verb inside a SQLite transaction: fenced moves with everything that hangs on them.
+"""The settle verb inside a SQLite transaction: fenced moves with all their dependent rows.
 
-The usual ends of attempts go in groups with few statements (`_end_all`, 9 µs a job); every other move goes one by
-one (some 40 µs). Statements that take a row each from `executemany` took 14 µs.
+Usual ends of attempts go in groups with few statements (`_end_all`, 9 µs a job); other moves take a settlement each
+(some 40 µs). Statements that take a row each from `executemany` took 14 µs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def settle(db: Db, settlements: Sequence[Settlement], now: int) -> list[Settled]
 
 
 def _alike(settlements: Sequence[Settlement]) -> Iterator[list[Settlement]]:
-    """Runs of usual ends of different jobs that differ in nothing but their job and result; others one by one."""
+    """Yield groups of usual ends of different jobs, equal but for job and result; other settlements come singly."""
     group: list[Settlement] = []
     usual = False
     ids: set[str] = set()
@@ -61,7 +61,7 @@ def _alike(settlements: Sequence[Settlement]) -> Iterator[list[Settlement]]:
 
 
 def _is_usual_end(s: Settlement) -> bool:
-    """An attempt that ends with its event and nothing out of the ordinary: most of all settlements."""
+    """Return whether an attempt ends with its event and nothing else to write, as most settlements do."""
     return (
         s[_ORDINARY:] == _TAIL
         and s.status.terminal
@@ -75,7 +75,7 @@ def _is_usual_end(s: Settlement) -> bool:
 
 
 def _end_all(db: Db, group: list[Settlement], now: int) -> bool:
-    """End all attempts of a group with three statements; False, and nothing is done, if one of them needs more."""
+    """End all attempts of a group with three statements; return False, with nothing written, if a job needs more."""
     first = group[0]
     if first.event is None or first.outcome is None:
         return False
@@ -99,7 +99,7 @@ def _end_all(db: Db, group: list[Settlement], now: int) -> bool:
 
 
 def _settle_one(db: Db, s: Settlement, now: int) -> Settled:
-    """Apply one settlement if its fence holds; one that has told of itself before was applied then."""
+    """Apply one settlement if its fence holds; if its callbacks exist already, it was applied before."""
     if not s.outbox:
         return _apply(db, s, now)
     untold, done = _untold(db, s)
@@ -145,7 +145,7 @@ def _apply(db: Db, s: Settlement, now: int) -> Settled:
 
 
 def _untold(db: Db, s: Settlement) -> tuple[Settlement, bool]:
-    """Without the callbacks that this job has already, and whether that shows that it was applied before."""
+    """Return the settlement without callbacks that exist already, and whether an earlier call applied it."""
     ids = json.dumps([out.event_id for out in s.outbox])
     known = {event_id for (event_id,) in db.execute(Q.outbox_known, (s.job_id, ids)).fetchall()}
     left = tuple(out for out in s.outbox if out.event_id not in known)
@@ -184,7 +184,7 @@ def _parameters(db: Db, s: Settlement, now: int) -> tuple[object, ...]:
 
 
 def _repeated(db: Db, s: Settlement) -> Settled:
-    """Whether this claim's attempt has ended with the same outcome before."""
+    """Return REPEATED if this claim's attempt has ended with the same outcome before, else STALE."""
     if s.outcome is None:
         return Settled.STALE
     row = db.execute(Q.repeated, (s.job_id, s.claim_version)).fetchone()

@@ -53,7 +53,7 @@ POLL_S = 0.005
 
 
 class SqliteStore:
-    """All of the protocol in one file. Several processes may share it."""
+    """The whole protocol in one file. Several processes may share the file."""
 
     batch = 500
     streams = False
@@ -68,7 +68,10 @@ class SqliteStore:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """From `sqlite:///relative.db`, `sqlite:////absolute.db` or `sqlite::memory:`; `?synchronous=`, `?group=`."""
+        """Return a store for `sqlite:///relative.db`, `sqlite:////absolute.db` or `sqlite::memory:`.
+
+        Options are `?synchronous=` and `?group=`. Raises UnknownStore.
+        """
         scheme, _, rest = url.partition(":")
         path, _, query = rest.partition("?")
         options = dict(parse_qsl(query))
@@ -96,12 +99,12 @@ class SqliteStore:
         await self._writer.stop()
 
     async def migrate(self) -> list[str]:
-        """Run the migrations that are missing, in one transaction."""
+        """Run the missing migrations, in one transaction."""
         await self._writer.start()
         return await self._writer.run(migrate)
 
     async def now(self) -> int:
-        """The machine's clock: the store is in the process."""
+        """Return the time of this machine's clock, since the store runs in this process."""
         return _clock(None)
 
     async def enqueue(
@@ -252,7 +255,7 @@ class SqliteStore:
         return await self._reader.run(work)
 
     async def hints(self) -> AsyncIterator[Hint]:
-        """In-process at once; from other processes by watching the file's change counter."""
+        """Yield hints from this process at once; from other processes by polling the file's change counter."""
         if self._poll is None and not self.target.in_memory:
             self._poll = asyncio.create_task(self._watch_file())
         async for hint in self._hints.receive():
@@ -397,7 +400,7 @@ class SqliteStore:
         return [job_of(row) for row in rows]
 
     async def _watch_file(self) -> None:
-        """Hint at commits, whosever they are: of our own the file's counter tells as well."""
+        """Send a hint after each commit of any process: the file's change counter also counts our own commits."""
         seen = None
         while True:
             with contextlib.suppress(StoreUnavailable):
@@ -409,7 +412,7 @@ class SqliteStore:
 
 
 def _put(db: Db, document: Document) -> Document:
-    """Write a document whose version is as it was read; raises DocumentConflict."""
+    """Write a document whose stored version is unchanged; raises DocumentConflict."""
     d = document
     sql, parameters = (
         (Q.change_document, (d.kind, d.id, d.body, d.version))

@@ -1,4 +1,4 @@
-"""A worker that has nothing but outbound HTTP: the same tasks, unchanged, with their jobs on a server far away."""
+"""Remote workers: run the same tasks with jobs from a server, over outbound HTTP alone."""
 
 from .answers import ServerAway, ServerRefused, WorkerRefused
 from .options import ENROLMENT, RemoteOptions

@@ -1,11 +1,11 @@
-"""What answers mean. The set is closed: each either is an answer, or may be asked again, or is the end of it.
+"""Classification of a server's responses: each is a usable answer, an outage (`ServerAway`) or a `ServerRefused`.
 
-401, 403, 404, 409, 410, 422, 426 and every other 4xx: the same request would be refused again (`ServerRefused`). 408,
-425, 429, 5xx, a redirect that is not for good, no answer, and a body that cannot be read (a proxy's page with status
-200): ask again (`ServerAway`), not before `Retry-After`.
+401, 403, 404, 409, 410, 422, 426 and every other 4xx: the server would refuse the same request again
+(`ServerRefused`). 408, 425, 429, 5xx, a temporary redirect, no answer, and an unreadable body (a proxy's page with
+status 200): retry (`ServerAway`), not before `Retry-After`.
 
-Of refusals, 401 and 403 are about who asks, 426 about its program, 301 and 308 about the address: these are the end of
-a worker. All others are about what was asked, perhaps about one job: the worker rests and goes on.
+The refusals 401 and 403 concern the worker's identity, 426 its program, 301 and 308 the address: each ends the worker.
+Other refusals concern one request, perhaps one job: the worker pauses and continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHOWN = 120
 
 
 class ServerAway(StoreUnavailable):
-    """The server gave no answer that could be used; asking again is right, after `retry_after_s` if it said so."""
+    """The server gave no usable answer; retry, after `retry_after_s` seconds if given."""
 
     code = "server_away"
     waits_for = "the server"
@@ -37,9 +37,9 @@ class ServerAway(StoreUnavailable):
 
 
 class ServerRefused(CallsheetError):
-    """The server's answer is final. `code` is its own where it has one.
+    """The server refused a request for good. `code` comes from the response body, else from the status.
 
-    `may_enrol`: who asked has lost its right to do so, and nobody has taken it away on purpose.
+    `may_enrol`: the worker's token became invalid without a deliberate revocation, so the worker may enrol again.
     """
 
     def __init__(self, status: int, code: str, detail: str, *, may_enrol: bool = False) -> None:
@@ -51,18 +51,18 @@ class ServerRefused(CallsheetError):
 
     @property
     def ends_worker(self) -> bool:
-        """Whether no request of this worker would be taken; else only this one was refused."""
+        """True if the server would refuse every request of this worker, False if it refused only this request."""
         return self.status in ABOUT_THE_WORKER
 
 
 class WorkerRefused(InvalidInput):
-    """The server does not want this worker: starting it again would change nothing."""
+    """The server refuses this worker; a restart would not help."""
 
     code = "worker_refused"
 
 
 class MoveRefused(CallsheetError):
-    """One move of one job was refused for what it is, not for its claim."""
+    """The server refused one settlement for its content, not for a lost claim."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -70,7 +70,7 @@ class MoveRefused(CallsheetError):
 
 
 def read(status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    """The answer's object; raises ServerAway or ServerRefused."""
+    """Return the JSON object of a response; raises ServerAway or ServerRefused."""
     if OK <= status < REDIRECT:
         return _object(body)
     if status in AGAIN or status >= SERVER_ERROR or (REDIRECT <= status < CLIENT_ERROR and status not in MOVED):
@@ -101,5 +101,5 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def retry_after(text: str) -> float:
-    """Seconds to wait; 0 when it is not said in seconds. A date would be judged by this machine's clock: not used."""
+    """Return the seconds of a Retry-After header, 60 at most; 0 for a date, which needs this machine's clock."""
     return min(LONGEST_RETRY_AFTER_S, float(text)) if text.isascii() and text.strip().isdecimal() else 0.0

@@ -1,4 +1,4 @@
-"""Requests to one server: timeouts on everything, the token, and the one place where httpx2's errors become ours."""
+"""HTTP requests of a remote worker: timeouts, the token, and the translation of httpx2's errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JSON_HEADERS = {"Accept": "application/json", "Content-Type": "application/json"
 
 
 class Caller:
-    """One event loop's connections. `on_drain` is called, on that loop, when an answer asks the worker to drain."""
+    """The connections of one event loop. `on_drain` is called, on that loop, if an answer asks the worker to drain."""
 
     def __init__(self, url: str, credentials: Credentials, on_drain: Callable[[], None]) -> None:
         self.credentials = credentials
@@ -55,7 +55,10 @@ class Caller:
         await self._http.aclose()
 
     async def call(self, verb: str, body: dict[str, Any], *, wait_s: float = 0.0) -> dict[str, Any]:
-        """One answer of `/internal/worker/<verb>`; `wait_s` is what the server may wait. Raises as `answers.read`."""
+        """POST to `/internal/worker/<verb>` and return the answer, for which the server may wait `wait_s`.
+
+        Raises ServerAway or ServerRefused.
+        """
         total_s = wait_s + SLACK_S if wait_s else ANSWER_S
         self.credentials.refresh()
         text = json.dumps({"worker_id": self.credentials.worker_id, **body, "protocol": PROTOCOL}, allow_nan=False)
@@ -71,7 +74,7 @@ class Caller:
         return answer
 
     async def patiently(self, verb: str, body: dict[str, Any], *, for_s: float) -> dict[str, Any]:
-        """The same, asked again with full jitter while that may help, for so long; then it raises ServerAway."""
+        """Call a verb, and retry with full jitter while the server is away; raises ServerAway after `for_s` seconds."""
         until, tried = time.monotonic() + for_s, 0
         while True:
             try:
@@ -101,13 +104,13 @@ class Caller:
 
 
 def pause(tried: int, away: ServerAway) -> float:
-    """How long to wait before the next try: anything up to a limit that doubles, and not less than the server asks."""
+    """Return the seconds before the next try: the server's Retry-After, plus a random time below a doubling limit."""
     ceiling: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(tried, 20))
     return away.retry_after_s + random.uniform(0, ceiling)  # noqa: S311 - jitter
 
 
 def proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for a URL; httpx2 asks for none when it is given a transport."""
+    """Return the environment's proxy for a URL; httpx2 reads no proxy settings for an explicit transport."""
     target = httpx2.URL(url)
     proxies = urllib.request.getproxies()
     with contextlib.suppress(OSError):
@@ -117,7 +120,7 @@ def proxy_of(url: str) -> str | None:
 
 
 def keepalive() -> list[tuple[int, int, int]]:
-    """Socket options that find a dead peer within half a minute."""
+    """Return socket options that detect a dead peer within half a minute."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):

@@ -1,10 +1,10 @@
-"""Who a remote worker is: a token that changes while it works, and the id that the server knows it by.
+"""The identity of a remote worker: its token, which rotates while the worker runs, and its id at the server.
 
-An enrolment token is exchanged for a worker's own, which is rotated at three quarters of its life. In a token file the
-present one is kept for the next start, and for other processes of the same worker: one rotates, the others read.
+A worker exchanges an enrolment token for a worker token, which is rotated at three quarters of its life. A token file
+keeps the current token for the next start, and for other processes of the same worker: one rotates, the others read.
 
-A worker whose own token is lost (its file is gone, it has expired, somebody used a copy of it) enrols again where an
-enrolment token is given beside, now and then at most; one that was revoked on purpose does not.
+A worker that lost its token (its file is gone, it has expired, somebody used a copy) enrols again if its options have
+an enrolment token too, at most once in five minutes; a deliberate revocation ends the worker.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAME_LENGTH = 80
 
 
 class Known(NamedTuple):
-    """What a token file holds. Without an id it is the text that a person has put there."""
+    """The content of a token file. The id is empty if a person wrote the token into the file."""
 
     token: str
     worker_id: str = ""
@@ -49,7 +49,7 @@ class Known(NamedTuple):
 
 
 class Credentials:
-    """Read by two threads; only the worker's event loop changes it."""
+    """The token and id of one worker. Two threads read this object; only the worker's event loop changes it."""
 
     def __init__(self, options: RemoteOptions, worker_id: str) -> None:
         self.worker_id = worker_id
@@ -71,13 +71,13 @@ class Credentials:
         return f"Credentials({self.worker_id})"
 
     def _first(self) -> Known:
-        """What it begins with: what is in the file, else an enrolment token. Raises InvalidInput without either."""
+        """Return the initial token, from the file or from the options. Raises InvalidInput for an unreadable file."""
         if self._file is None or (self._enrolment and not self._file.exists()):
             return Known(self._options.token)
         return _read(self._file)
 
     async def begin(self, caller: Caller) -> None:
-        """Become a worker that can ask for jobs; raises WorkerRefused, or ServerAway when that may be tried again."""
+        """Rotate or enrol, so that the worker can claim jobs; raises WorkerRefused, or ServerAway to retry later."""
         async with self._alone():
             self._look()
             if self.token.startswith(WORKER):
@@ -88,11 +88,11 @@ class Credentials:
 
     @property
     def is_enrolled(self) -> bool:
-        """Whether it has a token of its own; else it has a plain key."""
+        """True for a worker token, False for an enrolment token or an API key."""
         return self.token.startswith(WORKER)
 
     def give_up(self, refused: ServerRefused) -> bool:
-        """Whether it may enrol again, as it then does when it begins: its token is not taken, and it has another."""
+        """Replace a refused worker token by the enrolment token, for `begin` to enrol again; return whether allowed."""
         now = time.monotonic()
         too_soon = self._given_up_at is not None and now - self._given_up_at < ENROL_EACH_S
         if not (self._enrolment and refused.may_enrol and self.token.startswith(WORKER)) or too_soon:
@@ -103,7 +103,7 @@ class Credentials:
         return True
 
     async def keep_fresh(self, caller: Caller) -> None:
-        """Rotate in time, for ever; a plain API key stays as it is."""
+        """Rotate the worker token before its expiry, repeatedly; returns at once for a plain API key."""
         while self._rotate_after_s is not None:
             left_s = self._rotate_after_s
             while left_s > 0:
@@ -122,12 +122,12 @@ class Credentials:
                 return
 
     def refresh(self) -> None:
-        """Take over what another process has put into the file since it was last read; one look at its time."""
+        """Read the token file again if its modification time has changed."""
         if self._file is not None and _changed_at(self._file) != self._looked_at:
             self._look()
 
     async def changed_since(self, token: str) -> bool:
-        """Whether there is another token by now, here or in the file."""
+        """Read the token file; return whether the current token differs from `token`."""
         if self._file is not None:
             self._look()
         return self.token != token
@@ -160,7 +160,7 @@ class Credentials:
                 raise
 
     async def show(self, caller: Caller) -> None:
-        """Ask for nothing, so that a server that is away or does not take a plain key is known; raises as `begin`."""
+        """Send an empty heartbeat to check the server and the API key; raises WorkerRefused or ServerAway."""
         try:
             await caller.call("heartbeats", {"leases": []})
         except ServerRefused as refused:
@@ -169,7 +169,7 @@ class Credentials:
                 raise WorkerRefused(told) from refused
 
     def _take(self, answer: dict[str, Any]) -> None:
-        """Keep a new token. It is in the file before it is used: the one before is worth nothing from then on."""
+        """Store a new token, in the file before its first use: the previous token becomes invalid on that use."""
         try:
             known = Known(str(answer["worker_token"]), str(answer["worker_id"]), float(answer["rotate_after_seconds"]))
         except (KeyError, TypeError, ValueError):
@@ -179,7 +179,7 @@ class Credentials:
         self.token, self.worker_id, self._rotate_after_s = known
 
     def _look(self) -> bool:
-        """Take over what another process has put into the file; whether there was something."""
+        """Read the token file and adopt a new token; return whether the token changed."""
         if self._file is None:
             return False
         self._looked_at = _changed_at(self._file)
@@ -195,7 +195,7 @@ class Credentials:
 
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """One process at a time changes the file; raises InvalidInput where none can."""
+        """Lock the token file against other processes; raises InvalidInput if the lock file cannot be created."""
         if self._file is None:
             yield
             return
@@ -219,7 +219,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _changed_at(path: Path) -> int:
-    """When a file was last written, in its clock's nanoseconds; 0 when it is not there."""
+    """Return a file's modification time in nanoseconds; 0 for a missing file."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -227,7 +227,7 @@ def _changed_at(path: Path) -> int:
 
 
 def _read(path: Path) -> Known:
-    """What a file holds; raises InvalidInput."""
+    """Parse a token file; raises InvalidInput."""
     try:
         text = path.read_text("utf-8").strip()
     except OSError as error:
@@ -243,7 +243,7 @@ def _read(path: Path) -> Known:
 
 
 def _write(path: Path, known: Known) -> None:
-    """Whole or not at all, and for this user's eyes only."""
+    """Write the token file atomically, readable by this user only."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
         json.dump(known._asdict(), new)
         new.flush()

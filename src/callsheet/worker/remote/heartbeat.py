@@ -1,7 +1,7 @@
-"""Heartbeats over HTTP, from a thread and connections of their own, and a watch over long jobs beside them.
+"""Heartbeats over HTTP, from a separate thread and connections, and long-polling watches over longer jobs.
 
-The server answers a watch as soon as something is asked of one of its jobs, so that a cancellation is heard of within
-a second. Jobs come under watch when they have run for a moment; each watch is twice as long as its youngest job is old.
+The server answers a watch when one of its jobs is cancelled or lost, so that a cancellation arrives within a second.
+Jobs are watched after 0.25 s; a watch lasts 1 s plus twice the age of its youngest job, 20 s at most.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_LEASES = 500
 
 
 class RemoteBeats:
-    """Connections for heartbeats. `refused` is told of an answer that is the end of this worker."""
+    """Connections for heartbeats. `refused` is called with a response that ends this worker."""
 
     def __init__(self, caller: Caller, leases: Mapping[Claim, Lease], refused: Callable[[ServerRefused], None]) -> None:
         self._caller = caller
@@ -44,7 +44,7 @@ class RemoteBeats:
         self._refused = refused
 
     async def open(self) -> object:
-        """Nothing to do: a connection is made when it is needed."""
+        """Do nothing: the HTTP client connects on the first request."""
         return self
 
     async def close(self) -> None:
@@ -56,7 +56,7 @@ class RemoteBeats:
         return await self.beat(claims)
 
     async def beat(self, claims: Sequence[Claim], wait_s: float = 0.0) -> list[Beat]:
-        """The same; with `wait_s` the answer comes when something is asked of one of them, or then."""
+        """Extend leases; with `wait_s` the server answers on the first news of a job, or after that time."""
         held = {claim: lease for claim in claims if (lease := self._leases.get(claim)) is not None}
         found: dict[Claim, Beat] = {}
         for begin in range(0, len(held), MOST_LEASES):
@@ -74,7 +74,9 @@ class RemoteBeats:
 
 
 class RemoteHeartbeat(Heartbeat):
-    """Keeps the leases of `runs`; `connect` makes its connections, on its own thread."""
+    """Extends the leases of `runs` over HTTP; `connect` makes the connections, on the heartbeats' thread."""
+
+    may_come_too_late = False  # the server has lived on, and its housekeeping with it
 
     def __init__(self, connect: Callable[[], RemoteBeats], runs: dict[str, Run], lease_s: float) -> None:
         super().__init__("", None, runs, lease_s)
@@ -100,7 +102,7 @@ class RemoteHeartbeat(Heartbeat):
             self.beating = False
 
     async def _watch_for_ever(self, store: RemoteBeats, watches: set[asyncio.Task[None]]) -> None:
-        """Put jobs under watch that have run for a moment; none is watched twice."""
+        """Start watches over jobs that have run for 0.25 s, one watch per job."""
         while True:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
@@ -115,7 +117,7 @@ class RemoteHeartbeat(Heartbeat):
                 watch.add_done_callback(watches.discard)
 
     async def _watch(self, store: RemoteBeats, runs: list[Run], wait_s: float) -> None:
-        """Hear what is asked of these jobs. Their leases are kept by the beats: here only news count."""
+        """Wait for news of these jobs, and stop cancelled and lost runs. Heartbeats extend the leases, not watches."""
         asked_at = time.monotonic()
         try:
             news = False

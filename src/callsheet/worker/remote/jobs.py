@@ -1,9 +1,10 @@
-"""Claimed jobs as a server tells of them, as the records of this program."""
+"""Parsing of claim answers: from a server's JSON to `Job` records."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from callsheet.kernel.contracts import CONTROL_PLANE
 from callsheet.kernel.errors import NotJson, PayloadTooLarge
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.kernel.wire import encode
@@ -15,7 +16,7 @@ PAYLOAD_BYTES = 16 * 1024 * 1024  # the server has checked it when it took the j
 
 
 class Lease(NamedTuple):
-    """What proves a claim to the server."""
+    """The ids and token that prove a claim to the server."""
 
     job_id: str
     attempt_id: str
@@ -23,7 +24,7 @@ class Lease(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """One claimed job."""
+    """One claimed job with its lease."""
 
     job: Job
     lease: Lease
@@ -33,16 +34,16 @@ class Taken(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A claimed job whose payload cannot be read, by what proves its claim, and why."""
+    """The lease of a claimed job with an unreadable payload, and the reason."""
 
     lease: Lease
     reason: str
 
 
 def read_claim(answer: dict[str, Any], worker_id: str) -> tuple[list[Taken], list[Unreadable]]:
-    """The jobs of an answer to a claim, perhaps none, and those that cannot be read.
+    """Return the jobs in a claim's answer, and the jobs with unreadable payloads.
 
-    Raises ServerAway for an answer that is none. A payload that cannot be read takes no other job with it.
+    Raises ServerAway for a malformed answer. One unreadable payload does not affect other jobs.
     """
     taken: list[Taken] = []
     unreadable: list[Unreadable] = []
@@ -76,7 +77,7 @@ def _job(told: dict[str, Any], known: dict[str, Any], worker_id: str) -> Job:
     return Job(
         job_id=str(told["job_id"]),
         requester_id=str(known.get("requester_id", "")),
-        contract=str(known.get("contract", "control_plane")),
+        contract=str(known.get("contract", CONTROL_PLANE.name)),
         kind=str(told["task"]),
         queue=str(known.get("queue") or told["stream"]),
         priority=int(known.get("priority", 0)),

@@ -1,4 +1,4 @@
-"""Settlements in the protocol's words. The server's kernel decides anew, on its own job; here is what it is asked."""
+"""Settlements as messages of the worker protocol. The server's kernel decides again, on its own copy of the job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLLOW_UP = (
 
 
 def move_of(settlement: Settlement) -> dict[str, Any]:
-    """What to send for a settlement, beside its lease; raises InvalidInput for one that has no words."""
+    """Return a settlement's message, without the lease; raises InvalidInput if the protocol has none."""
     match settlement.outcome:
         case Outcome.SUCCEEDED:
             return _complete(settlement)
@@ -41,7 +41,7 @@ def move_of(settlement: Settlement) -> dict[str, Any]:
 
 
 def _report(settlement: Settlement) -> dict[str, Any]:
-    """A move that does not end the attempt."""
+    """Return the message of a settlement that does not end the attempt."""
     event = settlement.event
     if settlement.checkpoint is not None:
         name, data = settlement.checkpoint
@@ -74,9 +74,9 @@ def _fail(settlement: Settlement, *, retryable: bool | None = None) -> dict[str,
 
 
 def _wait(settlement: Settlement) -> dict[str, Any]:
-    """Return the release of a job that waits for the end of an outage, or for a worker that has its task.
+    """Return the message that releases a job during an outage, or for another worker with its task.
 
-    The server decides for how long; of the latter the worker says how long it is to be tried.
+    The server chooses the delay; for a missing task the worker sends its patience as well.
     """
     error = _fail(settlement)["error"]
     details = error.pop("details", {})

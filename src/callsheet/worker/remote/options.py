@@ -1,4 +1,4 @@
-"""What a remote worker is told beside the options of every worker."""
+"""The options of a remote worker, in addition to those of every worker."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ EXAMPLE = "https://jobs.example.org"
 
 @dataclass(frozen=True)
 class RemoteOptions:
-    """Checked options. `token` is a worker's, an enrolment's, or an API key with the scope `worker`.
+    """Checked options. `token` is a worker token, an enrolment token, or an API key with the scope `worker`.
 
-    `token_file` holds the token instead; a worker that enrols or rotates writes its new one there, so that it can be
-    started again. An enrolment token beside it is for a file that is not there, or whose token is not taken any
-    more. `labels`: what this worker can do, such as gpu. `wait`: how long one request for jobs waits.
+    `token_file` holds the token instead; after enrolment or rotation the worker writes its new token to that file for
+    the next start. An enrolment token in addition serves if the file is missing or its token is refused. `labels`: the
+    worker's capabilities, such as gpu. `wait`: the longest wait of one claim request at the server.
     """
 
     url: str
@@ -59,7 +59,7 @@ class RemoteOptions:
 
 
 def _checked(text: str) -> str:
-    """A URL to put paths behind; raises InvalidInput without telling what is in it."""
+    """Return the server's URL without a trailing slash; raises InvalidInput, whose text omits the URL."""
     try:
         url = httpx2.URL(text)
     except httpx2.InvalidURL as error:

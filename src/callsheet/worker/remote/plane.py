@@ -1,4 +1,4 @@
-"""`RemotePlane`: claims, settlements and steps over HTTP, as the rest of a worker knows them of an engine."""
+"""`RemotePlane`: the worker's `Plane` interface over HTTP: claims, settlements and steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOO_LATE = frozenset({403, 404, 409, 410})
 
 
 class RemotePlane:
-    """One worker's view of a server. `refused` is told of an answer that is the end of this worker."""
+    """One worker's connection to a server. `refused` is called with a response that ends this worker."""
 
     def __init__(self, caller: Caller, labels: Sequence[str], refused: Callable[[ServerRefused], None]) -> None:
         self.store = RemoteStore()
@@ -47,9 +47,10 @@ class RemotePlane:
         self._note = ""
 
     async def take(self, request: ClaimRequest) -> list[Taken]:
-        """Jobs, at once or within `wait_s`; raises ServerAway. A claim without an answer is repeated by the next call.
+        """Claim jobs, waiting up to `wait_s` at the server; raises ServerAway.
 
-        The repeat has the same name and size, so that it answers with the same jobs.
+        The next call repeats an unanswered claim, with the same request id and size, so that the server answers with
+        the same jobs.
         """
         asked = self._unanswered or self._new_claim(request)
         first, self._unanswered = self._unanswered is None, asked
@@ -78,7 +79,7 @@ class RemotePlane:
         return found
 
     async def take_at_once(self, request: ClaimRequest) -> list[Taken]:
-        """Jobs that are there now; the server looks for those that have become due in any case."""
+        """Claim ready jobs without waiting, including jobs that have just become due."""
         wait_s, self.wait_s = self.wait_s, 0.0
         try:
             return await self.take(request)
@@ -86,13 +87,13 @@ class RemotePlane:
             self.wait_s = wait_s
 
     def _heed(self, note: object) -> None:
-        """What the server tells people: it is written to the log when it is new."""
+        """Log a new note of the server for operators."""
         if isinstance(note, str) and note != self._note:
             self._note = note
             log.warning("the server says: %s", note)
 
     async def _bury(self, unreadable: Sequence[Unreadable]) -> None:
-        """Jobs that cannot be read here end as dead letters; if that cannot be said, their leases run out."""
+        """Dead-letter jobs with unreadable payloads; if the request fails, their leases run out."""
         error = {"code": "payload_unusable", "retryable": False}
         moves = []
         for one in unreadable:
@@ -105,17 +106,17 @@ class RemotePlane:
             log.warning("%d jobs could not be handed back, their leases will run out: %s", len(moves), failure)
 
     async def claim(self, request: ClaimRequest) -> list[Job]:
-        """The same, as jobs alone."""
+        """Claim jobs as `take` does, and return the jobs without their leases."""
         return [taken.job for taken in await self.take(request)]
 
     def let_go(self) -> None:
-        """Wait for jobs no longer: a request that does is broken off, and what it was given meanwhile is fetched."""
+        """Stop waiting for jobs: cancel a waiting claim request; a repeat fetches jobs that it was given meanwhile."""
         self._let_go = True
         if self._asking is not None:
             self._asking.cancel()
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
-        """Write moves; raises ServerAway when that may be tried again, and PartlyRefused."""
+        """Send settlements; raises ServerAway, after which a retry is right, or PartlyRefused."""
         answers: list[Settled | Exception] = []
         for part in _parts(settlements):
             answers += await self._settle(part)
@@ -125,11 +126,11 @@ class RemotePlane:
         return settled
 
     async def get(self, job_id: str) -> Job:
-        """Raises JobNotFound: a server tells a worker of its own jobs only what their claims told."""
+        """Raise JobNotFound: a remote worker cannot read jobs beyond its claims."""
         raise JobNotFound(f"job {job_id} is not in reach")
 
     async def steps(self, job: Job) -> Steps:
-        """The steps that a held job may go on from; raises StaleClaim when it is not held, and ServerAway."""
+        """Return the completed steps of a held job and of the jobs it resumes; raises StaleClaim or ServerAway."""
         job_id = job.job_id
         lease = self.leases.get(job.claim)
         if lease is None:
@@ -149,7 +150,7 @@ class RemotePlane:
         return Steps(results, (job_id, *earlier))
 
     def forget(self, claim: Claim) -> None:
-        """A claim is over."""
+        """Forget the lease of a finished claim."""
         self.leases.pop(claim, None)
 
     def _new_claim(self, request: ClaimRequest) -> dict[str, Any]:
@@ -161,7 +162,7 @@ class RemotePlane:
         }
 
     async def _ask(self, body: dict[str, Any], wait_s: float) -> dict[str, Any]:
-        """The answer to a claim, though `let_go` may break the waiting off."""
+        """Send a claim; if `let_go` cancels the waiting, repeat the claim at once without waiting."""
         self._asking = asking = asyncio.create_task(self._caller.call("claim", body, wait_s=wait_s))
         try:
             return await asking
@@ -213,7 +214,7 @@ class RemotePlane:
 
 
 class RemoteStore:
-    """What a worker knows of the store behind a server."""
+    """Stands for the server's store; gives the batch size."""
 
     batch = BATCH
 
@@ -226,7 +227,7 @@ def _settled(told: dict[str, Any]) -> Settled | Exception:
 
 
 def _parts(settlements: Sequence[Settlement]) -> Iterator[list[Settlement]]:
-    """As few requests as a server's limits allow."""
+    """Split settlements into batches within the server's size limits."""
     part: list[Settlement] = []
     size = 0
     for settlement in settlements:
@@ -241,7 +242,7 @@ def _parts(settlements: Sequence[Settlement]) -> Iterator[list[Settlement]]:
 
 
 def _size(settlement: Settlement) -> int:
-    """About how many bytes a move takes on the wire."""
+    """Estimate a settlement's size on the wire in bytes."""
     texts = [settlement.result or "", settlement.error or ""]
     texts += [settlement.event.data] if settlement.event is not None else []
     texts += [settlement.checkpoint[1]] if settlement.checkpoint is not None else []

@@ -1,4 +1,4 @@
-"""A shift on a server far away: it waits there for jobs, and ends when the server says so."""
+"""The main loop of a remote worker: claims wait at the server for jobs; the server may drain or refuse the worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FINISHING = frozenset({403, UPGRADE_REQUIRED})  # no more jobs, but what runs ma
 
 
 class RemoteShift(Shift):
-    """`refusal` is why the server wants no more of this worker, None while it does."""
+    """A shift on a server. `refusal` is the server's refusal of this worker, None while the worker is accepted."""
 
     def __init__(
         self,
@@ -63,26 +63,26 @@ class RemoteShift(Shift):
         return self._beats
 
     def _connect(self) -> RemoteBeats:
-        """On the heartbeats' own thread."""
+        """Make the heartbeats' connections; called on their thread."""
         caller = Caller(self._remote.url, self._credentials, self.drain_soon)
         return RemoteBeats(caller, self._plane.leases, self._beat_refused)
 
     def _beside(self) -> Sequence[Coroutine[None, None, None]]:
         return self._credentials.keep_fresh(self._caller), sweep_until_ended(self._options.workspaces, None)
 
-    async def claim_until_stopped(self, *, burst: bool) -> None:
-        """Ask for jobs whenever there is room for some, and wait for them at the server."""
+    async def _claim_on(self, *, burst: bool) -> None:
+        """Claim jobs as in `Shift`; a claim waits at the server, in a burst for 0.25 s at most."""
         if burst:
             self._plane.wait_s = BURST_WAIT_S
-        await super().claim_until_stopped(burst=burst)
+        await super()._claim_on(burst=burst)
 
     def stop(self, *, hard: bool = False) -> None:
-        """Claim no more; a request that waits for jobs is broken off."""
+        """Stop as in `Shift`, and cancel a claim request that waits at the server."""
         super().stop(hard=hard)
         self._plane.let_go()
 
     def drain_soon(self) -> None:
-        """The server asks us to finish and to end. From any thread."""
+        """Drain this worker at the server's request; callable from any thread."""
         self._here.call_soon_threadsafe(self._drain_asked)
 
     def _drain_asked(self) -> None:
@@ -92,11 +92,11 @@ class RemoteShift(Shift):
             self.stop()
 
     def _claim_refused(self, refused: ServerRefused) -> None:
-        """No more jobs for us; what runs may end, unless we are nobody to the server."""
+        """Stop claiming; a 403 or 426 lets running jobs finish, any other refusal stops running jobs."""
         self._end(refused, lose=refused.status not in FINISHING)
 
     def _beat_refused(self, refused: ServerRefused) -> None:
-        """From the heartbeats' thread: nothing of what we do would be taken."""
+        """Stop all jobs after a refused heartbeat; called on the heartbeats' thread."""
         self._here.call_soon_threadsafe(lambda: self._end(refused, lose=True))
 
     def _end(self, refused: ServerRefused, *, lose: bool) -> None:
@@ -138,7 +138,7 @@ class RemoteShift(Shift):
         return pause(trouble - 1, error if isinstance(error, ServerAway) else ServerAway(""))
 
     def _rest_s(self, room: int, *, burst: bool) -> float:
-        """Who has waited at the server asks again at once."""
+        """Return 0 after a claim that waited at the server, so that the next claim follows at once."""
         if not room:
             return self.poll_s
         return 0.0 if burst or self._polled_s >= self._plane.wait_s / 2 else REST_S

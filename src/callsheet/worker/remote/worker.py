@@ -1,4 +1,4 @@
-"""`RemoteWorker`: what a user starts and stops, as a `Worker` is, on a machine that reaches nothing but a server."""
+"""`RemoteWorker`: a `Worker` for machines that reach a server over HTTP, but no database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("callsheet.worker")
 
 
 class RemoteWorker(Worker):
-    """Runs an app's tasks with jobs from a server. Housekeeping is the server's; `lease` is what it says."""
+    """Runs an app's tasks with jobs from a server. The server does the housekeeping and sets the lease time."""
 
     def __init__(self, app: Source, remote: RemoteOptions, **options: Unpack[WorkerOptions]) -> None:
         options["housekeeping"] = False
@@ -36,16 +36,16 @@ class RemoteWorker(Worker):
 
     @property
     def worker_id(self) -> str:
-        """The id that the server knows it by."""
+        """The worker's id at the server."""
         return self._credentials.worker_id
 
     @property
     def drained(self) -> bool:
-        """True when the server has asked it to drain."""
+        """True after the server's request to drain."""
         return self._begun is not None and self._begun.drained
 
     async def run(self, *, burst: bool = False) -> None:
-        """Work until stopped, or until the server says so; raises WorkerRefused when it does not want this worker."""
+        """Work until stopped or drained by the server; raises WorkerRefused if the server refuses this worker."""
         await super().run(burst=burst)
         while self._begun is not None and (refused := self._begun.refusal) is not None:
             if self._stopping or not self._credentials.give_up(refused):
@@ -53,14 +53,14 @@ class RemoteWorker(Worker):
             await super().run(burst=burst)
 
     async def introduce(self) -> None:
-        """Enrol, rotate a worker's token, or show a key; raises WorkerRefused, and ServerAway."""
+        """Enrol, rotate the worker token, or check the API key; raises WorkerRefused or ServerAway."""
         async with self._caller() as caller:
             await self._credentials.begin(caller)
             if not self._credentials.is_enrolled:
                 await self._credentials.show(caller)
 
     async def _introduce_patiently(self) -> None:
-        """Enrol or rotate, however long the server is away."""
+        """Enrol or rotate the token, with retries while the server is away."""
         async with self._caller() as caller:
             tried = 0
             while not self._credentials.introduced and not self._stopping:

@@ -1,4 +1,4 @@
-"""The search on a PostgreSQL catalogue: its queries, run on the caller's connection and in his transaction."""
+"""The search on PostgreSQL: runs its queries on the caller's connection, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from callsheet.store.queries import Queries
 
 T = TypeVar("T")
 Q = Queries(__name__)
-MANY = 50  # rows; a step over fewer takes less than a change of threads does
-THOUGHTFUL = {"version", "tags"}  # after these words are guessed at, and texts are split
+MANY = 50  # rows; a step over fewer rows takes less time than a thread switch
+THOUGHTFUL = {"version", "tags"}  # the steps after these queries expand words or tokenise texts
 
 
 async def run(session: Any, steps: Steps[T]) -> T:
-    """Answer what the steps ask until they are done. Where there is much to think they do so in a thread."""
+    """Run the queries that the steps yield and return the steps' result. Long computations run in a thread."""
     ask, result = _next(steps, None)
     while ask is not None:
         sql = getattr(Q, ask.name)
@@ -39,7 +39,7 @@ async def run(session: Any, steps: Steps[T]) -> T:
 
 
 def _next(steps: Steps[T], answer: list[Any] | None) -> tuple[Ask | None, Any]:
-    """The next question, or none and the result: a StopIteration cannot leave a thread."""
+    """Return the next query, or None and the result, because a StopIteration cannot leave a thread."""
     try:
         return (next(steps) if answer is None else steps.send(answer)), None
     except StopIteration as end:
@@ -47,30 +47,30 @@ def _next(steps: Steps[T], answer: list[Any] | None) -> tuple[Ask | None, Any]:
 
 
 async def enter(session: Any, video_id: str, owner_id: str, team_id: str | None) -> None:
-    """Give a new video its number, in the transaction that adds it."""
+    """Assign a new video its number, in the transaction that inserts the video."""
     await run(session, write.enter(video_id, owner_id, team_id))
 
 
 async def index(session: Any, video_id: str) -> None:
-    """Make the video's present rows what is found of it, in the transaction that wrote them."""
+    """Index the video's current rows, in the transaction that wrote them."""
     await run(session, write.index(video_id))
 
 
 async def forget(session: Any, video_id: str) -> None:
-    """Nothing of the video is found any more; it keeps its number."""
+    """Delete the video's index entries, except for its number."""
     await run(session, write.forget(video_id))
 
 
 async def remove(session: Any, video_id: str) -> None:
-    """Nothing is left of the video here. May be called twice."""
+    """Delete the video's index entries and its number. Safe to call twice."""
     await run(session, write.remove(video_id))
 
 
 async def search(session: Any, query: Query, reader: Reader, terms: Terms) -> Found:
-    """Segments that fit, best first. The caller sees to it that all queries see one state."""
+    """Return a page of matching segments, best first. The caller's transaction must give all queries one snapshot."""
     return await run(session, found(query, reader, terms))
 
 
 async def suggest(session: Any, prefix: str, limit: int, reader: Reader, _: Terms) -> list[Suggestion]:
-    """Words of this reader's videos that begin so, most frequent first."""
+    """Return completions of `prefix` from the reader's videos, most frequent first."""
     return await run(session, suggested(prefix, limit, reader))

@@ -1,4 +1,4 @@
-"""The search on a SQLite catalogue: its queries, run on the caller's connection and in his transaction."""
+"""The search on SQLite: runs its queries on the caller's connection, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Q = Queries(__name__)
 
 
 def run(db: sqlite3.Connection, steps: Steps[T]) -> T:
-    """Answer what the steps ask until they are done."""
+    """Run the queries that the steps yield and return the steps' result."""
     try:
         ask = next(steps)
         while True:
@@ -40,30 +40,30 @@ def _bound(value: Any) -> Any:
 
 
 def enter(db: sqlite3.Connection, video_id: str, owner_id: str, team_id: str | None) -> None:
-    """Give a new video its number, in the transaction that adds it."""
+    """Assign a new video its number, in the transaction that inserts the video."""
     run(db, write.enter(video_id, owner_id, team_id))
 
 
 def index(db: sqlite3.Connection, video_id: str) -> None:
-    """Make the video's present rows what is found of it, in the transaction that wrote them."""
+    """Index the video's current rows, in the transaction that wrote them."""
     run(db, write.index(video_id))
 
 
 def forget(db: sqlite3.Connection, video_id: str) -> None:
-    """Nothing of the video is found any more; it keeps its number."""
+    """Delete the video's index entries, except for its number."""
     run(db, write.forget(video_id))
 
 
 def remove(db: sqlite3.Connection, video_id: str) -> None:
-    """Nothing is left of the video here. May be called twice."""
+    """Delete the video's index entries and its number. Safe to call twice."""
     run(db, write.remove(video_id))
 
 
 def search(db: sqlite3.Connection, query: Query, reader: Reader, terms: Terms) -> Found:
-    """Segments that fit, best first. The caller sees to it that all queries see one state."""
+    """Return a page of matching segments, best first. The caller's transaction must give all queries one snapshot."""
     return run(db, found(query, reader, terms))
 
 
 def suggest(db: sqlite3.Connection, prefix: str, limit: int, reader: Reader, _: Terms) -> list[Suggestion]:
-    """Words of this reader's videos that begin so, most frequent first."""
+    """Return completions of `prefix` from the reader's videos, most frequent first."""
     return run(db, suggested(prefix, limit, reader))

@@ -41,9 +41,9 @@ local function adopt(id, message, queue, priority)
   local set = {'job_id', id, 'task', job.task or message.task or '', 'payload', as_json(job.payload or message.payload),
     'status', job.status == 'running' and 'running' or 'queued', 'created_ts', created, 'updated_ts', whole(job.updated_ts, LATEST_MS, NOW),
     'ttl_s', ttl_s, 'result', job.result or '', 'error', job.error or '', 'seq', seq,
-    'contract', 'redis_gateway', 'event_seq', event_seq, 'event_ms', event_ms, 'queue', queue, 'priority', priority or '0'}
+    'contract', FOREIGN, 'event_seq', event_seq, 'event_ms', event_ms, 'queue', queue, 'priority', priority or '0'}
   call('HSET', key, 'rare', '1', unpack(set))
-  touch(id, ttl_s, 'redis_gateway')
+  touch(id, ttl_s, FOREIGN)
   renew_later(id, ttl_s)
   call('ZADD', P .. 'jobs:all', seq, id)
   if not counted then

@@ -34,7 +34,7 @@ local function job_of_foreign_key(new, name)
   if type(id) ~= 'string' or not is_uuid(id) then return nil end
   local v = redis.pcall('HMGET', job_key(id), 'task', 'requester_id', 'contract', 'seq')
   if v.err or not v[1] or (v[2] or '') ~= new.requester_id then return nil end
-  if (v[3] or (v[4] and 'callsheet' or 'redis_gateway')) ~= new.contract then return nil end
+  if (v[3] or (v[4] and OWN or FOREIGN)) ~= new.contract then return nil end
   if v[1] ~= new.task then return nil, {'fault', 'conflict', new.idem} end
   return {id, false}
 end
@@ -214,7 +214,7 @@ local function list(new, seq, run_at, held, broken)
   if held == 'dependency' then call('ZADD', BLOCKED, int(run_at), id) end
   if broken then call('ZADD', P .. 'jobs:broken', seq, id) end
   if new.unique_key then call('SET', P .. 'unique:' .. new.unique_key, id) end
-  if new.ttl_s ~= '0' and new.contract == 'redis_gateway' then renew_later(id, new.ttl_s) end
+  if new.ttl_s ~= '0' and EXPIRES[new.contract] then renew_later(id, new.ttl_s) end
   if new.requester_id ~= '' then call('ZADD', P .. 'jobs:of:' .. new.requester_id, seq, id) end
   count(new.queue, 'queued', 1)
   note_queued(new.requester_id, id, true)
@@ -236,7 +236,7 @@ local function create(new, seq, together)
   if new.depends_on then blocked, broken = wait_for(new, seq, together) end
   if blocked > 0 then held = 'dependency' end
   put_unless('', 'requester_id', new.requester_id)
-  put_unless('callsheet', 'contract', new.contract)
+  put_unless(OWN, 'contract', new.contract)
   put_unless('default', 'queue', new.queue)
   put_unless('0', 'priority', new.priority)
   if new.rare then put_rare(new, run_at, held, blocked, broken) end

@@ -39,7 +39,7 @@ end
 equal(kind, 'task', '')
 equal(queue, 'queue', 'default')
 equal(requester, 'requester_id', '')
-equal(contract, 'contract', 'callsheet')
+equal(contract, 'contract', OWN)
 created(from, function(at, limit) return at >= limit end)
 created(to, function(at, limit) return at < limit end)
 

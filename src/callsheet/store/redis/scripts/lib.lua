@@ -1,4 +1,5 @@
--- Shared by every script, prepended at load. KEYS[1] is the store's prefix; every key is derived from it and so
+-- Shared by every script, prepended at load, after a line of the contracts: `OWN` is the one of jobs that name none,
+-- `FOREIGN` that of other programs' jobs, `EXPIRES` has those whose open jobs expire. KEYS[1] is the store's prefix; every key is derived from it and so
 -- lies in its slot (see keys.py for the catalogue). ARGV[1] is the hint channel, ARGV[2] the time ('' = our clock).
 -- Numbers are carried as strings: Lua would write 1.7e+12. Missing and empty fields read as nil.
 
@@ -206,14 +207,14 @@ local function forget_credentials(id)
   unlist_credentials(id, kek)
 end
 
--- The contract's TTL: on the hash and on the events, refreshed by every write. Jobs of other contracts get it when they
--- end, so that none is lost while it waits. An open job's keys live for LEAST_OPEN_S at least, and get it anew when half
+-- The TTL: on the hash and on the events, refreshed by every write where open jobs expire. Other jobs get it when they end,
+-- so that none is lost while it waits. An open job's keys live for LEAST_OPEN_S at least, and get it anew when half
 -- of that is over: a sweep comes by each second, or so, too late for a TTL of one or two.
 -- Under a test's clock, real time must not take the keys away: a day at least.
 local LEAST_OPEN_S = 10
 local function touch(id, ttl_s, contract, ended)
   ttl_s = whole(ttl_s, LONGEST_S, '0')
-  if ttl_s ~= '0' and (ended or contract == 'redis_gateway') then
+  if ttl_s ~= '0' and (ended or EXPIRES[contract]) then
     local least = not REAL and 86400 or ended and 1 or LEAST_OPEN_S
     if tonumber(ttl_s) < least then ttl_s = int(least) end
     call('EXPIRE', job_key(id), ttl_s)
@@ -221,7 +222,7 @@ local function touch(id, ttl_s, contract, ended)
   end
 end
 
--- List an open job of the gateway's contract for the renewal of its TTL.
+-- List an open job of a contract whose open jobs expire for the renewal of its TTL.
 local function renew_later(id, ttl_s)
   call('ZADD', P .. 'jobs:ttl', int(now + math.max(tonumber(ttl_s), LEAST_OPEN_S) * 500), id)
 end

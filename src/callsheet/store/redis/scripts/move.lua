@@ -149,7 +149,7 @@ local function revive(s, job)
   if job.unique_key then call('SET', P .. 'unique:' .. job.unique_key, s.id) end
   if not has_ttl(job) then return end
   call('ZREM', P .. 'jobs:ended:ttl', epitaph(s, job, s.from, job.updated_ts))
-  if job.contract == 'redis_gateway' then
+  if EXPIRES[job.contract] then
     renew_later(s.id, job.ttl_s)
   else
     call('PERSIST', job_key(s.id))

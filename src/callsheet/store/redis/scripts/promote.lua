@@ -30,7 +30,7 @@ for _, key in ipairs(sorted(P .. 'jobs:waiting')) do n = n + admit(key) end
 for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'jobs:ttl', '-inf', NOW, 'LIMIT', 0, 50 * BATCH)) do
   local ttl_s = whole(call('HGET', job_key(id), 'ttl_s'), LONGEST_S, '0')
   if ttl_s ~= '0' and not rest_foreign(id) then
-    touch(id, ttl_s, 'redis_gateway')
+    touch(id, ttl_s, FOREIGN)
     renew_later(id, ttl_s)
   else
     call('ZREM', P .. 'jobs:ttl', id)

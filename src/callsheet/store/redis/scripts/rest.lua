@@ -70,7 +70,7 @@ local function end_by_event(id, job)
     set[#set + 1] = as_json(data)
   end
   call('HSET', job_key(id), unpack(set))
-  if call('TTL', job_key(id)) < 0 then touch(id, ttl_of(job_key(id), job.ttl_s), 'redis_gateway', true) end
+  if call('TTL', job_key(id)) < 0 then touch(id, ttl_of(job_key(id), job.ttl_s), FOREIGN, true) end
   return rest_foreign(id)
 end
 

@@ -147,7 +147,7 @@ async function look(letter, writer, changed) {
   const box = openDialog(letter.task, [
     note("warn", whole.error_class.replace("_", " "), whole.advice),
     facts([["Error", whole.error?.code], ["Message", whole.error?.message], ["Attempts", String(whole.attempts ?? "")], ["Queue", whole.queue], ["Ended", moment(whole.ended_at)]]),
-    whole.can_replay ? "" : h("p", { class: "quiet" }, "It cannot be replayed: credentials are sealed for this job alone, and so is the place in its line. Send it again."),
+    whole.can_replay ? "" : h("p", { class: "quiet" }, "It cannot be replayed: a copy would not know the limit of its concurrency key. Send it again."),
     codeBlock(whole.payload, "Payload"),
     h("div", { class: "actions" }, link(`/studio/jobs/${letter.job_id}`, { class: "button plain", onclick: () => box.close() }, "Open the job"),
       writer ? button("Delete", { tone: "danger", onclick: () => act(() => del(`/v1/dead-letters/${letter.job_id}`), "Deleted") }) : null,

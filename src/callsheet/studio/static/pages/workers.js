@@ -14,19 +14,25 @@ import { button, fill, h } from "../dom.js";
 
 /** @typedef {{worker_id: string, name: string, state: string, queues: string[] | null, tenants: string[] | null, labels: string[], version: string, running: number, draining: boolean, last_seen_at: number | null, token_expires_at: number | null}} Worker */
 
+/** @typedef {{enrolment_id: string, queues: string[] | null, tenants: string[] | null, uses_left: number, expires_at: number}} Enrolment */
+
 const LOOK_MS = 2000;
 
 /** @param {import("../router.js").View} view */
 export default async function workers(view) {
   const list = h("div", null, h("div", { class: "pad" }, skeleton(4)));
   const table = makeTable("Workers", columns(() => load().catch(() => undefined)), (/** @type {Worker} */ worker) => worker.worker_id);
+  const invited = makeTable("Invitations", invitations(() => load().catch(() => undefined)), (/** @type {Enrolment} */ one) => one.enrolment_id);
+  const open = h("section", { class: "card flush", "aria-label": "Invitations", hidden: true }, h("h2", { class: "pad" }, "Invitations"), invited.element);
   view.main.append(
     pageHead("Workers", "Those that get their jobs over HTTP, from anywhere.", button("Invite a worker", { icon: "plus", tone: "first", onclick: invite })),
-    h("section", { class: "card flush", "aria-label": "Workers" }, list));
+    h("section", { class: "card flush", "aria-label": "Workers" }, list), open);
   const isNew = changes();
   async function load() {
-    const told = await get("/v1/workers", { signal: view.signal });
-    if (!isNew(told)) return;
+    const [told, rights] = await Promise.all([get("/v1/workers", { signal: view.signal }), get("/v1/workers/enrolments", { signal: view.signal })]);
+    if (!isNew([told, rights])) return;
+    invited.rows(rights.enrolments);
+    open.hidden = !rights.enrolments.length;
     table.rows(told.workers);
     fill(list, told.workers.length ? table.element : empty("No remote workers", "Invite one: it needs nothing but Python and a way out to this server. Workers beside the store need no invitation; they stand on the overview."));
   }
@@ -48,6 +54,18 @@ function columns(changed) {
     { name: "Actions", hidden: true, class: "num nowrap", cell: (worker) => worker.state === "revoked" ? "" : h("div", { class: "row" },
       button(worker.draining ? "Take jobs again" : "Drain", { tone: "tiny", onclick: () => act(post(`/v1/workers/${encodeURIComponent(worker.worker_id)}/drain`, { drain: !worker.draining }), worker.draining ? "It takes jobs again" : "It finishes what it has, then ends") }),
       button("Revoke", { tone: "tiny danger", onclick: async () => (await confirm(`Revoke ${worker.name || worker.worker_id}?`, "Its token stops at once; jobs that it has go to others when their leases end.", "Revoke it", "danger")) && act(del(`/v1/workers/${encodeURIComponent(worker.worker_id)}`), "Revoked") })) },
+  ];
+}
+
+/** @param {() => unknown} changed @returns {import("../components/table.js").Column<Enrolment>[]} */
+function invitations(changed) {
+  return [
+    { name: "Invitation", cell: (one) => h("span", { class: "mono" }, one.enrolment_id) },
+    { name: "Queues", cell: (one) => one.queues?.join(", ") ?? "all", class: "extra clip" },
+    { name: "Tenants", cell: (one) => one.tenants?.join(", ") ?? "all", class: "extra clip" },
+    { name: "Uses left", cell: (one) => String(one.uses_left), class: "num" },
+    { name: "Until", cell: (one) => moment(one.expires_at), class: "nowrap extra" },
+    { name: "Actions", hidden: true, class: "num nowrap", cell: (one) => button("Take it back", { tone: "tiny danger", onclick: () => withdraw(one.enrolment_id).then(changed) }) },
   ];
 }
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from callsheet.media.binaries import find_ffmpeg
-from callsheet.media.box import Limits, Sight, Walls, boxed, environment, walls
 from callsheet.media.errors import MediaError
 from callsheet.media.ffmpeg import Ffmpeg, Input, Work
-from callsheet.media.sandbox import REFUSED
+from callsheet.media.sandbox import Limits, Sight, Walls, environment, sandboxed_command, walls
+from callsheet.media.sandbox_launcher import REFUSED
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
 from tests.media.corpus import Corpus, list_in_avi, png_head, wav_of, y4m_head
@@ -144,7 +144,7 @@ def run_open(command: list[str], folder: Path, chosen: Walls) -> subprocess.Comp
     """Run ffmpeg with everything allowed but what the walls forbid."""
     folder.mkdir(exist_ok=True)
     sources = [Path(word) for before, word in pairwise(command) if before == "-i" and word[0] == "/"]
-    line = boxed(
+    line = sandboxed_command(
         [str(find_ffmpeg()), "-v", "error", "-y", *command], Sight(tuple(sources), (folder,)), Limits(), chosen
     )
     return subprocess.run(
@@ -200,7 +200,9 @@ def test_each_wall_alone_keeps_packets_in(tmp_path: Path, canary: Path, listener
 
 
 def test_a_wall_that_cannot_be_had_keeps_the_program_from_running(tmp_path: Path) -> None:
-    line = boxed([str(find_ffmpeg()), "-version"], Sight(read=(tmp_path / "missing",)), Limits(), Walls(landlock=True))
+    line = sandboxed_command(
+        [str(find_ffmpeg()), "-version"], Sight(read=(tmp_path / "missing",)), Limits(), Walls(landlock=True)
+    )
     run = subprocess.run(line, capture_output=True, check=False, timeout=EACH_S)
     if not walls().landlock:
         pytest.skip("this kernel has no Landlock")
@@ -212,7 +214,9 @@ def test_a_program_in_the_box_has_no_powers_of_root(tmp_path: Path) -> None:
     cat = shutil.which("cat")
     assert cat is not None
     run = subprocess.run(
-        boxed([cat, "/proc/self/status"], Sight(read=(Path("/proc"),)), Limits()), capture_output=True, check=True
+        sandboxed_command([cat, "/proc/self/status"], Sight(read=(Path("/proc"),)), Limits()),
+        capture_output=True,
+        check=True,
     )
     status = dict(line.split(":\t", 1) for line in run.stdout.decode().splitlines() if ":\t" in line)
     assert status["NoNewPrivs"] == "1"

@@ -1,4 +1,4 @@
-"""The sieve on drawn samples, ten a second: what is kept, and since when it says that it was there."""
+"""The frame filter on drawn samples, ten a second: what is kept, and since when it says that it was there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from callsheet.media.sampling.frame_filter import HEIGHT, MOST_TIMES, UNSETTLED_S, WIDTH, FrameFilter, Verdict
 from callsheet.media.sampling.phash import Gray
 from callsheet.media.sampling.records import Sampling
-from callsheet.media.sampling.sieve import HEIGHT, MOST_TIMES, UNSETTLED_S, WIDTH, Sieve, Verdict
 
 PERIOD_S = 0.1
 CAPTION = (slice(130, 142), slice(100, 200))
@@ -38,8 +38,8 @@ def with_caption(picture: Gray, seed: int, strength: float = 1.0) -> Gray:
 
 def taken(samples: Iterable[Gray], options: Sampling = Sampling()) -> dict[float, Verdict]:  # noqa: B008
     """Verdicts by the time of their sample; the first sample is always kept and left out."""
-    sieve = Sieve(options)
-    verdicts = {round(at * PERIOD_S, 3): sieve.take(gray, at * PERIOD_S) for at, gray in enumerate(samples)}
+    frame_filter = FrameFilter(options)
+    verdicts = {round(at * PERIOD_S, 3): frame_filter.take(gray, at * PERIOD_S) for at, gray in enumerate(samples)}
     return {at: verdict for at, verdict in verdicts.items() if verdict is not None and at > 0}
 
 
@@ -123,34 +123,34 @@ def test_a_camera_in_a_corner_is_not_taken_for_text() -> None:
 
 def test_a_sample_that_stands_alone_is_at_rest() -> None:
     """At one frame a second no sample is followed by one like it."""
-    sieve = Sieve(Sampling())
+    frame_filter = FrameFilter(Sampling())
     found = []
     for at in range(10):
         if at:
-            verdict = sieve.stood(float(at))
+            verdict = frame_filter.hold(float(at))
             found += [verdict] if verdict is not None else []
-        verdict = sieve.take(with_caption(scene(), at), float(at))
+        verdict = frame_filter.take(with_caption(scene(), at), float(at))
         found += [verdict] if verdict is not None else []
     assert [verdict.since_s for verdict in found] == list(range(9))
 
 
 def test_a_picture_that_stands_for_hours_takes_no_more_memory() -> None:
-    sieve = Sieve(Sampling(guard=False))
-    sieve.take(scene(), 0.0)
+    frame_filter = FrameFilter(Sampling(guard=False))
+    frame_filter.take(scene(), 0.0)
     changed = with_caption(scene(), 1)
     for at in range(1, 2 * MOST_TIMES):
-        sieve.take(changed, at * PERIOD_S)
-    assert len(sieve._times) <= MOST_TIMES
+        frame_filter.take(changed, at * PERIOD_S)
+    assert len(frame_filter._times) <= MOST_TIMES
 
 
 def test_forgetting_old_times_keeps_the_new_ones_right() -> None:
-    sieve = Sieve(Sampling())
+    frame_filter = FrameFilter(Sampling())
     count = MOST_TIMES + 100
     for at in range(count):
-        assert (sieve.take(noisy(scene(), at % 7), at * PERIOD_S) is None) == (at > 0)
-    assert len(sieve._times) < count
-    assert sieve.take(with_caption(scene(), 1), count * PERIOD_S) is None
-    verdict = sieve.take(with_caption(scene(), 1), (count + 1) * PERIOD_S)
+        assert (frame_filter.take(noisy(scene(), at % 7), at * PERIOD_S) is None) == (at > 0)
+    assert len(frame_filter._times) < count
+    assert frame_filter.take(with_caption(scene(), 1), count * PERIOD_S) is None
+    verdict = frame_filter.take(with_caption(scene(), 1), (count + 1) * PERIOD_S)
     assert verdict is not None
     assert verdict.since_s == pytest.approx(count * PERIOD_S)
 

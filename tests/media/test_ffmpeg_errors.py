@@ -5,8 +5,8 @@ import signal
 import pytest
 
 from callsheet.media.errors import MediaError
+from callsheet.media.ffmpeg_errors import error_of, last_words
 from callsheet.media.progress import Progress, Reader
-from callsheet.media.said import error_of, last_words
 
 NOT_WHOLE = """[mov,mp4,m4a,3gp,3g2,mj2 @ 0x55d] moov atom not found
 [in#0 @ 0x55d] Error opening input: Invalid data found when processing input
@@ -68,9 +68,9 @@ def test_progress_never_falls_and_ends_below_a_hundred() -> None:
             reader.take(line + "\n")
     assert [progress.percent for progress in told] == [0, 10, 50, 50, 99.9]
     assert told[2].eta_s == pytest.approx(2)
-    assert not reader.ended
+    assert not reader.has_ended
     reader.take("progress=end\n")
-    assert reader.ended
+    assert reader.has_ended
 
 
 def test_progress_without_a_length_has_no_percent() -> None:

@@ -4,9 +4,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from callsheet.media.reading.alike import Difference, difference
 from callsheet.media.reading.consensus import Voice, consensus
 from callsheet.media.reading.normalise import normalized
+from callsheet.media.reading.text_similarity import Difference, difference
 
 ONE_TEXT = (Difference.NONE, Difference.NOISE)
 

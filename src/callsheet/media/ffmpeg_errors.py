@@ -1,4 +1,4 @@
-"""What ffmpeg's last words mean: which error it is, and one line for people without addresses, keys or paths."""
+"""Translate ffmpeg's stderr into an error, with one line for people that shows no address, key or path."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .errors import (
     OutputTooLarge,
     UnsupportedInput,
 )
-from .sandbox import REFUSED
+from .sandbox_launcher import REFUSED
 
 MESSAGE_CHARS = 300
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://\S+", re.IGNORECASE)
 _SECRET = re.compile(r"(?i)\b(x-amz-[a-z-]+|signature|token|key|secret|password|credential)(\s*[=:]\s*)[^\s&\"']+")
 _PATH = re.compile(r"(?:file:)?/(?:[^\s/:'\"]+/)+")
 _SPEAKER = re.compile(r"^(\[[^\]]*\] *)+")
-# lines that only say that some other line said it
+# lines that merely repeat another line's error
 _ECHO = re.compile(
     r"Conversion failed|Error opening (in|out)put|Error initializing|Task finished|Terminating thread"
     r"|Nothing was written|Error (sending|submitting|while|during|processing)|Exiting|Error closing"
@@ -45,36 +45,36 @@ _MEANINGS: tuple[tuple[str, type[MediaError]], ...] = (
 MEANINGS = tuple((re.compile(pattern), error) for pattern, error in _MEANINGS)
 
 
-def error_of(code: int, said: str) -> MediaError:
-    """The error behind an exit code that is not zero."""
+def error_of(code: int, stderr_tail: str) -> MediaError:
+    """Return the error for a nonzero exit code and the tail of stderr."""
     if code < 0:
-        return _of_signal(-code, said)
-    words = last_words(said)
-    if code == REFUSED and said.startswith("sandbox:"):
-        return FfmpegFailed(f"the box could not be built: {words}")
+        return _of_signal(-code, stderr_tail)
+    words = last_words(stderr_tail)
+    if code == REFUSED and stderr_tail.startswith("sandbox:"):
+        return FfmpegFailed(f"the sandbox could not be built: {words}")
     for pattern, error in MEANINGS:
-        if pattern.search(said):
+        if pattern.search(stderr_tail):
             return error(words)
     return FfmpegFailed(f"{words} (exit code {code})")
 
 
-def _of_signal(number: int, said: str) -> MediaError:
+def _of_signal(number: int, stderr_tail: str) -> MediaError:
     if number == signal.SIGXFSZ:
         return OutputTooLarge("the output is over the limit for one file")
-    if number == signal.SIGABRT and "bad_alloc" in said:
+    if number == signal.SIGABRT and "bad_alloc" in stderr_tail:
         return LimitReached("the work needs more memory than it may have")
     return FfmpegCrashed(f"ffmpeg died of signal {number} ({_name(number)})")
 
 
-def last_words(said: str) -> str:
-    """The last line that tells something, made safe to show and to keep."""
-    lines = [_SPEAKER.sub("", line).strip() for line in said.splitlines()]
-    telling = [line for line in lines if line and not _ECHO.match(line)] or [line for line in lines if line]
-    return without_secrets(telling[-1])[:MESSAGE_CHARS] if telling else "ffmpeg said nothing"
+def last_words(stderr_tail: str) -> str:
+    """Return the last meaningful line of stderr, safe to show and to store."""
+    lines = [_SPEAKER.sub("", line).strip() for line in stderr_tail.splitlines()]
+    meaningful_lines = [line for line in lines if line and not _ECHO.match(line)] or [line for line in lines if line]
+    return without_secrets(meaningful_lines[-1])[:MESSAGE_CHARS] if meaningful_lines else "ffmpeg printed no error"
 
 
 def without_secrets(text: str) -> str:
-    """Addresses, values that look like keys, and folders are left out; the name of a file stays."""
+    """Remove addresses, values that look like keys, and folders from a text; file names stay."""
     text = _ADDRESS.sub("<address>", text)
     text = _SECRET.sub(r"\1\2<hidden>", text)
     return _PATH.sub("", text)

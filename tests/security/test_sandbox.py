@@ -14,7 +14,7 @@ import pytest
 
 from callsheet.media import system_calls
 from callsheet.media.binaries import find_ffmpeg
-from callsheet.media.box import Limits, Sight, Walls, boxed, loader_of, of_python, parts_of, walls
+from callsheet.media.sandbox import Limits, Sight, Walls, loader_of, of_python, parts_of, sandboxed_command, walls
 from callsheet.media.system_calls import ALLOWED, BY_VALUE, CLONE, MACHINES, NEWER, TO_ITSELF, steps_for
 
 HAS_SECCOMP = pytest.mark.skipif(not walls().seccomp, reason="this machine has no seccomp")
@@ -133,7 +133,7 @@ def test_only_threads_are_begun_and_only_itself_is_signalled(machine: str) -> No
 def inside(code: str, *, with_walls: Walls | None = None) -> Any:
     """What a small Python program says inside the box, as JSON."""
     command = [sys.executable, "-I", "-S", "-c", code]
-    line = boxed(command, Sight(read=of_python()), Limits(), with_walls)
+    line = sandboxed_command(command, Sight(read=of_python()), Limits(), with_walls)
     run = subprocess.run(line, capture_output=True, check=False, timeout=60)
     assert run.returncode == 0, (run.returncode, run.stderr)
     return json.loads(run.stdout)
@@ -238,7 +238,9 @@ def test_a_program_is_started_by_itself_and_its_loader(tmp_path: Path) -> None:
     script.write_text('#!/bin/sh\nexec /bin/echo "$@"\n')
     script.chmod(0o700)
     assert loader_of(script) is None
-    run = subprocess.run(boxed([str(script), "here"], Sight(), Limits()), capture_output=True, check=True, timeout=60)
+    run = subprocess.run(
+        sandboxed_command([str(script), "here"], Sight(), Limits()), capture_output=True, check=True, timeout=60
+    )
     assert run.stdout == b"here\n", "a script that somebody set as the program may start what it is for"
 
 

@@ -1,7 +1,7 @@
-"""Whether two readings are one text with noise, or two texts that look alike.
+"""Decide whether two readings are one text with OCR noise, or two similar texts.
 
 Engines confuse shapes (l and 1, O and 0, rn and m), split and join words, and lose the ends of lines. People change
-numbers and whole words. So shapes are folded first, and what still differs is judged by what it is.
+numbers and whole words. So similar shapes are unified first, and the remaining differences are classified.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from rapidfuzz.distance import Levenshtein
 
 RATIO = 80.0  # of 100; below it two readings are never one text
 
-_STROKES = (re.compile(r"(?<=\w)[|]|[|](?=\w)"), re.compile(r"[$](?=[^\W\d])"))  # at a letter they are l and s
+_STROKES = (
+    re.compile(r"(?<=\w)[|]|[|](?=\w)"),
+    re.compile(r"[$](?=[^\W\d])"),
+)  # next to a letter these are misread l and s
 _WORD = re.compile(r"[^\W_]+")
 _PAIRS = re.compile("rn|vv")
 _ROMAN = re.compile(r"[ivxlc]{1,6}")
@@ -29,20 +32,20 @@ _DIGIT, _OF_NUMBER = 1, 2
 
 
 class Difference(IntEnum):
-    """How two readings differ, the least first."""
+    """How two readings differ, from least to most."""
 
-    NONE = 0  # in nothing but shapes, spaces and signs
-    NOISE = 1  # in letters that an engine may confuse
+    NONE = 0  # only shapes, spaces and signs differ
+    NOISE = 1  # letters differ that engines confuse
     PART = 2  # one lacks words or the end of a word
-    WORDS = 3  # another word stands in the same place
-    DIGITS = 4  # a number is another one
-    ALL = 5  # they have little in common
+    WORDS = 3  # different words at the same position
+    DIGITS = 4  # different numbers
+    ALL = 5  # little in common
 
 
 class Shape(NamedTuple):
-    """A text as an engine sees it: folded words, and which of them are numbers.
+    """A text with OCR-confusable letters unified: its words, and which words are numbers.
 
-    `digits` marks, per letter, what was written as a digit; `plain` are the words before shapes were folded.
+    `digits` marks, per letter, original digits; `plain` are the words before unification.
     """
 
     text: str
@@ -54,7 +57,10 @@ class Shape(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def shape(normalized_text: str) -> Shape:
-    """Signs are left out: engines are worst at them, and nobody searches for them."""
+    """Return the shape of a normalised text.
+
+    Signs are dropped: engines read them worst, and nobody searches for them.
+    """
     written = _STROKES[1].sub("s", _STROKES[0].sub("l", normalized_text))
     plain = tuple(_PAIRS.sub(_one_letter, word) for word in _WORD.findall(written))
     words = tuple(word.translate(_SHAPES) for word in plain)
@@ -64,7 +70,7 @@ def shape(normalized_text: str) -> Shape:
 
 
 def difference(one: str, other: str) -> Difference:
-    """Of two normalised texts; the same both ways."""
+    """Classify the difference of two normalised texts; symmetric."""
     if one == other:
         return Difference.NONE
     a, b = shape(one), shape(other)
@@ -72,17 +78,17 @@ def difference(one: str, other: str) -> Difference:
         return Difference.NONE
     if fuzz.ratio(a.text, b.text, score_cutoff=RATIO) < RATIO:
         return Difference.PART if _is_part(a, b) else Difference.ALL
-    return _judged(one, other) if one < other else _judged(other, one)  # where words are paired depends on the order
+    return _classify(one, other) if one < other else _classify(other, one)  # the pairing of words depends on the order
 
 
 @lru_cache(maxsize=1 << 14)
-def _judged(one: str, other: str) -> Difference:
+def _classify(one: str, other: str) -> Difference:
     a, b = shape(one), shape(other)
     return max((_block(a, b, *spans) for spans in _blocks(a.words, b.words)), default=Difference.NOISE)
 
 
 def _is_part(a: Shape, b: Shape) -> bool:
-    """One lacks up to half of the other at its beginning or end, and no number."""
+    """Whether the shorter text begins or ends the longer one, covers half of it, and keeps every number."""
     if len(a.words) > len(b.words):
         a, b = b, a
     few = len(a.words)
@@ -92,16 +98,16 @@ def _is_part(a: Shape, b: Shape) -> bool:
 
 
 def _blocks(one: tuple[str, ...], other: tuple[str, ...]) -> Iterator[tuple[Span, Span]]:
-    """Where they differ. Changes that touch are one: "hello world" and "helloworld" differ in one block."""
+    """Yield the differing spans. Adjacent changes form one: "hello world" and "helloworld" differ in one block."""
     start = (0, 0)
-    for same in Levenshtein.opcodes(one, other).as_matching_blocks():  # the last one is empty, at both ends
+    for same in Levenshtein.opcodes(one, other).as_matching_blocks():  # the last block is empty, at both ends
         if start != (same.a, same.b):
             yield (start[0], same.a), (start[1], same.b)
         start = (same.a + same.size, same.b + same.size)
 
 
 def _block(a: Shape, b: Shape, span_a: Span, span_b: Span) -> Difference:
-    """Of words that stand in the same place. Words that were only split or joined do not differ."""
+    """Classify words at the same position. Splitting or joining words makes no difference."""
     left, right = "".join(a.words[slice(*span_a)]), "".join(b.words[slice(*span_b)])
     if left == right:
         return Difference.NONE
@@ -116,14 +122,14 @@ def _block(a: Shape, b: Shape, span_a: Span, span_b: Span) -> Difference:
         if (mark_left and mark_right) or _OF_NUMBER in (mark_left, mark_right):
             return Difference.DIGITS
     plain = "".join(a.plain[slice(*span_a)]), "".join(b.plain[slice(*span_b)])
-    if len(edits) <= _tolerated(*plain):
+    if len(edits) <= _allowed_edits(*plain):
         return Difference.NOISE
     shorter, longer = sorted((left, right), key=len)
     return Difference.PART if longer.startswith(shorter) or longer.endswith(shorter) else Difference.WORDS
 
 
-def _tolerated(left: str, right: str) -> int:
-    """How many letters may differ in a word. None in the shortest ("in", "on"; "A", "B") and in Roman numbers."""
+def _allowed_edits(left: str, right: str) -> int:
+    """Return how many letters of a word may differ. 0 for short words ("in", "on"; "A", "B") and Roman numbers."""
     length = min(len(left), len(right))
     if _ROMAN.fullmatch(left) and _ROMAN.fullmatch(right):
         return 0
@@ -132,12 +138,12 @@ def _tolerated(left: str, right: str) -> int:
     return 0 if length < 3 else max(1, length // 4)  # noqa: PLR2004
 
 
-def _one_letter(found: re.Match[str]) -> str:
-    return "m" if found[0] == "rn" else "w"
+def _one_letter(match: re.Match[str]) -> str:
+    return "m" if match[0] == "rn" else "w"
 
 
 def _digits(word: str) -> tuple[int, ...]:
-    """A digit counts for more in a word that is a number than as one odd letter of a word."""
+    """Mark digits: those of a number weigh more than single digits inside a word."""
     digits = [char.isdigit() for char in word]
     mark = _OF_NUMBER if 2 * sum(digits) >= len(word) else _DIGIT
     return tuple(mark if digit else 0 for digit in digits)

@@ -1,4 +1,4 @@
-"""Results of stages as files that outlive an attempt, and the lists of them that stand in checkpoints."""
+"""Store the stages' results as files that outlive an attempt, and load them again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from .draw import Drawn
 from .errors import InvalidStep
-from .orders import drawn_of
-from .voice import Narration, voiced_of
+from .orders import layers_of
+from .voice import Narration, scene_sound_of
 
 AT_ONCE = 8
 VOICE_FILE, VISUALS_FILE = "voice.json", "visuals.json"
@@ -21,19 +21,19 @@ IS_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}").fullmatch
 
 
 class Shelf(Protocol):
-    """Where files are kept between attempts, such as an object store under the job's own prefix."""
+    """The file store between attempts, such as an object store under the job's own prefix."""
 
     def keep(self, name: str, path: Path, /) -> Awaitable[str]:
-        """Store a file, over one of the same name; a key for `fetch`."""
+        """Store a file, replacing one of the same name. Returns a key for `fetch`."""
         ...
 
     def fetch(self, key: str, path: Path, /) -> Awaitable[None]:
-        """Bring a file back; raises FileNotFoundError when it is gone."""
+        """Download a file. Raises FileNotFoundError if it is missing."""
         ...
 
 
 def place_in(folder: Path, name: object) -> Path:
-    """Where a step's file lies: under a plain name, directly in the folder, and no link. Raises InvalidStep."""
+    """Return the path of a step's file: a plain name, directly in the folder, no link. Raises InvalidStep."""
     if not isinstance(name, str) or not IS_PLAIN(name):
         raise InvalidStep(f"{str(name)[:100]!r} is no name of a step's file: letters, digits, '.', '_' and '-' are")
     path = folder / name
@@ -43,25 +43,25 @@ def place_in(folder: Path, name: object) -> Path:
 
 
 class FolderShelf:
-    """A shelf that is a folder."""
+    """A file store in a local folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def keep(self, name: str, path: Path, /) -> str:
-        """Copy it in; it has its name only when it is whole."""
-        part, kept = place_in(self._folder, f"{name}.part"), place_in(self._folder, name)
+        """Copy a file in; it gets its name when the copy is complete."""
+        part, target = place_in(self._folder, f"{name}.part"), place_in(self._folder, name)
         await asyncio.to_thread(shutil.copyfile, path, part)
-        part.replace(kept)
+        part.replace(target)
         return name
 
     async def fetch(self, key: str, path: Path, /) -> None:
-        """Copy it out."""
+        """Copy a file out."""
         await asyncio.to_thread(shutil.copyfile, place_in(self._folder, key), path)
 
 
 async def keep_all(shelf: Shelf, folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Keep files of a folder; their keys by name."""
+    """Store files of a folder; return their keys by name."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> tuple[str, str]:
@@ -72,7 +72,7 @@ async def keep_all(shelf: Shelf, folder: Path, names: Iterable[str]) -> dict[str
 
 
 async def fetch_all(shelf: Shelf, folder: Path, keys: dict[str, str]) -> bool:
-    """Bring files back into a folder; False when one of them is gone."""
+    """Download files into a folder; return False if one is missing."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str, key: str) -> None:
@@ -89,36 +89,36 @@ async def fetch_all(shelf: Shelf, folder: Path, keys: dict[str, str]) -> bool:
 
 
 def write_narration(narration: Narration, folder: Path) -> tuple[str, ...]:
-    """Write it down; the names of all its files."""
+    """Write the narration as JSON; return the names of all its files."""
     (folder / VOICE_FILE).write_text(json.dumps(narration), "utf-8")
-    return VOICE_FILE, *(voiced.file for voiced in narration.scenes)
+    return VOICE_FILE, *(sound.file for sound in narration.scenes)
 
 
 def read_narration(folder: Path) -> Narration:
-    """What `write_narration` wrote."""
+    """Return the narration that `write_narration` wrote. Raises InvalidStep for an unsafe file name."""
     scenes, warnings = _read(folder / VOICE_FILE)
-    found = Narration(tuple(map(voiced_of, scenes)), tuple(warnings))
-    for voiced in found.scenes:
-        place_in(folder, voiced.file)
-    return found
+    narration = Narration(tuple(map(scene_sound_of, scenes)), tuple(warnings))
+    for sound in narration.scenes:
+        place_in(folder, sound.file)
+    return narration
 
 
-def write_drawn(drawn: tuple[Drawn, ...], folder: Path) -> tuple[str, ...]:
-    """Write it down; the names of all its files."""
-    (folder / VISUALS_FILE).write_text(json.dumps(drawn), "utf-8")
-    return VISUALS_FILE, *_files_of(drawn)
+def write_layers(scenes: tuple[Drawn, ...], folder: Path) -> tuple[str, ...]:
+    """Write the layers' records as JSON; return the names of all their files."""
+    (folder / VISUALS_FILE).write_text(json.dumps(scenes), "utf-8")
+    return VISUALS_FILE, *_files_of(scenes)
 
 
-def read_drawn(folder: Path) -> tuple[Drawn, ...]:
-    """What `write_drawn` wrote."""
-    found = tuple(map(drawn_of, _read(folder / VISUALS_FILE)))
-    for name in _files_of(found):
+def read_layers(folder: Path) -> tuple[Drawn, ...]:
+    """Return the layers that `write_layers` wrote. Raises InvalidStep for an unsafe file name."""
+    scenes = tuple(map(layers_of, _read(folder / VISUALS_FILE)))
+    for name in _files_of(scenes):
         place_in(folder, name)
-    return found
+    return scenes
 
 
-def _files_of(drawn: tuple[Drawn, ...]) -> list[str]:
-    return [name for one in drawn for name in (*(still.file for still in one.stills), one.photo) if name]
+def _files_of(scenes: tuple[Drawn, ...]) -> list[str]:
+    return [name for one in scenes for name in (*(still.file for still in one.stills), one.photo) if name]
 
 
 def _read(path: Path) -> Any:

@@ -1,0 +1,51 @@
+"""The tour names files that exist, where it says that they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src" / "callsheet"
+TOUR = (ROOT / "docs" / "tour.md").read_text("utf-8")
+STOPS = re.findall(r"^\d+\. .*?(?=^\d+\. |^## )", TOUR, re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"[\w./-]+\.(?:py|lua|sql|js|md)")
+
+
+def folders_of(stop: str) -> set[Path]:
+    """Return the folders that a stop of the tour is about: those of which it names a file, or themselves."""
+    names = [name for name in re.findall(r"`([\w./-]+)`", stop) if "/" in name]
+    found = {base / (name if name.endswith("/") else Path(name).parent) for name in names for base in (SRC, ROOT)}
+    return {folder for folder in found if folder.is_dir() and folder not in (SRC, ROOT)}
+
+
+def is_there(name: str, stop: str) -> bool:
+    """Whether a file is where a stop says, or below a folder that the stop is about, or at the top of the program."""
+    if (SRC / name).exists() or (ROOT / name).exists():
+        return True
+    return any(next(folder.rglob(name), None) for folder in folders_of(stop))
+
+
+@pytest.mark.parametrize("stop", STOPS, ids=lambda stop: stop.partition(".")[0])
+def test_a_stop_names_files_that_exist(stop: str) -> None:
+    named = [name for name in re.findall(r"`([^`]+)`", stop) if FILE.fullmatch(name)]
+    assert named
+    assert [name for name in named if not is_there(name, stop)] == []
+
+
+def test_every_folder_of_the_program_is_on_the_way() -> None:
+    packages = {path.parent.name for path in SRC.glob("*/__init__.py")}
+    assert [name for name in sorted(packages) if not re.search(rf"`{name}[/`]", TOUR)] == []
+
+
+def test_every_folder_of_tests_is_in_the_table() -> None:
+    folders = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
+    assert [name for name in sorted(folders) if f"`tests/{re.sub('^store_.*', 'store_*', name)}`" not in TOUR] == []
+
+
+def test_a_missing_file_is_seen() -> None:
+    stop = STOPS[0]
+    assert not is_there("no_such_file.py", stop)
+    assert not is_there("kernel/no_such_file.py", stop)
