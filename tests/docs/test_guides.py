@@ -98,7 +98,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         env={**environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{tmp_path}", "PYTHONUNBUFFERED": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,  # a net for what hangs
         check=False,
     )
     assert run.returncode == 0, run.stderr
