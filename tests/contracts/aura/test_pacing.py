@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from callsheet.contracts.aura import routes, stages, stream
 from callsheet.contracts.aura.debounce import SPAN_MS, Debounce
 from callsheet.contracts.aura.projection import Told, told
 from callsheet.contracts.aura.stages import Stages
+from callsheet.http.keys import Principal
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StoreUnavailable
 from callsheet.kernel.events import TERMINAL_EVENTS
@@ -152,6 +154,25 @@ def test_a_report_waits_for_the_end_of_its_span_on_a_clock_of_its_own() -> None:
     assert not debounce.holds
 
 
+def test_a_report_that_arrives_after_its_spans_report_counts_for_the_next_span() -> None:
+    job, debounce = a_job(contract="aura"), Debounce()
+    begin = job.event_ms // SPAN_MS * SPAN_MS
+
+    def report(seq: int, ms: int) -> list[int]:
+        event = Event(job.job_id, seq, begin + ms, "progress", "Voice", float(seq), "{}")
+        sent = debounce.before(event)
+        debounce.hold(*told(event, job))
+        return [found.data["progressPct"] for found in sent]
+
+    assert report(1, 485) == []
+    assert [found.seq for found in debounce.due()] == [1], "the span is over"
+    assert report(2, 495) == [], "it was late"
+    assert debounce.rest_ms == SPAN_MS + 5
+    assert report(3, 505) == [], "the span has no second report"
+    assert report(4, 990) == []
+    assert report(5, 1_010) == [4]
+
+
 @pytest.fixture
 async def one(monkeypatch: pytest.MonkeyPatch) -> object:
     async with serving(stores.fresh_url("sqlite"), routers=[routes.router]) as found:
@@ -173,6 +194,25 @@ async def test_other_events_do_not_let_progress_past_the_debounce(one: Live, mon
     assert rest[1].data["progressPct"] == 77
     ids = [tuple(map(int, f.id.split("-"))) for f in rest]
     assert all(a < b for a, b in pairwise(ids))
+
+
+async def test_two_reports_that_come_late_and_together_are_not_both_told(
+    one: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "DEBOUNCE_S", 0.02)
+    job = await running(one)
+    begin = job.event_ms // 20 * 20
+    events = [Event(job.job_id, seq, begin + seq * 20, "progress", "Voice", seq * 10.0, "{}") for seq in (1, 2)]
+    who = Principal("k", "", frozenset())
+    late = stream.LiveStream(one.site, who, b"", one.engine.follow({job.job_id: 0}), job, None)
+    try:
+        assert await late.frames(events[:1]) == b""
+        await asyncio.sleep(0.1)  # the first one is due by now, but the second one comes with it
+        together = (await late.frames(events[1:])).decode()
+    finally:
+        late.end()
+    assert together.count("event: step-progress") == 1
+    assert '"progressPct":10' in together
 
 
 async def test_a_cut_between_a_report_and_its_time_does_not_lose_it(one: Live, monkeypatch: pytest.MonkeyPatch) -> None:

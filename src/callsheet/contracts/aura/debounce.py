@@ -2,7 +2,7 @@
 
 Event time is cut into spans of 500 ms. A span's last report is sent when the span is over, or right before the job's
 end. Nothing else decides, so every connection sends the same reports with the same ids, and a resumed connection
-neither loses nor repeats a report.
+neither loses nor repeats a report. If a report arrives after its span's report was sent, it counts for the next span.
 
 Other events are sent at once, even while a report waits for its span's end. The report then follows these events, and
 its id extends the last event's id. A new stage or attempt reports its own percentage: a waiting report is dropped.
@@ -31,6 +31,7 @@ class Debounce:
         self._span_ms = span_ms
         self._report: Told | None = None
         self._behind: Event | None = None
+        self._sent_span = -1
 
     @property
     def holds(self) -> bool:
@@ -44,14 +45,14 @@ class Debounce:
     @property
     def rest_ms(self) -> int:
         """Return the milliseconds from the held report to the end of its span, 0 without a held report."""
-        return 0 if self._report is None else self._span_ms - self._report.ms % self._span_ms
+        return 0 if self._report is None else (self._span_of(self._report) + 1) * self._span_ms - self._report.ms
 
     def before(self, event: Event) -> list[Told]:
         """Return the held report if its span or the job ends with this event; otherwise remember or drop the report."""
         report = self._report
         if report is None:
             return []
-        if event.type in TERMINAL_EVENTS or event.ms // self._span_ms > report.ms // self._span_ms:
+        if event.type in TERMINAL_EVENTS or event.ms // self._span_ms > self._span_of(report):
             return self.due()
         if event.type in BEGINS:
             self._report = None
@@ -65,4 +66,9 @@ class Debounce:
         self._report = self._behind = None
         if report is None:
             return []
+        self._sent_span = self._span_of(report)
         return [report if behind is None else report.standing_behind(behind)]
+
+    def _span_of(self, report: Told) -> int:
+        """Return the number of the span that a report counts for."""
+        return max(report.ms // self._span_ms, self._sent_span + 1)

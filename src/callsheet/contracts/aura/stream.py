@@ -61,10 +61,11 @@ class LiveStream(EventStream):
         """Return the events to send now, including a due report; schedule a wake-up for a report that is due later."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if self._debounce.holds and self._due_at is not None and now >= self._due_at:
-            written = [*written, *self._debounce.due()]
         if any(found.type == "step-progress" for found in written):
-            self._last_at, self._due_at = now, None
+            self._last_at, self._due_at = now, None  # that time was this report's; a newer one has its own
+        elif self._debounce.holds and self._due_at is not None and now >= self._due_at:
+            written = [*written, *self._debounce.due()]
+            self._last_at = now
         if not self._debounce.holds:
             self._due_at = None
         elif self._due_at is None:
