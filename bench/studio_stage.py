@@ -97,7 +97,7 @@ def ended(job: Job, number: int) -> Settlement | None:
         case 0:
             return None if number == 0 else commands.cancel(job, "not wanted")
         case 1 | 2 | 3:
-            return commands.bury(job, JobError("broke", "the frame could not be read"))
+            return commands.dead_letter(job, JobError("broke", "the frame could not be read"))
         case _:
             return commands.succeed(job, '{"ok":true}')
 

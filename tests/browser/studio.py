@@ -69,7 +69,7 @@ async def run(live: Live, kind: str = "resize", worker: str = "gpu-a", **fields:
 
 async def end_badly(live: Live, job: Job, message: str = "it broke") -> None:
     """Make a dead letter of a running job."""
-    await live.engine.settle([commands.bury(job, JobError("broke", message))])
+    await live.engine.settle([commands.dead_letter(job, JobError("broke", message))])
 
 
 async def note(live: Live, job: Job, *texts: str, kind: str = "log") -> None:

@@ -130,7 +130,7 @@ async def test_what_failed_or_was_cancelled_is_resumed_from_the_page(tmp_path: P
         await made.claim()
         await made.reach("Script", "Voice")
         failed = made.job_id
-        await made.settle(commands.bury(await made.job(), JobError("broke", f"no disk {SCRIPT}")))
+        await made.settle(commands.dead_letter(await made.job(), JobError("broke", f"no disk {SCRIPT}")))
         await expect(page.locator(".note[data-tone=bad]")).to_contain_text(f"no disk {SCRIPT}")
         await expect(page.locator(".note[data-tone=bad]")).to_contain_text("goes on after the voice")
         await expect(page.locator(".track [data-how=bad]")).to_have_count(1)
@@ -165,13 +165,13 @@ async def test_nothing_is_resumed_where_nothing_was_made_or_by_who_may_only_look
         page = made.page
         await page.get_by_role("button", name="Make the video").click()
         await made.claim()
-        await made.settle(commands.bury(await made.job(), JobError("broke", "line 1 is empty")))
+        await made.settle(commands.dead_letter(await made.job(), JobError("broke", "line 1 is empty")))
         await expect(page.locator(".note[data-tone=bad]")).to_contain_text("Change the script")
         assert await page.get_by_role("button", name="Resume").count() == 0  # it would have come with the note
         await page.get_by_role("button", name="Make the video").click()
         await made.claim()
         await made.reach("Script")
-        await made.settle(commands.bury(await made.job(), JobError("broke", "no disk")))
+        await made.settle(commands.dead_letter(await made.job(), JobError("broke", "no disk")))
         await expect(page.get_by_role("button", name="Resume")).to_be_visible()
         reader = await made.live.text(scopes=["jobs:read"])
         async with signed_in(browser, made.proxy.url, f"/studio/compose?job={made.job_id}", key=reader) as looking:

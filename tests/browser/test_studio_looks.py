@@ -168,7 +168,7 @@ CUT_OFF = "(one) => one.scrollWidth > one.clientWidth"
 
 async def test_dead_letters_can_be_read_on_a_phone(live: Live, browser: Browser) -> None:
     message = "no model 'tesseract-deu' on this worker; install it and retry"
-    await live.engine.settle([commands.bury(await run(live, "ocr.page"), JobError("model_missing", message))])
+    await live.engine.settle([commands.dead_letter(await run(live, "ocr.page"), JobError("model_missing", message))])
     async with signed_in(browser, live.url, "/studio/dead-letters", width=390) as page:
         row = page.locator("[data-row]")
         await expect(row).to_have_count(1)

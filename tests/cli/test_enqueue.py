@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.kernel.job import Held, Status
+from callsheet.kernel.job import HoldReason, Status
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import SHOP
 
@@ -52,7 +52,7 @@ def test_options_reach_the_job(shop: Shop) -> None:
 def test_run_at_needs_a_zone(shop: Shop) -> None:
     result = shop.cli("enqueue", shop.app, "add", '{"a": 1}', "--run-at", "2099-01-01T00:00:00Z")
     job = shop.job(result.stdout.strip())
-    assert (job.run_at, job.held) == (4_070_908_800_000, Held.DELAY)
+    assert (job.run_at, job.held) == (4_070_908_800_000, HoldReason.DELAY)
     refused = shop.cli("enqueue", shop.app, "add", '{"a": 1}', "--run-at", "2099-01-01T00:00:00")
     assert refused.exit_code == 2
     assert "has no time zone" in refused.stderr

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callsheet.kernel import commands
-from callsheet.kernel.job import Held, OnDependencyFailure
+from callsheet.kernel.job import HoldReason, OnDependencyFailure
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import Backlog
 from tests.kit import Kit, new_job
@@ -158,4 +158,4 @@ async def test_jobs_that_were_taken_for_a_tenant_are_running(kit: Kit) -> None:
     assert await kit.store.backlog(now=kit.now) == {"default": (2, 1, 2, 0)}
     await kit.done(first)
     assert await kit.store.backlog(now=kit.now) == {"default": (2, 1, 1, 0)}
-    assert (await kit.get(later)).held is Held.DELAY
+    assert (await kit.get(later)).held is HoldReason.DELAY

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callsheet.kernel import commands
-from callsheet.kernel.job import Held, Status
+from callsheet.kernel.job import HoldReason, Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
 from tests.kit import T0, Kit, new_job
@@ -111,7 +111,7 @@ async def test_a_released_job_goes_to_the_end_of_the_line(kit: Kit) -> None:
 @pytest.mark.guarantee("S8")
 async def test_a_delayed_job_waits_for_its_time(kit: Kit) -> None:
     late, early = await kit.add(delay_ms=5_000), await kit.add(run_at=T0 + 2_000)
-    assert (await kit.get(late)).held is Held.DELAY
+    assert (await kit.get(late)).held is HoldReason.DELAY
     assert await kit.claim() == []
     kit.later(1_999)
     assert await kit.claim() == []
@@ -167,7 +167,7 @@ async def test_a_concurrency_key_limits_running_jobs(kit: Kit) -> None:
     free = await kit.add()
     got = await kit.claim()
     assert [j.job_id for j in got] == [new[0].job_id, new[1].job_id, free]
-    assert (await kit.get(new[2].job_id)).held is Held.SLOT
+    assert (await kit.get(new[2].job_id)).held is HoldReason.SLOT
     await kit.done(got[0])
     assert [j.job_id for j in await kit.claim()] == [new[2].job_id]
     await kit.settle(commands.fail(got[1], JobError("fatal"), rand=0.5))
@@ -193,7 +193,7 @@ async def test_a_retrying_job_gives_its_slot_away_while_it_waits(kit: Kit) -> No
     assert second.job_id == other
     kit.later(1_000)
     assert await kit.claim() == []
-    assert (await kit.get(job.job_id)).held is Held.SLOT
+    assert (await kit.get(job.job_id)).held is HoldReason.SLOT
     await kit.done(second)
     assert [j.job_id for j in await kit.claim()] == [job.job_id]
 

@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import DocumentConflict
-from callsheet.kernel.job import Delivery, Held, Job, NewOutboxEvent, Status
+from callsheet.kernel.job import Delivery, HoldReason, Job, NewOutboxEvent, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import OutboxSettlement
 from callsheet.store.clock import ClockStep, Rebased
@@ -55,7 +55,7 @@ async def test_a_delay_behind_a_dependency_is_moved_as_well(kit: Kit) -> None:
     assert await kit.settle(commands.cancel(await kit.get(broken), "no")) == [Settled.APPLIED]
     assert (await _step(kit, -6 * HOUR)).jobs == 2
     await kit.done(await kit.get(parent.job_id))
-    assert (await kit.get(child)).held is Held.DELAY
+    assert (await kit.get(child)).held is HoldReason.DELAY
     assert await kit.ids(await kit.claim("at once")) == [at_once]
     kit.later(60_000)
     assert await kit.ids(await kit.claim()) == [child]

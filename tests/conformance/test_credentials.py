@@ -106,7 +106,7 @@ def failure(job: Job) -> Settlement:
 
 
 def burial(job: Job) -> Settlement:
-    return commands.bury(job, JobError("x"))
+    return commands.dead_letter(job, JobError("x"))
 
 
 def retry(job: Job) -> Settlement:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from callsheet.kernel import commands
-from callsheet.kernel.job import Held, OnDependencyFailure, Status
+from callsheet.kernel.job import HoldReason, OnDependencyFailure, Status
 from callsheet.kernel.retry import JobError
 from tests.kit import Kit, new_job
 
@@ -17,7 +17,7 @@ async def test_a_job_waits_for_all_that_it_depends_on(kit: Kit) -> None:
     a, b = await kit.running(), await kit.running()
     child = await kit.add(depends_on=(a.job_id, b.job_id, a.job_id))
     waiting = await kit.get(child)
-    assert (waiting.held, waiting.blocked_by) == (Held.DEPENDENCY, 2)
+    assert (waiting.held, waiting.blocked_by) == (HoldReason.DEPENDENCY, 2)
     await kit.done(a)
     assert await kit.claim() == []
     assert (await kit.get(child)).blocked_by == 1
@@ -51,8 +51,8 @@ async def test_an_unblocked_job_still_waits_for_its_time_and_slot(kit: Kit) -> N
     late = await kit.add(depends_on=(parent.job_id,), delay_ms=1_000)
     keyed = await kit.add(depends_on=(parent.job_id,), concurrency_key="k")
     await kit.done(parent)
-    assert (await kit.get(late)).held is Held.DELAY
-    assert (await kit.get(keyed)).held is Held.SLOT
+    assert (await kit.get(late)).held is HoldReason.DELAY
+    assert (await kit.get(keyed)).held is HoldReason.SLOT
     assert await kit.claim() == []
     kit.later(1_000)
     assert [j.job_id for j in await kit.claim()] == [late]

@@ -8,7 +8,7 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
 from callsheet.kernel.intake import max_attempts_of
-from callsheet.kernel.job import Held, Idempotency, OnDependencyFailure, Status
+from callsheet.kernel.job import HoldReason, Idempotency, OnDependencyFailure, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
 from tests.kit import T0, Kit, new_job
 
@@ -72,7 +72,7 @@ async def test_each_job_of_a_batch_is_stored_as_it_is(kit: Kit, other: dict[str,
         assert (job.correlation_id, job.on_dependency_failure) == (new.correlation_id, new.on_dependency_failure)
         assert job.max_attempts == max_attempts_of(new)
         assert (job.run_at, job.created_at) == (T0 + new.delay_ms if new.run_at is None else new.run_at, T0)
-        assert job.held == (Held.DELAY if job.run_at > T0 else None)
+        assert job.held == (HoldReason.DELAY if job.run_at > T0 else None)
     if alike:
         claimed = await kit.store.claim(ClaimRequest("w", queues=(batch[0].queue,), limit=9), now=T0 + 9_000)
         assert [job.job_id for job in claimed] == [new.job_id for new in batch]
@@ -227,7 +227,7 @@ async def test_a_batch_may_name_its_own_jobs_in_any_order(kit: Kit) -> None:
     last = new_job()
     first = new_job(depends_on=(last.job_id,))
     await kit.enqueue(first, last)
-    assert (await kit.get(first.job_id)).held is Held.DEPENDENCY
+    assert (await kit.get(first.job_id)).held is HoldReason.DEPENDENCY
     assert [j.job_id for j in await kit.claim()] == [last.job_id]
 
 

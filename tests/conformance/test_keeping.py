@@ -133,7 +133,7 @@ async def test_dead_letters_are_found_until_they_come_back_or_go(kit: Kit) -> No
         await kit.settle(commands.fail(job, JobError("x"), rand=0))
         dead.append(await kit.get(job.job_id))
     failed = await kit.running(requester_id="b")
-    await kit.settle(commands.bury(failed, JobError("x"))._replace(status=Status.FAILED))
+    await kit.settle(commands.dead_letter(failed, JobError("x"))._replace(status=Status.FAILED))
     retried = await kit.running(queue="c")
     await kit.settle(commands.fail(retried, JobError("x"), rand=0)._replace(delay_ms=0))
     await kit.settle(commands.cancel(await kit.get(retried.job_id)))  # ended, with an error
@@ -164,7 +164,7 @@ async def test_open_jobs_are_found_by_whether_they_ever_began(kit: Kit) -> None:
     await kit.claim("c", start=False)
     await kit.claim("d")
     (job,) = await kit.claim("e")
-    await kit.settle(commands.bury(job, JobError("x")))
+    await kit.settle(commands.dead_letter(job, JobError("x")))
 
     async def found(*statuses: Status, begun: bool, requester_id: str | None = None) -> list[str]:
         query, ids = JobQuery(requester_id, statuses, begun=begun, limit=1), []

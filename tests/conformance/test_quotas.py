@@ -76,7 +76,7 @@ async def test_held_jobs_count_and_a_replayed_one_counts_again(kit: Kit) -> None
     with pytest.raises(QuotaExceeded):
         await add(kit, "acme", concurrency_key="k", concurrency_limit=1)
     job = await kit.claim_one()
-    await kit.settle(commands.bury(job, JobError("broke")))
+    await kit.settle(commands.dead_letter(job, JobError("broke")))
     assert await used(kit) == 2
     await kit.settle(commands.requeue(await kit.get(first)))
     assert await used(kit) == 3

@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.kernel import apply, commands
 from callsheet.kernel.errors import DuplicateJob
-from callsheet.kernel.job import Attempt, Delivery, Held, Job, NewOutboxEvent, Outcome, Status
+from callsheet.kernel.job import Attempt, Delivery, HoldReason, Job, NewOutboxEvent, Outcome, Status
 from callsheet.kernel.progress import timeline_faults
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
@@ -196,7 +196,7 @@ async def test_a_retry_waits_and_keeps_its_error(kit: Kit) -> None:
     job = await kit.running(max_attempts=2)
     await kit.settle(commands.retry(job, ERROR, delay_ms=5_000))
     after = await kit.get(job.job_id)
-    assert (after.status, after.held, after.run_at) == (Status.QUEUED, Held.DELAY, T0 + 5_000)
+    assert (after.status, after.held, after.run_at) == (Status.QUEUED, HoldReason.DELAY, T0 + 5_000)
     assert (after.worker_id, after.attempt_count, after.error) == (None, 1, ERROR.json())
     kit.later(5_000)
     again = await kit.claim_one()

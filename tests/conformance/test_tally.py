@@ -24,7 +24,7 @@ async def test_endings_are_counted_by_span_kind_and_end(kit: Kit) -> None:
     kit.later(BEGIN + SPAN - T0)  # to the beginning of a span
     for _ in range(2):
         await kit.done(await kit.running(kind="a", requester_id="me"))
-    await kit.settle(commands.bury(await kit.running(kind="b", requester_id="you"), JobError("broke")))
+    await kit.settle(commands.dead_letter(await kit.running(kind="b", requester_id="you"), JobError("broke")))
     await kit.settle(commands.cancel(await kit.get(await kit.add(kind="a", requester_id="you"))))
     await kit.add(kind="a")  # waits
     kit.later(SPAN)
@@ -44,7 +44,7 @@ async def test_endings_are_counted_by_span_kind_and_end(kit: Kit) -> None:
 @pytest.mark.guarantee("S36")
 async def test_a_job_that_was_brought_back_has_not_ended(kit: Kit) -> None:
     job = await kit.running(kind="a")
-    await kit.settle(commands.bury(job, JobError("broke")))
+    await kit.settle(commands.dead_letter(job, JobError("broke")))
     assert await kit.store.dead_letters() == {"a": 1}
     await kit.settle(commands.requeue(await kit.get(job.job_id)))
     assert await ends(kit) == set()
@@ -54,7 +54,7 @@ async def test_a_job_that_was_brought_back_has_not_ended(kit: Kit) -> None:
 @pytest.mark.guarantee("S36")
 async def test_dead_letters_are_counted_by_kind_and_requester(kit: Kit) -> None:
     for kind, requester in [("a", "me"), ("a", "you"), ("b", "me")]:
-        await kit.settle(commands.bury(await kit.running(kind=kind, requester_id=requester), JobError("broke")))
+        await kit.settle(commands.dead_letter(await kit.running(kind=kind, requester_id=requester), JobError("broke")))
     await kit.settle(commands.fail(await kit.running(kind="c", requester_id="me"), JobError("x", "", False), rand=0))
     await kit.done(await kit.running(kind="a", requester_id="me"))
     assert await kit.store.dead_letters() == {"a": 2, "b": 1}
@@ -88,7 +88,7 @@ async def test_find_looks_for_a_text_in_what_a_job_says(kit: Kit) -> None:
     by_kind = await kit.add(kind="harbour.scan", requester_id="me")
     by_correlation = await kit.add(correlation_id="Order-harbour-7", requester_id="me")
     failed = await kit.running(requester_id="you", queue="q")
-    await kit.settle(commands.bury(failed, JobError("broke", "no harbour here")))
+    await kit.settle(commands.dead_letter(failed, JobError("broke", "no harbour here")))
 
     async def ids(text: str, requester_id: str | None = None, **more: object) -> list[str]:
         page = await kit.store.find(JobQuery(requester_id, text=text, **more))  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ MOVES: tuple[Callable[[Job], Settlement], ...] = (
     commands.cancel,
     commands.request_cancel,
     lambda job: commands.fail(job, BROKE._replace(retryable=False), rand=0.5),
-    lambda job: commands.bury(job, BROKE),
+    lambda job: commands.dead_letter(job, BROKE),
     commands.requeue,
 )
 LISTS = {

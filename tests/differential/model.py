@@ -12,7 +12,7 @@ from callsheet.kernel.beats import silence_of
 from callsheet.kernel.errors import DependencyNotFound, DocumentConflict, DuplicateJob, IdempotencyConflict
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
-    FORGETTING,
+    DELETES_CREDENTIALS,
     RESUMED_FROM,
     RUN_AT,
     Attempt,
@@ -20,7 +20,7 @@ from callsheet.kernel.job import (
     Credentials,
     Delivery,
     Event,
-    Held,
+    HoldReason,
     Job,
     NewEvent,
     NewJob,
@@ -98,9 +98,9 @@ class Model:
         return [j for j in self._queued() if j.broken_by is not None][:limit]
 
     def promote(self, *, now: int) -> int:
-        queues = dict.fromkeys(j.queue for j in self._queued() if j.held is Held.DELAY)
+        queues = dict.fromkeys(j.queue for j in self._queued() if j.held is HoldReason.DELAY)
         due = sum(self._line_up_due(queue, now) for queue in queues)
-        keys = {j.concurrency_key for j in self._queued() if j.held is Held.SLOT}
+        keys = {j.concurrency_key for j in self._queued() if j.held is HoldReason.SLOT}
         return due + sum(self._admit(key) for key in sorted(k for k in keys if k is not None))
 
     def prune(self, *, ended_before: int, limit: int, now: int) -> int:
@@ -226,7 +226,7 @@ class Model:
 
     def _waits_by_another_clock(self, job: Job, step: ClockStep) -> bool:
         asked = self.state.checkpoints.get(job.job_id, {}).get(RUN_AT) == str(job.run_at)
-        waits = job.held in (Held.DELAY, Held.DEPENDENCY) and job.run_at > step.after
+        waits = job.held in (HoldReason.DELAY, HoldReason.DEPENDENCY) and job.run_at > step.after
         return waits and job.updated_at >= (step.since or 0) and not asked
 
     def _put(self, job: Job) -> Job:
@@ -334,7 +334,7 @@ class Model:
             blocked_by += 1
         if blocked_by:
             job = self.state.jobs[new.job_id]
-            self._put(job._replace(held=Held.DEPENDENCY, blocked_by=blocked_by, broken_by=broken_by))
+            self._put(job._replace(held=HoldReason.DEPENDENCY, blocked_by=blocked_by, broken_by=broken_by))
 
     def _take(self, request: ClaimRequest, queue: str, now: int, limit: int) -> list[Job]:
         line = [j for j in self._queued() if j.queue == queue and j.held is None]
@@ -351,14 +351,14 @@ class Model:
         return taken
 
     def _line_up_due(self, queue: str, now: int) -> int:
-        due = [j for j in self._queued() if j.queue == queue and j.held is Held.DELAY and j.run_at <= now]
+        due = [j for j in self._queued() if j.queue == queue and j.held is HoldReason.DELAY and j.run_at <= now]
         due.sort(key=lambda j: j.run_at)
         for job in due:
             if job.concurrency_key is None:
                 self._put(job._replace(held=None))
                 self._place(job.job_id)
             else:
-                self._put(job._replace(held=Held.SLOT))
+                self._put(job._replace(held=HoldReason.SLOT))
         for key in dict.fromkeys(j.concurrency_key for j in due):
             if key is not None:
                 self._admit(key)
@@ -367,7 +367,7 @@ class Model:
     def _admit(self, key: str) -> int:
         jobs = [j for j in self.state.jobs.values() if j.concurrency_key == key]
         inside = [j for j in jobs if j.status is Status.RUNNING or (j.status is Status.QUEUED and j.held is None)]
-        waiting = [j for j in jobs if j.status is Status.QUEUED and j.held is Held.SLOT]
+        waiting = [j for j in jobs if j.status is Status.QUEUED and j.held is HoldReason.SLOT]
         waiting.sort(key=lambda j: -j.priority)
         admitted = waiting[: max(0, self.state.limits[key] - len(inside))]
         for job in admitted:
@@ -391,7 +391,7 @@ class Model:
                 running_attempt(begun)._replace(ended_at=after.updated_at, outcome=s.outcome, error=s.error)
             )
         self._put(after)
-        if s.status in FORGETTING:
+        if s.status in DELETES_CREDENTIALS:
             self.state.credentials.pop(s.job_id, None)
         if s.event is not None:
             self._record(after, s.event)
@@ -429,17 +429,17 @@ class Model:
         order = list(self.state.jobs)
         for child_id in sorted((c for c in waiting if c in self.state.jobs), key=order.index):
             child = self.state.jobs[child_id]
-            if child.status is not Status.QUEUED or child.held is not Held.DEPENDENCY:
+            if child.status is not Status.QUEUED or child.held is not HoldReason.DEPENDENCY:
                 continue
             if parent.status is not Status.SUCCEEDED and child.on_dependency_failure is OnDependencyFailure.CANCEL:
                 self._put(child._replace(broken_by=child.broken_by or parent.job_id))
                 continue
             waiting.remove(child_id)
             free = child.blocked_by == 1
-            held = apply.held_after(child, child.run_at - now) if free else Held.DEPENDENCY
+            held = apply.held_after(child, child.run_at - now) if free else HoldReason.DEPENDENCY
             self._put(child._replace(blocked_by=child.blocked_by - 1, held=held))
             self._place(child_id)
-            if held is Held.SLOT and child.concurrency_key is not None:
+            if held is HoldReason.SLOT and child.concurrency_key is not None:
                 self._admit(child.concurrency_key)
 
     def _repeated(self, s: Settlement) -> Settled:

@@ -67,7 +67,7 @@ class Live(NamedTuple):
 
     async def fail(self, job: Job) -> None:
         """End a job for good, as an error."""
-        assert await self.engine.settle([commands.bury(job, JobError("broke", "it broke"))]) == [Settled.APPLIED]
+        assert await self.engine.settle([commands.dead_letter(job, JobError("broke", "it broke"))]) == [Settled.APPLIED]
 
     async def job(self, client: httpx2.AsyncClient | None = None, **fields: Any) -> str:
         """A new job's id."""

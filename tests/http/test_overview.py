@@ -188,7 +188,7 @@ async def test_a_jobs_state_says_what_can_be_done(live: Live) -> None:
     assert (first["can_cancel"], first["can_retry"], first["lease"]) == (False, False, None)  # euterpe cannot cancel
     job = await claim(live)
     assert (await state())["lease"]["worker_id"] == "w"
-    await live.engine.settle([commands.bury(job, JobError("broke", "it broke"))])
+    await live.engine.settle([commands.dead_letter(job, JobError("broke", "it broke"))])
     last = await state()
     assert last["status"] == "dead_letter"
     assert last["error_class"]

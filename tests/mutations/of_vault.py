@@ -120,7 +120,7 @@ VAULT = [
     store(
         "redis/scripts/move.lua",
         "an end forgets credentials",
-        "if job.credentials and FORGETTING[s.to] then",
+        "if job.credentials and DELETES_CREDENTIALS[s.to] then",
         "if false then",
         FORGOTTEN,
     ),

@@ -175,7 +175,7 @@ async def _ended(live: Live, new: NewJob, end: Callable[[Job], Settlement]) -> J
 
 async def _dead(live: Live, contract: str, kind: str = "resize") -> Job:
     error = JobError("broke", SECRET)
-    return await _ended(live, _new(kind, contract), lambda job: commands.bury(job, error))
+    return await _ended(live, _new(kind, contract), lambda job: commands.dead_letter(job, error))
 
 
 async def _done(live: Live, objects: Objects) -> str:
@@ -194,7 +194,7 @@ async def _resumable(live: Live) -> str:
     (job,) = await live.engine.claim(ClaimRequest("w", (new.queue,), 1, 600_000))
     kept = json.dumps({"markdown": SECRET, "pictures": {}, "files": {}})
     await live.engine.settle([commands.advance(job, "Script"), commands.checkpoint(job, "Script", kept)])
-    assert await live.engine.settle([commands.bury(job, JobError("broke", "it broke"))]) == [Settled.APPLIED]
+    assert await live.engine.settle([commands.dead_letter(job, JobError("broke", "it broke"))]) == [Settled.APPLIED]
     return new.job_id
 
 

@@ -147,7 +147,7 @@ async def test_an_upload_in_parts_is_as_long_as_it_was_begun(live: Live, monkeyp
     }
 
 
-@pytest.mark.parametrize("end", ["bury", "lose", "release"])
+@pytest.mark.parametrize("end", ["dead_letter", "lose", "release"])
 async def test_files_of_an_attempt_that_did_not_succeed_go(
     live: Live, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
@@ -164,7 +164,7 @@ async def test_files_of_an_attempt_that_did_not_succeed_go(
     assert (await sweep(live), await used(live), len(await keys(live))) == (0, 45, 2), "a living claim's are not swept"
     job = await live.engine.get(got["job_id"])
     moves = {
-        "bury": commands.bury(job, JobError("broke", "it broke")),
+        "dead_letter": commands.dead_letter(job, JobError("broke", "it broke")),
         "lose": commands.lose_lease(job, rand=0.5),
         "release": commands.release(job),
     }

@@ -72,7 +72,7 @@ async def failed(place: Place, *steps: tuple[str, Any], requester_id: str = "acm
     (job,) = await place.live.engine.claim(ClaimRequest("w", ("q",)))
     for name, value in steps:
         await place.live.engine.settle([commands.checkpoint(job, name, json.dumps(value))])
-    await place.live.engine.settle([commands.bury(job, JobError("broke", "it broke"))])
+    await place.live.engine.settle([commands.dead_letter(job, JobError("broke", "it broke"))])
     return await place.live.engine.get(job.job_id)
 
 

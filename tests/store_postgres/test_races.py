@@ -9,7 +9,7 @@ import pytest
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError
-from callsheet.kernel.job import Held, Job, NewJob, Status
+from callsheet.kernel.job import HoldReason, Job, NewJob, Status
 from callsheet.store.postgres import PostgresStore, connection
 from callsheet.store.postgres.connection import Row
 from callsheet.store.postgres.enqueue import enqueue_within
@@ -171,7 +171,7 @@ async def test_a_freed_slot_goes_on_when_settles_race(store: PostgresStore, othe
         a, b = await store.claim(ClaimRequest("w", limit=9))
         await asyncio.gather(settle(store, a), settle(other, b))
         c, d = await store.claim(ClaimRequest("w", limit=9))
-        assert c.held is not Held.SLOT
+        assert c.held is not HoldReason.SLOT
         await asyncio.gather(settle(other, c), settle(store, d))
 
 

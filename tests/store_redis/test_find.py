@@ -53,7 +53,7 @@ async def ids(kit: Kit, **filters: Any) -> list[str]:
 async def test_every_filter_finds_its_jobs_among_many(kit: Kit) -> None:
     last = await kit.add(kind="rare", queue="night", requester_id="acme", contract="euterpe", correlation_id="Order-7")
     broken = await kit.running(kind="breaks")
-    await kit.settle(commands.bury(broken, JobError("broke", "no Harbour here")))
+    await kit.settle(commands.dead_letter(broken, JobError("broke", "no Harbour here")))
     batch = [new_job(f"kind.{n % 3}", payload=f'{{"n": "word-{n}-"}}') for n in range(ROWS)]
     others = [made.job_id for made in await kit.enqueue(*batch)]
     newest = list(reversed(others))

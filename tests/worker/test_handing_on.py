@@ -9,7 +9,7 @@ import pytest
 
 from callsheet import Callsheet
 from callsheet.kernel import handing_on
-from callsheet.kernel.job import Held, NewJob, Outcome, Status
+from callsheet.kernel.job import HoldReason, NewJob, Outcome, Status
 from callsheet.kernel.retry import Backoff
 from callsheet.testing import harness
 from callsheet.worker import execute
@@ -37,7 +37,7 @@ async def test_it_goes_back_and_rests_and_no_attempt_is_spent(app: Callsheet, mo
     await app.worker().run(burst=True)
     engine = await app.engine()
     job = await engine.get(JOB)
-    assert (job.status, job.held, job.attempt_count) == (Status.QUEUED, Held.DELAY, 0)
+    assert (job.status, job.held, job.attempt_count) == (Status.QUEUED, HoldReason.DELAY, 0)
     assert job.run_at - job.updated_at >= 1_800_000, "who lacks the task does not take the job again at once"
     assert [attempt.outcome for attempt in await engine.store.attempts(JOB)] == [Outcome.RELEASED]
     assert await events_of(app, JOB) == ["queued", "running", "waiting"]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from callsheet.kernel.identity import name_of
-from callsheet.kernel.job import Held, Job, Status
+from callsheet.kernel.job import HoldReason, Job, Status
 from callsheet.store.protocol import Backlog, JobQuery, Load
 
 from . import problems
@@ -178,7 +178,9 @@ def _backlog(jobs: Iterable[Job], now: int) -> dict[str, Backlog]:
         of = found.get(job.queue, Backlog())
         if job.status is Status.RUNNING:
             of = of._replace(running=of.running + 1)
-        elif job.held in (Held.DEPENDENCY, Held.SLOT) or (job.held is Held.DELAY and job.run_at > now):
+        elif job.held in (HoldReason.DEPENDENCY, HoldReason.SLOT) or (
+            job.held is HoldReason.DELAY and job.run_at > now
+        ):
             of = of._replace(held=of.held + 1)
         else:
             waited = max(0, now - max(job.created_at, job.run_at))

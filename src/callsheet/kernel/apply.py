@@ -6,7 +6,7 @@ compares each store with them.
 
 from __future__ import annotations
 
-from .job import Held, Job, Status
+from .job import HoldReason, Job, Status
 from .settlement import Settlement
 
 
@@ -75,11 +75,11 @@ def lease_after(job: Job, silence_ms: int | None) -> int | None:
     return min(job.lease_expires_at, job.heartbeat_at + silence_ms)
 
 
-def held_after(job: Job, delay_ms: int) -> Held | None:
+def held_after(job: Job, delay_ms: int) -> HoldReason | None:
     """Return why a job that goes back to the queue is held; None if the job is ready at once."""
     if delay_ms > 0:
-        return Held.DELAY
-    return Held.SLOT if job.concurrency_key is not None else None
+        return HoldReason.DELAY
+    return HoldReason.SLOT if job.concurrency_key is not None else None
 
 
 def revived(job: Job, fresh_attempts: int) -> Job:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .contracts import CALLING, lifecycle_of
+from .contracts import WITH_CALLBACKS, lifecycle_of
 from .errors import NotJson, PayloadTooLarge
 from .job import NewOutboxEvent, Outcome, Status
 from .settlement import Settlement
@@ -32,7 +32,7 @@ TIME = "occurred_at"
 
 def claim_callback(job: Job) -> NewOutboxEvent | None:
     """Return the callback for a job's newest claim; None if the job asked for no callbacks."""
-    if job.contract not in CALLING or job.status is not Status.RUNNING:
+    if job.contract not in WITH_CALLBACKS or job.status is not Status.RUNNING:
         return None
     lifecycle, asked = lifecycle_of(job.contract), _asked(job.contract, job.payload)
     if not asked:
@@ -59,7 +59,7 @@ class ClaimCallback(NamedTuple):
 
 def claim_callback_of(new: NewJob) -> ClaimCallback | None:
     """Return the prepared callback for a new job's claims; None if the job asked for no callbacks."""
-    asked = _asked(new.contract, new.payload) if new.contract in CALLING else {}
+    asked = _asked(new.contract, new.payload) if new.contract in WITH_CALLBACKS else {}
     if not asked:
         return None
     lifecycle = lifecycle_of(new.contract)

@@ -152,10 +152,10 @@ def retry(job: Job, error: JobError, *, delay_ms: int, outbox: tuple[NewOutboxEv
     )
 
 
-def bury(job: Job, error: JobError, *, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
+def dead_letter(job: Job, error: JobError, *, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
     """End the job as a dead letter at once, whatever attempts are left: no worker can run this job."""
-    _require(job, "bury", Status.RUNNING)
-    return _fail_for_good(job, "bury", Status.DEAD_LETTER, error, outbox=outbox)
+    _require(job, "dead_letter", Status.RUNNING)
+    return _fail_for_good(job, "dead_letter", Status.DEAD_LETTER, error, outbox=outbox)
 
 
 def release(job: Job, *, delay_ms: int = 0) -> Settlement:

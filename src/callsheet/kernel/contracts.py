@@ -147,7 +147,7 @@ RETRY_POLICIES = {
 
 CONTRACTS = {c.name: c for c in (CALLSHEET, EUTERPE, REDIS_GATEWAY, CORTANA, CONTROL_PLANE, AURA)}
 
-CALLING = frozenset(c.name for c in CONTRACTS.values() if c.callback)
+WITH_CALLBACKS = frozenset(c.name for c in CONTRACTS.values() if c.callback)
 RESUMABLE = frozenset(c.name for c in CONTRACTS.values() if c.resumable)
 PAYLOAD_CHECKED = frozenset(c.name for c in CONTRACTS.values() if c.payload_checked)
 SHARED = frozenset(c.name for c in CONTRACTS.values() if c.shared)

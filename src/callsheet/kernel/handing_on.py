@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .commands import bury, release
+from .commands import dead_letter, release
 from .job import NewEvent, Status
 from .lifecycle import MAX_NAME
 from .retry import Backoff, JobError
@@ -28,7 +28,7 @@ def hand_on(job: Job, *, patience_ms: int, rand: float) -> Settlement:
     before = details_of(job)
     times, passed_ms = before.get("handed_on", 0), before.get("handed_on_ms", 0)
     if passed_ms >= patience_ms:
-        return bury(job, JobError(UNKNOWN_TASK, _what_to_do(job, passed_ms)))
+        return dead_letter(job, JobError(UNKNOWN_TASK, _what_to_do(job, passed_ms)))
     delay_ms = BACKOFF.delay_ms(times + 1, rand)
     back = release(job, delay_ms=delay_ms)
     if back.status is not Status.QUEUED:

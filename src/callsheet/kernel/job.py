@@ -30,11 +30,11 @@ class Status(StrEnum):
         return self not in (Status.QUEUED, Status.RUNNING)
 
 
-FORGETTING = frozenset({Status.SUCCEEDED, Status.CANCELED})
+DELETES_CREDENTIALS = frozenset({Status.SUCCEEDED, Status.CANCELED})
 """Final statuses that delete a job's credentials at once. A failed job keeps them for a retry by an operator."""
 
 
-class Held(StrEnum):
+class HoldReason(StrEnum):
     """Why a queued job is not ready to be claimed."""
 
     DELAY = "delay"
@@ -152,7 +152,7 @@ class Job(NamedTuple):
     priority: int
     status: Status
     stage: str
-    held: Held | None
+    held: HoldReason | None
     progress: float
     run_at: int
     payload: Json

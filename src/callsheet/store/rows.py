@@ -11,7 +11,7 @@ from callsheet.kernel.job import (
     Credentials,
     Delivery,
     Envelope,
-    Held,
+    HoldReason,
     Job,
     OnDependencyFailure,
     OutboxEvent,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _WIDTH = len(Job._fields)  # the store's own columns come before the job's
 _STATUS = {s.value: s for s in Status}
-_HELD: dict[str | None, Held | None] = {None: None, **{h.value: h for h in Held}}
+_HELD: dict[str | None, HoldReason | None] = {None: None, **{h.value: h for h in HoldReason}}
 _POLICY = {p.value: p for p in OnDependencyFailure}
 _OUTCOME = {o.value: o for o in Outcome}
 _S = Job._fields.index("status")

@@ -80,7 +80,7 @@ def tell_lacking(kind: str) -> None:
 def reserved_task(job: Job, contract: str) -> Settlement:
     """Dead-letter a job outside the task's contract: its payload was never checked, so its function is not called."""
     message = f"{job.kind} is a task of the contract {contract}, and this job is of {job.contract}; create it there"
-    return commands.bury(job, JobError("task_reserved", message))
+    return commands.dead_letter(job, JobError("task_reserved", message))
 
 
 def after_error(job: Job, error: BaseException) -> Settlement:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.engine.begun import is_ahead, needs_listing
 from callsheet.kernel import commands
-from callsheet.kernel.contracts import CALLING
+from callsheet.kernel.contracts import WITH_CALLBACKS
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError
 from callsheet.store.protocol import ClaimRequest
@@ -75,7 +75,7 @@ class Shift:
         self.claims_ahead: Ahead | None = None  # None: jobs claimed ahead count as begun
         self._ahead = self._done = 0
         self._dry = False  # the last claim found nothing
-        self._may_tell = any(definition.contract in CALLING for definition in definitions.values())
+        self._may_tell = any(definition.contract in WITH_CALLBACKS for definition in definitions.values())
         self._tells = False  # the last claimed jobs have callbacks: their requesters get an event of each claim
         self._most = engine.store.batch
         self._stopping = asyncio.Event()
@@ -202,7 +202,7 @@ class Shift:
         request = ClaimRequest(owner, queues, limit, round(self.lease_s * 1000), thorough=thorough)
         jobs = await self._engine.claim(request)
         if self._may_tell and jobs:
-            self._tells = any(job.contract in CALLING for job in jobs)
+            self._tells = any(job.contract in WITH_CALLBACKS for job in jobs)
             self._ahead = 0 if self._tells else self._ahead
         self._look_ahead(asked_at)
         return self._line_up(jobs, asked_at, asked_at + self.lease_s)

@@ -34,12 +34,12 @@ def test_only_the_contracts_moves_are_legal(before: str, after: str) -> None:
     assert AURA.allows(before, after) is ((before, after) in LEGAL)
 
 
-@pytest.mark.parametrize("end", ["succeed", "bury", "cancel"])
+@pytest.mark.parametrize("end", ["succeed", "dead_letter", "cancel"])
 def test_terminal_is_terminal(end: str) -> None:
     job = a_job(contract="aura")
     settlement = {
         "succeed": lambda: commands.succeed(job),
-        "bury": lambda: commands.bury(job, JobError("e", "m")),
+        "dead_letter": lambda: commands.dead_letter(job, JobError("e", "m")),
         "cancel": lambda: commands.cancel(job),
     }[end]()
     ended = applied(job, settlement, job.event_ms + 5)
@@ -73,7 +73,7 @@ def test_the_time_of_the_end_is_that_of_its_kind() -> None:
     for settlement, name in (
         (commands.succeed(job), "completedUtc"),
         (commands.cancel(job), "canceledUtc"),
-        (commands.bury(job, JobError("e", "m")), None),
+        (commands.dead_letter(job, JobError("e", "m")), None),
     ):
         ended = applied(job, settlement, job.event_ms + 7)
         assert timeline_faults(ended) == []

@@ -59,7 +59,7 @@ async def test_a_stage_is_completed_by_the_next_one_and_by_success(live: Live) -
 
 
 ENDS: list[Callable[[Job], Settlement]] = [
-    lambda job: commands.bury(job, JobError("oom", "no memory")),
+    lambda job: commands.dead_letter(job, JobError("oom", "no memory")),
     lambda job: commands.cancel(job, "enough"),
 ]
 

@@ -82,7 +82,7 @@ async def test_a_failed_job_says_what_and_where(live: Live) -> None:
     made = await create(live)
     job = await claimed(live)
     await live.engine.settle([commands.advance(job, "Rendering")])
-    await live.engine.settle([commands.bury(job._replace(stage="Rendering"), JobError("oom", "no memory"))])
+    await live.engine.settle([commands.dead_letter(job._replace(stage="Rendering"), JobError("oom", "no memory"))])
     failed = await shown(live, made["jobId"])
     assert (failed["status"], failed["completedUtc"]) == ("Failed", None)
     assert failed["errors"] == [{"code": "oom", "message": "no memory", "step": "Rendering", "retryable": None}]

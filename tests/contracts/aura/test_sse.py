@@ -117,7 +117,7 @@ async def test_a_failure_tells_what_where_and_why(live: Live) -> None:
     job = await running(live)
     await live.engine.settle([commands.advance(job, "Rendering")])
     job = job._replace(stage="Rendering")
-    await live.engine.settle([commands.bury(job, JobError("disk_full", "no space left"))])
+    await live.engine.settle([commands.dead_letter(job, JobError("disk_full", "no space left"))])
     end = (await read(live, job.job_id))[-1]
     assert end.event == "job-failed"
     assert (end.data["stage"], end.data["errorMessage"]) == ("Rendering", "no space left")

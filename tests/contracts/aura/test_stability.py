@@ -64,7 +64,7 @@ async def test_the_times_of_an_end_are_in_order(app: Callsheet, end: str) -> Non
     job, engine = await claimed(app), await app.engine()
     settlement = {
         "succeed": lambda: commands.succeed(job),
-        "fail": lambda: commands.bury(job, JobError("e", "m")),
+        "fail": lambda: commands.dead_letter(job, JobError("e", "m")),
         "cancel": lambda: commands.cancel(job, "r"),
     }[end]()
     assert await engine.settle([settlement]) == [Settled.APPLIED]

@@ -46,7 +46,7 @@ async def read(live: Live, job_id: str, last: str = "") -> list[Frame]:
 
 ENDS: dict[str, tuple[Callable[[Job], Settlement], str, str, int]] = {
     "job-completed": (lambda job: commands.succeed(job, '{"a":1}'), "Done", "Complete", 100),
-    "job-failed": (lambda job: commands.bury(job, JobError("oom", "no memory")), "Failed", "Voice", 25),
+    "job-failed": (lambda job: commands.dead_letter(job, JobError("oom", "no memory")), "Failed", "Voice", 25),
     "job-cancelled": (lambda job: commands.cancel(job, "enough"), "Canceled", "Voice", 25),
 }
 
@@ -113,7 +113,7 @@ async def test_a_failure_brings_the_last_lines_of_the_log(live: Live) -> None:
     job = job._replace(stage="Voice")
     await live.engine.settle([commands.note(job, NewEvent("log", "Voice", '{"level":"info","message":"speaking"}'))])
     await live.engine.settle([commands.note(job, NewEvent("warning", "Voice", '{"message":"no voice"}'))])
-    await live.engine.settle([commands.bury(job, JobError("oom", "no memory"))])
+    await live.engine.settle([commands.dead_letter(job, JobError("oom", "no memory"))])
     logs = (await read(live, job.job_id))[-1].data["logs"]
     assert [line.partition(" ")[2] for line in logs] == [
         "info Voice: speaking",
@@ -126,7 +126,7 @@ async def test_a_failure_brings_the_last_lines_of_the_log(live: Live) -> None:
 async def test_a_failed_job_has_the_time_of_its_failure(live: Live) -> None:
     job = await running(live)
     assert (await live.client.get(f"/api/jobs/{job.job_id}")).json()["failedAt"] is None
-    await live.engine.settle([commands.bury(job, JobError("oom", "no memory"))])
+    await live.engine.settle([commands.dead_letter(job, JobError("oom", "no memory"))])
     failed = (await live.client.get(f"/api/jobs/{job.job_id}")).json()
     assert failed["failedAt"] == failed["endedUtc"] is not None
 

@@ -70,7 +70,7 @@ async def test_a_clip_that_failed_comes_back_within_the_quota_of_whom_it_is_cut_
             asked = {"video_id": video_id, "t_start": 0, "t_end": 500, "clip_id": "one"}
             made = (await mate.post("/clips", json=asked)).json()
             (job,) = await engine.claim(ClaimRequest("w", ((await engine.get(made["job_id"])).queue,)))
-            await engine.settle([commands.bury(job, JobError("broke", "it broke"))])
+            await engine.settle([commands.dead_letter(job, JobError("broke", "it broke"))])
             await stack.live.site.quotas.set(OTHER, {"queued": 1})
             await mate.post("/clips", json={**asked, "clip_id": "two"})
             refused = await mate.post("/clips", json=asked)

@@ -80,7 +80,7 @@ async def test_a_video_whose_worker_was_lost_for_good_is_failed_by_the_chores(tm
         await stack.catalog.begin(video_id, Writer(claimed.job_id, claimed.claim_version), "transcode")
         keeping = Keeping(engine, stack.catalog, stack.objects)
         assert await keeping.fail_lost() == 0, "it still runs"
-        await engine.settle([commands.bury(claimed, JobError("worker_lost", "three workers died of it"))])
+        await engine.settle([commands.dead_letter(claimed, JobError("worker_lost", "three workers died of it"))])
         assert await keeping.fail_lost() == 1
         video = await stack.video(video_id)
         assert (video["status"], video["error"]["type"]) == ("failed", "WorkerLost")

@@ -71,7 +71,7 @@ def _end(job: Job, error: Exception) -> Settlement:
     reason = clean(f"no worker can be given this payload: {str(error) or type(error).__name__}", 1_000)
     found = JobError(UNUSABLE, reason, retryable=False)
     ways: list[Callable[[], Settlement]] = [
-        lambda: commands.bury(job, found),
+        lambda: commands.dead_letter(job, found),
         lambda: commands.fail(job, found, rand=0.0),
     ]
     for way in ways:

@@ -217,7 +217,7 @@ def _fail(job: Job, move: MoveBody) -> Settlement:
     if job.cancel_requested_at is not None:
         return commands.cancel(job, job.cancel_reason or "")
     if move.bury:
-        return commands.bury(job, found)
+        return commands.dead_letter(job, found)
     if move.retry_in_ms is not None:
         return commands.retry(job, found, delay_ms=move.retry_in_ms)
     return commands.fail(job, found, rand=random.random())  # noqa: S311 - jitter

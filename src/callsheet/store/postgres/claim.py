@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asyncpg import InvalidTextRepresentationError
 
 from callsheet.kernel.callbacks import claim_callback
-from callsheet.kernel.contracts import CALLING
+from callsheet.kernel.contracts import WITH_CALLBACKS
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
@@ -34,9 +34,8 @@ POLICIES[None] = OnDependencyFailure.CANCEL  # the statement sends no default va
 IN_LINE = "j.held IS NULL AND j.position >= a.floor"  # occurs once in the claim statement
 CONTRACT = "    j.contract, j.kind,"  # likewise
 TOLD_OF = "no number, for claims are told of in queue "
-TOLD_APART = (
-    f"CASE WHEN j.contract IN ({', '.join(map(repr, sorted(CALLING)))}) THEN ('{TOLD_OF}' || j.queue)::integer::text"
-)
+_CONTRACTS = ", ".join(map(repr, sorted(WITH_CALLBACKS)))
+TOLD_APART = f"CASE WHEN j.contract IN ({_CONTRACTS}) THEN ('{TOLD_OF}' || j.queue)::integer::text"
 """SQL that makes a plain claim fail when it meets a job with claim callbacks; the error names the queue."""
 
 
@@ -137,7 +136,7 @@ async def _claim(
 
 async def _claim_and_tell(session: Any, sql: str, parameters: tuple[object, ...], request: ClaimRequest) -> list[Row]:
     rows: list[Row] = await session.fetch(sql, *parameters)
-    jobs = [job for row in rows if row[CONTRACT_AT] in CALLING and (job := _claimed(row, request))]
+    jobs = [job for row in rows if row[CONTRACT_AT] in WITH_CALLBACKS and (job := _claimed(row, request))]
     told = [(callback, job) for job in jobs if (callback := claim_callback(job)) is not None]
     if told:
         columns = [(c.event_id, j.job_id, j.requester_id, c.endpoint, c.body, c.destination) for c, j in told]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from callsheet.kernel.job import Held, OnDependencyFailure, Status
+from callsheet.kernel.job import HoldReason, OnDependencyFailure, Status
 from callsheet.store.queries import Queries
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ async def _unblock(session: Any, children: Sequence[Row], now: int) -> None:
     ids: list[str] = []
     holds: list[str | None] = []
     for job_id, blocked_by, run_at, key, *_ in children:
-        held = Held.DELAY.value if run_at > now else (Held.SLOT.value if key is not None else None)
+        held = HoldReason.DELAY.value if run_at > now else (HoldReason.SLOT.value if key is not None else None)
         ids.append(job_id)
         holds.append(held)
-        if blocked_by == 1 and held == Held.SLOT:
+        if blocked_by == 1 and held == HoldReason.SLOT:
             await session.execute(Q.unblock, ids, holds)
             await admit(session, [key])
             ids, holds = [], []

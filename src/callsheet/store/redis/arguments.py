@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.callbacks import claim_callback_of
-from callsheet.kernel.contracts import CALLING
+from callsheet.kernel.contracts import WITH_CALLBACKS
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import NewEvent, OnDependencyFailure, Status
 from callsheet.kernel.settlement import Settlement
@@ -65,7 +65,7 @@ def _rare_of_job(new: NewJob) -> str:
         rare["correlation_id"] = new.correlation_id
     if new.idempotency is not None or new.credentials is not None or new.resumed_from is not None:
         rare |= _kept_beside(new)
-    if new.contract in CALLING:
+    if new.contract in WITH_CALLBACKS:
         rare |= _told_of_claims(new)
     return json.dumps(rare, ensure_ascii=False) if rare else ""
 

@@ -12,7 +12,7 @@ from callsheet.kernel.job import (
     Attempt,
     Delivery,
     Event,
-    Held,
+    HoldReason,
     Job,
     NewJob,
     OnDependencyFailure,
@@ -34,7 +34,7 @@ WORDS = {
     "canceled": Status.CANCELED,
 }
 SEPARATOR = "\x1f"
-_HELD = {h.value: h for h in Held}
+_HELD = {h.value: h for h in HoldReason}
 _POLICY = {p.value: p for p in OnDependencyFailure}
 _CANCEL = OnDependencyFailure.CANCEL
 _FOREIGN_ATTEMPTS = max_attempts_of(NewJob("", "", contract=FOREIGN))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel.beats import silence_of
 from callsheet.kernel.callbacks import claim_callback
-from callsheet.kernel.contracts import CALLING
+from callsheet.kernel.contracts import WITH_CALLBACKS
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, StoreError
 from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Outcome, Status
@@ -135,7 +135,7 @@ class RedisStore:
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
         """See the protocol."""
         jobs = await self._claim(request, now)
-        if calling := [job for job in jobs if job.contract in CALLING]:
+        if calling := [job for job in jobs if job.contract in WITH_CALLBACKS]:
             with contextlib.suppress(StoreError):  # the claims are committed; the next settlement writes the callback
                 await self._tell_older(calling, now)
         return jobs

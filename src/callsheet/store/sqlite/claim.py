@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.callbacks import claim_callback
-from callsheet.kernel.contracts import CALLING
+from callsheet.kernel.contracts import WITH_CALLBACKS
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
 from callsheet.store.protocol import Beat
 from callsheet.store.queries import Queries
@@ -37,7 +37,7 @@ def claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
         if line_up_due(db, queue, now) and len(jobs) < request.limit:
             jobs += _take(db, request, queue, now, request.limit - len(jobs))
     for job in jobs:
-        if job.contract in CALLING:
+        if job.contract in WITH_CALLBACKS:
             _tell(db, job, now)
     return jobs
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict, QueueFull, QuotaExceeded
 from callsheet.kernel.intake import max_attempts_of
-from callsheet.kernel.job import RESUMED_FROM, RUN_AT, Held, NewJob, OnDependencyFailure, Status
+from callsheet.kernel.job import RESUMED_FROM, RUN_AT, HoldReason, NewJob, OnDependencyFailure, Status
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
@@ -102,7 +102,9 @@ def _insert(db: Db, fresh: list[NewJob], rows: list[tuple[object, ...]], now: in
 
 def _row(new: NewJob, seq: int, now: int) -> tuple[object, ...]:
     run_at = now + new.delay_ms if new.run_at is None else new.run_at
-    held = Held.DELAY.value if run_at > now else (Held.SLOT.value if new.concurrency_key is not None else None)
+    held = (
+        HoldReason.DELAY.value if run_at > now else (HoldReason.SLOT.value if new.concurrency_key is not None else None)
+    )
     return (
         seq,
         new.job_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.job import Held, OnDependencyFailure, Status
+from callsheet.kernel.job import HoldReason, OnDependencyFailure, Status
 from callsheet.store.queries import Queries
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def release_dependents(db: Db, parent: str, status: Status, now: int) -> None:
             db.execute(Q.break_dependent, (seq, parent))
             continue
         db.execute(Q.undepend, (parent, job_id))
-        held = Held.DELAY.value if run_at > now else (Held.SLOT.value if key is not None else None)
+        held = HoldReason.DELAY.value if run_at > now else (HoldReason.SLOT.value if key is not None else None)
         db.execute(Q.unblock, (seq, held, next_positions(db, 1)))
-        if blocked_by == 1 and held == Held.SLOT:
+        if blocked_by == 1 and held == HoldReason.SLOT:
             admit(db, key)

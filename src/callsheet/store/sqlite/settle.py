@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.job import FORGETTING, Status
+from callsheet.kernel.job import DELETES_CREDENTIALS, Status
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import Settled
 from callsheet.store.queries import Queries
@@ -90,7 +90,7 @@ def _end_all(db: Db, group: list[Settlement], now: int) -> bool:
         error = None if first.status is Status.SUCCEEDED else first.error
         db.execute(Q.note_ends, (asked, now, *first.event, progress))
         db.execute(Q.end, (asked, now, first.status.value, progress, error))
-        if first.status in FORGETTING:
+        if first.status in DELETES_CREDENTIALS:
             forget_credentials(db, [s.job_id for s in group])
     else:
         db.execute("ROLLBACK TO ends")
@@ -154,7 +154,7 @@ def _untold(db: Db, s: Settlement) -> tuple[Settlement, bool]:
 
 def _lay_to_rest(db: Db, s: Settlement, now: int) -> None:
     release_dependents(db, s.job_id, s.status, now)
-    if s.status in FORGETTING:
+    if s.status in DELETES_CREDENTIALS:
         forget_credentials(db, [s.job_id])
 
 

@@ -157,9 +157,9 @@ local function revive(s, job)
   end
 end
 
-local FORGETTING = {succeeded = true, canceled = true}
+local DELETES_CREDENTIALS = {succeeded = true, canceled = true}
 local function lay_to_rest(s, job, at)
-  if job.credentials and FORGETTING[s.to] then forget_credentials(s.id) end
+  if job.credentials and DELETES_CREDENTIALS[s.to] then forget_credentials(s.id) end
   ended[#ended + 1] = at
   ended[#ended + 1] = job.member
   if s.to == 'dead_letter' then call('ZADD', P .. 'jobs:dead', job.seq, s.id) end
