@@ -120,12 +120,18 @@ class Weather:
         return True
 
     async def _disturb(self, fault: Fault) -> bool:
-        """Change a line for a while; the last of several faults on one line says when it is open again."""
+        """Change a line for a while; the last of several faults on one line says when it is open again.
+
+        A lost answer is over at once and takes no turn: else a hole that it falls into would never end.
+        """
+        if fault.kind == "lost":
+            await asyncio.to_thread(self._lines.set, fault.target, "lost")
+            return True
         self._turns[fault.target] += 1
         turn = self._turns[fault.target]
         await asyncio.to_thread(self._lines.set, fault.target, fault.kind, fault.size / 1000)  # type: ignore[arg-type]
         await asyncio.sleep(fault.lasts_s)
-        if self._turns[fault.target] == turn and fault.kind != "lost":
+        if self._turns[fault.target] == turn:
             await asyncio.to_thread(self._lines.set, fault.target, "open")
         return True
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.storm.faults import Weather
+from tests.storm.history import FOLDER
+from tests.storm.ledger import Ledger
+from tests.storm.plan import Fault
 from tests.storm.proxy import RESET, Lines
 
 
@@ -56,3 +63,20 @@ async def test_a_server_that_resets_is_told_to_who_waits_for_it() -> None:
                 with pytest.raises(ConnectionResetError):
                     await reader.readline()
             writer.transport.abort()
+
+
+async def test_an_answer_that_is_lost_in_a_hole_leaves_the_end_to_the_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the line was closed for ever: two storms of half an hour had nothing to do after nine minutes."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    with Lines() as lines:
+        lines.open("a>b", "127.0.0.1", 9)
+        stage: Any = SimpleNamespace(house=None, lines=lines)
+        weather = Weather(stage, Ledger(tmp_path / "history.jsonl"))
+        hole = asyncio.create_task(weather.make(Fault(0, "hole", "a>b", lasts_s=0.2)))
+        while lines.lines["a>b"].mode != "hole" and not hole.done():
+            await asyncio.sleep(0.005)
+        await weather.make(Fault(0, "lost", "a>b"))
+        await hole
+        assert lines.lines["a>b"].mode == "open"
