@@ -21,7 +21,7 @@ from typing import Self
 
 import psutil
 
-from tests import binaries, warden
+from tests import binaries, server_warden
 
 START_TIMEOUT_S = 30.0
 GOODBYE_S = 3.0
@@ -130,7 +130,7 @@ class ServerProcess:
 
     def _hire_warden(self, command: list[str], stop_signal: signal.Signals) -> subprocess.Popen[bytes]:
         owner = self._owner
-        spec = warden.Spec(
+        spec = server_warden.Spec(
             command=command,
             directory=str(self.directory),
             uid=owner.pw_uid if owner else None,
@@ -139,7 +139,7 @@ class ServerProcess:
             kept=self._kept,
         )
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", warden.__file__, json.dumps(spec)],
+            [sys.executable, "-I", "-S", server_warden.__file__, json.dumps(spec)],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -22,11 +22,11 @@ from callsheet.contracts.aura.tasks import add_tasks as add_compose
 from callsheet.contracts.cortana import paths
 from callsheet.objects import Objects
 from tests import stores
-from tests.beside import working
 from tests.catalog import kit
 from tests.http.live import Live, serving
 from tests.media.made_up.drawing import Film, Line, plain
 from tests.media.made_up.making import Coding, film_in
+from tests.running_worker import working
 
 KINDS = {"@": "mention", "#": "hashtag", "http": "url"}
 

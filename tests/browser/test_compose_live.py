@@ -17,9 +17,9 @@ from callsheet.kernel.job import Job, NewEvent, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import ClaimRequest, Settled
-from tests.beside import until
 from tests.client.proxy import Proxy, before
 from tests.http.live import Live
+from tests.running_worker import until
 
 from .conftest import picture
 from .media import media_server

@@ -17,9 +17,9 @@ from callsheet.kernel.job import Job, NewEvent
 from callsheet.store.protocol import ClaimRequest
 from callsheet.studio import mount
 from tests import stores
-from tests.beside import until
 from tests.client.proxy import Proxy, before
 from tests.http.live import ADMIN, Live, serving
+from tests.running_worker import until
 
 from .conftest import opened
 

@@ -19,7 +19,7 @@ from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import Store
 from tests import stores
 from tests.catalog.sql import run
-from tests.kit import T0, Kit
+from tests.store_driver import T0, StoreDriver
 
 VIDEO = "a1b2c3d4-e5f6-7890-abcd-ef1234567890"
 ASKED = "video_id, job_type, status, payload, retry_count, created_at, updated_at"
@@ -55,13 +55,13 @@ def of_video(job_type: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_jobs_of_videos_are_told_in_the_contracts_words(both: Both) -> None:
-    kit = Kit(both.store)
-    waits = await kit.add(**of_video("sample", queue="later", priority=3))
-    done = await kit.running(**of_video("transcode"))
-    await kit.done(done)
-    runs = await kit.running(**of_video("ocr"))
-    await kit.add(kind="resize")
-    await kit.add(kind="video.blur", contract="cortana")
+    driver = StoreDriver(both.store)
+    waits = await driver.add(**of_video("sample", queue="later", priority=3))
+    done = await driver.running(**of_video("transcode"))
+    await driver.done(done)
+    runs = await driver.running(**of_video("ocr"))
+    await driver.add(kind="resize")
+    await driver.add(kind="video.blur", contract="cortana")
     told = await jobs(both)
     assert {(j["job_type"], j["status"]) for j in told.values()} == {
         ("sample", "queued"),
@@ -79,16 +79,16 @@ async def test_jobs_of_videos_are_told_in_the_contracts_words(both: Both) -> Non
 
 
 async def test_a_failed_job_tells_its_error_and_what_it_was_asked(both: Both) -> None:
-    kit = Kit(both.store)
-    await kit.add(**of_video("ocr", max_attempts=2))
+    driver = StoreDriver(both.store)
+    await driver.add(**of_video("ocr", max_attempts=2))
     error = JobError("s3_object_not_found", "Original video not found", retryable=True)
-    first = await kit.claim_one()
-    await kit.settle(commands.fail(first, error, rand=0)._replace(delay_ms=0))
+    first = await driver.claim_one()
+    await driver.settle(commands.fail(first, error, rand=0)._replace(delay_ms=0))
     waits = (await jobs(both))[first.job_id]
     assert (waits["status"], waits["retry_count"]) == ("queued", 1)
     assert "error" not in json.loads(waits["payload"])
-    second = await kit.claim_one()
-    await kit.settle(commands.fail(second, error, rand=0))
+    second = await driver.claim_one()
+    await driver.settle(commands.fail(second, error, rand=0))
     failed = (await jobs(both))[first.job_id]
     assert (failed["status"], failed["retry_count"]) == ("failed", 1)
     assert json.loads(failed["payload"]) == {
@@ -103,14 +103,16 @@ async def test_a_failed_job_tells_its_error_and_what_it_was_asked(both: Both) ->
 
 
 async def test_the_view_and_the_api_tell_the_same(both: Both) -> None:
-    kit = Kit(both.store)
+    driver = StoreDriver(both.store)
     for error in ("s3_object_not_found", "RuntimeError", 'odd "code\\_', "x"):
-        await kit.settle(commands.fail(await kit.running(**of_video("ocr")), JobError(error, retryable=False), rand=0))
-    await kit.settle(commands.cancel(await kit.running(**of_video("ocr")), "not needed"))
-    again = await kit.running(**of_video("sample"))
-    await kit.settle(commands.fail(again, JobError("x"), rand=0))
+        await driver.settle(
+            commands.fail(await driver.running(**of_video("ocr")), JobError(error, retryable=False), rand=0)
+        )
+    await driver.settle(commands.cancel(await driver.running(**of_video("ocr")), "not needed"))
+    again = await driver.running(**of_video("sample"))
+    await driver.settle(commands.fail(again, JobError("x"), rand=0))
     for job_id, row in (await jobs(both)).items():
-        told = pipeline_job(await kit.get(job_id))
+        told = pipeline_job(await driver.get(job_id))
         shown = json.loads(row["payload"])
         assert (row["status"], row["retry_count"]) == (told["status"], told["retry_count"])
         assert shown.get("error", {}).get("type") == told["payload"].get("error", {}).get("type")
@@ -118,8 +120,8 @@ async def test_the_view_and_the_api_tell_the_same(both: Both) -> None:
 
 
 async def test_a_canceled_job_is_a_failed_one(both: Both) -> None:
-    kit = Kit(both.store)
-    await kit.settle(commands.cancel(await kit.running(**of_video("ocr")), "not needed"))
+    driver = StoreDriver(both.store)
+    await driver.settle(commands.cancel(await driver.running(**of_video("ocr")), "not needed"))
     (told,) = (await jobs(both)).values()
     assert told["status"] == "failed"
     error = json.loads(told["payload"])["error"]
@@ -127,37 +129,37 @@ async def test_a_canceled_job_is_a_failed_one(both: Both) -> None:
 
 
 async def test_one_job_of_a_type_is_active_for_a_video(both: Both) -> None:
-    kit = Kit(both.store)
-    first = await kit.add(**of_video("ocr"))
-    assert await kit.add(**of_video("ocr")) == first
-    assert await kit.add(**of_video("sample")) != first
-    clips = {await kit.add(**of_video("clip_generate")) for _ in range(3)}
+    driver = StoreDriver(both.store)
+    first = await driver.add(**of_video("ocr"))
+    assert await driver.add(**of_video("ocr")) == first
+    assert await driver.add(**of_video("sample")) != first
+    clips = {await driver.add(**of_video("clip_generate")) for _ in range(3)}
     assert len(clips) == 3
     assert len(await jobs(both)) == 5
-    await kit.done((await kit.claim(limit=1))[0])
-    assert await kit.add(**of_video("ocr")) != first
+    await driver.done((await driver.claim(limit=1))[0])
+    assert await driver.add(**of_video("ocr")) != first
 
 
 async def test_a_payload_of_any_kind_can_be_told(both: Both) -> None:
-    kit = Kit(both.store)
+    driver = StoreDriver(both.store)
     for odd in ("null", "[]", '"x"', '{"video_id": 5}', '{"video_id": "no uuid"}', '{"a": "\\u0000"}'):
-        await kit.add(**of_video("clip_generate", payload=odd))
+        await driver.add(**of_video("clip_generate", payload=odd))
     assert len(await jobs(both)) == 6
 
 
 async def test_a_waiting_job_tells_what_it_waits_for(both: Both) -> None:
-    kit = Kit(both.store)
-    first = await kit.add(**of_video("transcode"))
-    second = await kit.add(**of_video("sample", depends_on=(first,)))
+    driver = StoreDriver(both.store)
+    first = await driver.add(**of_video("transcode"))
+    second = await driver.add(**of_video("sample", depends_on=(first,)))
     assert str((await jobs(both))[second]["depends_on"]) == first
 
 
 async def test_the_contracts_poll_uses_the_contracts_index(both: Both) -> None:
     if not isinstance(both.catalog, PostgresCatalog):
         return  # the contract's index is for PostgreSQL
-    kit = Kit(both.store)
+    driver = StoreDriver(both.store)
     for n in range(3):
-        await kit.add(**of_video("transcode", unique_key=str(uuid.uuid4()), priority=n))
+        await driver.add(**of_video("transcode", unique_key=str(uuid.uuid4()), priority=n))
     poll = "SELECT id FROM jobs WHERE status = 'queued' AND job_type = 'transcode' ORDER BY created_at ASC LIMIT 1"
     db = both.catalog._db
     async with db._session() as session:

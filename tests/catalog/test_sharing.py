@@ -8,7 +8,7 @@ from callsheet.catalog import migrate_catalog, open_catalog
 from callsheet.catalog.records import SERVICE
 from tests import stores
 from tests.catalog.kit import added, segment, writer
-from tests.kit import Kit
+from tests.store_driver import StoreDriver
 
 
 async def test_the_engine_works_while_a_video_is_indexed(fresh_url: str) -> None:
@@ -16,12 +16,12 @@ async def test_the_engine_works_while_a_video_is_indexed(fresh_url: str) -> None
     await migrate_catalog(fresh_url)
     catalog = open_catalog(fresh_url)
     await catalog.open()
-    kit, indexed = Kit(store), asyncio.Event()
+    driver, indexed = StoreDriver(store), asyncio.Event()
 
     async def work() -> int:
         count = 0
         while not indexed.is_set() or count < 5:
-            await kit.done(await kit.running())
+            await driver.done(await driver.running())
             count += 1
         return count
 

@@ -12,8 +12,8 @@ from callsheet import Callsheet, Context, Fatal, Retry, Worker
 from callsheet.client import Client, Patience
 from callsheet.store.sqlite import SqliteStore
 from tests import stores
-from tests.beside import working
 from tests.http.live import ADMIN, Live, serving
+from tests.running_worker import working
 
 QUICK = Patience(first_pause_s=0.001, longest_pause_s=0.005, retry_for_s=60.0, reconnect_for_s=60.0)
 

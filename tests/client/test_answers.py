@@ -23,9 +23,9 @@ from callsheet.client import (
 )
 from callsheet.client import patience as patience_module
 from callsheet.client.patience import Pauses
-from tests.beside import until
 from tests.client.conftest import QUICK
 from tests.client.scripted import CUT, JSON, SILENCE, STREAM, Answer, event, job, problem, scripted, stream, told
+from tests.running_worker import until
 
 RECEIPT = told(job("queued"), 202)
 

@@ -17,7 +17,7 @@ from tests import stores
 from tests.client.conftest import QUICK, Site, at_work
 from tests.client.proxy import anywhere, before
 from tests.http.live import ADMIN, serving
-from tests.pace import DEEP
+from tests.time_limits import DEEP
 
 LONGEST = 4_000  # bytes; the head and the hello take about a thousand of them
 ENOUGH = 200

@@ -20,8 +20,8 @@ from callsheet.media.compose.script import Settings
 from callsheet.media.compose.sources import from_folder
 from callsheet.media.compose.stages import Parts, Request, Stages, compose
 from tests import stores
-from tests.beside import until, working
 from tests.compose.conftest import TWO_SCENES, photo
+from tests.running_worker import until, working
 
 AT_ONCE = RetryPolicy(backoff=Backoff(table_ms=(0,)))
 TINY = Settings(width=192, height=180, fps=24, words_per_minute=300)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests import stores
-from tests.kit import Kit
+from tests.store_driver import StoreDriver
 
 
 @functools.cache
@@ -22,10 +22,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def kit(kind: str) -> AsyncIterator[Kit]:
+async def driver(kind: str) -> AsyncIterator[StoreDriver]:
     """An empty store of each kind with a virtual clock."""
     store = await stores.open_store(postgres_url() if kind == "postgres" else stores.fresh_url(kind))
     if kind == "postgres":
         await stores.empty({kind: store})
-    yield Kit(store)
+    yield StoreDriver(store)
     await store.close()

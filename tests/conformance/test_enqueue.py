@@ -10,11 +10,11 @@ from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, Idempotenc
 from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import HoldReason, Idempotency, OnDependencyFailure, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
-from tests.kit import T0, Kit, new_job
+from tests.store_driver import T0, StoreDriver, new_job
 
 
 @pytest.mark.guarantee("S2")
-async def test_a_new_job_is_stored_whole(kit: Kit) -> None:
+async def test_a_new_job_is_stored_whole(driver: StoreDriver) -> None:
     new = new_job(
         "ocr",
         payload='{"a":"ü\\u2028"}',
@@ -28,9 +28,9 @@ async def test_a_new_job_is_stored_whole(kit: Kit) -> None:
         ttl_s=3600,
         correlation_id="c-1",
     )
-    (answer,) = await kit.enqueue(new)
+    (answer,) = await driver.enqueue(new)
     assert (answer.job_id, answer.created) == (new.job_id, True)
-    job = await kit.get(new.job_id)
+    job = await driver.get(new.job_id)
     for name in ("kind", "payload", "queue", "priority", "requester_id", "contract", "max_attempts", "retry"):
         assert getattr(job, name) == getattr(new, name), name
     assert (job.unique_key, job.ttl_s, job.correlation_id) == ("u", 3600, "c-1")
@@ -60,13 +60,15 @@ OTHERS: list[dict[str, Any]] = [
 @pytest.mark.guarantee("S2")
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 @pytest.mark.parametrize("alike", [True, False])
-async def test_each_job_of_a_batch_is_stored_as_it_is(kit: Kit, other: dict[str, Any], *, alike: bool) -> None:
+async def test_each_job_of_a_batch_is_stored_as_it_is(
+    driver: StoreDriver, other: dict[str, Any], *, alike: bool
+) -> None:
     usual: dict[str, Any] = {"kind": "cut", "queue": "media", "requester_id": "acme", "correlation_id": "c-1"}
     shapes = [usual | other] * 3 if alike else [usual, usual | other, usual]
     batch = [new_job(payload=f'{{"n":"{n},ü"}}', **shape) for n, shape in enumerate(shapes)]
-    assert [answer.job_id for answer in await kit.enqueue(*batch)] == [new.job_id for new in batch]
+    assert [answer.job_id for answer in await driver.enqueue(*batch)] == [new.job_id for new in batch]
     for new in batch:
-        job = await kit.get(new.job_id)
+        job = await driver.get(new.job_id)
         for name in ("kind", "payload", "queue", "priority", "requester_id", "contract", "retry", "ttl_s"):
             assert getattr(job, name) == getattr(new, name), name
         assert (job.correlation_id, job.on_dependency_failure) == (new.correlation_id, new.on_dependency_failure)
@@ -74,14 +76,14 @@ async def test_each_job_of_a_batch_is_stored_as_it_is(kit: Kit, other: dict[str,
         assert (job.run_at, job.created_at) == (T0 + new.delay_ms if new.run_at is None else new.run_at, T0)
         assert job.held == (HoldReason.DELAY if job.run_at > T0 else None)
     if alike:
-        claimed = await kit.store.claim(ClaimRequest("w", queues=(batch[0].queue,), limit=9), now=T0 + 9_000)
+        claimed = await driver.store.claim(ClaimRequest("w", queues=(batch[0].queue,), limit=9), now=T0 + 9_000)
         assert [job.job_id for job in claimed] == [new.job_id for new in batch]
 
 
 @pytest.mark.guarantee("S2")
-async def test_the_first_event_is_queued(kit: Kit) -> None:
-    job_id = await kit.add()
-    (event,) = await kit.events(job_id)
+async def test_the_first_event_is_queued(driver: StoreDriver) -> None:
+    job_id = await driver.add()
+    (event,) = await driver.events(job_id)
     assert (event.seq, event.ms, event.type, event.step, event.data) == (
         1,
         T0,
@@ -93,165 +95,167 @@ async def test_the_first_event_is_queued(kit: Kit) -> None:
 
 
 @pytest.mark.guarantee("S2")
-async def test_a_large_batch_is_stored(kit: Kit) -> None:
+async def test_a_large_batch_is_stored(driver: StoreDriver) -> None:
     batch = [new_job(payload=f'{{"n":{n}}}') for n in range(1200)]
-    answers = await kit.enqueue(*batch)
+    answers = await driver.enqueue(*batch)
     assert [a.job_id for a in answers] == [n.job_id for n in batch]
-    assert (await kit.store.counts())["default"] == {Status.QUEUED: 1200}
+    assert (await driver.store.counts())["default"] == {Status.QUEUED: 1200}
 
 
 @pytest.mark.guarantee("S2")
-async def test_an_empty_batch_is_nothing(kit: Kit) -> None:
-    assert await kit.enqueue() == []
+async def test_an_empty_batch_is_nothing(driver: StoreDriver) -> None:
+    assert await driver.enqueue() == []
 
 
 @pytest.mark.guarantee("S2", "S5")
-async def test_a_taken_id_refuses_the_whole_batch(kit: Kit) -> None:
+async def test_a_taken_id_refuses_the_whole_batch(driver: StoreDriver) -> None:
     first = new_job()
-    await kit.enqueue(first)
+    await driver.enqueue(first)
     other = new_job(unique_key="k", idempotency=Idempotency("key", "h"))
     with pytest.raises(DuplicateJob):
-        await kit.enqueue(other, first)
-    assert await kit.store.get([other.job_id]) == [None]
-    assert await kit.store.remembered("", "key", now=kit.now) is None
-    assert (await kit.enqueue(other))[0].created
+        await driver.enqueue(other, first)
+    assert await driver.store.get([other.job_id]) == [None]
+    assert await driver.store.remembered("", "key", now=driver.now) is None
+    assert (await driver.enqueue(other))[0].created
 
 
 @pytest.mark.guarantee("S2", "S5")
-async def test_the_same_id_twice_in_a_batch_is_refused(kit: Kit) -> None:
+async def test_the_same_id_twice_in_a_batch_is_refused(driver: StoreDriver) -> None:
     new = new_job()
     with pytest.raises(DuplicateJob):
-        await kit.enqueue(new, new)
-    assert await kit.store.get([new.job_id]) == [None]
+        await driver.enqueue(new, new)
+    assert await driver.store.get([new.job_id]) == [None]
 
 
 @pytest.mark.guarantee("S3")
-async def test_the_same_key_and_request_answer_with_the_first_job(kit: Kit) -> None:
+async def test_the_same_key_and_request_answer_with_the_first_job(driver: StoreDriver) -> None:
     key = Idempotency("k1", "hash", '{"job":1}', ttl_s=60)
     first = new_job(requester_id="acme", idempotency=key)
-    await kit.enqueue(first)
+    await driver.enqueue(first)
     second = new_job(requester_id="acme", idempotency=key._replace(response='{"job":2}'))
-    (answer,) = await kit.enqueue(second)
+    (answer,) = await driver.enqueue(second)
     assert answer == (first.job_id, False, '{"job":1}')
-    assert await kit.store.get([second.job_id]) == [None]
-    kept = await kit.store.remembered("acme", "k1", now=kit.now)
+    assert await driver.store.get([second.job_id]) == [None]
+    kept = await driver.store.remembered("acme", "k1", now=driver.now)
     assert kept == ("hash", first.job_id, '{"job":1}', T0 + 60_000)
 
 
 @pytest.mark.guarantee("S3")
-async def test_the_same_key_with_another_request_is_a_conflict(kit: Kit) -> None:
-    await kit.enqueue(new_job(idempotency=Idempotency("k1", "hash")))
+async def test_the_same_key_with_another_request_is_a_conflict(driver: StoreDriver) -> None:
+    await driver.enqueue(new_job(idempotency=Idempotency("k1", "hash")))
     other = new_job()
     with pytest.raises(IdempotencyConflict):
-        await kit.enqueue(other, new_job(idempotency=Idempotency("k1", "another")))
-    assert await kit.store.get([other.job_id]) == [None]
+        await driver.enqueue(other, new_job(idempotency=Idempotency("k1", "another")))
+    assert await driver.store.get([other.job_id]) == [None]
 
 
 @pytest.mark.guarantee("S3")
-async def test_keys_of_two_requesters_are_apart(kit: Kit) -> None:
+async def test_keys_of_two_requesters_are_apart(driver: StoreDriver) -> None:
     key = Idempotency("k1", "hash")
-    (a,) = await kit.enqueue(new_job(requester_id="a", idempotency=key))
-    (b,) = await kit.enqueue(new_job(requester_id="b", idempotency=key._replace(request_hash="other")))
+    (a,) = await driver.enqueue(new_job(requester_id="a", idempotency=key))
+    (b,) = await driver.enqueue(new_job(requester_id="b", idempotency=key._replace(request_hash="other")))
     assert a.created
     assert b.created
 
 
 @pytest.mark.guarantee("S3")
-async def test_an_expired_key_is_free(kit: Kit) -> None:
+async def test_an_expired_key_is_free(driver: StoreDriver) -> None:
     key = Idempotency("k1", "hash", ttl_s=60)
-    await kit.enqueue(new_job(idempotency=key))
-    kit.later(60_000)
-    assert await kit.store.remembered("", "k1", now=kit.now) is None
-    (answer,) = await kit.enqueue(new_job(idempotency=Idempotency("k1", "another")))
+    await driver.enqueue(new_job(idempotency=key))
+    driver.later(60_000)
+    assert await driver.store.remembered("", "k1", now=driver.now) is None
+    (answer,) = await driver.enqueue(new_job(idempotency=Idempotency("k1", "another")))
     assert answer.created
 
 
 @pytest.mark.guarantee("S3")
-async def test_a_key_answers_after_its_job_has_ended(kit: Kit) -> None:
+async def test_a_key_answers_after_its_job_has_ended(driver: StoreDriver) -> None:
     key = Idempotency("k1", "hash", "[1]")
-    job = await kit.running(idempotency=key)
-    await kit.done(job)
-    (answer,) = await kit.enqueue(new_job(idempotency=key))
+    job = await driver.running(idempotency=key)
+    await driver.done(job)
+    (answer,) = await driver.enqueue(new_job(idempotency=key))
     assert answer == (job.job_id, False, "[1]")
 
 
 @pytest.mark.guarantee("S3", "S4")
-async def test_many_at_once_make_one_job(kit: Kit) -> None:
+async def test_many_at_once_make_one_job(driver: StoreDriver) -> None:
     async def post(n: int) -> Any:
         key = Idempotency("k", "h", str(n))
-        return (await kit.enqueue(new_job(idempotency=key, unique_key="u")))[0]
+        return (await driver.enqueue(new_job(idempotency=key, unique_key="u")))[0]
 
     answers = await asyncio.gather(*(post(n) for n in range(40)))
     assert sum(a.created for a in answers) == 1
     assert len({a.job_id for a in answers}) == 1
-    assert (await kit.store.counts())["default"] == {Status.QUEUED: 1}
+    assert (await driver.store.counts())["default"] == {Status.QUEUED: 1}
 
 
 @pytest.mark.guarantee("S4")
-async def test_a_unique_key_finds_the_active_job(kit: Kit) -> None:
-    first = await kit.add(unique_key="video-1:transcode")
-    again, other = await kit.enqueue(new_job(unique_key="video-1:transcode"), new_job(unique_key="video-2:transcode"))
+async def test_a_unique_key_finds_the_active_job(driver: StoreDriver) -> None:
+    first = await driver.add(unique_key="video-1:transcode")
+    again, other = await driver.enqueue(
+        new_job(unique_key="video-1:transcode"), new_job(unique_key="video-2:transcode")
+    )
     assert again == (first, False, None)
     assert other.created
-    await kit.claim(limit=1)
-    (still,) = await kit.enqueue(new_job(unique_key="video-1:transcode"))
+    await driver.claim(limit=1)
+    (still,) = await driver.enqueue(new_job(unique_key="video-1:transcode"))
     assert still == (first, False, None)
 
 
 @pytest.mark.guarantee("S4")
-async def test_a_unique_key_is_free_when_its_job_has_ended(kit: Kit) -> None:
-    job = await kit.running(unique_key="u")
-    await kit.done(job)
-    (answer,) = await kit.enqueue(new_job(unique_key="u"))
+async def test_a_unique_key_is_free_when_its_job_has_ended(driver: StoreDriver) -> None:
+    job = await driver.running(unique_key="u")
+    await driver.done(job)
+    (answer,) = await driver.enqueue(new_job(unique_key="u"))
     assert answer.created
 
 
 @pytest.mark.guarantee("S4")
-async def test_one_batch_with_the_same_unique_key_makes_one_job(kit: Kit) -> None:
-    a, b = await kit.enqueue(new_job(unique_key="u"), new_job(unique_key="u"))
+async def test_one_batch_with_the_same_unique_key_makes_one_job(driver: StoreDriver) -> None:
+    a, b = await driver.enqueue(new_job(unique_key="u"), new_job(unique_key="u"))
     assert a.created
     assert b == (a.job_id, False, None)
 
 
 @pytest.mark.guarantee("S5")
-async def test_an_unknown_dependency_refuses_the_batch(kit: Kit) -> None:
+async def test_an_unknown_dependency_refuses_the_batch(driver: StoreDriver) -> None:
     new = new_job()
     missing = new_job()
     with pytest.raises(DependencyNotFound):
-        await kit.enqueue(new, new_job(depends_on=(missing.job_id,)))
-    assert await kit.store.get([new.job_id]) == [None]
+        await driver.enqueue(new, new_job(depends_on=(missing.job_id,)))
+    assert await driver.store.get([new.job_id]) == [None]
 
 
 @pytest.mark.guarantee("S5")
-async def test_a_batch_may_name_its_own_jobs_in_any_order(kit: Kit) -> None:
+async def test_a_batch_may_name_its_own_jobs_in_any_order(driver: StoreDriver) -> None:
     last = new_job()
     first = new_job(depends_on=(last.job_id,))
-    await kit.enqueue(first, last)
-    assert (await kit.get(first.job_id)).held is HoldReason.DEPENDENCY
-    assert [j.job_id for j in await kit.claim()] == [last.job_id]
+    await driver.enqueue(first, last)
+    assert (await driver.get(first.job_id)).held is HoldReason.DEPENDENCY
+    assert [j.job_id for j in await driver.claim()] == [last.job_id]
 
 
-async def test_find_and_counts_see_a_requesters_own_jobs(kit: Kit) -> None:
-    mine = [await kit.add(requester_id="me", kind="a" if n % 2 else "b") for n in range(5)]
-    await kit.add(requester_id="you")
-    page = await kit.store.find(JobQuery(requester_id="me", limit=2))
+async def test_find_and_counts_see_a_requesters_own_jobs(driver: StoreDriver) -> None:
+    mine = [await driver.add(requester_id="me", kind="a" if n % 2 else "b") for n in range(5)]
+    await driver.add(requester_id="you")
+    page = await driver.store.find(JobQuery(requester_id="me", limit=2))
     assert [j.job_id for j in page.jobs] == [mine[4], mine[3]]
-    rest = await kit.store.find(JobQuery(requester_id="me", limit=10, cursor=page.cursor))
+    rest = await driver.store.find(JobQuery(requester_id="me", limit=10, cursor=page.cursor))
     assert [j.job_id for j in rest.jobs] == [mine[2], mine[1], mine[0]]
     assert rest.cursor is None
-    odd = await kit.store.find(JobQuery(requester_id="me", kind="a"))
+    odd = await driver.store.find(JobQuery(requester_id="me", kind="a"))
     assert [j.job_id for j in odd.jobs] == [mine[3], mine[1]]
 
 
 @pytest.mark.guarantee("S20")
-async def test_find_filters_by_status_queue_contract_and_time(kit: Kit) -> None:
-    old = await kit.running(requester_id="me", queue="q1")
-    kit.later(1000)
-    new = await kit.add(requester_id="me", queue="q2", contract="aura")
-    await kit.add(requester_id="you", queue="q2")
+async def test_find_filters_by_status_queue_contract_and_time(driver: StoreDriver) -> None:
+    old = await driver.running(requester_id="me", queue="q1")
+    driver.later(1000)
+    new = await driver.add(requester_id="me", queue="q2", contract="aura")
+    await driver.add(requester_id="you", queue="q2")
 
     async def ids(**filters: Any) -> list[str]:
-        page = await kit.store.find(JobQuery(requester_id="me", **filters))
+        page = await driver.store.find(JobQuery(requester_id="me", **filters))
         return [job.job_id for job in page.jobs]
 
     assert await ids() == [new, old.job_id]
@@ -262,56 +266,60 @@ async def test_find_filters_by_status_queue_contract_and_time(kit: Kit) -> None:
     assert await ids(contract="aura") == [new]
     assert await ids(created_from=T0 + 1) == [new]
     assert await ids(created_to=T0 + 1) == [old.job_id]
-    everyone = await kit.store.find(JobQuery())
+    everyone = await driver.store.find(JobQuery())
     assert len(everyone.jobs) == 3
 
 
 @pytest.mark.guarantee("S1")
-async def test_without_a_given_time_the_stores_clock_is_used(kit: Kit) -> None:
-    before = await kit.store.now()
+async def test_without_a_given_time_the_stores_clock_is_used(driver: StoreDriver) -> None:
+    before = await driver.store.now()
     new = new_job(delay_ms=60_000)
-    await kit.store.enqueue([new])
-    after = await kit.store.now()
-    job = await kit.get(new.job_id)
+    await driver.store.enqueue([new])
+    after = await driver.store.now()
+    job = await driver.get(new.job_id)
     assert before <= job.created_at <= after
     assert job.run_at == job.created_at + 60_000
-    await kit.store.enqueue([new_job()])
-    (claimed,) = await kit.store.claim(ClaimRequest("w", lease_ms=5_000))
+    await driver.store.enqueue([new_job()])
+    (claimed,) = await driver.store.claim(ClaimRequest("w", lease_ms=5_000))
     assert claimed.lease_expires_at is not None
-    assert before + 5_000 <= claimed.lease_expires_at <= await kit.store.now() + 5_000
+    assert before + 5_000 <= claimed.lease_expires_at <= await driver.store.now() + 5_000
 
 
 @pytest.mark.guarantee("S26")
-async def test_a_full_queue_takes_nothing_of_a_batch(kit: Kit) -> None:
+async def test_a_full_queue_takes_nothing_of_a_batch(driver: StoreDriver) -> None:
     idempotency = Idempotency("k", "h", '"first"')
-    await kit.store.enqueue([new_job(idempotency=idempotency), new_job(delay_ms=9_000)], depth_limit=2, now=kit.now)
+    await driver.store.enqueue(
+        [new_job(idempotency=idempotency), new_job(delay_ms=9_000)], depth_limit=2, now=driver.now
+    )
     batch = [new_job(queue="other"), new_job()]
     with pytest.raises(QueueFull, match="holds 2 jobs"):
-        await kit.store.enqueue(batch, depth_limit=2, now=kit.now)
-    assert await kit.store.get([new.job_id for new in batch]) == [None, None]
-    (again,) = await kit.store.enqueue([new_job(idempotency=idempotency)], depth_limit=2, now=kit.now)
+        await driver.store.enqueue(batch, depth_limit=2, now=driver.now)
+    assert await driver.store.get([new.job_id for new in batch]) == [None, None]
+    (again,) = await driver.store.enqueue([new_job(idempotency=idempotency)], depth_limit=2, now=driver.now)
     assert not again.created  # what is there already takes no place
-    assert (await kit.store.enqueue([batch[0]], depth_limit=2, now=kit.now))[0].created
-    job = await kit.claim_one()
-    assert (await kit.store.enqueue([batch[1]], depth_limit=2, now=kit.now))[0].created  # what runs does not count
-    await kit.done(job)
+    assert (await driver.store.enqueue([batch[0]], depth_limit=2, now=driver.now))[0].created
+    job = await driver.claim_one()
+    assert (await driver.store.enqueue([batch[1]], depth_limit=2, now=driver.now))[
+        0
+    ].created  # what runs does not count
+    await driver.done(job)
     with pytest.raises(QueueFull):
-        await kit.store.enqueue([new_job(), new_job()], depth_limit=3, now=kit.now)
-    assert len(await kit.store.enqueue([new_job() for _ in range(5)], now=kit.now)) == 5
+        await driver.store.enqueue([new_job(), new_job()], depth_limit=3, now=driver.now)
+    assert len(await driver.store.enqueue([new_job() for _ in range(5)], now=driver.now)) == 5
 
 
 @pytest.mark.guarantee("S42")
-async def test_what_a_job_resumes_is_written_with_it(kit: Kit) -> None:
+async def test_what_a_job_resumes_is_written_with_it(driver: StoreDriver) -> None:
     first = new_job()
     resuming = [new_job(resumed_from=first.job_id), new_job(), new_job(resumed_from=first.job_id, delay_ms=5)]
-    await kit.enqueue(first, *resuming)
+    await driver.enqueue(first, *resuming)
     expected = [{}, {"~resumed_from": f'"{first.job_id}"'}, {}, {"~resumed_from": f'"{first.job_id}"'}]
-    assert [await kit.store.checkpoints(new.job_id) for new in (first, *resuming)] == expected
+    assert [await driver.store.checkpoints(new.job_id) for new in (first, *resuming)] == expected
     taken = new_job(resumed_from=first.job_id)
     with pytest.raises(DuplicateJob):
-        await kit.enqueue(taken, new_job(job_id=first.job_id))
-    assert await kit.store.checkpoints(taken.job_id) == {}, "a refused batch leaves nothing"
-    (job,) = [job for job in await kit.claim(limit=1) if job.job_id == first.job_id]
+        await driver.enqueue(taken, new_job(job_id=first.job_id))
+    assert await driver.store.checkpoints(taken.job_id) == {}, "a refused batch leaves nothing"
+    (job,) = [job for job in await driver.claim(limit=1) if job.job_id == first.job_id]
     follow = new_job(resumed_from=first.job_id)
-    await kit.settle(commands.succeed(job, follow_ups=(follow,)))
-    assert "~resumed_from" in await kit.store.checkpoints(follow.job_id)
+    await driver.settle(commands.succeed(job, follow_ups=(follow,)))
+    assert "~resumed_from" in await driver.store.checkpoints(follow.job_id)

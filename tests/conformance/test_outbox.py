@@ -10,22 +10,22 @@ from callsheet.kernel.job import Claim, Delivery, NewOutboxEvent, OutboxEvent
 from callsheet.kernel.settlement import OutboxSettlement
 from callsheet.store.outbox import OutboxFilter, Replay, Room, Sharing
 from callsheet.store.protocol import Beat, Settled
-from tests.kit import T0, Kit
+from tests.store_driver import T0, StoreDriver
 
 
-async def add_events(kit: Kit, count: int) -> list[str]:
+async def add_events(driver: StoreDriver, count: int) -> list[str]:
     """Outbox rows the way they come to be: with a job's move."""
     names = []
     for n in range(count):
-        job = await kit.running(requester_id="acme")
+        job = await driver.running(requester_id="acme")
         name = f"ev-{job.job_id}"
-        await kit.settle(commands.succeed(job, outbox=(NewOutboxEvent(name, f"https://h/{n}", f"body {n}"),)))
+        await driver.settle(commands.succeed(job, outbox=(NewOutboxEvent(name, f"https://h/{n}", f"body {n}"),)))
         names.append(name)
     return names
 
 
-async def claim(kit: Kit, limit: int = 10, worker: str = "d1") -> list[OutboxEvent]:
-    return await kit.store.outbox_claim(worker, limit=limit, lease_ms=10_000, now=kit.now)
+async def claim(driver: StoreDriver, limit: int = 10, worker: str = "d1") -> list[OutboxEvent]:
+    return await driver.store.outbox_claim(worker, limit=limit, lease_ms=10_000, now=driver.now)
 
 
 def key(row: OutboxEvent) -> Claim:
@@ -37,90 +37,90 @@ def delivered(row: OutboxEvent) -> OutboxSettlement:
 
 
 @pytest.mark.guarantee("S22")
-async def test_a_claim_takes_due_events_in_order(kit: Kit) -> None:
-    names = await add_events(kit, 4)
-    rows = await claim(kit, 3)
+async def test_a_claim_takes_due_events_in_order(driver: StoreDriver) -> None:
+    names = await add_events(driver, 4)
+    rows = await claim(driver, 3)
     assert [r.event_id for r in rows] == names[:3]
     first = rows[0]
     assert (first.status, first.claim_version, first.worker_id) == (Delivery.DELIVERING, 1, "d1")
     assert (first.lease_expires_at, first.body, first.endpoint) == (T0 + 10_000, "body 0", "https://h/0")
-    assert [r.event_id for r in await claim(kit)] == names[3:]
-    assert await claim(kit) == []
+    assert [r.event_id for r in await claim(driver)] == names[3:]
+    assert await claim(driver) == []
 
 
 @pytest.mark.guarantee("S22")
-async def test_an_event_is_claimed_once(kit: Kit) -> None:
-    names = await add_events(kit, 10)
-    got = await asyncio.gather(*(claim(kit, 3, f"d{n}") for n in range(8)))
-    ids = [r.event_id for rows in got for r in rows] + [r.event_id for r in await claim(kit)]
+async def test_an_event_is_claimed_once(driver: StoreDriver) -> None:
+    names = await add_events(driver, 10)
+    got = await asyncio.gather(*(claim(driver, 3, f"d{n}") for n in range(8)))
+    ids = [r.event_id for rows in got for r in rows] + [r.event_id for r in await claim(driver)]
     assert sorted(ids) == sorted(names)
 
 
 @pytest.mark.guarantee("S22", "S23")
-async def test_an_expired_lease_is_claimed_anew_and_fences_the_old(kit: Kit) -> None:
-    await add_events(kit, 1)
-    (old,) = await claim(kit)
-    kit.later(10_001)
-    (new,) = await claim(kit, worker="d2")
+async def test_an_expired_lease_is_claimed_anew_and_fences_the_old(driver: StoreDriver) -> None:
+    await add_events(driver, 1)
+    (old,) = await claim(driver)
+    driver.later(10_001)
+    (new,) = await claim(driver, worker="d2")
     assert (new.claim_version, new.worker_id, new.attempt_count) == (2, "d2", 1)
-    assert await kit.store.outbox_heartbeat([key(old)], lease_ms=9, now=kit.now) == [Beat(held=False)]
-    assert await kit.store.outbox_settle([delivered(old)], now=kit.now) == [Settled.STALE]
-    assert await kit.store.outbox_settle([delivered(new)], now=kit.now) == [Settled.APPLIED]
-    (row,) = await kit.store.outbox_find()
-    assert (row.status, row.ended_at, row.attempt_count) == (Delivery.DELIVERED, kit.now, 2)
+    assert await driver.store.outbox_heartbeat([key(old)], lease_ms=9, now=driver.now) == [Beat(held=False)]
+    assert await driver.store.outbox_settle([delivered(old)], now=driver.now) == [Settled.STALE]
+    assert await driver.store.outbox_settle([delivered(new)], now=driver.now) == [Settled.APPLIED]
+    (row,) = await driver.store.outbox_find()
+    assert (row.status, row.ended_at, row.attempt_count) == (Delivery.DELIVERED, driver.now, 2)
 
 
 @pytest.mark.guarantee("S22")
-async def test_a_heartbeat_keeps_the_lease(kit: Kit) -> None:
-    await add_events(kit, 1)
-    (row,) = await claim(kit)
-    kit.later(9_000)
-    assert await kit.store.outbox_heartbeat([key(row)], lease_ms=10_000, now=kit.now) == [Beat(held=True)]
-    kit.later(9_000)
-    assert await claim(kit) == []
+async def test_a_heartbeat_keeps_the_lease(driver: StoreDriver) -> None:
+    await add_events(driver, 1)
+    (row,) = await claim(driver)
+    driver.later(9_000)
+    assert await driver.store.outbox_heartbeat([key(row)], lease_ms=10_000, now=driver.now) == [Beat(held=True)]
+    driver.later(9_000)
+    assert await claim(driver) == []
 
 
 @pytest.mark.guarantee("S23")
-async def test_a_failed_delivery_waits_and_counts(kit: Kit) -> None:
-    await add_events(kit, 1)
-    (row,) = await claim(kit)
+async def test_a_failed_delivery_waits_and_counts(driver: StoreDriver) -> None:
+    await add_events(driver, 1)
+    (row,) = await claim(driver)
     again = OutboxSettlement(row.event_id, 1, Delivery.PENDING, delay_ms=5_000, error='{"status":503}')
-    assert await kit.store.outbox_settle([again], now=kit.now) == [Settled.APPLIED]
-    assert await kit.store.outbox_settle([again], now=kit.now) == [Settled.STALE]
-    assert await claim(kit) == []
-    kit.later(5_000)
-    (second,) = await claim(kit)
+    assert await driver.store.outbox_settle([again], now=driver.now) == [Settled.APPLIED]
+    assert await driver.store.outbox_settle([again], now=driver.now) == [Settled.STALE]
+    assert await claim(driver) == []
+    driver.later(5_000)
+    (second,) = await claim(driver)
     assert (second.attempt_count, second.claim_version, second.error) == (1, 2, '{"status":503}')
     released = OutboxSettlement(row.event_id, 2, Delivery.PENDING, counts=False)
-    await kit.store.outbox_settle([released], now=kit.now)
-    (third,) = await claim(kit)
+    await driver.store.outbox_settle([released], now=driver.now)
+    (third,) = await claim(driver)
     assert (third.attempt_count, third.claim_version) == (1, 3)
 
 
 @pytest.mark.guarantee("S23")
-async def test_an_undeliverable_event_is_kept_as_a_dead_letter(kit: Kit) -> None:
-    await add_events(kit, 2)
-    (row, other) = await claim(kit)
+async def test_an_undeliverable_event_is_kept_as_a_dead_letter(driver: StoreDriver) -> None:
+    await add_events(driver, 2)
+    (row, other) = await claim(driver)
     dead = OutboxSettlement(row.event_id, 1, Delivery.DEAD_LETTER, error='"gone"')
-    assert await kit.store.outbox_settle([dead, delivered(other)], now=kit.now) == [Settled.APPLIED] * 2
-    (kept,) = await kit.store.outbox_find(status=Delivery.DEAD_LETTER)
+    assert await driver.store.outbox_settle([dead, delivered(other)], now=driver.now) == [Settled.APPLIED] * 2
+    (kept,) = await driver.store.outbox_find(status=Delivery.DEAD_LETTER)
     assert (kept.event_id, kept.error, kept.ended_at) == (row.event_id, '"gone"', T0)
-    assert len(await kit.store.outbox_find(job_id=row.job_id)) == 1
-    assert len(await kit.store.outbox_find(limit=1)) == 1
+    assert len(await driver.store.outbox_find(job_id=row.job_id)) == 1
+    assert len(await driver.store.outbox_find(limit=1)) == 1
 
 
-async def add_to(kit: Kit, endpoint: str, count: int, requester_id: str = "acme") -> list[str]:
+async def add_to(driver: StoreDriver, endpoint: str, count: int, requester_id: str = "acme") -> list[str]:
     """Events of one endpoint, each with a job of its own."""
     names = []
     for _ in range(count):
-        job = await kit.running(requester_id=requester_id)
+        job = await driver.running(requester_id=requester_id)
         names.append(f"ev-{job.job_id}")
-        await kit.settle(commands.succeed(job, outbox=(NewOutboxEvent(names[-1], endpoint, "b"),)))
+        await driver.settle(commands.succeed(job, outbox=(NewOutboxEvent(names[-1], endpoint, "b"),)))
     return names
 
 
-async def shared(kit: Kit, sharing: Sharing, limit: int = 10) -> list[str]:
-    rows = await kit.store.outbox_claim("d1", limit=limit, lease_ms=10_000, sharing=sharing, now=kit.now)
+async def shared(driver: StoreDriver, sharing: Sharing, limit: int = 10) -> list[str]:
+    rows = await driver.store.outbox_claim("d1", limit=limit, lease_ms=10_000, sharing=sharing, now=driver.now)
     return [row.event_id for row in rows]
 
 
@@ -131,60 +131,60 @@ def test_a_destination_is_a_host_or_an_endpoint_of_ours() -> None:
 
 
 @pytest.mark.guarantee("S33")
-async def test_a_claim_takes_no_more_of_a_destination_than_its_share(kit: Kit) -> None:
-    slow = await add_to(kit, "https://slow.example/1", 6)
-    kit.later(1)
-    quick = await add_to(kit, "https://quick.example/1", 3)
-    assert await shared(kit, Sharing(each=2)) == [*slow[:2], *quick[:2]]
+async def test_a_claim_takes_no_more_of_a_destination_than_its_share(driver: StoreDriver) -> None:
+    slow = await add_to(driver, "https://slow.example/1", 6)
+    driver.later(1)
+    quick = await add_to(driver, "https://quick.example/1", 3)
+    assert await shared(driver, Sharing(each=2)) == [*slow[:2], *quick[:2]]
     room = Room("acme", "https://slow.example", 1)
-    assert await shared(kit, Sharing(each=2, rooms=(room,))) == [slow[2], quick[2]]
-    assert await shared(kit, Sharing(each=9, rooms=(room._replace(room=0),))) == []
-    assert await shared(kit, Sharing(rooms=(room._replace(requester_id="other", room=0),)), 1) == slow[3:4]
-    assert await shared(kit, Sharing()) == slow[4:]
+    assert await shared(driver, Sharing(each=2, rooms=(room,))) == [slow[2], quick[2]]
+    assert await shared(driver, Sharing(each=9, rooms=(room._replace(room=0),))) == []
+    assert await shared(driver, Sharing(rooms=(room._replace(requester_id="other", room=0),)), 1) == slow[3:4]
+    assert await shared(driver, Sharing()) == slow[4:]
 
 
 @pytest.mark.guarantee("S33")
-async def test_the_same_host_is_another_destination_for_another_requester(kit: Kit) -> None:
-    a = await add_to(kit, "https://h.example/", 2, "a")
-    b = await add_to(kit, "https://h.example/", 2, "ab")
-    none = await add_to(kit, "bhttps://h.example/", 1, "")
-    assert await shared(kit, Sharing(each=1)) == [a[0], b[0], *none]
-    assert await shared(kit, Sharing(without=("a",))) == b[1:]
-    assert await shared(kit, Sharing(without=("ab",))) == a[1:]
+async def test_the_same_host_is_another_destination_for_another_requester(driver: StoreDriver) -> None:
+    a = await add_to(driver, "https://h.example/", 2, "a")
+    b = await add_to(driver, "https://h.example/", 2, "ab")
+    none = await add_to(driver, "bhttps://h.example/", 1, "")
+    assert await shared(driver, Sharing(each=1)) == [a[0], b[0], *none]
+    assert await shared(driver, Sharing(without=("a",))) == b[1:]
+    assert await shared(driver, Sharing(without=("ab",))) == a[1:]
 
 
 @pytest.mark.guarantee("S33")
-async def test_what_waits_does_not_hide_what_is_due(kit: Kit) -> None:
-    (first, second) = await add_to(kit, "https://h.example/", 2)
-    (row,) = await claim(kit, 1)
+async def test_what_waits_does_not_hide_what_is_due(driver: StoreDriver) -> None:
+    (first, second) = await add_to(driver, "https://h.example/", 2)
+    (row,) = await claim(driver, 1)
     later = OutboxSettlement(row.event_id, 1, Delivery.PENDING, delay_ms=5_000)
-    await kit.store.outbox_settle([later], now=kit.now)
-    assert await shared(kit, Sharing(each=1)) == [second]
-    assert await shared(kit, Sharing(each=1)) == []
-    kit.later(5_000)
-    assert await shared(kit, Sharing(each=1)) == [first]
+    await driver.store.outbox_settle([later], now=driver.now)
+    assert await shared(driver, Sharing(each=1)) == [second]
+    assert await shared(driver, Sharing(each=1)) == []
+    driver.later(5_000)
+    assert await shared(driver, Sharing(each=1)) == [first]
 
 
 @pytest.mark.guarantee("S33")
-async def test_an_expired_lease_is_held_back_by_no_room_alone(kit: Kit) -> None:
-    names = await add_to(kit, "https://h.example/", 3)
-    assert len(await claim(kit)) == 3
-    kit.later(10_001)
+async def test_an_expired_lease_is_held_back_by_no_room_alone(driver: StoreDriver) -> None:
+    names = await add_to(driver, "https://h.example/", 3)
+    assert len(await claim(driver)) == 3
+    driver.later(10_001)
     none = Room("acme", "https://h.example", 0)
-    assert await shared(kit, Sharing(rooms=(none,))) == []
-    assert await shared(kit, Sharing(without=("acme",))) == []
-    assert await shared(kit, Sharing(each=1)) == names
+    assert await shared(driver, Sharing(rooms=(none,))) == []
+    assert await shared(driver, Sharing(without=("acme",))) == []
+    assert await shared(driver, Sharing(each=1)) == names
 
 
 @pytest.mark.guarantee("S34")
-async def test_a_filter_finds_what_it_names(kit: Kit) -> None:
-    mine = await add_to(kit, "https://a.example/", 3, "a")
-    kit.later(1_000)
-    theirs = await add_to(kit, "https://b.example/", 2, "b")
-    nobodys = await add_to(kit, "https://b.example/", 1, "")
+async def test_a_filter_finds_what_it_names(driver: StoreDriver) -> None:
+    mine = await add_to(driver, "https://a.example/", 3, "a")
+    driver.later(1_000)
+    theirs = await add_to(driver, "https://b.example/", 2, "b")
+    nobodys = await add_to(driver, "https://b.example/", 1, "")
 
     async def found(status: Delivery | None = None, limit: int = 50, **where: Any) -> list[str]:
-        rows = await kit.store.outbox_find(status=status, limit=limit, where=OutboxFilter(**where))
+        rows = await driver.store.outbox_find(status=status, limit=limit, where=OutboxFilter(**where))
         return [row.event_id for row in rows]
 
     assert await found(requester_id="a") == mine
@@ -204,18 +204,18 @@ async def test_a_filter_finds_what_it_names(kit: Kit) -> None:
 
 
 @pytest.mark.guarantee("S35")
-async def test_an_ended_event_comes_back_once_with_its_id_and_body(kit: Kit) -> None:
-    await add_events(kit, 3)
-    done, dead, _ = await claim(kit)
+async def test_an_ended_event_comes_back_once_with_its_id_and_body(driver: StoreDriver) -> None:
+    await add_events(driver, 3)
+    done, dead, _ = await claim(driver)
     letter = OutboxSettlement(dead.event_id, 1, Delivery.DEAD_LETTER, error='"gone"')
-    await kit.store.outbox_settle([delivered(done), letter], now=kit.now)
+    await driver.store.outbox_settle([delivered(done), letter], now=driver.now)
     asked = [Replay(done.event_id, 500), Replay(dead.event_id), Replay(dead.event_id), Replay("no-such")]
-    assert await kit.store.outbox_replay(asked, now=kit.now) == [True, True, False, False]
-    assert await kit.store.outbox_replay(asked, now=kit.now) == [False] * 4
-    assert await kit.store.outbox_replay([], now=kit.now) == []
-    (again,) = await claim(kit)
+    assert await driver.store.outbox_replay(asked, now=driver.now) == [True, True, False, False]
+    assert await driver.store.outbox_replay(asked, now=driver.now) == [False] * 4
+    assert await driver.store.outbox_replay([], now=driver.now) == []
+    (again,) = await claim(driver)
     assert (again.event_id, again.body, again.attempt_count) == (dead.event_id, dead.body, 0)
     assert (again.claim_version, again.ended_at, again.error) == (2, None, '"gone"')
-    assert await kit.store.outbox_settle([delivered(dead)], now=kit.now) == [Settled.STALE]
-    kit.later(500)
-    assert [row.event_id for row in await claim(kit)] == [done.event_id]
+    assert await driver.store.outbox_settle([delivered(dead)], now=driver.now) == [Settled.STALE]
+    driver.later(500)
+    assert [row.event_id for row in await claim(driver)] == [done.event_id]

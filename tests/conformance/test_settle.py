@@ -12,7 +12,7 @@ from callsheet.kernel.progress import timeline_faults
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import Settled
-from tests.kit import T0, Kit, new_job
+from tests.store_driver import T0, StoreDriver, new_job
 
 ERROR = JobError("500", "it broke")
 WRITES = (
@@ -49,76 +49,76 @@ def every_write(job: Job) -> dict[str, Settlement]:
 
 @pytest.mark.guarantee("S11")
 @pytest.mark.parametrize("name", WRITES)
-async def test_a_stale_claim_cannot_write(kit: Kit, name: str) -> None:
-    stale = await kit.running(max_attempts=5)
-    await kit.settle(commands.release(stale))
-    await kit.claim_one(worker="w2")
-    before = await snapshot(kit, stale.job_id)
-    kit.later(5)
+async def test_a_stale_claim_cannot_write(driver: StoreDriver, name: str) -> None:
+    stale = await driver.running(max_attempts=5)
+    await driver.settle(commands.release(stale))
+    await driver.claim_one(worker="w2")
+    before = await snapshot(driver, stale.job_id)
+    driver.later(5)
     write = every_write(stale)[name]
-    assert await kit.settle(write) == [Settled.REPEATED if name == "release" else Settled.STALE]
-    assert await snapshot(kit, stale.job_id) == before
+    assert await driver.settle(write) == [Settled.REPEATED if name == "release" else Settled.STALE]
+    assert await snapshot(driver, stale.job_id) == before
     if write.follow_ups:
-        assert await kit.store.get([write.follow_ups[0].job_id]) == [None]
+        assert await driver.store.get([write.follow_ups[0].job_id]) == [None]
 
 
 @pytest.mark.guarantee("S11")
-async def test_a_write_after_the_end_is_stale(kit: Kit) -> None:
-    job = await kit.running()
-    await kit.done(job)
-    before = await snapshot(kit, job.job_id)
+async def test_a_write_after_the_end_is_stale(driver: StoreDriver) -> None:
+    job = await driver.running()
+    await driver.done(job)
+    before = await snapshot(driver, job.job_id)
     for name, write in every_write(job).items():
         if name != "succeed":
-            assert await kit.settle(write) == [Settled.STALE], name
-    assert await snapshot(kit, job.job_id) == before
+            assert await driver.settle(write) == [Settled.STALE], name
+    assert await snapshot(driver, job.job_id) == before
 
 
 @pytest.mark.guarantee("S11")
-async def test_an_unknown_job_is_stale(kit: Kit) -> None:
-    job = (await kit.running())._replace(job_id=new_job().job_id)
-    assert await kit.settle(commands.succeed(job)) == [Settled.STALE]
+async def test_an_unknown_job_is_stale(driver: StoreDriver) -> None:
+    job = (await driver.running())._replace(job_id=new_job().job_id)
+    assert await driver.settle(commands.succeed(job)) == [Settled.STALE]
 
 
 @pytest.mark.guarantee("S11", "S12")
-async def test_a_batch_settles_each_on_its_own(kit: Kit) -> None:
-    a, b, c = [await kit.running() for _ in range(3)]
-    await kit.done(b)
-    answers = await kit.settle(commands.succeed(a), commands.progress(b, 5), commands.succeed(c, '"x"'))
+async def test_a_batch_settles_each_on_its_own(driver: StoreDriver) -> None:
+    a, b, c = [await driver.running() for _ in range(3)]
+    await driver.done(b)
+    answers = await driver.settle(commands.succeed(a), commands.progress(b, 5), commands.succeed(c, '"x"'))
     assert answers == [Settled.APPLIED, Settled.STALE, Settled.APPLIED]
-    assert (await kit.get(c.job_id)).result == '"x"'
+    assert (await driver.get(c.job_id)).result == '"x"'
 
 
 @pytest.mark.guarantee("S11", "S12")
-async def test_a_batch_of_ends_is_fenced_one_by_one(kit: Kit) -> None:
+async def test_a_batch_of_ends_is_fenced_one_by_one(driver: StoreDriver) -> None:
     texts = [f'"ü\u2028\\u0000 \U0001f3ac {n}"' for n in range(6)]
-    jobs = [await kit.running() for _ in texts]
-    await kit.settle(commands.release(jobs[1]), commands.cancel(jobs[4]))
-    await kit.claim(worker="w2")
+    jobs = [await driver.running() for _ in texts]
+    await driver.settle(commands.release(jobs[1]), commands.cancel(jobs[4]))
+    await driver.claim(worker="w2")
     ends = [commands.succeed(job, text) for job, text in zip(jobs, texts, strict=True)]
     one_stale = [Settled.APPLIED, Settled.STALE, Settled.APPLIED]
-    assert await kit.settle(*ends[:3]) == one_stale
-    assert await kit.settle(*ends[3:]) == one_stale
+    assert await driver.settle(*ends[:3]) == one_stale
+    assert await driver.settle(*ends[3:]) == one_stale
     for n, job in enumerate(jobs):
-        after = await kit.get(job.job_id)
+        after = await driver.get(job.job_id)
         if n in (1, 4):
             assert after.result is None
-            assert "done" not in await kit.types(job.job_id)
+            assert "done" not in await driver.types(job.job_id)
         else:
             assert (after.status, after.result, after.progress) == (Status.SUCCEEDED, texts[n], 100.0)
-            assert (await kit.types(job.job_id))[-1] == "done"
+            assert (await driver.types(job.job_id))[-1] == "done"
 
 
 @pytest.mark.guarantee("S12")
-async def test_a_batch_of_ends_keeps_apart_what_differs(kit: Kit) -> None:
-    jobs = [await kit.running(max_attempts=5) for _ in range(6)]
-    await kit.settle(*map(commands.release, jobs[::2]))
-    jobs = [*await kit.claim(worker="w2"), *jobs[1::2]]
-    await kit.settle(*(commands.advance(job, f"at {n}") for n, job in enumerate(jobs) if n % 3))
-    jobs = [await kit.get(job.job_id) for job in jobs]
+async def test_a_batch_of_ends_keeps_apart_what_differs(driver: StoreDriver) -> None:
+    jobs = [await driver.running(max_attempts=5) for _ in range(6)]
+    await driver.settle(*map(commands.release, jobs[::2]))
+    jobs = [*await driver.claim(worker="w2"), *jobs[1::2]]
+    await driver.settle(*(commands.advance(job, f"at {n}") for n, job in enumerate(jobs) if n % 3))
+    jobs = [await driver.get(job.job_id) for job in jobs]
     ends = {job.job_id: commands.succeed(job, f"{n}") for n, job in enumerate(jobs)}
-    assert await kit.settle(*(ends[job_id] for job_id in sorted(ends, reverse=True))) == [Settled.APPLIED] * 6
+    assert await driver.settle(*(ends[job_id] for job_id in sorted(ends, reverse=True))) == [Settled.APPLIED] * 6
     for n, job in enumerate(jobs):
-        after, (done,) = await kit.get(job.job_id), (await kit.events(job.job_id))[-1:]
+        after, (done,) = await driver.get(job.job_id), (await driver.events(job.job_id))[-1:]
         assert (after.result, after.claim_version, after.stage) == (
             f"{n}",
             job.claim_version,
@@ -128,234 +128,234 @@ async def test_a_batch_of_ends_keeps_apart_what_differs(kit: Kit) -> None:
 
 
 @pytest.mark.guarantee("S9", "S12")
-async def test_a_batch_of_ends_frees_slots_and_dependents(kit: Kit) -> None:
-    plain, keyed, parent = await kit.running(), await kit.running(concurrency_key="k"), await kit.running()
-    waiting = await kit.add(concurrency_key="k")
-    assert await kit.settle(commands.succeed(plain), commands.succeed(keyed)) == [Settled.APPLIED] * 2
-    assert [j.job_id for j in await kit.claim()] == [waiting]
-    child, other = await kit.add(depends_on=(parent.job_id,)), await kit.running(queue="q")
-    assert await kit.settle(commands.succeed(parent), commands.succeed(other)) == [Settled.APPLIED] * 2
-    assert [j.job_id for j in await kit.claim()] == [child]
+async def test_a_batch_of_ends_frees_slots_and_dependents(driver: StoreDriver) -> None:
+    plain, keyed, parent = await driver.running(), await driver.running(concurrency_key="k"), await driver.running()
+    waiting = await driver.add(concurrency_key="k")
+    assert await driver.settle(commands.succeed(plain), commands.succeed(keyed)) == [Settled.APPLIED] * 2
+    assert [j.job_id for j in await driver.claim()] == [waiting]
+    child, other = await driver.add(depends_on=(parent.job_id,)), await driver.running(queue="q")
+    assert await driver.settle(commands.succeed(parent), commands.succeed(other)) == [Settled.APPLIED] * 2
+    assert [j.job_id for j in await driver.claim()] == [child]
 
 
 @pytest.mark.guarantee("S12")
-async def test_one_job_may_move_twice_in_a_batch(kit: Kit) -> None:
-    await kit.add()
-    job = await kit.claim_one(start=False)
+async def test_one_job_may_move_twice_in_a_batch(driver: StoreDriver) -> None:
+    await driver.add()
+    job = await driver.claim_one(start=False)
     start = commands.start(job)
-    begun = apply.applied(job, start, kit.now)
-    answers = await kit.settle(
+    begun = apply.applied(job, start, driver.now)
+    answers = await driver.settle(
         start, commands.progress(begun, 5), commands.succeed(begun), commands.progress(begun, 50)
     )
     assert answers == [Settled.APPLIED] * 3 + [Settled.STALE]
-    after = await kit.get(job.job_id)
+    after = await driver.get(job.job_id)
     assert (after.status, after.attempt_count, after.event_seq) == (Status.SUCCEEDED, 1, 4)
-    assert await kit.types(job.job_id) == ["queued", "running", "progress", "done"]
+    assert await driver.types(job.job_id) == ["queued", "running", "progress", "done"]
 
 
 @pytest.mark.guarantee("S12")
-async def test_success_is_one_write(kit: Kit) -> None:
-    job = await kit.running(requester_id="acme")
-    kit.later(100)
+async def test_success_is_one_write(driver: StoreDriver) -> None:
+    job = await driver.running(requester_id="acme")
+    driver.later(100)
     follow = new_job("next", requester_id="acme")
     outbox = NewOutboxEvent("ev-1", "https://example.org/hook", '{"a": 1}')
-    await kit.settle(commands.succeed(job, '{"ok":true}', outbox=(outbox,), follow_ups=(follow,)))
-    after = await kit.get(job.job_id)
+    await driver.settle(commands.succeed(job, '{"ok":true}', outbox=(outbox,), follow_ups=(follow,)))
+    after = await driver.get(job.job_id)
     assert (after.status, after.result, after.progress) == (Status.SUCCEEDED, '{"ok":true}', 100.0)
     assert (after.ended_at, after.updated_at, after.lease_expires_at) == (T0 + 100, T0 + 100, None)
     assert (after.worker_id, after.attempt_started_at, after.heartbeat_at) == ("w1", None, None)
     assert timeline_faults(after) == []
-    assert await kit.store.attempts(job.job_id) == [
+    assert await driver.store.attempts(job.job_id) == [
         Attempt(job.job_id, 1, 1, "w1", T0, T0 + 100, Outcome.SUCCEEDED, None)
     ]
-    (row,) = await kit.store.outbox_find(job_id=job.job_id)
+    (row,) = await driver.store.outbox_find(job_id=job.job_id)
     assert (row.event_id, row.requester_id, row.body, row.status) == (
         "ev-1",
         "acme",
         '{"a": 1}',
         Delivery.PENDING,
     )
-    assert (await kit.get(follow.job_id)).status is Status.QUEUED
-    assert await kit.types(job.job_id) == ["queued", "running", "done"]
+    assert (await driver.get(follow.job_id)).status is Status.QUEUED
+    assert await driver.types(job.job_id) == ["queued", "running", "done"]
 
 
 @pytest.mark.guarantee("S12")
-async def test_a_follow_up_that_cannot_be_made_undoes_the_move(kit: Kit) -> None:
+async def test_a_follow_up_that_cannot_be_made_undoes_the_move(driver: StoreDriver) -> None:
     taken = new_job()
-    await kit.enqueue(taken)
-    job = await kit.claim_one()
-    before = await snapshot(kit, job.job_id)
+    await driver.enqueue(taken)
+    job = await driver.claim_one()
+    before = await snapshot(driver, job.job_id)
     with pytest.raises(DuplicateJob):
-        await kit.settle(commands.succeed(job, follow_ups=(new_job(), taken)))
-    assert await snapshot(kit, job.job_id) == before
-    await kit.done(job)
+        await driver.settle(commands.succeed(job, follow_ups=(new_job(), taken)))
+    assert await snapshot(driver, job.job_id) == before
+    await driver.done(job)
 
 
 @pytest.mark.guarantee("S12")
-async def test_a_retry_waits_and_keeps_its_error(kit: Kit) -> None:
-    job = await kit.running(max_attempts=2)
-    await kit.settle(commands.retry(job, ERROR, delay_ms=5_000))
-    after = await kit.get(job.job_id)
+async def test_a_retry_waits_and_keeps_its_error(driver: StoreDriver) -> None:
+    job = await driver.running(max_attempts=2)
+    await driver.settle(commands.retry(job, ERROR, delay_ms=5_000))
+    after = await driver.get(job.job_id)
     assert (after.status, after.held, after.run_at) == (Status.QUEUED, HoldReason.DELAY, T0 + 5_000)
     assert (after.worker_id, after.attempt_count, after.error) == (None, 1, ERROR.json())
-    kit.later(5_000)
-    again = await kit.claim_one()
+    driver.later(5_000)
+    again = await driver.claim_one()
     assert (again.attempt_count, again.started_at, again.attempt_started_at) == (2, T0, T0 + 5_000)
-    await kit.settle(commands.fail(again, ERROR, rand=0))
-    dead = await kit.get(job.job_id)
+    await driver.settle(commands.fail(again, ERROR, rand=0))
+    dead = await driver.get(job.job_id)
     assert (dead.status, dead.error) == (Status.DEAD_LETTER, ERROR.json())
-    first, second = await kit.store.attempts(job.job_id)
+    first, second = await driver.store.attempts(job.job_id)
     assert (first.outcome, first.error, first.attempt) == (Outcome.RETRIED, ERROR.json(), 1)
     assert (second.outcome, second.claim_version, second.attempt) == (Outcome.DEAD_LETTERED, 2, 2)
-    assert await kit.types(job.job_id) == ["queued", "running", "retrying", "running", "error"]
+    assert await driver.types(job.job_id) == ["queued", "running", "retrying", "running", "error"]
 
 
 @pytest.mark.guarantee("S12")
-async def test_success_after_a_retry_clears_the_error(kit: Kit) -> None:
-    job = await kit.running()
-    await kit.settle(commands.retry(job, ERROR, delay_ms=0))
-    again = await kit.claim_one()
-    await kit.done(again, "7")
-    after = await kit.get(job.job_id)
+async def test_success_after_a_retry_clears_the_error(driver: StoreDriver) -> None:
+    job = await driver.running()
+    await driver.settle(commands.retry(job, ERROR, delay_ms=0))
+    again = await driver.claim_one()
+    await driver.done(again, "7")
+    after = await driver.get(job.job_id)
     assert (after.error, after.result) == (None, "7")
 
 
 @pytest.mark.guarantee("S12")
-async def test_a_release_costs_no_attempt(kit: Kit) -> None:
-    job = await kit.running()
-    await kit.settle(commands.release(job))
-    assert (await kit.get(job.job_id)).attempt_count == 0
-    (attempt,) = await kit.store.attempts(job.job_id)
+async def test_a_release_costs_no_attempt(driver: StoreDriver) -> None:
+    job = await driver.running()
+    await driver.settle(commands.release(job))
+    assert (await driver.get(job.job_id)).attempt_count == 0
+    (attempt,) = await driver.store.attempts(job.job_id)
     assert attempt.outcome is Outcome.RELEASED
-    unstarted = await kit.claim_one(start=False)
-    await kit.settle(commands.release(unstarted))
-    after = await kit.get(job.job_id)
+    unstarted = await driver.claim_one(start=False)
+    await driver.settle(commands.release(unstarted))
+    after = await driver.get(job.job_id)
     assert (after.attempt_count, after.claim_version) == (0, 2)
-    assert len(await kit.store.attempts(job.job_id)) == 1
+    assert len(await driver.store.attempts(job.job_id)) == 1
 
 
 @pytest.mark.guarantee("S12")
-async def test_checkpoints_outlive_the_attempt(kit: Kit) -> None:
-    job = await kit.running()
-    await kit.settle(commands.checkpoint(job, "script", '{"n":1}'), commands.checkpoint(job, "voice", "2"))
-    await kit.settle(commands.checkpoint(job, "voice", "3"))
-    await kit.settle(commands.release(job))
-    assert await kit.store.checkpoints(job.job_id) == {"script": '{"n":1}', "voice": "3"}
+async def test_checkpoints_outlive_the_attempt(driver: StoreDriver) -> None:
+    job = await driver.running()
+    await driver.settle(commands.checkpoint(job, "script", '{"n":1}'), commands.checkpoint(job, "voice", "2"))
+    await driver.settle(commands.checkpoint(job, "voice", "3"))
+    await driver.settle(commands.release(job))
+    assert await driver.store.checkpoints(job.job_id) == {"script": '{"n":1}', "voice": "3"}
 
 
 @pytest.mark.guarantee("S13")
-async def test_events_have_no_gaps_under_concurrent_writers(kit: Kit) -> None:
-    job = await kit.running()
+async def test_events_have_no_gaps_under_concurrent_writers(driver: StoreDriver) -> None:
+    job = await driver.running()
 
     async def write(n: int) -> None:
         for k in range(10):
-            await kit.settle(commands.progress(job, n * 10 + k))
+            await driver.settle(commands.progress(job, n * 10 + k))
 
     await asyncio.gather(*(write(n) for n in range(8)))
-    events = await kit.events(job.job_id)
+    events = await driver.events(job.job_id)
     assert [e.seq for e in events] == list(range(1, 83))
     percents = [e.progress for e in events]
     assert percents == sorted(percents)
 
 
 @pytest.mark.guarantee("S13", "S14")
-async def test_times_never_fall_when_the_clock_steps_back(kit: Kit) -> None:
-    job = await kit.running()
-    kit.now = T0 - 5_000
-    await kit.settle(commands.advance(job, "s"))
-    await kit.done(job)
-    after = await kit.get(job.job_id)
-    assert [e.ms for e in await kit.events(job.job_id)] == [T0] * 4
+async def test_times_never_fall_when_the_clock_steps_back(driver: StoreDriver) -> None:
+    job = await driver.running()
+    driver.now = T0 - 5_000
+    await driver.settle(commands.advance(job, "s"))
+    await driver.done(job)
+    after = await driver.get(job.job_id)
+    assert [e.ms for e in await driver.events(job.job_id)] == [T0] * 4
     assert (after.ended_at, after.updated_at) == (T0, T0)
     assert timeline_faults(after) == []
 
 
 @pytest.mark.guarantee("S14")
-async def test_progress_never_falls(kit: Kit) -> None:
-    job = await kit.running()
-    await kit.settle(commands.progress(job, 40.25, "half way"))
-    await kit.settle(commands.progress(job, 10))
-    after = await kit.get(job.job_id)
+async def test_progress_never_falls(driver: StoreDriver) -> None:
+    job = await driver.running()
+    await driver.settle(commands.progress(job, 40.25, "half way"))
+    await driver.settle(commands.progress(job, 10))
+    after = await driver.get(job.job_id)
     assert after.progress == 40.25
-    assert [e.progress for e in await kit.events(job.job_id)] == [0, 0, 40.25, 40.25]
-    await kit.settle(commands.retry(job, ERROR, delay_ms=0))
-    again = await kit.claim_one()
+    assert [e.progress for e in await driver.events(job.job_id)] == [0, 0, 40.25, 40.25]
+    await driver.settle(commands.retry(job, ERROR, delay_ms=0))
+    again = await driver.claim_one()
     assert again.progress == 40.25
-    await kit.settle(commands.progress(again._replace(progress=0.0), 5))
-    assert (await kit.get(job.job_id)).progress == 40.25
+    await driver.settle(commands.progress(again._replace(progress=0.0), 5))
+    assert (await driver.get(job.job_id)).progress == 40.25
 
 
 @pytest.mark.guarantee("S16")
-async def test_repeating_an_outcome_changes_nothing(kit: Kit) -> None:
-    job = await kit.running()
-    await kit.done(job, "1")
-    before = await snapshot(kit, job.job_id)
-    kit.later(10)
-    assert await kit.settle(commands.succeed(job, "2")) == [Settled.REPEATED]
-    assert await kit.settle(commands.fail(job, JobError("fatal"), rand=0)) == [Settled.STALE]
-    assert await snapshot(kit, job.job_id) == before
+async def test_repeating_an_outcome_changes_nothing(driver: StoreDriver) -> None:
+    job = await driver.running()
+    await driver.done(job, "1")
+    before = await snapshot(driver, job.job_id)
+    driver.later(10)
+    assert await driver.settle(commands.succeed(job, "2")) == [Settled.REPEATED]
+    assert await driver.settle(commands.fail(job, JobError("fatal"), rand=0)) == [Settled.STALE]
+    assert await snapshot(driver, job.job_id) == before
 
 
 @pytest.mark.guarantee("S16")
-async def test_repeating_a_retry_is_known_after_the_next_claim(kit: Kit) -> None:
-    job = await kit.running()
+async def test_repeating_a_retry_is_known_after_the_next_claim(driver: StoreDriver) -> None:
+    job = await driver.running()
     retry = commands.retry(job, ERROR, delay_ms=0)
-    await kit.settle(retry)
-    await kit.claim_one()
-    assert await kit.settle(retry) == [Settled.REPEATED]
+    await driver.settle(retry)
+    await driver.claim_one()
+    assert await driver.settle(retry) == [Settled.REPEATED]
 
 
 @pytest.mark.guarantee("S11")
-async def test_a_queued_job_is_cancelled_and_never_claimed(kit: Kit) -> None:
-    waiting, delayed = await kit.add(), await kit.add(delay_ms=10)
+async def test_a_queued_job_is_cancelled_and_never_claimed(driver: StoreDriver) -> None:
+    waiting, delayed = await driver.add(), await driver.add(delay_ms=10)
     for job_id in (waiting, delayed):
-        await kit.settle(commands.request_cancel(await kit.get(job_id), "no"))
-        job = await kit.get(job_id)
+        await driver.settle(commands.request_cancel(await driver.get(job_id), "no"))
+        job = await driver.get(job_id)
         assert (job.status, job.cancel_reason, job.ended_at) == (Status.CANCELED, "no", T0)
-    kit.later(1_000)
-    assert await kit.claim() == []
-    assert await kit.store.promote(now=kit.now) == 0
-    assert (await kit.store.counts())["default"] == {Status.CANCELED: 2}
+    driver.later(1_000)
+    assert await driver.claim() == []
+    assert await driver.store.promote(now=driver.now) == 0
+    assert (await driver.store.counts())["default"] == {Status.CANCELED: 2}
 
 
 @pytest.mark.guarantee("S11")
-async def test_cancelling_and_claiming_race_to_one_winner(kit: Kit) -> None:
+async def test_cancelling_and_claiming_race_to_one_winner(driver: StoreDriver) -> None:
     for _ in range(20):
-        job = await kit.get(await kit.add())
-        cancelled, claimed = await asyncio.gather(kit.settle(commands.cancel(job)), kit.claim())
+        job = await driver.get(await driver.add())
+        cancelled, claimed = await asyncio.gather(driver.settle(commands.cancel(job)), driver.claim())
         assert (cancelled == [Settled.APPLIED]) is (claimed == [])
         for running in claimed:
-            await kit.done(running)
+            await driver.done(running)
 
 
 @pytest.mark.guarantee("S12")
-async def test_an_operator_brings_a_dead_letter_back(kit: Kit) -> None:
-    job = await kit.running(max_attempts=1)
-    await kit.settle(commands.fail(job, ERROR, rand=0))
-    dead = await kit.get(job.job_id)
-    kit.later(1_000)
-    assert await kit.settle(commands.requeue(dead)) == [Settled.APPLIED]
-    back = await kit.get(job.job_id)
+async def test_an_operator_brings_a_dead_letter_back(driver: StoreDriver) -> None:
+    job = await driver.running(max_attempts=1)
+    await driver.settle(commands.fail(job, ERROR, rand=0))
+    dead = await driver.get(job.job_id)
+    driver.later(1_000)
+    assert await driver.settle(commands.requeue(dead)) == [Settled.APPLIED]
+    back = await driver.get(job.job_id)
     assert (back.status, back.ended_at, back.max_attempts, back.lease_losses) == (Status.QUEUED, None, 4, 0)
-    again = await kit.claim_one()
+    again = await driver.claim_one()
     assert (again.attempt_count, again.claim_version) == (2, 2)
-    await kit.done(again)
+    await driver.done(again)
 
 
 @pytest.mark.guarantee("S4", "S12")
-async def test_a_job_cannot_come_back_beside_an_active_one_of_its_key(kit: Kit) -> None:
-    job = await kit.running(unique_key="u")
-    await kit.settle(commands.fail(job, JobError("fatal"), rand=0))
-    await kit.add(unique_key="u")
-    dead = await kit.get(job.job_id)
+async def test_a_job_cannot_come_back_beside_an_active_one_of_its_key(driver: StoreDriver) -> None:
+    job = await driver.running(unique_key="u")
+    await driver.settle(commands.fail(job, JobError("fatal"), rand=0))
+    await driver.add(unique_key="u")
+    dead = await driver.get(job.job_id)
     with pytest.raises(DuplicateJob):
-        await kit.settle(commands.requeue(dead))
-    assert await kit.get(job.job_id) == dead
+        await driver.settle(commands.requeue(dead))
+    assert await driver.get(job.job_id) == dead
 
 
 @pytest.mark.guarantee("S12")
-async def test_the_stores_agree_with_the_pure_kernel(kit: Kit) -> None:
-    job = await kit.running(concurrency_key="k", retry="euterpe", contract="euterpe")
+async def test_the_stores_agree_with_the_pure_kernel(driver: StoreDriver) -> None:
+    job = await driver.running(concurrency_key="k", retry="euterpe", contract="euterpe")
     steps: list[Callable[[Job], Settlement]] = [
         lambda j: commands.advance(j, "fetching"),
         lambda j: commands.progress(j, 33.34, "m"),
@@ -363,21 +363,21 @@ async def test_the_stores_agree_with_the_pure_kernel(kit: Kit) -> None:
         lambda j: commands.fail(j, JobError("429"), rand=0.5),
     ]
     for make in steps:
-        kit.later(7)
+        driver.later(7)
         settlement = make(job)
-        assert await kit.settle(settlement) == [Settled.APPLIED]
-        expected = apply.applied(job, settlement, kit.now)
-        job = await kit.get(job.job_id)
+        assert await driver.settle(settlement) == [Settled.APPLIED]
+        expected = apply.applied(job, settlement, driver.now)
+        job = await driver.get(job.job_id)
         assert job == expected
 
 
-async def snapshot(kit: Kit, job_id: str) -> tuple[object, ...]:
+async def snapshot(driver: StoreDriver, job_id: str) -> tuple[object, ...]:
     """All that a store knows of one job."""
     return (
-        await kit.get(job_id),
-        await kit.events(job_id),
-        await kit.store.attempts(job_id),
-        await kit.store.checkpoints(job_id),
-        await kit.store.outbox_find(job_id=job_id),
-        await kit.store.counts(),
+        await driver.get(job_id),
+        await driver.events(job_id),
+        await driver.store.attempts(job_id),
+        await driver.store.checkpoints(job_id),
+        await driver.store.outbox_find(job_id=job_id),
+        await driver.store.counts(),
     )

@@ -8,90 +8,94 @@ from callsheet.kernel import commands
 from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import Ending, JobQuery, Load
-from tests.kit import T0, Kit
+from tests.store_driver import T0, StoreDriver
 
 SPAN = 10_000
 BEGIN = T0 - T0 % SPAN
 
 
-async def ends(kit: Kit, since: int = 0, requester_id: str | None = None) -> set[Ending]:
-    return set(await kit.store.endings(since=since, span_ms=SPAN, requester_id=requester_id))
+async def ends(driver: StoreDriver, since: int = 0, requester_id: str | None = None) -> set[Ending]:
+    return set(await driver.store.endings(since=since, span_ms=SPAN, requester_id=requester_id))
 
 
 @pytest.mark.guarantee("S36")
-async def test_endings_are_counted_by_span_kind_and_end(kit: Kit) -> None:
-    assert await ends(kit) == set()
-    kit.later(BEGIN + SPAN - T0)  # to the beginning of a span
+async def test_endings_are_counted_by_span_kind_and_end(driver: StoreDriver) -> None:
+    assert await ends(driver) == set()
+    driver.later(BEGIN + SPAN - T0)  # to the beginning of a span
     for _ in range(2):
-        await kit.done(await kit.running(kind="a", requester_id="me"))
-    await kit.settle(commands.dead_letter(await kit.running(kind="b", requester_id="you"), JobError("broke")))
-    await kit.settle(commands.cancel(await kit.get(await kit.add(kind="a", requester_id="you"))))
-    await kit.add(kind="a")  # waits
-    kit.later(SPAN)
-    await kit.done(await kit.running(kind="z", queue="q", requester_id="me"))
+        await driver.done(await driver.running(kind="a", requester_id="me"))
+    await driver.settle(commands.dead_letter(await driver.running(kind="b", requester_id="you"), JobError("broke")))
+    await driver.settle(commands.cancel(await driver.get(await driver.add(kind="a", requester_id="you"))))
+    await driver.add(kind="a")  # waits
+    driver.later(SPAN)
+    await driver.done(await driver.running(kind="z", queue="q", requester_id="me"))
     first, second = BEGIN + SPAN, BEGIN + 2 * SPAN
     later = Ending(second, "z", Status.SUCCEEDED, 1)
     mine = {Ending(first, "a", Status.SUCCEEDED, 2), later}
     yours = {Ending(first, "b", Status.DEAD_LETTER, 1), Ending(first, "a", Status.CANCELED, 1)}
-    assert await ends(kit) == mine | yours
-    assert await ends(kit, requester_id="me") == mine
-    assert await ends(kit, requester_id="you") == yours
-    assert await ends(kit, requester_id="") == set()
-    assert await ends(kit, second) == {later}
-    assert await ends(kit, second + 1) == set()
+    assert await ends(driver) == mine | yours
+    assert await ends(driver, requester_id="me") == mine
+    assert await ends(driver, requester_id="you") == yours
+    assert await ends(driver, requester_id="") == set()
+    assert await ends(driver, second) == {later}
+    assert await ends(driver, second + 1) == set()
 
 
 @pytest.mark.guarantee("S36")
-async def test_a_job_that_was_brought_back_has_not_ended(kit: Kit) -> None:
-    job = await kit.running(kind="a")
-    await kit.settle(commands.dead_letter(job, JobError("broke")))
-    assert await kit.store.dead_letters() == {"a": 1}
-    await kit.settle(commands.requeue(await kit.get(job.job_id)))
-    assert await ends(kit) == set()
-    assert await kit.store.dead_letters() == {}
+async def test_a_job_that_was_brought_back_has_not_ended(driver: StoreDriver) -> None:
+    job = await driver.running(kind="a")
+    await driver.settle(commands.dead_letter(job, JobError("broke")))
+    assert await driver.store.dead_letters() == {"a": 1}
+    await driver.settle(commands.requeue(await driver.get(job.job_id)))
+    assert await ends(driver) == set()
+    assert await driver.store.dead_letters() == {}
 
 
 @pytest.mark.guarantee("S36")
-async def test_dead_letters_are_counted_by_kind_and_requester(kit: Kit) -> None:
+async def test_dead_letters_are_counted_by_kind_and_requester(driver: StoreDriver) -> None:
     for kind, requester in [("a", "me"), ("a", "you"), ("b", "me")]:
-        await kit.settle(commands.dead_letter(await kit.running(kind=kind, requester_id=requester), JobError("broke")))
-    await kit.settle(commands.fail(await kit.running(kind="c", requester_id="me"), JobError("x", "", False), rand=0))
-    await kit.done(await kit.running(kind="a", requester_id="me"))
-    assert await kit.store.dead_letters() == {"a": 2, "b": 1}
-    assert await kit.store.dead_letters("me") == {"a": 1, "b": 1}
-    assert await kit.store.dead_letters("nobody") == {}
+        await driver.settle(
+            commands.dead_letter(await driver.running(kind=kind, requester_id=requester), JobError("broke"))
+        )
+    await driver.settle(
+        commands.fail(await driver.running(kind="c", requester_id="me"), JobError("x", "", False), rand=0)
+    )
+    await driver.done(await driver.running(kind="a", requester_id="me"))
+    assert await driver.store.dead_letters() == {"a": 2, "b": 1}
+    assert await driver.store.dead_letters("me") == {"a": 1, "b": 1}
+    assert await driver.store.dead_letters("nobody") == {}
 
 
 @pytest.mark.guarantee("S36")
-async def test_the_load_of_workers_is_their_running_jobs(kit: Kit) -> None:
-    assert await kit.store.load() == []
-    begun = kit.now
-    await kit.add(requester_id="me")
-    first = await kit.claim_one(worker="w2")
-    await kit.add(requester_id="you")
-    await kit.claim_one(worker="w1")
-    kit.later(100)
-    await kit.add(requester_id="me")
-    await kit.claim_one(worker="w2")
-    assert await kit.store.load() == [Load("w1", 1, begun), Load("w2", 2, kit.now)]
-    assert await kit.store.load("you") == [Load("w1", 1, begun)]
-    kit.later(100)
-    await kit.store.heartbeat([first.claim], lease_ms=30_000, now=kit.now)
-    assert (await kit.store.load("me"))[0].heartbeat_at == kit.now
-    await kit.done(first)
-    assert [(load.worker_id, load.running) for load in await kit.store.load("me")] == [("w2", 1)]
+async def test_the_load_of_workers_is_their_running_jobs(driver: StoreDriver) -> None:
+    assert await driver.store.load() == []
+    begun = driver.now
+    await driver.add(requester_id="me")
+    first = await driver.claim_one(worker="w2")
+    await driver.add(requester_id="you")
+    await driver.claim_one(worker="w1")
+    driver.later(100)
+    await driver.add(requester_id="me")
+    await driver.claim_one(worker="w2")
+    assert await driver.store.load() == [Load("w1", 1, begun), Load("w2", 2, driver.now)]
+    assert await driver.store.load("you") == [Load("w1", 1, begun)]
+    driver.later(100)
+    await driver.store.heartbeat([first.claim], lease_ms=30_000, now=driver.now)
+    assert (await driver.store.load("me"))[0].heartbeat_at == driver.now
+    await driver.done(first)
+    assert [(load.worker_id, load.running) for load in await driver.store.load("me")] == [("w2", 1)]
 
 
 @pytest.mark.guarantee("S20")
-async def test_find_looks_for_a_text_in_what_a_job_says(kit: Kit) -> None:
-    by_payload = await kit.add(payload='{"title": "The HARBOUR at dawn, 50 %_off"}', requester_id="me")
-    by_kind = await kit.add(kind="harbour.scan", requester_id="me")
-    by_correlation = await kit.add(correlation_id="Order-harbour-7", requester_id="me")
-    failed = await kit.running(requester_id="you", queue="q")
-    await kit.settle(commands.dead_letter(failed, JobError("broke", "no harbour here")))
+async def test_find_looks_for_a_text_in_what_a_job_says(driver: StoreDriver) -> None:
+    by_payload = await driver.add(payload='{"title": "The HARBOUR at dawn, 50 %_off"}', requester_id="me")
+    by_kind = await driver.add(kind="harbour.scan", requester_id="me")
+    by_correlation = await driver.add(correlation_id="Order-harbour-7", requester_id="me")
+    failed = await driver.running(requester_id="you", queue="q")
+    await driver.settle(commands.dead_letter(failed, JobError("broke", "no harbour here")))
 
     async def ids(text: str, requester_id: str | None = None, **more: object) -> list[str]:
-        page = await kit.store.find(JobQuery(requester_id, text=text, **more))  # type: ignore[arg-type]
+        page = await driver.store.find(JobQuery(requester_id, text=text, **more))  # type: ignore[arg-type]
         return [job.job_id for job in page.jobs]
 
     assert await ids("harBour") == [failed.job_id, by_correlation, by_kind, by_payload]
@@ -101,23 +105,23 @@ async def test_find_looks_for_a_text_in_what_a_job_says(kit: Kit) -> None:
     assert await ids("%_off") == [by_payload]
     for nothing in ("harbour%", "'; --", '"]', "ünknown", "x" * 10_000, "\U0001f3ac", ".*"):
         assert await ids(nothing) == []
-    page = await kit.store.find(JobQuery("me", text="harbour", limit=2))
-    rest = await kit.store.find(JobQuery("me", text="harbour", limit=2, cursor=page.cursor))
+    page = await driver.store.find(JobQuery("me", text="harbour", limit=2))
+    rest = await driver.store.find(JobQuery("me", text="harbour", limit=2, cursor=page.cursor))
     assert [job.job_id for job in (*page.jobs, *rest.jobs)] == [by_correlation, by_kind, by_payload]
 
 
 @pytest.mark.guarantee("S20")
-async def test_a_page_that_looks_at_few_jobs_goes_on_by_its_cursor(kit: Kit) -> None:
-    first = await kit.add(kind="rare")
+async def test_a_page_that_looks_at_few_jobs_goes_on_by_its_cursor(driver: StoreDriver) -> None:
+    first = await driver.add(kind="rare")
     for _ in range(12):
-        await kit.add(kind="often")
-    last = await kit.add(kind="rare")
+        await driver.add(kind="often")
+    last = await driver.add(kind="rare")
     found, cursor, pages = list[str](), None, 0
     while cursor is not None or not pages:
-        page = await kit.store.find(JobQuery(kind="rare", look=5, cursor=cursor))
+        page = await driver.store.find(JobQuery(kind="rare", look=5, cursor=cursor))
         found, cursor, pages = found + [job.job_id for job in page.jobs], page.cursor, pages + 1
         assert pages < 10
     assert found == [last, first]
-    whole = await kit.store.find(JobQuery(limit=14, look=1_000))
+    whole = await driver.store.find(JobQuery(limit=14, look=1_000))
     assert len(whole.jobs) == 14
-    assert [job.job_id for job in (await kit.store.find(JobQuery(kind="rare", look=1_000))).jobs] == [last, first]
+    assert [job.job_id for job in (await driver.store.find(JobQuery(kind="rare", look=1_000))).jobs] == [last, first]

@@ -38,7 +38,7 @@ from callsheet.store.clock import ClockStep
 from callsheet.store.protocol import ClaimRequest, Document, JobQuery, Store
 from tests import stores
 from tests.differential.model import Model
-from tests.kit import T0
+from tests.store_driver import T0
 
 DEEP = "CALLSHEET_DEEP" in os.environ
 SEQUENCES = int(os.environ.get("CALLSHEET_SEQUENCES", "2500" if DEEP else "60"))

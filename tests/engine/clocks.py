@@ -12,7 +12,7 @@ from callsheet.engine.housekeeping import Chores, Swept
 from callsheet.kernel.job import Job, NewJob
 from callsheet.store.protocol import ClaimRequest, Store
 from callsheet.testing.clock import Clock, VirtualStore
-from tests.kit import T0
+from tests.store_driver import T0
 
 HOUR = 3_600_000
 

@@ -15,7 +15,7 @@ from callsheet.kernel.errors import StoreUnavailable
 from callsheet.kernel.job import Status
 from callsheet.store.protocol import JobQuery, Settled
 from tests.engine.clocks import HOUR, Machine, stepping
-from tests.kit import T0, new_job
+from tests.store_driver import T0, new_job
 
 HOURLY = Schedule("hourly", "0 * * * *", "report", queue="hourly")
 

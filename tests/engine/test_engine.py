@@ -10,7 +10,7 @@ from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import NewJob, Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, JobQuery, Settled
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 
 def test_new_ids_are_uuids_that_rise_with_time() -> None:

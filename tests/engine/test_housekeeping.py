@@ -18,8 +18,8 @@ from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, Document, JobQuery, Settled
-from tests.beside import until
-from tests.kit import T0, new_job
+from tests.running_worker import until
+from tests.store_driver import T0, new_job
 
 REMOTE = f"w~{'0f' * 32}"  # as the control plane names the owner of a claim
 

@@ -11,8 +11,8 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Event, Job, NewEvent
 from callsheet.store.protocol import ClaimRequest, Hint
-from tests.beside import until
-from tests.kit import new_job
+from tests.running_worker import until
+from tests.store_driver import new_job
 
 
 async def collect(events: AsyncIterator[Event]) -> list[Event]:

@@ -16,7 +16,7 @@ from callsheet.engine import Engine
 from callsheet.engine.transport import transport
 from callsheet.kernel import commands
 from callsheet.store.protocol import ClaimRequest
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 
 def die() -> None:

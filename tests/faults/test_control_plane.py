@@ -30,10 +30,10 @@ from tests import stores
 from tests.contracts.control_plane.remote import Remote
 from tests.faults.conftest import run_out
 from tests.http.live import ADMIN, Live, serving
-from tests.kit import new_job
-from tests.pace import within
 from tests.server_process import free_port
 from tests.servers import PostgresServer
+from tests.store_driver import new_job
+from tests.time_limits import within
 
 DEEP = bool(os.environ.get("CALLSHEET_DEEP"))
 DROPS, JOBS, KILLS = (1_000, 600, 6) if DEEP else (60, 90, 2)

@@ -16,9 +16,9 @@ import httpx2
 import pytest
 
 from tests.http.live import frames
-from tests.pace import DEEP
 from tests.server_process import free_port
 from tests.servers import RedisServer
+from tests.time_limits import DEEP
 
 JOBS = 500 if DEEP else 150
 pytestmark = pytest.mark.timeout(300)

@@ -15,8 +15,8 @@ from callsheet.kernel import commands
 from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery, Settled
 from tests.faults.conftest import Spawn
-from tests.kit import new_job
-from tests.pace import within
+from tests.store_driver import new_job
+from tests.time_limits import within
 
 DEEP = "CALLSHEET_DEEP" in os.environ
 JOBS = 5_000 if DEEP else 600

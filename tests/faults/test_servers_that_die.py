@@ -13,8 +13,8 @@ from callsheet.kernel.errors import DuplicateJob, StoreUnavailable
 from callsheet.kernel.job import NewJob
 from tests.faults.conftest import Worker
 from tests.faults.test_processes import PATIENT, every_job_ended_once, until_ended
-from tests.kit import new_job
 from tests.servers import PostgresServer, RedisServer
+from tests.store_driver import new_job
 
 Crash = Callable[[], None]
 

@@ -19,8 +19,8 @@ from callsheet.engine import Housekeeping
 from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
-from tests.beside import until
 from tests.faults.crew import count
+from tests.running_worker import until
 from tests.servers import RedisServer
 from tests.transport.conftest import BRISK, Rig, Stream, rigged
 

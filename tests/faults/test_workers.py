@@ -21,8 +21,8 @@ from callsheet.kernel.job import Outcome, Status
 from callsheet.store.protocol import JobQuery
 from tests.faults.conftest import freeze, run_out
 from tests.faults.crew import count, once, slow
-from tests.pace import within
 from tests.servers import PostgresServer, RedisServer
+from tests.time_limits import within
 
 DEEP = bool(os.environ.get("CALLSHEET_DEEP"))
 JOBS, AWAY_S = (5_000, 60.0) if DEEP else (1_000, 1.0)

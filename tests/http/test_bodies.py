@@ -14,9 +14,9 @@ from callsheet.contracts.redis_gateway.models import MAX_TTL_S
 from callsheet.http import front
 from callsheet.http.limits import BODY_BYTES
 from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
-from tests.beside import until
 from tests.http.live import Live, problem
 from tests.http.raw import exchange, flood, head, parts_of
+from tests.running_worker import until
 
 JOB: dict[str, Any] = {"task": "chat", "payload": {}}
 JSON = {"Content-Type": "application/json"}

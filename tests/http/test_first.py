@@ -5,7 +5,7 @@ import asyncio
 from callsheet.kernel import commands
 from callsheet.store.protocol import ClaimRequest
 from tests.http.live import Live, frames
-from tests.pace import within
+from tests.time_limits import within
 
 
 async def test_a_job_is_created_read_and_followed(live: Live) -> None:

@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from callsheet.http.keys import new_key
-from tests.beside import until
 from tests.http.live import Live
 from tests.http.raw import exchange
+from tests.running_worker import until
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 HEADERS = ("Authorization", "X-API-Key", "X-Request-ID", "Accept", "User-Agent", "Cookie", "Referer", "Host")

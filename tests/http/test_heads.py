@@ -8,9 +8,9 @@ import socket
 import pytest
 
 from callsheet.http import protocol
-from tests.beside import until
 from tests.http.live import Live
 from tests.http.raw import exchange, flood, head
+from tests.running_worker import until
 
 
 async def test_a_head_of_some_length_is_read(small: Live) -> None:

@@ -12,8 +12,8 @@ from callsheet.http.limits import Limits
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
-from tests.beside import until
 from tests.http.live import Frame, Live, frames, problem, serving
+from tests.running_worker import until
 
 
 async def running(live: Live, count: int) -> list[Job]:

@@ -22,8 +22,8 @@ from callsheet.objects import Objects, Signer
 from callsheet.objects.own import OwnObjects
 from callsheet.objects.signing import Claims
 from tests import stores
-from tests.beside import until
 from tests.http.live import Live, problem, serving
+from tests.running_worker import until
 from tests.seaweed import ADMIN, BUCKET, REGION, s3_server
 
 MEBIBYTE = 1024 * 1024

@@ -12,8 +12,8 @@ from callsheet.http import problems
 from callsheet.http.problems import STATUSES, Problem, answer, of_error
 from callsheet.kernel import errors
 from callsheet.kernel.errors import CallsheetError, StoreUnavailable
-from tests.beside import until
 from tests.http.live import Live, problem, serving
+from tests.running_worker import until
 from tests.servers import RedisServer
 
 UNKNOWN = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"

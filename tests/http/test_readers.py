@@ -15,9 +15,9 @@ from callsheet.http import server as server_module
 from callsheet.http import sse
 from callsheet.kernel.job import Job
 from tests import stores
-from tests.beside import until
 from tests.http.live import Live, frames, serving
 from tests.http.raw import head
+from tests.running_worker import until
 
 DROPS = 2_000
 BIG = '"' + "x" * 50_000 + '"'

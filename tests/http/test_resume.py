@@ -15,7 +15,7 @@ from callsheet.kernel.job import Job
 from callsheet.kernel.wire import event_id
 from tests.http.live import Frame, Live, frames
 from tests.http.raw import head
-from tests.pace import DEEP
+from tests.time_limits import DEEP
 
 RECONNECTS = 200
 FUZZED = 10_000 if DEEP else 2_000

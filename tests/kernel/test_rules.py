@@ -24,7 +24,7 @@ from callsheet.kernel.job import Idempotency, OnDependencyFailure, Status
 from callsheet.kernel.progress import PHASES, phase_of, raised, timeline_faults
 from callsheet.kernel.retry import JobError
 from tests.kernel.jobs import NOW, a_job
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 
 @given(st.lists(st.floats(allow_nan=False), max_size=30))

@@ -12,7 +12,7 @@ from callsheet import Callsheet, JobHandle, Worker
 from callsheet.contracts.redis_gateway.tasks import add_tasks
 from callsheet.kernel.job import Event
 from tests import stores
-from tests.beside import beside
+from tests.running_worker import running_worker
 
 from . import toolbox
 from .server import Server
@@ -53,7 +53,7 @@ async def gateway(url: str) -> AsyncIterator[Callsheet]:
 
 def working(app: Callsheet) -> contextlib.AbstractAsyncContextManager[Worker]:
     """A worker beside the test, stopped hard at its end."""
-    return beside(app.worker(poll=0.1, grace=5.0, drain=5.0))
+    return running_worker(app.worker(poll=0.1, grace=5.0, drain=5.0))
 
 
 async def enqueued(app: Callsheet, task: str, requester: str = "", **payload: Any) -> JobHandle[Any]:

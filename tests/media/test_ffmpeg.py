@@ -27,7 +27,7 @@ from callsheet.media.ffmpeg import LIMITS, Ffmpeg, Input, Work
 from callsheet.media.process import Start, start_alone
 from callsheet.media.progress import Progress
 from tests.media.corpus import Corpus
-from tests.pace import within
+from tests.time_limits import within
 
 ENDLESS = ("-stream_loop", "-1", "-readrate", "8")
 ENCODE = ("-c:v", "libx264", "-preset", "medium", "-an", "-f", "mpegts", "out.ts")

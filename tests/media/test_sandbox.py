@@ -22,7 +22,7 @@ from callsheet.media.sandbox_launcher import REFUSED
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
 from tests.media.corpus import Corpus, list_in_avi, png_head, wav_of, y4m_head
-from tests.pace import within
+from tests.time_limits import within
 
 MARK = b"\x91canary-of-the-folder-next-door\x91"
 EACH_S = within(20.0)

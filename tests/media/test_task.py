@@ -15,9 +15,9 @@ from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
 from tests import stores
-from tests.beside import until, working
 from tests.media.corpus import Corpus
 from tests.media.test_ffmpeg import END_S, Started, endless
+from tests.running_worker import until, working
 from tests.worker.conftest import events_of
 
 

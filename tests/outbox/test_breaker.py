@@ -10,9 +10,9 @@ from callsheet.outbox import Endpoints
 from callsheet.outbox.breaker import Breaker, State, read
 from callsheet.outbox.health import Destination, Health, troubled
 from tests import stores
-from tests.kit import T0
 from tests.outbox.kit import add_events, delivering, event, until
 from tests.outbox.sink import Sink, answer
+from tests.store_driver import T0
 
 HERE = Destination("acme", "https://h.example")
 

@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.kernel.job import Delivery, OutboxEvent
 from callsheet.outbox.decide import Outcome, attempts_in, log_of, retry_after_ms, settlement_of, timing
-from tests.kit import T0
+from tests.store_driver import T0
 
 DAY = 86_400_000
 

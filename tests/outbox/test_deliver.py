@@ -21,7 +21,7 @@ from tests import stores
 from tests.outbox.kit import add_events, delivering, event, until
 from tests.outbox.kit import endpoints as endpoints_of
 from tests.outbox.sink import QUICK, RULES, Sink, answer, silent
-from tests.pace import within
+from tests.time_limits import within
 
 
 async def test_an_event_arrives_signed_as_it_was_written(engine: Engine, endpoints: Endpoints, sink: Sink) -> None:

@@ -10,9 +10,9 @@ from callsheet.outbox import Endpoints
 from callsheet.outbox.events import job_event
 from callsheet.receiver import Receiver
 from callsheet.store.protocol import ClaimRequest, Settled
-from tests.kit import new_job
 from tests.outbox.kit import delivering, until
 from tests.outbox.sink import Sink
+from tests.store_driver import new_job
 
 
 async def test_a_move_and_its_event_are_one_and_the_event_knows_its_place(

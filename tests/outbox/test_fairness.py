@@ -13,7 +13,7 @@ from tests import stores
 from tests.outbox.kit import add_events, delivering, event, until
 from tests.outbox.kit import endpoints as endpoints_of
 from tests.outbox.sink import QUICK, Behave, Got, Sink, answer, silent
-from tests.pace import within
+from tests.time_limits import within
 
 A, B, C = (Destination("t", name) for name in "abc")
 OTHER = Destination("u", "a")

@@ -11,7 +11,7 @@ from callsheet.outbox import Limits, Outlet, guarded_post
 from callsheet.outbox.guard import Rules
 from callsheet.outbox.post import BadAnswer, NoAnswer, PostFailed, Unreachable
 from tests.outbox.sink import CALM, QUICK, RULES, Behave, Sink, answer, never_accepts, raw, silent
-from tests.pace import within
+from tests.time_limits import within
 
 OK = b"HTTP/1.1 200 OK\r\n"
 

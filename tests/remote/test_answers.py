@@ -14,7 +14,7 @@ from callsheet.worker.remote import caller as caller_module
 from callsheet.worker.remote.answers import read, retry_after
 from callsheet.worker.remote.caller import Caller, pause, proxy_of
 from callsheet.worker.remote.credentials import Credentials
-from tests.pace import within
+from tests.time_limits import within
 
 JSON = {"content-type": "application/json"}
 STOPS = (400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 426, 301, 308)

@@ -22,7 +22,7 @@ from callsheet.kernel.job import NewJob, Status
 from callsheet.kernel.retry import Backoff
 from callsheet.worker.remote import RemoteOptions, caller
 from tests.http.live import Live
-from tests.pace import within
+from tests.time_limits import within
 
 from .conftest import Working, add, beat_often, ended, events, running, shorten, until
 

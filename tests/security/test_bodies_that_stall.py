@@ -25,9 +25,9 @@ from callsheet.http.pace import Meter, Pace
 from callsheet.objects.errors import ObjectNotFound
 from callsheet.studio.session import SignIn
 from tests import stores
-from tests.beside import until
 from tests.http.live import ADMIN, Live, problem, serving
 from tests.http.raw import exchange, parts_of
+from tests.running_worker import until
 
 NEVER = Pace(600.0, 0)
 IMPATIENT = Pace(0.05, 0)

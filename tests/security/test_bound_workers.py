@@ -18,7 +18,7 @@ from tests import stores
 from tests.contracts.control_plane.remote import Answer, parked
 from tests.http.conftest import postgres_url
 from tests.http.live import Live, problem, serving
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 ROUTERS = [routes.router, enrolment.router, workers.router, files.router, files.worker_router]
 NAMES = ("job_id", "attempt_id", "lease_token", "stream", "message_id")

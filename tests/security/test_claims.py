@@ -24,7 +24,7 @@ from tests.contracts.control_plane.remote import Remote, add
 from tests.http.conftest import postgres_url
 from tests.http.live import Live, serving
 from tests.kernel.jobs import a_job
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 ROUTERS = [routes.router, enrolment.router, workers.router, files.router, files.worker_router]
 DEEP = "[" * 600 + '"object:x"' + "]" * 600

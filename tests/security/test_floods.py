@@ -24,9 +24,9 @@ from callsheet.outbox.endpoints import MOST_ENDPOINTS, TooManyEndpoints
 from callsheet.vault.keys import first_keys
 from callsheet.vault.local import LocalKeyring
 from tests import stores
-from tests.beside import until
 from tests.contracts.control_plane.remote import parked
 from tests.http.live import Live, problem
+from tests.running_worker import until
 from tests.security.site_quotas import everything, store_url
 from tests.security.test_bound_workers import Worker, add, enrolled, keyed
 

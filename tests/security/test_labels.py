@@ -14,7 +14,7 @@ from callsheet.store.protocol import Backlog
 from tests import stores
 from tests.http.conftest import postgres_url
 from tests.http.live import Live, serving
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 MANY = MOST_SHOWN + 30
 ODD = ['x"} 99', "a\\", 'q"} 1 # HELP callsheet_jobs_ended_total', "{", "a,b=c", "ü", "#"]

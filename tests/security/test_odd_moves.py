@@ -14,8 +14,8 @@ import pytest
 from callsheet.engine.schedules import Schedule, put_schedule
 from callsheet.kernel.job import Status
 from tests import stores
-from tests.kit import new_job
 from tests.security.estate import STRANGER, Town, town
+from tests.store_driver import new_job
 
 HUGE = (10**30, 2**63, 2**62)
 

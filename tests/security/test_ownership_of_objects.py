@@ -26,9 +26,9 @@ from callsheet.objects.owned import Holder, Source, with_folders
 from callsheet.objects.signing import Signer
 from callsheet.store.protocol import ClaimRequest
 from tests.http.conftest import url  # noqa: F401 - a fixture
-from tests.kit import new_job
 from tests.outbox.sink import RULES
 from tests.security.of_objects import JOB_OF_OTHER, JOB_OF_OWN, Place, hostile_keys, placed
+from tests.store_driver import new_job
 
 EMPTY = '{"source":"object:uploads/acme/a","output":"object:outputs/acme","outputs":[]}'
 OWN_JOB = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b9"

@@ -18,8 +18,8 @@ from callsheet.http.limits import Limits, Rates
 from callsheet.http.problems import Problem
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
-from tests.beside import until
 from tests.http.live import Live, problem
+from tests.running_worker import until
 from tests.security.site_quotas import JOB, everything, store_url
 
 

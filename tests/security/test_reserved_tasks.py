@@ -15,8 +15,8 @@ from callsheet.kernel.job import Status
 from callsheet.store.protocol import JobQuery
 from tests.contracts.control_plane.remote import Remote
 from tests.http.conftest import url  # noqa: F401 - a fixture
-from tests.kit import new_job
 from tests.security.of_objects import JOB_OF_OWN, Place, placed
+from tests.store_driver import new_job
 
 EXPLOIT = {
     "source": "object:outputs/victim/x.wav",

@@ -23,12 +23,12 @@ from callsheet.media.compose.errors import InvalidStep
 from callsheet.objects.memory import MemoryObjects
 from callsheet.store.protocol import ClaimRequest
 from callsheet.worker.signals import Fatal
-from tests.beside import working
 from tests.contracts.control_plane.remote import Remote
 from tests.http.conftest import url  # noqa: F401 - a fixture
-from tests.kit import new_job
+from tests.running_worker import working
 from tests.security.of_objects import JOB_OF_OTHER, JOB_OF_OWN, PIECES, Place, hostile_keys, placed
 from tests.security.test_ownership_of_objects import bound
+from tests.store_driver import new_job
 
 SCRIPT = "---\nsize: 320x180\n---\n# The sea\n\n## Waves\n\nThe wind makes waves.\n"
 

@@ -24,7 +24,7 @@ from callsheet.worker.outages import outage_of
 from callsheet.worker.words import refusal_of
 from tests import stores
 from tests.http.live import problem, serving
-from tests.kit import Kit, new_job
+from tests.store_driver import StoreDriver, new_job
 
 HOOK = {"url": "https://hooks.example.org/x"}
 DRIVERS = (
@@ -42,9 +42,9 @@ DRIVERS = (
 
 
 @pytest.fixture(params=stores.THREE)
-async def kit(request: pytest.FixtureRequest) -> AsyncIterator[Kit]:
+async def driver(request: pytest.FixtureRequest) -> AsyncIterator[StoreDriver]:
     store = await stores.open_store(stores.fresh_url(request.param))
-    yield Kit(store)
+    yield StoreDriver(store)
     await store.close()
 
 
@@ -54,32 +54,32 @@ def plain(error: CallsheetError) -> bool:
     return bool(told) and not any(word in told for word in DRIVERS)
 
 
-async def test_a_taken_id_is_told_without_a_word_of_the_store(kit: Kit) -> None:
+async def test_a_taken_id_is_told_without_a_word_of_the_store(driver: StoreDriver) -> None:
     first, keyed = new_job(), new_job(unique_key="u")
-    await kit.enqueue(first)
+    await driver.enqueue(first)
     with pytest.raises(DuplicateJob) as alone:
-        await kit.enqueue(first)
+        await driver.enqueue(first)
     with pytest.raises(DuplicateJob) as together:
-        await kit.enqueue(keyed, first)
+        await driver.enqueue(keyed, first)
     assert plain(alone.value)
     assert plain(together.value)
 
 
-async def test_a_taken_key_is_told_without_a_word_of_the_store(kit: Kit) -> None:
-    job = await kit.running(unique_key="u")
-    await kit.settle(commands.fail(job, JobError("fatal"), rand=0))
-    await kit.add(unique_key="u")
+async def test_a_taken_key_is_told_without_a_word_of_the_store(driver: StoreDriver) -> None:
+    job = await driver.running(unique_key="u")
+    await driver.settle(commands.fail(job, JobError("fatal"), rand=0))
+    await driver.add(unique_key="u")
     with pytest.raises(DuplicateJob) as caught:
-        await kit.settle(commands.requeue(await kit.get(job.job_id)))
+        await driver.settle(commands.requeue(await driver.get(job.job_id)))
     assert plain(caught.value)
 
 
-async def test_a_follow_up_with_a_taken_id_is_told_without_a_word_of_the_store(kit: Kit) -> None:
+async def test_a_follow_up_with_a_taken_id_is_told_without_a_word_of_the_store(driver: StoreDriver) -> None:
     taken = new_job()
-    await kit.enqueue(taken)
-    job = await kit.claim_one()
+    await driver.enqueue(taken)
+    job = await driver.claim_one()
     with pytest.raises(DuplicateJob) as caught:
-        await kit.settle(commands.succeed(job, "null", follow_ups=(taken,)))
+        await driver.settle(commands.succeed(job, "null", follow_ups=(taken,)))
     assert plain(caught.value)
 
 
@@ -112,11 +112,13 @@ SECRET = "/srv/secret/place"
 
 
 @pytest.mark.parametrize("kind", [NoKeyring, InvalidKeyring, KeyServiceUnavailable, StoreError, StoreRefused])
-async def test_neither_an_answer_nor_a_job_names_what_is_of_the_host(kind: type[CallsheetError], kit: Kit) -> None:
+async def test_neither_an_answer_nor_a_job_names_what_is_of_the_host(
+    kind: type[CallsheetError], driver: StoreDriver
+) -> None:
     error = kind(f"cannot open {SECRET}: SELECT 1 FROM jobs")
     assert SECRET not in of_error(error).detail
     outcome = outcome_of(error, 1)
-    assert SECRET not in (after_error(await kit.running(), outcome).error or "")
+    assert SECRET not in (after_error(await driver.running(), outcome).error or "")
 
 
 async def test_an_error_that_nobody_has_looked_at_says_nothing() -> None:

@@ -23,7 +23,7 @@ from tests.contracts.control_plane.remote import Remote, add
 from tests.http.conftest import postgres_url
 from tests.http.live import Live, serving
 from tests.kernel.jobs import a_job
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 ODD: list[Any] = [
     "text", 5, [1], {}, {"attempt": 1}, {"attempt": 1, "offset": 0}, {"attempt": 1, "text": "x"},

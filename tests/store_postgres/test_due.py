@@ -18,7 +18,7 @@ from callsheet.store.postgres.floor import Floor
 from callsheet.store.protocol import ClaimRequest, Store
 from callsheet.worker.remote import RemoteOptions
 from tests.http.live import Live, serving
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 
 async def has_asked(store: Store) -> None:

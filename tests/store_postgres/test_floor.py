@@ -11,7 +11,7 @@ from callsheet.store.postgres import PostgresStore
 from callsheet.store.postgres.enqueue import enqueue_within
 from callsheet.store.postgres.floor import DUE_EVERY_S, FULL_LOOK_SHARE, LAG_S, LOOK_EVERY_S, Floor, Look
 from callsheet.store.protocol import ClaimRequest, Settled
-from tests.kit import T0
+from tests.store_driver import T0
 
 
 class Clock:

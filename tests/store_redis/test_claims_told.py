@@ -9,7 +9,7 @@ import pytest
 from callsheet.store.protocol import ClaimRequest
 from callsheet.store.redis import RedisStore
 from tests import stores
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 ASKED = json.dumps({"status_webhook_url": "https://hooks.example.org/transcode"})
 

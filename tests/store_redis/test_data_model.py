@@ -10,7 +10,7 @@ from callsheet.kernel.job import Job, NewJob, Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
 from callsheet.store.redis import RedisStore
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 CONTRACT = ("job_id", "task", "payload", "status", "created_ts", "updated_ts", "ttl_s", "result", "error")
 ONE = ClaimRequest("w1")

@@ -17,13 +17,13 @@ from callsheet.store.protocol import JobQuery
 from callsheet.store.redis import RedisStore
 from callsheet.store.redis import store as module
 from tests import stores
-from tests.kit import T0, Kit, new_job
+from tests.store_driver import T0, StoreDriver, new_job
 
 ROWS = 620  # more than the script reads at once, and no multiple of it
 
 
 @pytest.fixture(params=["plain", "a star in the prefix", "no SORT"])
-async def kit(request: pytest.FixtureRequest) -> AsyncIterator[Kit]:
+async def driver(request: pytest.FixtureRequest) -> AsyncIterator[StoreDriver]:
     url, user = stores.fresh_url("redis"), f"user-{uuid.uuid4()}"
     admin: Any = redis.asyncio.Redis.from_url(url)
     if request.param == "a star in the prefix":
@@ -33,32 +33,34 @@ async def kit(request: pytest.FixtureRequest) -> AsyncIterator[Kit]:
         await admin.execute_command("ACL", "SETUSER", user, "allchannels")
         url = urlsplit(url)._replace(netloc=f"{user}:any@{urlsplit(url).netloc}").geturl()
     store = await RedisStore.from_url(url).open()
-    yield Kit(store)
+    yield StoreDriver(store)
     await store.close()
     if request.param == "no SORT":
         await admin.acl_deluser(user)
     await admin.aclose()
 
 
-async def ids(kit: Kit, **filters: Any) -> list[str]:
+async def ids(driver: StoreDriver, **filters: Any) -> list[str]:
     """Of all pages."""
     found: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
-        page = await kit.store.find(JobQuery(cursor=cursor or None, **filters))
+        page = await driver.store.find(JobQuery(cursor=cursor or None, **filters))
         found, cursor = found + [job.job_id for job in page.jobs], page.cursor
     return found
 
 
-async def test_every_filter_finds_its_jobs_among_many(kit: Kit) -> None:
-    last = await kit.add(kind="rare", queue="night", requester_id="acme", contract="euterpe", correlation_id="Order-7")
-    broken = await kit.running(kind="breaks")
-    await kit.settle(commands.dead_letter(broken, JobError("broke", "no Harbour here")))
+async def test_every_filter_finds_its_jobs_among_many(driver: StoreDriver) -> None:
+    last = await driver.add(
+        kind="rare", queue="night", requester_id="acme", contract="euterpe", correlation_id="Order-7"
+    )
+    broken = await driver.running(kind="breaks")
+    await driver.settle(commands.dead_letter(broken, JobError("broke", "no Harbour here")))
     batch = [new_job(f"kind.{n % 3}", payload=f'{{"n": "word-{n}-"}}') for n in range(ROWS)]
-    others = [made.job_id for made in await kit.enqueue(*batch)]
+    others = [made.job_id for made in await driver.enqueue(*batch)]
     newest = list(reversed(others))
     everything = [*newest, broken.job_id, last]
-    assert await ids(kit, limit=100) == everything
+    assert await ids(driver, limit=100) == everything
     for filters in (
         {"kind": "rare"},
         {"queue": "night"},
@@ -68,48 +70,51 @@ async def test_every_filter_finds_its_jobs_among_many(kit: Kit) -> None:
         {"kind": "rare", "text": "rare"},
         {"queue": "night", "statuses": (Status.QUEUED, Status.RUNNING)},
     ):
-        assert await ids(kit, **filters) == [last], filters
+        assert await ids(driver, **filters) == [last], filters
     for statuses in ((Status.DEAD_LETTER,), (Status.DEAD_LETTER, Status.RUNNING), (Status.FAILED, Status.DEAD_LETTER)):
-        assert await ids(kit, statuses=statuses) == [broken.job_id], statuses
-        assert await ids(kit, statuses=statuses, text="HARBOUR") == [broken.job_id]
-    assert await ids(kit, statuses=(Status.FAILED, Status.SUCCEEDED)) == []
+        assert await ids(driver, statuses=statuses) == [broken.job_id], statuses
+        assert await ids(driver, statuses=statuses, text="HARBOUR") == [broken.job_id]
+    assert await ids(driver, statuses=(Status.FAILED, Status.SUCCEEDED)) == []
     assert (
-        await ids(kit, requester_id="", kind="kind.1", limit=7) == [i for n, i in enumerate(others) if n % 3 == 1][::-1]
+        await ids(driver, requester_id="", kind="kind.1", limit=7)
+        == [i for n, i in enumerate(others) if n % 3 == 1][::-1]
     )
-    assert await ids(kit, queue="default", contract="callsheet", limit=200) == everything[:-1]
-    assert await ids(kit, text="word-77-") == [others[77]]
-    assert await ids(kit, text=others[5]) == [others[5]]
-    assert await ids(kit, text="nowhere", look=100) == []
+    assert await ids(driver, queue="default", contract="callsheet", limit=200) == everything[:-1]
+    assert await ids(driver, text="word-77-") == [others[77]]
+    assert await ids(driver, text=others[5]) == [others[5]]
+    assert await ids(driver, text="nowhere", look=100) == []
 
 
-async def test_a_time_range_and_a_small_look_go_through_all_pages(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_time_range_and_a_small_look_go_through_all_pages(
+    driver: StoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "LOOK_AT_JOBS", 300)
     made: list[str] = []
     for n in range(ROWS):
-        (one,) = await kit.store.enqueue([new_job(f"kind.{n % 2}")], now=T0 + n)
+        (one,) = await driver.store.enqueue([new_job(f"kind.{n % 2}")], now=T0 + n)
         made.append(one.job_id)
-    assert await ids(kit, created_from=T0 + 10, created_to=T0 + 15) == made[14:9:-1]
-    assert await ids(kit, created_from=T0 + 10, created_to=T0 + 15, look=90) == made[14:9:-1]
-    assert await ids(kit, created_to=T0 + 2, kind="kind.1", look=70) == [made[1]]
-    page = await kit.store.find(JobQuery(kind="nowhere", look=70))
+    assert await ids(driver, created_from=T0 + 10, created_to=T0 + 15) == made[14:9:-1]
+    assert await ids(driver, created_from=T0 + 10, created_to=T0 + 15, look=90) == made[14:9:-1]
+    assert await ids(driver, created_to=T0 + 2, kind="kind.1", look=70) == [made[1]]
+    page = await driver.store.find(JobQuery(kind="nowhere", look=70))
     assert page.jobs == []
     assert page.cursor is not None
 
 
-async def test_a_job_whose_time_is_over_is_not_found(kit: Kit) -> None:
-    gone, kept = await kit.add(kind="a"), await kit.add(kind="a")
-    assert isinstance(kit.store, RedisStore)
-    await kit.store._client.redis.delete(kit.store._keys.job(gone))
-    assert await ids(kit) == [kept]
-    assert await ids(kit, kind="a") == [kept]
-    assert await ids(kit, queue="default") == [kept]
-    assert await ids(kit, statuses=(Status.QUEUED,)) == [kept]
-    assert await ids(kit, text=gone) == []
+async def test_a_job_whose_time_is_over_is_not_found(driver: StoreDriver) -> None:
+    gone, kept = await driver.add(kind="a"), await driver.add(kind="a")
+    assert isinstance(driver.store, RedisStore)
+    await driver.store._client.redis.delete(driver.store._keys.job(gone))
+    assert await ids(driver) == [kept]
+    assert await ids(driver, kind="a") == [kept]
+    assert await ids(driver, queue="default") == [kept]
+    assert await ids(driver, statuses=(Status.QUEUED,)) == [kept]
+    assert await ids(driver, text=gone) == []
 
 
-async def test_a_job_without_the_field_is_queued(kit: Kit) -> None:
-    job_id = await kit.add()
-    assert isinstance(kit.store, RedisStore)
-    await kit.store._client.redis.hdel(kit.store._keys.job(job_id), "status")
-    assert await ids(kit, statuses=(Status.QUEUED,)) == [job_id]
-    assert await ids(kit, statuses=(Status.RUNNING,)) == []
+async def test_a_job_without_the_field_is_queued(driver: StoreDriver) -> None:
+    job_id = await driver.add()
+    assert isinstance(driver.store, RedisStore)
+    await driver.store._client.redis.hdel(driver.store._keys.job(job_id), "status")
+    assert await ids(driver, statuses=(Status.QUEUED,)) == [job_id]
+    assert await ids(driver, statuses=(Status.RUNNING,)) == []

@@ -12,7 +12,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.job import Job, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
 from callsheet.store.redis import RedisStore
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 ONE = ClaimRequest("w1")
 

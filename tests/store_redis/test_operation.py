@@ -18,8 +18,8 @@ from callsheet.store.protocol import ClaimRequest, Hint, JobQuery
 from callsheet.store.redis import RedisStore
 from callsheet.store.redis.keys import SCHEMA_NAMES, idempotency_name
 from tests import stores
-from tests.kit import Kit, new_job
 from tests.servers import RedisServer
+from tests.store_driver import StoreDriver, new_job
 
 ONE = ClaimRequest("w1")
 
@@ -127,9 +127,9 @@ async def test_migrate_tells_what_ran() -> None:
 
 
 async def test_queued_jobs_of_an_older_schema_are_counted(store: RedisStore, client: Any) -> None:
-    kit = Kit(store)
-    await kit.running(requester_id="acme")
-    await kit.add(requester_id="acme")
+    driver = StoreDriver(store)
+    await driver.running(requester_id="acme")
+    await driver.add(requester_id="acme")
     await client.delete("jobs:queued", "jobs:queued:acme")
     await client.set("callsheet:schema", "3")
     assert await store.migrate() == ["0004_quotas_and_audit"]
@@ -137,17 +137,17 @@ async def test_queued_jobs_of_an_older_schema_are_counted(store: RedisStore, cli
 
 
 async def test_a_lapsed_job_does_not_use_up_a_quota_for_ever(store: RedisStore, client: Any) -> None:
-    kit = Kit(store)
-    lapsed = await kit.add(requester_id="acme")
+    driver = StoreDriver(store)
+    lapsed = await driver.add(requester_id="acme")
     await client.delete(f"job:{lapsed}")
     await store.enqueue([new_job(requester_id="acme")], quotas={"acme": 1})
     assert await store.queued_of(["acme"], most=9) == [1]
 
 
 async def test_dead_letters_of_an_older_schema_are_listed(store: RedisStore, client: Any) -> None:
-    kit = Kit(store)
-    job = await kit.running(max_attempts=1)
-    await kit.settle(commands.fail(job, JobError("x"), rand=0))
+    driver = StoreDriver(store)
+    job = await driver.running(max_attempts=1)
+    await driver.settle(commands.fail(job, JobError("x"), rand=0))
     await client.delete("jobs:dead")
     await client.set("callsheet:schema", "2")
     assert await store.migrate() == ["0003_dead_letters", "0004_quotas_and_audit"]

@@ -13,9 +13,9 @@ import redis
 from callsheet.kernel.errors import Outage, StoreError, StoreRefused, StoreUnavailable
 from callsheet.store.redis import RedisStore
 from callsheet.store.redis.client import translated
-from tests.beside import until
-from tests.kit import new_job
+from tests.running_worker import until
 from tests.servers import RedisServer
+from tests.store_driver import new_job
 
 
 @pytest.fixture(scope="module")

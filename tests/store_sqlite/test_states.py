@@ -14,7 +14,7 @@ from callsheet.kernel.errors import Outage, StoreRefused, StoreUnavailable
 from callsheet.store import store_from_url
 from callsheet.store.sqlite import SqliteStore, connection
 from callsheet.store.sqlite.connection import Target, connect, known_error
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 
 @pytest.fixture

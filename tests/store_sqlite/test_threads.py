@@ -13,7 +13,7 @@ from callsheet.kernel.job import Status
 from callsheet.store import store_from_url
 from callsheet.store.protocol import ClaimRequest
 from callsheet.store.sqlite import SqliteStore, connection
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from callsheet.store.postgres import PostgresStore
 from callsheet.store.protocol import Store
 from callsheet.store.sqlite import SqliteStore
 from tests import stores
-from tests.kit import T0, Kit
+from tests.store_driver import T0, StoreDriver
 
 
 async def rows(store: Store, sql: str) -> list[tuple[Any, ...]]:
@@ -31,11 +31,11 @@ async def rows(store: Store, sql: str) -> list[tuple[Any, ...]]:
 async def test_leases_and_attempts_have_views(kind: str) -> None:
     store = await stores.open_store(stores.fresh_url(kind))
     try:
-        kit = Kit(store)
-        await kit.add(max_attempts=3)
-        failed = await kit.claim_one(worker="w1~5ec2e7")
-        await kit.settle(commands.fail(failed, JobError("x"), rand=0)._replace(delay_ms=0))
-        running = await kit.claim_one(worker="w2~5ec2e7")
+        driver = StoreDriver(store)
+        await driver.add(max_attempts=3)
+        failed = await driver.claim_one(worker="w1~5ec2e7")
+        await driver.settle(commands.fail(failed, JobError("x"), rand=0)._replace(delay_ms=0))
+        running = await driver.claim_one(worker="w2~5ec2e7")
         (lease,) = await rows(store, "SELECT job_id, attempt_id, worker_id FROM job_leases")
         assert lease == (running.job_id, "2", "w2")
         (times,) = await rows(store, "SELECT lease_expires_at, heartbeat_at FROM job_leases")
@@ -46,7 +46,7 @@ async def test_leases_and_attempts_have_views(kind: str) -> None:
         )
         before = await rows(store, attempts)
         assert [row[:4] for row in before] == [("1", "1", "w1", "retried"), ("2", "2", "w2", None)]
-        await kit.done(running)
+        await driver.done(running)
         after = await rows(store, attempts)
         assert [row[:4] for row in after] == [("1", "1", "w1", "retried"), ("2", "2", "w2", "succeeded")]
         assert await rows(store, "SELECT 1 FROM job_leases") == []
@@ -56,9 +56,9 @@ async def test_leases_and_attempts_have_views(kind: str) -> None:
         await store.close()
 
 
-async def moved(kit: Kit, job: Job, stage: str) -> Job:
-    await kit.settle(commands.advance(job, stage))
-    return await kit.get(job.job_id)
+async def moved(driver: StoreDriver, job: Job, stage: str) -> Job:
+    await driver.settle(commands.advance(job, stage))
+    return await driver.get(job.job_id)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -66,15 +66,15 @@ async def test_transcoding_jobs_have_a_view_in_the_words_of_contract_000(kind: s
     store = await stores.open_store(stores.fresh_url(kind))
     status = "SELECT status FROM euterpe_jobs"
     try:
-        kit = Kit(store)
-        await kit.add(kind="transcode", contract="euterpe", max_attempts=2, requester_id="acme")
-        await kit.add(kind="other", queue="elsewhere")
+        driver = StoreDriver(store)
+        await driver.add(kind="transcode", contract="euterpe", max_attempts=2, requester_id="acme")
+        await driver.add(kind="other", queue="elsewhere")
         assert await rows(store, status) == [("queued",)]
         words = []
-        job = await kit.claim_one(worker="w1~5ec2e7")
+        job = await driver.claim_one(worker="w1~5ec2e7")
         words += await rows(store, status)
         for stage in ("fetching", "processing", "uploading"):
-            job = await moved(kit, job, stage)
+            job = await moved(driver, job, stage)
             words += await rows(store, status)
         assert [word for (word,) in words] == ["claimed", "fetching", "processing", "uploading"]
         names = "job_id, requester_id, worker_id, claim_version, attempt_count, max_attempts, credential_version"
@@ -83,11 +83,11 @@ async def test_transcoding_jobs_have_a_view_in_the_words_of_contract_000(kind: s
         lease = f"SELECT 1 FROM euterpe_jobs WHERE lease_expires_at < {job.lease_expires_at} + 1"
         assert await rows(store, lease) == [("1",)]
         fence = f"SELECT status FROM euterpe_jobs WHERE job_id = '{job.job_id}' AND claim_version = 1"
-        await kit.settle(commands.retry(job, JobError("503"), delay_ms=0))
+        await driver.settle(commands.retry(job, JobError("503"), delay_ms=0))
         assert await rows(store, fence) == [("queued",)]
-        job = await kit.claim_one(worker="w2")
+        job = await driver.claim_one(worker="w2")
         assert await rows(store, status) == [("claimed",)], "the stage of the attempt before is over"
-        await kit.settle(commands.retry(job, JobError("503"), delay_ms=0))
+        await driver.settle(commands.retry(job, JobError("503"), delay_ms=0))
         assert await rows(store, status) == [("dead_letter",)]
     finally:
         await store.close()
@@ -98,13 +98,13 @@ async def test_transcoding_jobs_have_a_view_in_the_words_of_contract_000(kind: s
 async def test_a_transcoding_job_that_has_ended_is_so_in_the_view(kind: str, ends: str) -> None:
     store = await stores.open_store(stores.fresh_url(kind))
     try:
-        kit = Kit(store)
-        await kit.add(kind="transcode", contract="euterpe", max_attempts=2)
-        job = await kit.claim_one()
+        driver = StoreDriver(store)
+        await driver.add(kind="transcode", contract="euterpe", max_attempts=2)
+        job = await driver.claim_one()
         for stage in ("fetching", "processing", "uploading"):
-            job = await moved(kit, job, stage)
+            job = await moved(driver, job, stage)
         fatal = commands.fail(job, JobError("not_media", retryable=False), rand=0)
-        await kit.settle(commands.succeed(job, "null") if ends == "succeeded" else fatal)
+        await driver.settle(commands.succeed(job, "null") if ends == "succeeded" else fatal)
         found = await rows(store, "SELECT status, ended_at IS NOT NULL AND lease_expires_at IS NULL FROM euterpe_jobs")
         assert found in ([(ends, "1")], [(ends, "True")])
     finally:

@@ -89,7 +89,7 @@ class Clock:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "DONT_FAKE_MONOTONIC": "1",
         }
-        return {"CALLSHEET_TEST_SERVER_ENV": json.dumps(variables)}  # for the server alone: see tests/warden.py
+        return {"CALLSHEET_TEST_SERVER_ENV": json.dumps(variables)}  # for the server alone: see tests/server_warden.py
 
     def step(self, by_s: float) -> None:
         """Step the clock; processes notice within a second."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.beside import until
+from tests.running_worker import until
 from tests.storm.history import FOLDER
 from tests.storm.undertaker import marked
 

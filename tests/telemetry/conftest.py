@@ -12,7 +12,7 @@ from callsheet import Callsheet, Worker
 from callsheet.worker import health as health_module
 from callsheet.worker.health import Health
 from tests import stores
-from tests.beside import beside, until
+from tests.running_worker import running_worker, until
 
 HOST = "127.0.0.1"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -34,7 +34,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def working(app: Callsheet, **options: Any) -> AsyncIterator[tuple[Worker, Health]]:
     """A worker beside the test, ready to claim, with a health server; it stays ready for three polls."""
     worker = app.worker(**{"poll": 60.0, "grace": 2.0, "drain": 5.0, **options})
-    async with Health(worker, HOST, 0) as health, beside(worker):
+    async with Health(worker, HOST, 0) as health, running_worker(worker):
         await until(lambda: worker.ready)
         yield worker, health
 

@@ -12,9 +12,9 @@ import pytest
 from callsheet import Callsheet
 from callsheet.worker import health as health_module
 from callsheet.worker.health import Health
-from tests.beside import until
-from tests.pace import within
+from tests.running_worker import until
 from tests.telemetry.conftest import HOST, ask, send, working
+from tests.time_limits import within
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import JobFailed, StoreUnavailable
 from callsheet.store.protocol import ClaimRequest, JobQuery, Settled
 from callsheet.worker.health import Health
-from tests.beside import until
-from tests.kit import new_job
+from tests.running_worker import until
+from tests.store_driver import new_job
 from tests.telemetry.conftest import Samples, ask, scrape, value, working
 
 ENDED, FACTS = "callsheet_jobs_ended_total", "callsheet_facts_total"

@@ -22,7 +22,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
 from callsheet.worker.gauges import Gauges
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 def spans_into_memory():
     exporter, provider = InMemorySpanExporter(), TracerProvider()

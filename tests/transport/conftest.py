@@ -15,7 +15,7 @@ from callsheet.engine.transport import transport as transport_module
 from callsheet.kernel.job import Job, NewJob
 from callsheet.store.protocol import ClaimRequest, Hint
 from tests import stores
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 NEVER = Pace(relay_s=3_600.0, audit_s=3_600.0, idle_ms=0)
 """Chores only when a test does them; every message counts as left alone at once."""

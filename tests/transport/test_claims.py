@@ -13,9 +13,9 @@ from callsheet.engine.transport import transport
 from callsheet.kernel import commands
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
-from tests.kit import new_job
-from tests.pace import within
 from tests.servers import RedisServer
+from tests.store_driver import new_job
+from tests.time_limits import within
 from tests.transport.conftest import NEVER, Rig, Stream, rigged
 
 

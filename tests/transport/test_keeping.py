@@ -9,7 +9,7 @@ import pytest
 from callsheet.engine.transport.keeping import AUDIT
 from callsheet.kernel import commands
 from callsheet.store.protocol import ClaimRequest
-from tests.kit import new_job
+from tests.store_driver import new_job
 from tests.transport.conftest import BRISK, NEVER, Rig, Stream, rigged
 
 

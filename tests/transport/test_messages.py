@@ -14,7 +14,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import DuplicateJob
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, Enqueued, Settled
-from tests.kit import new_job
+from tests.store_driver import new_job
 from tests.transport.conftest import NEVER, Rig, Stream, rigged
 
 

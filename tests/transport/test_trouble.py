@@ -16,9 +16,9 @@ from callsheet.engine.transport import transport
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.job import Status
 from tests import stores
-from tests.kit import new_job
-from tests.pace import within
 from tests.servers import RedisServer
+from tests.store_driver import new_job
+from tests.time_limits import within
 from tests.transport.conftest import BRISK, Rig, Stream, rigged, silence
 
 Trouble = Callable[[RedisServer], Coroutine[Any, Any, None]]

@@ -14,7 +14,7 @@ from callsheet.kernel.errors import StoreUnavailable
 from callsheet.store.hints import together
 from callsheet.store.protocol import Hint
 from tests import stores
-from tests.kit import new_job
+from tests.store_driver import new_job
 from tests.transport.conftest import Rig, Stream, rigged, silence
 
 

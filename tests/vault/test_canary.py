@@ -31,7 +31,7 @@ from callsheet.vault.errors import CredentialRejected
 from callsheet.vault.local import LocalKeyring
 from callsheet.vault.refresh import Meaning, Patience, Refresher, RefreshRequest
 from callsheet.vault.rewrap import rewrap
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 log = logging.getLogger("canary")
 

@@ -16,7 +16,7 @@ from callsheet.vault import Binding, Secret, Vault, envelope
 from callsheet.vault.errors import CredentialsGone, RetiredKek, Tampered, UnknownKek, VaultError
 from callsheet.vault.keys import Keys, first_keys
 from callsheet.vault.local import LocalKeyring
-from tests.kit import new_job
+from tests.store_driver import new_job
 from tests.stores import open_store
 from tests.vault import two_keys
 

@@ -19,7 +19,7 @@ from callsheet.vault.errors import CredentialRejected, RefreshFailed
 from callsheet.vault.keys import first_keys
 from callsheet.vault.local import LocalKeyring
 from callsheet.vault.refresh import Meaning, Patience, Refresher, RefreshRequest, meaning_of
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 URL = "https://requester.example/refresh"
 SHORT = Patience(whole_s=0.3, first_look_s=0.005, longest_look_s=0.02, sends=3, between_sends_s=0.005)

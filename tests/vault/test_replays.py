@@ -11,7 +11,7 @@ from callsheet.vault import Secret, Vault
 from callsheet.vault.keys import first_keys
 from callsheet.vault.local import LocalKeyring
 from callsheet.vault.rewrap import rewrap
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 QUEUE = "transcode"
 

@@ -19,7 +19,7 @@ from callsheet.vault.keyfile import write_file
 from callsheet.vault.keys import Keys, first_keys
 from callsheet.vault.local import FileKeyring, LocalKeyring
 from callsheet.vault.rewrap import Progress, rewrap
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 DEEP = "CALLSHEET_DEEP" in os.environ
 ROWS = 100_000 if DEEP else 400

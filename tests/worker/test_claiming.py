@@ -14,7 +14,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
 from callsheet.worker import shift
-from tests.beside import until
+from tests.running_worker import until
 
 ALONE: JobOptions = {"concurrency_key": "k", "concurrency_limit": 1}
 

@@ -14,7 +14,7 @@ from callsheet import Callsheet, Context, Fatal, RetryPolicy
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.retry import Backoff
 from callsheet.store.protocol import ClaimRequest
-from tests.beside import until, working
+from tests.running_worker import until, working
 
 from .conftest import events_of
 

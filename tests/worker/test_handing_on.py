@@ -14,7 +14,7 @@ from callsheet.kernel.retry import Backoff
 from callsheet.testing import harness
 from callsheet.worker import execute
 from callsheet.worker.definition import Executor
-from tests.beside import until, working
+from tests.running_worker import until, working
 
 from . import tasks_in_processes
 from .conftest import events_of

@@ -16,8 +16,8 @@ from callsheet.kernel.errors import InvalidInput, StoreUnavailable
 from callsheet.kernel.job import Status
 from callsheet.worker.heartbeat import Heartbeat
 from callsheet.worker.run import Run
-from tests.beside import until, working
-from tests.pace import within
+from tests.running_worker import until, working
+from tests.time_limits import within
 
 from .conftest import events_of
 

@@ -22,8 +22,8 @@ from callsheet.worker.execute import after_error
 from callsheet.worker.health import Health
 from callsheet.worker.outages import outage_of
 from callsheet.worker.remote.moves import move_of
-from tests.beside import until, working
 from tests.kernel.jobs import a_job
+from tests.running_worker import until, working
 from tests.worker import tasks_in_processes
 
 from .conftest import events_of

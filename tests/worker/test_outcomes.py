@@ -10,7 +10,7 @@ import pytest
 from callsheet import Callsheet, Context, Fatal, JobFailed, Retry, RetryPolicy, Snooze
 from callsheet.kernel.job import NewJob, Status
 from callsheet.kernel.retry import Backoff
-from tests.beside import until, working
+from tests.running_worker import until, working
 
 AT_ONCE = RetryPolicy(backoff=Backoff(table_ms=(0,)))
 

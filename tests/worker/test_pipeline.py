@@ -11,7 +11,7 @@ from callsheet import Callsheet, Context, Fatal, Pipeline
 from callsheet.kernel.errors import InvalidTask
 from callsheet.kernel.job import Job, Status
 from callsheet.store.protocol import JobQuery
-from tests.beside import until, working
+from tests.running_worker import until, working
 
 
 def declared(app: Callsheet, seen: list[tuple[str, dict[str, Any]]]) -> Pipeline:

@@ -20,7 +20,7 @@ from callsheet.kernel.job import Job, Status
 from callsheet.kernel.wire import decode
 from callsheet.store.protocol import JobQuery
 from tests import stores
-from tests.beside import until, working
+from tests.running_worker import until, working
 
 TASKS = """
 import ctypes, os, signal, subprocess, sys, threading, time

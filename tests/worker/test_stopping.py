@@ -29,8 +29,8 @@ from callsheet.worker.heartbeat import Heartbeat
 from callsheet.worker.options import Options, default_worker_id
 from callsheet.worker.run import Run, Sends
 from callsheet.worker.slots import Slots
-from tests.beside import until, working
-from tests.kit import new_job
+from tests.running_worker import until, working
+from tests.store_driver import new_job
 
 from .conftest import events_of
 

@@ -14,9 +14,9 @@ from callsheet.engine.unheard import KIND, MOST, UnheardClaims, is_within, windo
 from callsheet.kernel.errors import StoreUnavailable
 from callsheet.kernel.job import Job, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
-from tests.beside import until, working
-from tests.kit import new_job
-from tests.pace import within
+from tests.running_worker import until, working
+from tests.store_driver import new_job
+from tests.time_limits import within
 
 
 async def test_a_claim_whose_answer_was_lost_costs_no_attempt(app: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:

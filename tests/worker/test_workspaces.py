@@ -18,7 +18,7 @@ from callsheet.store.protocol import ClaimRequest
 from callsheet.worker.sweep import ORPHAN_S, sweep
 from callsheet.worker.workspace import Workspace
 from tests import stores
-from tests.beside import until, working
+from tests.running_worker import until, working
 
 SOURCES = Path(__file__).parents[2] / "src"
 HOLD = """

@@ -20,8 +20,8 @@ from callsheet.contracts.control_plane import files
 from callsheet.http import objects
 from callsheet.worker import Worker
 from tests import stores
-from tests.beside import working
 from tests.http.live import Live, frames, serving
+from tests.running_worker import working
 
 SCRIPT = """---
 size: 320x180

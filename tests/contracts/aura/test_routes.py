@@ -14,8 +14,8 @@ from callsheet.kernel import commands
 from callsheet.kernel.job import Claim, Job, Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
-from tests.beside import until
 from tests.http.live import Live, serving
+from tests.running_worker import until
 
 from .conftest import running
 

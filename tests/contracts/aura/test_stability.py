@@ -18,7 +18,7 @@ from callsheet.kernel.job import Job, NewJob, Status
 from callsheet.kernel.progress import timeline_faults
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, Settled
-from tests.pace import within
+from tests.time_limits import within
 
 
 @pytest.fixture

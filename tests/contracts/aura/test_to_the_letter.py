@@ -22,8 +22,8 @@ from callsheet.kernel.job import Job, NewEvent
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from tests import stores
-from tests.beside import until
 from tests.http.live import Frame, Live, frames, serving
+from tests.running_worker import until
 
 from .conftest import running
 

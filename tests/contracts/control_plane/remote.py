@@ -9,7 +9,7 @@ import httpx2
 
 from callsheet.contracts.control_plane.waiting import Waiting
 from tests.http.live import Live
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 Answer = dict[str, Any]
 

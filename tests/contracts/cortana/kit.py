@@ -21,8 +21,8 @@ from callsheet.http import objects as object_routes
 from callsheet.http import uploads as upload_routes
 from callsheet.objects import Objects
 from callsheet.worker.pipeline import Pipeline
-from tests.beside import working
 from tests.http.live import Live, serving
+from tests.running_worker import working
 
 TENANT, TEAM, OTHER = "acme", "acme-media", "globex"
 PATIENCE_S = 110.0

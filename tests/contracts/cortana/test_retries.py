@@ -19,7 +19,7 @@ from callsheet.store.protocol import ClaimRequest
 from callsheet.worker.execute import after_error
 from callsheet.worker.signals import Fatal, Retry
 from tests import stores
-from tests.kit import T0
+from tests.store_driver import T0
 
 VIDEO = str(uuid.uuid4())
 MINUTE_MS = 60_000

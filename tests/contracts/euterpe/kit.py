@@ -23,10 +23,10 @@ from callsheet.objects import Credentials, Objects
 from callsheet.outbox import Deliveries, Endpoints
 from callsheet.receiver import Receiver
 from callsheet.vault.keys import first_keys
-from tests.beside import working
 from tests.http.live import Live, serving
 from tests.outbox.kit import FAST
 from tests.outbox.sink import RULES, Got, Sink, answer
+from tests.running_worker import working
 
 TENANT = "acme"
 KEYS = first_keys().text()

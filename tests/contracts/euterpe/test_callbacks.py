@@ -19,7 +19,7 @@ from callsheet.kernel.settlement import OutboxSettlement, Settlement
 from callsheet.store.outbox import OutboxFilter
 from callsheet.store.protocol import ClaimRequest, Settled
 from callsheet.store.sqlite import SqliteStore
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 HOOK = "https://hooks.example.org/transcode"
 ASKED = json.dumps({"status_webhook_url": HOOK, "metadata": {"talk": "1"}})

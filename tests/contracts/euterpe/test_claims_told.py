@@ -18,8 +18,8 @@ from callsheet.kernel.job import Job, NewJob, Status
 from callsheet.store.postgres import PostgresStore
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
-from tests.beside import until
-from tests.kit import new_job
+from tests.running_worker import until
+from tests.store_driver import new_job
 
 ASKED = json.dumps({"status_webhook_url": "https://hooks.example.org/transcode"})
 REFUSE = {

@@ -14,7 +14,7 @@ from callsheet.store.protocol import Settled
 from callsheet.worker.context import Context
 from tests import stores
 from tests.contracts.euterpe.test_callbacks import ASKED, HOOK, told
-from tests.kit import new_job
+from tests.store_driver import new_job
 
 STAGES = ["fetching", "processing", "uploading"]
 

@@ -10,9 +10,9 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.retry import Backoff
 from tests import stores
-from tests.beside import until
 from tests.media.corpus import Corpus
 from tests.objects.front import fronting
+from tests.running_worker import until
 from tests.seaweed import ADMIN, BUCKET, REGION, s3_server
 
 from .kit import MP3, Stack, keys_of, running

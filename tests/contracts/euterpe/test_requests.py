@@ -22,8 +22,8 @@ from callsheet.vault import Vault
 from tests import stores
 from tests.contracts.euterpe.kit import MP3, TENANT, Stack, running
 from tests.http.live import serving
-from tests.kit import new_job
 from tests.outbox.sink import RULES
+from tests.store_driver import new_job
 
 OWN: dict[str, Any] = {"source": f"object:uploads/{TENANT}/0/a.wav", "outputs": [MP3]}
 KEYS = {"access_key_id": "AK", "secret_access_key": "a-secret-of-the-tests"}

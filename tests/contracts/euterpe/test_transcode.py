@@ -22,10 +22,10 @@ from callsheet.media import spec
 from callsheet.objects.folder import FolderObjects
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
-from tests.beside import until
 from tests.contracts.euterpe.kit import MP3, STAGES, TENANT, keys_in, keys_of, running, sha256
 from tests.media.corpus import Corpus
 from tests.outbox.sink import Sink, answer
+from tests.running_worker import until
 from tests.seaweed import ADMIN, BUCKET, s3_server
 
 BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgres"])

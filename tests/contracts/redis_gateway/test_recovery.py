@@ -22,8 +22,8 @@ import redis
 from callsheet.engine import Engine
 from callsheet.kernel.errors import DuplicateJob, StoreUnavailable
 from callsheet.kernel.job import NewJob
-from tests.pace import DEEP
 from tests.servers import RedisServer
+from tests.time_limits import DEEP
 
 from . import TERMINAL, ForeignWorker, Language, gateway_job, plain_client, until
 

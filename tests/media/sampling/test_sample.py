@@ -15,7 +15,7 @@ from tests.media.made_up import ALL, CAPTIONS_40, MadeUp
 from tests.media.made_up.films import FILMS
 from tests.media.made_up.odd import number_in
 from tests.media.sampling.kit import sampled
-from tests.pace import DEEP
+from tests.time_limits import DEEP
 
 Video = Callable[[str], MadeUp]
 EVERY = Sampling(dedupe_threshold=1.0)

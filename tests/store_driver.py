@@ -1,4 +1,4 @@
-"""A store with a virtual clock and short words for tests."""
+"""Drives a store in tests: its verbs with short arguments and a virtual clock."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def new_job(kind: str = "resize", **fields: Any) -> NewJob:
 
 
 @dataclass
-class Kit:
-    """The verbs of a store at the kit's own time."""
+class StoreDriver:
+    """Calls the verbs of one store at a virtual time, `now`."""
 
     store: Store
     now: int = T0
