@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.contracts.redis_gateway.models import CreateJobRequest, Receipt, receipt
-from callsheet.http.bodies import read
-from callsheet.http.operations import Writer
+from callsheet.http.json_bodies import read
+from callsheet.http.parameters import Writer
 
 JOB_ID = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"
 ANSWER = receipt(JOB_ID, "chat", 86_400)

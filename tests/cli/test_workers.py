@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.engine import Engine
 from callsheet.http.problems import Problem
-from callsheet.http.workers import Token, Workers
+from callsheet.http.worker_registry import Token, Workers
 from tests.cli.conftest import Shop
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.api import objects as object_routes
+from callsheet.api import uploads
 from callsheet.client import Client, Forbidden, NotFound, SyncClient, UnexpectedAnswer, Upload
-from callsheet.http import objects as object_routes
-from callsheet.http import uploads
 from callsheet.kernel.errors import InvalidInput
 from tests import stores
 from tests.client.conftest import QUICK

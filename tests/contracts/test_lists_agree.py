@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from callsheet.api import dead_letters
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import Video, VideoStatus, Writer
 from callsheet.cli import jobs as cli_jobs
@@ -21,7 +22,6 @@ from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.cortana import pipeline_jobs
 from callsheet.contracts.redis_gateway import routes as gateway
 from callsheet.engine.ids import new_id
-from callsheet.http import dead_letters
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import CONTRACTS
 from callsheet.kernel.errors import IllegalMove

@@ -7,16 +7,16 @@ from typing import Any
 
 import httpx2
 
+from callsheet.api import dead_letters, jobs, operations
 from callsheet.contracts.redis_gateway import routes
 from callsheet.engine.ids import new_id
-from callsheet.http import attempts, dead_letters, operations
 from callsheet.kernel import commands
 from callsheet.kernel.job import NewJob, Status
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
 from tests.http.live import Live
 
-ROUTERS = [routes.router, attempts.router, dead_letters.router, operations.router]
+ROUTERS = [routes.router, jobs.router, dead_letters.router, operations.router]
 
 
 _last_moment = 0

@@ -15,7 +15,7 @@ from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
 from callsheet.http.server import Server, ServerOptions, create_app, listen
-from callsheet.http.site import Site
+from callsheet.http.state import Site
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job, NewEvent
 from callsheet.kernel.retry import JobError

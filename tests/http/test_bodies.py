@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from callsheet.contracts.redis_gateway.models import MAX_TTL_S
-from callsheet.http import front
+from callsheet.http import middleware
 from callsheet.http.limits import BODY_BYTES
 from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
 from tests.http.live import Live, problem
@@ -49,7 +49,7 @@ async def test_a_client_that_asks_first_need_not_send_a_body_that_is_too_large(s
 async def test_a_body_without_an_end_ends_the_connection(
     small: Live, monkeypatch: pytest.MonkeyPatch, line: str, status: int
 ) -> None:
-    monkeypatch.setattr(front, "DRAIN_S", 0.1)
+    monkeypatch.setattr(middleware, "DRAIN_S", 0.1)
     line = line.replace("EVENTS", f"/v1/jobs/{await small.job()}/events")
     start = head(small, line, "Transfer-Encoding: chunked", "Content-Type: application/json")
     got, sent = await flood(small, start, b"10000\r\n" + b" " * 0x10000 + b"\r\n")
@@ -89,7 +89,7 @@ async def test_a_body_without_a_length_is_counted_as_it_comes(small: Live) -> No
 
 
 async def test_a_body_without_an_end_costs_no_memory(small: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front, "DRAIN_S", 0.2)
+    monkeypatch.setattr(middleware, "DRAIN_S", 0.2)
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     start = head(small, "POST /v1/jobs", "Transfer-Encoding: chunked", "Content-Type: application/json")
     await exchange(small, start, *[chunk] * 20)

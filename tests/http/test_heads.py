@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from callsheet.http import protocol
+from callsheet.http import connections
 from tests.http.live import Live
 from tests.http.raw import exchange, flood, head
 from tests.running_worker import until
@@ -39,7 +39,7 @@ async def test_each_request_of_a_connection_has_a_head_of_its_own(small: Live) -
     text = head(small, "GET /healthz", f"X-Long: {'x' * 40_000}")
     await until(lambda: small.server.server_state.connections)
     (connection,) = small.server.server_state.connections
-    assert isinstance(connection, protocol.BoundedProtocol)
+    assert isinstance(connection, connections.BoundedProtocol)
     for _ in range(4):
         writer.write(text[:20])
         await until(lambda: connection._in_head)
@@ -55,14 +55,14 @@ async def test_a_client_that_says_too_little_is_let_go(
     small: Live, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     for before in (b"", head(small, "GET /healthz")):  # also on a connection that was used before
-        monkeypatch.setattr(protocol, "HEAD_S", 3600.0 if before else 0.1)
+        monkeypatch.setattr(connections, "HEAD_S", 3600.0 if before else 0.1)
         reader, writer = await asyncio.open_connection(*small.server.address)
         if before:
             writer.write(before)
             await reader.readuntil(b"}")
             if not said:
                 continue  # a connection that waits for the next request is kept alive by its own rule
-        monkeypatch.setattr(protocol, "HEAD_S", 0.1)
+        monkeypatch.setattr(connections, "HEAD_S", 0.1)
         writer.write(said)
         assert await asyncio.wait_for(reader.read(), 60) == b""
         writer.close()
@@ -76,7 +76,7 @@ async def test_a_stream_is_not_let_go_as_a_client_that_says_nothing(small: Live)
         lines = answer.aiter_lines()
         await anext(lines)
         for connection in small.server.server_state.connections:
-            assert isinstance(connection, protocol.BoundedProtocol)
+            assert isinstance(connection, connections.BoundedProtocol)
             assert connection._late is None
         await small.client.post(f"/v1/jobs/{job_id}/cancel")
         assert "event: canceled" in [line async for line in lines]

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from callsheet.http.json_text import json_text, parsed
+from callsheet.http.json_bodies import json_text, parsed
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from callsheet.http import key_routes
+from callsheet.api import keys
 from callsheet.http.server import ServerOptions
 from tests import stores
 from tests.http.live import serving
 
-ROUTERS = [key_routes.router]
+ROUTERS = [keys.router]
 
 
 async def test_a_key_is_made_listed_and_revoked() -> None:

@@ -16,8 +16,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import httpx2
 import pytest
 
-from callsheet.http import objects as object_routes
-from callsheet.http import uploads
+from callsheet.api import objects as object_routes
+from callsheet.api import uploads
+from callsheet.http import upload_records
 from callsheet.objects import Objects, Signer
 from callsheet.objects.own import OwnObjects
 from callsheet.objects.signing import Claims
@@ -49,7 +50,7 @@ async def either(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Live]:
     """A server that keeps its objects in a folder, and one that keeps them in an S3."""
-    monkeypatch.setattr(uploads, "PART_BYTES", PART)
+    monkeypatch.setattr(upload_records, "PART_BYTES", PART)
     url = f"file://{tmp_path / 'objects'}"
     if request.param == "s3":
         monkeypatch.setenv("S3_ENDPOINT", s3_server().endpoint)
@@ -134,7 +135,7 @@ async def test_a_completion_that_was_not_written_down_is_found_again(either: Liv
         upload = await begun(acme, len(data))
         for todo in upload["todo"]:
             assert (await send(either, data, todo)).status_code == 200
-        kept = uploads.Kept(**await document(either, upload["upload_id"]))
+        kept = upload_records.UploadRecord(**await document(either, upload["upload_id"]))
         await objects_of(either).complete_multipart(kept.upload)  # and here its process died
         path = f"/v1/uploads/{upload['upload_id']}"
         assert (await acme.get(path)).json()["received"] == len(data)
@@ -142,7 +143,7 @@ async def test_a_completion_that_was_not_written_down_is_found_again(either: Liv
 
 
 async def document(live: Live, upload_id: str) -> dict[str, Any]:
-    (found,) = await live.engine.store.documents(uploads.KIND, upload_id)
+    (found,) = await live.engine.store.documents(upload_records.KIND, upload_id)
     body: dict[str, Any] = json.loads(found.body)
     return body
 
@@ -155,7 +156,7 @@ async def test_a_part_of_another_size_does_not_arrive(either: Live) -> None:
                 answer = await send(either, b"x" * 99_999_99, {**todo, "offset": 0, "size": size})
                 assert answer.status_code in {400, 403, 413}, answer.text
         assert (await acme.get(f"/v1/uploads/{upload['upload_id']}")).json()["received"] == 0
-        kept = uploads.Kept(**await document(either, upload["upload_id"]))
+        kept = upload_records.UploadRecord(**await document(either, upload["upload_id"]))
         await objects_of(either).put_part(kept.upload, 1, b"too short")  # by nobody's signed URL
         again = (await acme.get(f"/v1/uploads/{upload['upload_id']}")).json()
         assert [part["number"] for part in again["todo"]] == [1, 2]
@@ -241,18 +242,18 @@ async def test_an_upload_that_cannot_be_is_refused(folder: Live) -> None:
 
 async def test_old_uploads_are_swept_with_what_was_sent(folder: Live, tmp_path: Path) -> None:
     async with await folder.key("acme") as acme:
-        small, large = await begun(acme, 3), await begun(acme, uploads.PART_BYTES + 1)
+        small, large = await begun(acme, 3), await begun(acme, upload_records.PART_BYTES + 1)
         for upload in (small, large):
-            await send(folder, b"x" * (uploads.PART_BYTES + 1), upload["todo"][-1])
+            await send(folder, b"x" * (upload_records.PART_BYTES + 1), upload["todo"][-1])
         done = await begun(acme, 3)
         await send(folder, b"abc", done["todo"][0])
         await acme.post(f"/v1/uploads/{done['upload_id']}/complete")
     store = folder.engine.store
-    later = await store.now() + uploads.LIFE_S * 1000 + 1
-    await uploads.sweep(store, objects_of(folder), later - 2000)
-    assert len(await store.documents(uploads.KIND)) == 3
-    await uploads.sweep(store, objects_of(folder), later)
-    assert await store.documents(uploads.KIND) == []
+    later = await store.now() + upload_records.LIFE_S * 1000 + 1
+    await upload_records.sweep(store, objects_of(folder), later - 2000)
+    assert len(await store.documents(upload_records.KIND)) == 3
+    await upload_records.sweep(store, objects_of(folder), later)
+    assert await store.documents(upload_records.KIND) == []
     assert [info.key async for info in objects_of(folder).list()] == [done["key"]]
     assert list((tmp_path / "objects/.callsheet/uploads").iterdir()) == []
 

@@ -8,11 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from callsheet.contracts.control_plane import workers
+from callsheet.api import dead_letters, jobs, overview, workers
+from callsheet.api.overview import SPAN_MS, SPANS, Throughput
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine.ids import new_id
-from callsheet.http import dead_letters, job_state, overview, throughput
-from callsheet.http.throughput import SPAN_MS, SPANS, Throughput
 from callsheet.kernel import commands
 from callsheet.kernel.job import Envelope, NewJob, Status
 from callsheet.kernel.retry import JobError
@@ -21,7 +20,7 @@ from tests import stores
 from tests.http.dead import dead
 from tests.http.live import Live, problem, serving
 
-ROUTERS = [routes.router, streams.router, overview.router, job_state.router, workers.router, dead_letters.router]
+ROUTERS = [routes.router, streams.router, overview.router, jobs.router, workers.router, dead_letters.router]
 
 
 @pytest.fixture
@@ -123,7 +122,7 @@ class Ends:
 
 
 async def test_the_window_reads_what_is_new_and_keeps_the_rest(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput, "FRESH_S", -1.0)
+    monkeypatch.setattr(overview, "FRESH_S", -1.0)
     store = Ends(live.engine.store)
     window = Throughput(store)  # type: ignore[arg-type]
     start = store.clock = await live.engine.store.now()

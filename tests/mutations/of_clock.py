@@ -182,7 +182,7 @@ CLOCK = [
     ),
     *of(
         "kernel",
-        "http/lives.py",
+        "http/sessions.py",
         (
             "a session lives no longer than a life",
             " <= now + round(life_s * 1000) + TOLERANCE_MS",

@@ -152,7 +152,7 @@ EUTERPE_LETTER = [
     Guard(
         "sqlite",
         "euterpe letter, can_retry says no where a replay is refused",
-        "http/job_state.py",
+        "api/jobs.py",
         "can_retry = dead_letters.can_replay(job)",
         "can_retry = True",
         "tests/http/test_overview.py::test_can_retry_is_what_a_replay_answers",
@@ -160,7 +160,7 @@ EUTERPE_LETTER = [
     Guard(
         "sqlite",
         "euterpe letter, can_replay says no where a replay is refused",
-        "http/dead_letters.py",
+        "api/dead_letters.py",
         '"can_replay": dead_letters.can_replay(job)',
         '"can_replay": True',
         f"{DEAD_LETTERS}::test_what_may_not_come_back_is_refused",

@@ -160,7 +160,7 @@ PLANE_LETTER = [
     Guard(
         "kernel",
         "who was revoked on purpose may not enrol",
-        "http/workers.py",
+        "http/worker_registry.py",
         "is not None and not body.get(ON_PURPOSE)",
         "is not None",
         f"{IDENTITY}::test_a_worker_that_was_revoked_on_purpose_does_not_enrol_again",
@@ -168,7 +168,7 @@ PLANE_LETTER = [
     Guard(
         "kernel",
         "an enrolment does not take back who was revoked",
-        "http/workers.py",
+        "http/worker_registry.py",
         'await self._check_wanted(body["enrolment_id"])',
         "pass",
         f"{IDENTITY}::test_a_worker_that_was_revoked_on_purpose_does_not_enrol_again",

@@ -11,7 +11,7 @@ QUOTAS = "tests/security/test_quotas.py::test_"
 MOVES = "tests/security/test_odd_moves.py::test_"
 FILES = "contracts/control_plane/files.py"
 ATTEMPTS = "http/attempt_files.py"
-WALK = "http/recount.py"
+WALK = "http/maintenance.py"
 
 SECURITY_BYTES = [
     Guard(
@@ -41,7 +41,7 @@ SECURITY_BYTES = [
     Guard(
         "sqlite",
         "a file that was settled needs room again",
-        "http/objects.py",
+        "api/objects.py",
         "    await reserve(lambda file: file.with_whole(most, is_said=claims.size is not None))\n",
         "",
         f"{BYTES}room_of_unsaid_length_is_settled_to_what_came",

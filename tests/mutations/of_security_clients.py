@@ -134,7 +134,7 @@ SECURITY_CLIENTS = [
     ),
     _guard(
         "a complete upload is not open",
-        "http/uploads.py",
+        "http/upload_records.py",
         "            await site_of(request).quotas.add(kept.requester_id, 0, closed=1)\n",
         "",
         f"{QUOTAS}::test_open_uploads_are_counted_by_tenant_and_given_back -k sqlite",
@@ -148,7 +148,7 @@ SECURITY_CLIENTS = [
     ),
     _guard(
         "an invitation that was taken back is gone",
-        "http/workers.py",
+        "http/worker_registry.py",
         "return await self._store.delete_document(ENROLMENT, enrolment_id)",
         "return bool(await self._store.documents(ENROLMENT, enrolment_id))",
         f"{ENROLMENT}::test_an_invitation_that_was_taken_back_is_good_for_nobody -k sqlite",

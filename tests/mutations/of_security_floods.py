@@ -55,7 +55,7 @@ SECURITY_FLOODS = [
     Guard(
         "sqlite",
         "operations that begin at once are counted one after the other",
-        "http/dead_letters.py",
+        "api/dead_letters.py",
         "async with site.parts.setdefault(_Line, _Line()):",
         "async with _Line():",
         OPERATIONS,
@@ -71,7 +71,7 @@ SECURITY_FLOODS = [
     Guard(
         "sqlite",
         "a tenant's workers have so many names",
-        "http/worker_names.py",
+        "http/limits.py",
         "if name not in names and len(names) >= MOST_NAMES:",
         "if False:",
         f"{FLOODS}::test_ever_new_names_of_a_tenants_workers_are_not_all_noted",
@@ -127,7 +127,7 @@ SECURITY_FLOODS = [
     Guard(
         "postgres",
         "no filter of the audit log holds a NUL",
-        "http/audit_routes.py",
+        "api/audit.py",
         "actor: Annotated[str | None, Query(max_length=255, pattern=NO_NUL)]",
         "actor: Annotated[str | None, Query(max_length=255)]",
         "tests/security/test_ids.py::test_no_id_and_no_parameter_with_a_nul_breaks_anything",
@@ -135,7 +135,7 @@ SECURITY_FLOODS = [
     Guard(
         "sqlite",
         "an enrolment that nobody can use is not listed",
-        "http/workers.py",
+        "http/worker_registry.py",
         "if right.expires_at > now and right.uses_left > 0:",
         "if True:",
         "tests/contracts/control_plane/test_enrolment.py::test_invitations_that_can_be_used_are_listed_without_their_tokens",

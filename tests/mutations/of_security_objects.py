@@ -86,7 +86,7 @@ OBJECTS = [
     Guard(
         "sqlite",
         "an intake knows whose tasks are",
-        "http/intake.py",
+        "http/batcher.py",
         "if TASKS.get(new.kind, new.contract) != new.contract:",
         "if not new.kind:",
         f"{RESERVED}::test_a_route_creates_the_tasks_of_its_own_contract_alone",
@@ -118,7 +118,7 @@ OBJECTS = [
     Guard(
         "sqlite",
         "a completed upload refuses its url",
-        "http/incoming.py",
+        "http/object_access.py",
         """return bool(kept["status"] == "open" and""",
         """return bool(kept["status"] and""",
         f"{ONCE}::test_a_completed_upload_is_sealed",
@@ -126,7 +126,7 @@ OBJECTS = [
     Guard(
         "sqlite",
         "a url is judged after the body too",
-        "http/objects.py",
+        "api/objects.py",
         "    await check()  # the upload may have been completed while the body arrived\n",
         "",
         f"{ONCE}::test_a_body_that_was_under_way_at_the_completion_does_not_count",
@@ -134,7 +134,7 @@ OBJECTS = [
     Guard(
         "sqlite",
         "a revoked worker's url is refused",
-        "http/incoming.py",
+        "http/object_access.py",
         "return not await workers.is_revoked(worker_id)",
         "return True",
         f"{ONCE}::test_a_revoked_worker_uploads_nothing",
@@ -142,7 +142,7 @@ OBJECTS = [
     Guard(
         "sqlite",
         "a url without an upload writes no upload",
-        "http/incoming.py",
+        "http/object_access.py",
         'if not bound and key.partition("/")[0] not in SEALED:',
         "if not bound:",
         f"{ONCE}::test_a_url_of_one_upload_writes_for_no_other",
@@ -158,7 +158,7 @@ OBJECTS = [
     Guard(
         "kernel",
         "an upload to an s3 is copied from where it came in",
-        "http/uploads.py",
+        "http/upload_records.py",
         "sign_put(kept.incoming_key, SIGNED_S",
         "sign_put(kept.key, SIGNED_S",
         f"{ONCE}::test_a_storage_that_asks_nobody_is_written_to_in_vain",

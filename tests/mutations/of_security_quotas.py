@@ -63,7 +63,7 @@ SECURITY_QUOTAS = [
     Guard(
         "sqlite",
         "the quota of a tenant reaches the store",
-        "http/room.py",
+        "http/batcher.py",
         "        if not wanted:\n            return None\n",
         "        return None\n",
         f"{QUOTAS}a_tenant_that_fills_its_quota_leaves_the_others_theirs",
@@ -71,7 +71,7 @@ SECURITY_QUOTAS = [
     Guard(
         "sqlite",
         "one tenant's refusal is not the others'",
-        "http/intake.py",
+        "http/batcher.py",
         "        if others:\n            await self._send(others)\n",
         "        for _, future in others:\n            future.set_exception(error)\n",
         f"{QUOTAS}a_tenant_that_fills_its_quota_leaves_the_others_theirs",
@@ -79,7 +79,7 @@ SECURITY_QUOTAS = [
     Guard(
         "sqlite",
         "running jobs share a slot",
-        "http/intake.py",
+        "http/batcher.py",
         "        if not running or new.concurrency_key is not None:\n            return new\n",
         "        return new\n",
         f"{QUOTAS}a_tenant_runs_no_more_jobs_than_it_may",
@@ -87,7 +87,7 @@ SECURITY_QUOTAS = [
     Guard(
         "sqlite",
         "a dead letter comes back within the quota",
-        "http/dead_letters.py",
+        "api/dead_letters.py",
         "        await quotas.check_queued(job.requester_id)\n",
         "        pass\n",
         f"{QUOTAS}replays_do_not_pass_the_quota",
@@ -103,7 +103,7 @@ SECURITY_QUOTAS = [
     Guard(
         "sqlite",
         "bytes are counted before a file begins",
-        "http/uploads.py",
+        "http/upload_records.py",
         "    await charge(site, who.requester_id, asked.size, part, opens=True)\n",
         "",
         f"{QUOTAS}stored_bytes_are_counted_by_tenant_and_given_back",
@@ -119,7 +119,7 @@ SECURITY_QUOTAS = [
     Guard(
         "sqlite",
         "a tenant's key sets no quotas",
-        "http/quota_routes.py",
+        "api/quotas.py",
         '    await check(request, "admin")\n',
         '    await check(request, "jobs:write")\n',
         f"{QUOTAS}an_operator_sets_the_quotas_of_one_tenant",
@@ -151,7 +151,7 @@ SECURITY_QUOTAS = [
     Guard(
         "sqlite",
         "a tenant's audit log is its own",
-        "http/audit_routes.py",
+        "api/audit.py",
         "wanted = tenant if who.sees is None else who.sees",
         "wanted = tenant",
         f"{AUDIT}a_tenant_sees_its_own_entries_and_no_operator_behind_them",
@@ -159,7 +159,7 @@ SECURITY_QUOTAS = [
     Guard(
         "sqlite",
         "a tenant does not see who the operator is",
-        "http/audit_routes.py",
+        "api/audit.py",
         'hidden = who is not None and who.sees is not None and details.get("operator")',
         "hidden = False",
         f"{AUDIT}a_tenant_sees_its_own_entries_and_no_operator_behind_them",
@@ -167,7 +167,7 @@ SECURITY_QUOTAS = [
     Guard(
         "sqlite",
         "a key without a tenant sees no audit log",
-        "http/audit_routes.py",
+        "api/audit.py",
         "(not who.requester_id or tenant not in (None, who.requester_id))",
         "tenant not in (None, who.requester_id)",
         f"{AUDIT}a_tenant_sees_its_own_entries_and_no_operator_behind_them",

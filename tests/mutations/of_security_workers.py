@@ -135,7 +135,7 @@ SECURITY_WORKERS = [
     Guard(
         "sqlite",
         "a token that was rotated is worth nothing",
-        "http/workers.py",
+        "http/worker_registry.py",
         'if (used_at := _used_after(body["tokens"], place)) is not None:',
         "if (used_at := _used_after([], place)) is not None:",
         f"{TOKENS}::test_a_rotated_token_that_is_used_again_revokes_the_worker",

@@ -82,7 +82,7 @@ STUDIO = [
     ),
     of_a_store(
         "a tenant's overview",
-        "http/overview.py",
+        "api/overview.py",
         "site, mine = site_of(request), who.sees",
         "site, mine = site_of(request), None",
         f"{OVERVIEW}the_overview_tells_what_waits_runs_and_ended",

@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from callsheet.api import webhook_deliveries, webhook_endpoints
 from callsheet.engine import Engine
-from callsheet.http import webhook_endpoints, webhooks
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.outbox import Endpoints
 from callsheet.outbox.guard import Rules
@@ -19,7 +19,7 @@ from tests.outbox import kit
 from tests.outbox.kit import add_events, delivering, until
 from tests.outbox.sink import RULES, Sink, answer
 
-ROUTERS = [webhooks.router, webhook_endpoints.router]
+ROUTERS = [webhook_deliveries.router, webhook_endpoints.router]
 HOOK = {"url": "https://hooks.example.org/x"}
 
 

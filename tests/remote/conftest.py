@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from callsheet import Callsheet
-from callsheet.contracts.control_plane import enrolment, routes, workers
+from callsheet.api import workers
+from callsheet.contracts.control_plane import enrolment, routes
 from callsheet.contracts.control_plane.claims import Terms
 from callsheet.kernel.job import Job, Status
 from callsheet.worker.remote import RemoteOptions, RemoteWorker

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from callsheet import Callsheet
+from callsheet.api import dead_letters, objects, uploads, workers
 from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.control_plane import enrolment as enrolling
-from callsheet.contracts.control_plane import files, routes, workers
+from callsheet.contracts.control_plane import files, routes
 from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes as gateway
-from callsheet.http import dead_letters, objects, uploads
 from tests import stores
 from tests.http.live import Live, serving
 

@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.cli.hosting import ROUTERS
-from callsheet.http.bodies import read
-from callsheet.http.direct import Direct
-from callsheet.http.door import Door, Strangers
-from callsheet.http.front import OPEN_BODIES, OPEN_BYTES, Walls
+from callsheet.http.body_pace import Meter, Pace
+from callsheet.http.connections import Door, Strangers
+from callsheet.http.json_bodies import read
 from callsheet.http.limits import BODY_BYTES
-from callsheet.http.pace import Meter, Pace
+from callsheet.http.middleware import OPEN_BODIES, OPEN_BYTES, Walls
+from callsheet.http.routing import Direct
 from callsheet.objects.errors import ObjectNotFound
 from callsheet.studio.session import SignIn
 from tests import stores

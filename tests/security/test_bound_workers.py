@@ -10,8 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from callsheet.contracts.control_plane import enrolment, files, routes, waiting, workers
-from callsheet.http import workers as known
+from callsheet.api import workers
+from callsheet.contracts.control_plane import enrolment, files, routes, waiting
+from callsheet.http import worker_registry as known
 from callsheet.kernel.errors import InvalidJob
 from callsheet.kernel.job import Job, Status
 from tests import stores

@@ -13,7 +13,7 @@ import pytest
 
 from callsheet.contracts.control_plane import files
 from callsheet.engine.stored import RESERVED
-from callsheet.http import attempt_files, uploads
+from callsheet.http import attempt_files, upload_records
 from callsheet.kernel import commands
 from callsheet.kernel.retry import JobError
 from callsheet.objects import Objects
@@ -256,10 +256,10 @@ async def test_an_upload_is_completed_or_dropped_and_counted_as_that(
     live: Live, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     """Both at the same moment: whichever is first decides, and the count says what is there."""
-    size = uploads.PART_BYTES + 10
+    size = upload_records.PART_BYTES + 10
     made = (await live.client.post("/v1/uploads", json={"name": "a.bin", "size": size})).json()
     path = f"/v1/uploads/{made['upload_id']}"
-    for part, length in zip(made["todo"], (uploads.PART_BYTES, 10), strict=True):
+    for part, length in zip(made["todo"], (upload_records.PART_BYTES, 10), strict=True):
         assert (await send(live, part, b"x" * length)).status_code == 200
     before, objects = await live.site.quotas.stored(""), objects_of(live)
     verb = "abort_multipart" if first == "drop" else "complete_multipart"

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from callsheet import Callsheet
+from callsheet.api import workers
 from callsheet.cli.testkit.proxy import Answered, Asked, Fate, FaultProxy, problem
-from callsheet.contracts.control_plane import enrolment, files, routes, workers
+from callsheet.contracts.control_plane import enrolment, files, routes
 from callsheet.kernel.callbacks import claim_callback
 from callsheet.kernel.errors import StoreUnavailable
 from callsheet.kernel.job import Job, Status

@@ -16,9 +16,9 @@ import pytest
 from callsheet.app.sealing import VaultSealer
 from callsheet.contracts.control_plane import fan_outs, moves, waiting
 from callsheet.engine import operations
-from callsheet.http import worker_names
-from callsheet.http.worker_names import WEEK_S, WorkerNames
-from callsheet.http.workers import SEEN
+from callsheet.http import limits
+from callsheet.http.limits import WEEK_S, WorkerNames
+from callsheet.http.worker_registry import SEEN
 from callsheet.outbox import Endpoints
 from callsheet.outbox.endpoints import MOST_ENDPOINTS, TooManyEndpoints
 from callsheet.vault.keys import first_keys
@@ -172,7 +172,7 @@ async def test_operators_begin_what_they_like(live: Live, monkeypatch: pytest.Mo
 async def test_ever_new_names_of_a_tenants_workers_are_not_all_noted(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_names, "MOST_NAMES", 3)
+    monkeypatch.setattr(limits, "MOST_NAMES", 3)
     token = await live.text("acme", scopes=["worker"])
     for n in range(6):
         assert (await Worker(live, token, f"w{n}").claim())["claimed"] is False
@@ -220,7 +220,7 @@ def _has_beats(place: waiting.Waiting, count: int) -> bool:
 
 
 def test_a_name_makes_room_when_it_was_not_used_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_names, "MOST_NAMES", 2)
+    monkeypatch.setattr(limits, "MOST_NAMES", 2)
     now = [0.0]
     names = WorkerNames(lambda: now[0])
     assert [names.has_room("acme", name) for name in ("a", "b", "c", "a")] == [True, True, False, True]

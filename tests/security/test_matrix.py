@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from callsheet.http.keys import ApiKeys
-from callsheet.http.queries import REPEATABLE
+from callsheet.http.middleware import REPEATABLE
 from callsheet.http.sessions import COOKIE
 from tests import stores
 from tests.security.estate import SECRET, STRANGER, VICTIM, Town, town

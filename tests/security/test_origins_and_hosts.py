@@ -10,10 +10,10 @@ import httpx2
 import pytest
 
 from callsheet.cli.hosting import ROUTERS
-from callsheet.http.door import Failures
-from callsheet.http.front import Walls
 from callsheet.http.hosts import Hosts
 from callsheet.http.keys import ApiKeys
+from callsheet.http.limits import Failures
+from callsheet.http.middleware import Walls
 from callsheet.http.problems import Problem
 from callsheet.http.proxies import Proxies
 from callsheet.kernel.errors import InvalidInput

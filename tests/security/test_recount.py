@@ -12,9 +12,9 @@ import pytest
 from callsheet.contracts.control_plane import files
 from callsheet.engine.quotas import Quotas
 from callsheet.engine.stored import ARTIFACTS, OUTPUTS, UPLOADS
-from callsheet.http import recount
-from callsheet.http.owning import SiteOwners
-from callsheet.http.recount import EVERY_MS, Recount
+from callsheet.http import maintenance
+from callsheet.http.maintenance import EVERY_MS, Recount
+from callsheet.http.object_access import SiteOwners
 from callsheet.objects import Objects
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
@@ -33,7 +33,7 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def live(url: str, tmp_path: Path) -> AsyncIterator[Live]:
     async with everything(url, objects_url=f"file://{tmp_path}/objects") as live:
-        await live.engine.store.delete_document(recount.KIND, recount.ID)
+        await live.engine.store.delete_document(maintenance.KIND, maintenance.ID)
         yield live
 
 
@@ -62,7 +62,7 @@ async def parts(live: Live, tenant: str = "acme") -> dict[str, int]:
 
 
 async def test_a_count_that_drifted_is_set_right(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recount, "KEYS", 2)
+    monkeypatch.setattr(maintenance, "KEYS", 2)
     objects, quotas = objects_of(live), live.site.quotas
     for n in range(5):
         await objects.put(f"outputs/acme/{n}", b"x" * 100)  # and whoever wrote it died before it was counted
@@ -73,7 +73,7 @@ async def test_a_count_that_drifted_is_set_right(live: Live, monkeypatch: pytest
     assert (await parts(live), await parts(live, "other")) == ({OUTPUTS: 500}, {})
     now = await live.engine.store.now()
     await walker(live).step(now + LATER + 1)
-    assert json.loads((await live.engine.store.documents(recount.KIND))[0].body)["ended_at"], "not again so soon"
+    assert json.loads((await live.engine.store.documents(maintenance.KIND))[0].body)["ended_at"], "not again so soon"
     await objects.delete("outputs/acme/0")
     assert await walked(live, now + LATER + EVERY_MS) == 4
     assert await parts(live) == {OUTPUTS: 400}
@@ -147,7 +147,7 @@ async def test_a_file_that_is_just_beginning_is_not_counted_out(live: Live) -> N
 
 
 async def test_processes_share_one_walk(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recount, "KEYS", 3)
+    monkeypatch.setattr(maintenance, "KEYS", 3)
     for n in range(20):
         await objects_of(live).put(f"outputs/acme/{n:02}", b"x" * 10)
     now = await live.engine.store.now() + LATER

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from callsheet.http.keys import new_key
-from callsheet.http.request_ids import id_of
+from callsheet.http.middleware import id_of
 from callsheet.http.sessions import COOKIE
-from callsheet.http.workers import ENROLMENT_HEAD, WORKER_HEAD
+from callsheet.http.worker_registry import ENROLMENT_HEAD, WORKER_HEAD
 from tests import stores
 from tests.http.live import ADMIN, Live, serving
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.api import webhook_deliveries, webhook_endpoints
 from callsheet.app.sealing import sealer_from
 from callsheet.contracts.euterpe.tasks import outcome_of
-from callsheet.http import webhook_endpoints, webhooks
 from callsheet.http.problems import of_error
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError, DiskFull, DuplicateJob, StoreError, StoreRefused
@@ -89,7 +89,9 @@ async def test_no_answer_names_the_file_of_the_keys(
 ) -> None:
     path = tmp_path / "keys"
     environ = {"CALLSHEET_KEYS_FILE": str(path)}
-    async with serving(stores.fresh_url("sqlite"), routers=[webhooks.router, webhook_endpoints.router]) as live:
+    async with serving(
+        stores.fresh_url("sqlite"), routers=[webhook_deliveries.router, webhook_endpoints.router]
+    ) as live:
         if is_there:
             path.write_text("k1 x\n")
             path.chmod(0o644)

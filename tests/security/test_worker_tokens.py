@@ -11,11 +11,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from callsheet.api import workers
 from callsheet.cli.testkit.proxy import Answered, Asked, Fate, FaultProxy
-from callsheet.contracts.control_plane import enrolment, routes, workers
-from callsheet.http import workers as known
+from callsheet.contracts.control_plane import enrolment, routes
+from callsheet.http import worker_registry as known
 from callsheet.http.keys import FIND, new_key
-from callsheet.http.workers import WorkerEvent
+from callsheet.http.worker_registry import WorkerEvent
 from callsheet.worker.remote import RemoteOptions
 from callsheet.worker.remote.caller import Caller
 from callsheet.worker.remote.credentials import Credentials

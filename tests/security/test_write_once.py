@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from callsheet.http import incoming, uploads
+from callsheet.http import object_access, upload_records
 from callsheet.kernel import commands
 from callsheet.kernel.job import Status
 from callsheet.objects import Objects
@@ -90,7 +90,7 @@ async def test_an_expired_upload_takes_nothing(live: Live) -> None:
     async with await live.key("acme") as acme:
         path, upload = await begun(acme)
         store = live.engine.store
-        (document,) = await store.documents(uploads.KIND, path.rpartition("/")[2])
+        (document,) = await store.documents(upload_records.KIND, path.rpartition("/")[2])
         body = document.body.replace(f'"expires_at": {upload["expires_at"]}', '"expires_at": 1')
         await store.put_document(Document(document.kind, document.id, body, document.version))
         problem(await send(live, upload["todo"][0], FIRST), 403, "link_refused")
@@ -216,17 +216,17 @@ async def test_the_sweep_removes_what_waits_for_nobody(live: Live) -> None:
         claimed = await worker.claim()
         await send(live, (await offered(worker, claimed))["whole"], FIRST)
         orphans = (
-            incoming.key_of(incoming.of_upload("0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"), "a"),
-            incoming.key_of(incoming.of_attempt(claimed["job_id"], 7, ""), "a/b"),
+            object_access.key_of(object_access.of_upload("0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"), "a"),
+            object_access.key_of(object_access.of_attempt(claimed["job_id"], 7, ""), "a/b"),
             f"{INCOMING}/odd",
         )
         for key in orphans:
             await objects.put(key, LATER)
-        assert await incoming.sweep(store, objects) == len(orphans)
+        assert await object_access.sweep(store, objects) == len(orphans)
         assert len(await left(live)) == 2
         job = await live.engine.get(claimed["job_id"])
         await live.engine.settle([commands.release(job)])
-        assert await incoming.sweep(store, objects) == 1
+        assert await object_access.sweep(store, objects) == 1
         assert (await acme.post(f"/v1/uploads/{upload['upload_id']}/complete")).status_code == 200
         assert await objects.get(upload["key"]) == FIRST
 
@@ -250,7 +250,7 @@ async def test_a_storage_that_asks_nobody_is_written_to_in_vain(s3: Live) -> Non
     assert await objects_of(s3).get(where["key"]) == FIRST
     late = await left(s3)  # this S3 clears away folders that were empty a while ago, now and then with what came since
     assert any(key.startswith(f"{INCOMING}/jobs/{job_id}/") for key in late)
-    await incoming.sweep(s3.engine.store, objects_of(s3))
+    await object_access.sweep(s3.engine.store, objects_of(s3))
     assert await left(s3) == []
     await objects_of(s3).put(where["key"], LATER)
     problem(await s3.client.get(f"/v1/jobs/{job_id}/artifacts/a.bin"), 412, "object_changed")

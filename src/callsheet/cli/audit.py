@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from callsheet.http.audit_routes import FAMILIES, audit_body
+from callsheet.api.audit import FAMILIES, audit_body
 from callsheet.kernel.audit import ACTIONS, AuditEntry
 from callsheet.kernel.wire import decode
 from callsheet.settings import AUDIT

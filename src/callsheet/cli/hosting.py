@@ -16,34 +16,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from callsheet import __version__
+from callsheet.api import routers as api
 from callsheet.contracts.aura import routes as aura
-from callsheet.contracts.control_plane import enrolment, files, workers
+from callsheet.contracts.control_plane import enrolment, files
 from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.cortana import routes as cortana
 from callsheet.contracts.cortana.keeping import Keeping
 from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine.quotas import DEFAULTS, Quota, checked
-from callsheet.http import (
-    attempts,
-    audit_routes,
-    dead_letters,
-    job_state,
-    key_routes,
-    objects,
-    operations,
-    overview,
-    quota_routes,
-    uploads,
-    webhook_endpoints,
-    webhooks,
-)
-from callsheet.http.door import Strangers
-from callsheet.http.front import Walls
+from callsheet.http.body_pace import Pace
+from callsheet.http.connections import Strangers
 from callsheet.http.hosts import Hosts
 from callsheet.http.keys import ApiKeys, strong
 from callsheet.http.limits import Limits
-from callsheet.http.pace import Pace
+from callsheet.http.middleware import Walls
 from callsheet.http.proxies import Proxies
 from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.kernel.durations import seconds
@@ -76,19 +63,7 @@ ROUTERS = (
     euterpe.router,
     cortana.router,
     enrolment.router,
-    workers.router,
-    attempts.router,
-    job_state.router,
-    overview.router,
-    dead_letters.router,
-    operations.router,
-    webhooks.router,
-    webhook_endpoints.router,
-    objects.router,
-    uploads.router,
-    key_routes.router,
-    quota_routes.router,
-    audit_routes.router,
+    *api.ROUTERS,
 )
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from callsheet.api.webhook_deliveries import delivery_body, whole_delivery
+from callsheet.api.webhook_endpoints import endpoint_body
 from callsheet.app.sealing import sealer_from
 from callsheet.engine import Engine
-from callsheet.http.webhook_bodies import delivery_body, endpoint_body, whole_delivery
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.job import Delivery, OutboxEvent
 from callsheet.outbox import Endpoint, Endpoints

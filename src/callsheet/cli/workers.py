@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from callsheet.contracts.control_plane.workers import state_of, worker_body
+from callsheet.api.workers import state_of, worker_body
 from callsheet.http.problems import Problem
-from callsheet.http.workers import Enrolment, Worker, Workers
+from callsheet.http.worker_registry import Enrolment, Worker, Workers
 from callsheet.kernel.durations import seconds
 from callsheet.settings import STORE_ONLY, WORKERS_DRAIN, WORKERS_ENROLL, WORKERS_LIST
 

@@ -10,12 +10,12 @@ from functools import cache
 
 from starlette.requests import Request
 
-from .door import admit
+from .connections import admit
 from .keys import Principal
 from .problems import Problem
 from .sessions import COOKIE, check_proof
-from .site import Site, site_of
-from .workers import WORKER_HEAD
+from .state import Site, site_of
+from .worker_registry import WORKER_HEAD
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="callsheet"'}
 SCHEMES = {

@@ -15,7 +15,7 @@ from callsheet.worker.health import MISSING, scraper
 from . import problems
 from .auth import authenticate, key_of
 from .problems import Problem
-from .site import site_of
+from .state import site_of
 
 PATIENCE_S = 2.0
 router = APIRouter(tags=["health"])

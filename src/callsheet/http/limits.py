@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.engine.quotas import DEFAULTS, UNLIMITED, Quota
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
     from .keys import Principal
 
 BODY_BYTES = 1024 * 1024
+MOST_ADDRESSES = 10_000
+FAILURES = 10.0
+FAILURES_A_SECOND = 0.2
 SHARE = 5  # at least this many tenants are needed to fill a queue
 
 
@@ -99,3 +105,72 @@ class Streams:
             counter[name] -= 1
             if not counter[name]:
                 del counter[name]
+
+
+MOST_NAMES = 1_000
+WEEK_S = 7 * 86_400.0
+
+
+class WorkerNames:
+    """The worker names used in this process, by tenant, with the time of their last use."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._of: dict[str, OrderedDict[str, float]] = {}
+
+    def has_room(self, tenant: str, name: str) -> bool:
+        """Record a worker name. Returns False for a new name if the tenant has used MOST_NAMES names this week."""
+        names, now = self._of.setdefault(tenant, OrderedDict()), self._clock()
+        while names and now - next(iter(names.values())) > WEEK_S:
+            names.popitem(last=False)
+        if name not in names and len(names) >= MOST_NAMES:
+            return False
+        names[name] = now
+        names.move_to_end(name)
+        return True
+
+
+class Failures:
+    """Token buckets that count failed sign-ins by client address."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    @contextlib.contextmanager
+    def counted(self, address: str, *, guessed: bool) -> Iterator[None]:
+        """Count a Problem `unauthorized` raised in the block as a failed sign-in of this address.
+
+        Raises `too_many_requests` if the address has failed too often. `guessed`: the key was chosen by a person, and
+        such an address is refused before its key is checked. Generated keys are always checked: clients behind the same
+        address may hold valid ones, and nobody guesses those.
+        """
+        if guessed and self._left(address) < 1.0:
+            raise self._refusal(address)
+        try:
+            yield
+        except Problem as problem:
+            if problem.code != "unauthorized":
+                raise
+            if self._left(address) < 1.0:
+                raise self._refusal(address) from None
+            self._count(address)
+            raise
+
+    def _refusal(self, address: str) -> Problem:
+        wait_s = math.ceil((1.0 - self._left(address)) / FAILURES_A_SECOND)
+        return Problem(
+            "too_many_requests",
+            f"too many sign-ins from your address have failed; come back in {wait_s} s",
+            headers={"Retry-After": str(wait_s)},
+        )
+
+    def _count(self, address: str) -> None:
+        self._buckets[address] = (self._left(address) - 1.0, self._clock())
+        self._buckets.move_to_end(address)
+        while len(self._buckets) > MOST_ADDRESSES:
+            self._buckets.popitem(last=False)
+
+    def _left(self, address: str) -> float:
+        tokens, since = self._buckets.get(address, (FAILURES, 0.0))
+        return min(FAILURES, tokens + (self._clock() - since) * FAILURES_A_SECOND)

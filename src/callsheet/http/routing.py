@@ -6,11 +6,13 @@ FastAPI tries the routes one by one, and those of an included router twice; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
 if TYPE_CHECKING:
@@ -58,3 +60,11 @@ def _literal(routes: Sequence[BaseRoute]) -> Iterator[tuple[tuple[str, str], API
                     alone = APIRouter()
                     alone.routes.append(route)
                     yield (method, route.path), alone
+
+
+class Direct(APIRoute):
+    """`APIRouter(route_class=Direct)`: the endpoint takes only the request, and returns a Response."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the endpoint itself."""
+        return self.endpoint

@@ -19,13 +19,12 @@ from callsheet.kernel.errors import StoreError
 from callsheet.objects import Objects, open_objects
 
 from . import auth, health, problems, routing
-from .door import Door
-from .front import Front, Walls
-from .keeping import FileKeeping
+from .connections import BoundedProtocol, Door
 from .keys import ApiKeys
 from .limits import Limits
-from .protocol import BoundedProtocol
-from .site import Site
+from .maintenance import FileKeeping
+from .middleware import Front, Walls
+from .state import Site
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

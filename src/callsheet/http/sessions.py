@@ -17,11 +17,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.kernel.errors import DocumentConflict
+from callsheet.store.clock import TOLERANCE_MS
 from callsheet.store.protocol import Document
 
 from .hosts import SAFE, is_origin
 from .keys import ApiKey, ApiKeys, Principal, principal_of
-from .lives import is_good
 from .problems import Problem
 
 if TYPE_CHECKING:
@@ -183,3 +183,11 @@ def _without(known: Begun, session_id: str) -> Begun:
 
 def _digest(value: str) -> str:
     return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
+
+
+def is_good(expires_at: int, now: int, life_s: float) -> bool:
+    """Return whether a session or ticket is valid at `now`.
+
+    A remaining time above one lifetime means that its creator's clock was ahead: such a session or ticket is expired.
+    """
+    return now < expires_at <= now + round(life_s * 1000) + TOLERANCE_MS

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.wire import event_id
 
-from .json_text import json_text, one_line, parsed
+from .json_bodies import json_text, one_line, parsed
 from .problems import Problem
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import Event
 
     from .keys import Principal
-    from .site import Site
+    from .state import Site
 
 log = logging.getLogger("callsheet.http")
 PING_S = 15.0

@@ -11,14 +11,22 @@ import hashlib
 import json
 import random
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
 
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.store.protocol import Document
 
+from .auth import check
+from .connections import admit
+from .json_bodies import JsonAnswer
 from .keys import Principal
-from .lives import is_good
 from .problems import Problem
+from .sessions import is_good
+from .state import Site, site_of
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
@@ -105,3 +113,32 @@ async def _sweep(store: Store, now: int) -> None:
 
 def _digest(ticket: str) -> str:
     return hashlib.sha256(ticket.encode("utf-8", "replace")).hexdigest()
+
+
+ID_LENGTH = 1024  # of an id in a query: far above any real id, yet three oversized ids still fit a request's head
+LastEventId = Annotated[str | None, Query(alias="lastEventId", max_length=ID_LENGTH, description="As the header.")]
+TicketQuery = Annotated[str | None, Query(max_length=200, description="Instead of a key, for EventSource.")]
+
+
+async def who_follows(request: Request, ticket: str | None, subject: str, *, client: str | None = None) -> Principal:
+    """Return the Principal that opens a stream, by API key or by a ticket for `subject`; raises Problem.
+
+    With `client`, a ticket is bound to its first client, which may use the ticket again.
+    """
+    if ticket is None:
+        return await check(request, "jobs:read")
+    site = site_of(request)
+    if client is None:
+        who = await redeem(site.engine.store, ticket, subject)
+    else:
+        who = await redeem_again(site.engine.store, ticket, subject, client)
+    if not await site.holds(who):
+        raise Problem("unauthorized", "the key or the session of this ticket is not good any more")
+    admit(request.scope, who.key_id)
+    return who
+
+
+async def ticket_of(site: Site, who: Principal, subject: str, url: str) -> Response:
+    """Return the response with a new ticket for one stream."""
+    ticket = await issue(site.engine.store, who, subject)
+    return JsonAnswer({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": LIFE_S}, 201)

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from callsheet.http.problems import Problem
-from callsheet.http.site import site_of
+from callsheet.http.state import site_of
 
 from . import session
 

@@ -12,13 +12,12 @@ from starlette.responses import Response
 from callsheet.http import problems
 from callsheet.http.audit import act
 from callsheet.http.auth import NOBODY
-from callsheet.http.bodies import documented, read
-from callsheet.http.door import admit
-from callsheet.http.json_text import JsonAnswer
+from callsheet.http.connections import admit
+from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import is_well_formed
 from callsheet.http.problems import Problem
 from callsheet.http.sessions import COOKIE, LIFE_S, Session, check_proof, role_of
-from callsheet.http.site import site_of
+from callsheet.http.state import site_of
 
 EVERYBODY = Session(NOBODY, "", None)
 router = APIRouter(prefix="/studio/session", tags=["studio"])

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from callsheet import Callsheet
+from callsheet.api import objects
 from callsheet.contracts.aura import routes
 from callsheet.contracts.aura.folders import Folders
 from callsheet.contracts.aura.tasks import add_tasks
 from callsheet.contracts.control_plane import files
-from callsheet.http import objects
 from callsheet.worker import Worker
 from tests import stores
 from tests.http.live import Live, frames, serving

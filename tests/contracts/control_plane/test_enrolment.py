@@ -12,14 +12,14 @@ import pytest
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from callsheet.contracts.control_plane import enrolment, versions, workers
-from callsheet.contracts.control_plane.binding import Holder
-from callsheet.contracts.control_plane.workers import WorkerIdentity, seen, worker_of
+from callsheet.api import workers
+from callsheet.contracts.control_plane import enrolment, versions
+from callsheet.contracts.control_plane.binding import Holder, WorkerIdentity, seen, worker_of
 from callsheet.contracts.redis_gateway import routes
-from callsheet.http import workers as known
-from callsheet.http.json_text import JsonAnswer
+from callsheet.http import worker_registry as known
+from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.problems import Problem
-from callsheet.http.site import site_of
+from callsheet.http.state import site_of
 from callsheet.store.audit import AuditQuery
 from tests import stores
 from tests.http.conftest import postgres_url

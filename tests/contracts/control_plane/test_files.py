@@ -11,14 +11,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from callsheet.api import objects, quotas, uploads
 from callsheet.contracts.control_plane import files, routes
-from callsheet.http import objects, quota_routes, uploads
 from callsheet.objects.folders import key_of
 from tests.http.live import Live, serving
 
 from .remote import Answer, Remote, add
 
-ROUTERS = [routes.router, files.worker_router, files.router, objects.router, uploads.router, quota_routes.router]
+ROUTERS = [routes.router, files.worker_router, files.router, objects.router, uploads.router, quotas.router]
 
 
 @pytest.fixture

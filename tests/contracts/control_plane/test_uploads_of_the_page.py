@@ -15,8 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from callsheet.api import objects, quotas, uploads
 from callsheet.contracts.control_plane import files, routes
-from callsheet.http import objects, quota_routes, uploads
 from tests import stores
 from tests.http.live import ADMIN as KEY
 from tests.http.live import Live, serving
@@ -26,7 +26,7 @@ from .remote import Answer, Remote, add
 
 PAGE = Path(__file__).parents[3] / "docs" / "contracts" / "control-plane.md"
 EXAMPLE = re.compile(r"^```python\n(# upload\.py\n.*?)^```$", re.DOTALL | re.MULTILINE)
-ROUTERS = [routes.router, files.worker_router, files.router, objects.router, uploads.router, quota_routes.router]
+ROUTERS = [routes.router, files.worker_router, files.router, objects.router, uploads.router, quotas.router]
 SMALLEST_PART = 5 * 1024 * 1024  # of an S3
 
 

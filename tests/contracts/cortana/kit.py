@@ -11,14 +11,14 @@ from typing import Any
 
 import httpx2
 
+from callsheet.api import objects as object_routes
+from callsheet.api import uploads as upload_routes
 from callsheet.app import Callsheet
 from callsheet.app.video import add_video
 from callsheet.catalog.protocol import Catalog
 from callsheet.client import Client
 from callsheet.contracts.cortana import routes
 from callsheet.contracts.cortana.following import follow
-from callsheet.http import objects as object_routes
-from callsheet.http import uploads as upload_routes
 from callsheet.objects import Objects
 from callsheet.worker.pipeline import Pipeline
 from tests.http.live import Live, serving

@@ -10,8 +10,8 @@ from pathlib import Path
 from callsheet.contracts.cortana import paths
 from callsheet.contracts.cortana.keeping import Keeping
 from callsheet.engine.stored import OUTPUTS, VIDEOS
-from callsheet.http.owning import SiteOwners
-from callsheet.http.recount import EVERY_MS, Recount
+from callsheet.http.maintenance import EVERY_MS, Recount
+from callsheet.http.object_access import SiteOwners
 from tests import stores
 from tests.contracts.cortana.kit import OTHER, TEAM, TENANT, Stack, running
 from tests.media.made_up import MadeUp

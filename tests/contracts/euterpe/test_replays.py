@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callsheet.http import dead_letters
+from callsheet.api import dead_letters
 from tests import stores
 from tests.media.corpus import Corpus
 from tests.outbox.sink import Got, Sink, answer

@@ -17,7 +17,7 @@ from .folders import ORPHAN_S, Folders
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
-    from callsheet.http.site import Site
+    from callsheet.http.state import Site
 
 log = logging.getLogger("callsheet.cleanup")
 FIRST_SWEEP_S, SWEEP_S = 60.0, 24 * 3600.0

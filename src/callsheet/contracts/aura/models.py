@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from callsheet.engine.resuming import can_be_resumed
-from callsheet.http.json_text import parsed
+from callsheet.http.json_bodies import parsed
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.job import Job, Status
 from callsheet.kernel.progress import phase_of

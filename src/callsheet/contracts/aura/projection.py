@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from callsheet.http.json_text import parsed
+from callsheet.http.json_bodies import parsed
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.job import Event, Job

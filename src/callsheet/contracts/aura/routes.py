@@ -14,16 +14,13 @@ from starlette.responses import Response
 from callsheet.engine import resuming
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems, tickets
-from callsheet.http.attempts import ALWAYS, JobId, Reader
 from callsheet.http.auth import check
-from callsheet.http.bodies import documented, read
-from callsheet.http.dead_letter_bodies import CURSOR
-from callsheet.http.following import LastEventId, TicketQuery, ticket_of, who_follows
-from callsheet.http.json_text import JsonAnswer, json_text
-from callsheet.http.operations import Writer
+from callsheet.http.json_bodies import JsonAnswer, documented, json_text, read
+from callsheet.http.parameters import ALWAYS, CURSOR, JobId, Reader, Writer
 from callsheet.http.problems import Problem
-from callsheet.http.site import Site, site_of
 from callsheet.http.sse import frame
+from callsheet.http.state import Site, site_of
+from callsheet.http.tickets import LastEventId, TicketQuery, ticket_of, who_follows
 from callsheet.kernel.errors import IllegalMove, InvalidInput
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
 from callsheet.kernel.wire import encode, parse_event_id

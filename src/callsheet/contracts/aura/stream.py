@@ -18,7 +18,7 @@ from .stages import Stages, since_its_stage_began
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher
     from callsheet.http.keys import Principal
-    from callsheet.http.site import Site
+    from callsheet.http.state import Site
     from callsheet.kernel.job import Event, Job
 
 KEEPALIVE_S = 10.0

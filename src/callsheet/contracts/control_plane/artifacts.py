@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from callsheet.http import incoming
+from callsheet.http import object_access
 from callsheet.http.attempt_files import artifacts_of
-from callsheet.http.owning import owned_by
+from callsheet.http.object_access import owned_by
 from callsheet.http.problems import Problem
 from callsheet.kernel.job import ADOPTED, Status
 from callsheet.kernel.wire import decode, encode
@@ -24,7 +24,7 @@ from .leases import Lease
 from .models import Artifact
 
 if TYPE_CHECKING:
-    from callsheet.http.site import Site
+    from callsheet.http.state import Site
     from callsheet.kernel.job import Job, Json
     from callsheet.objects import Objects, Signed
 
@@ -59,8 +59,8 @@ async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tupl
 async def _waiting(objects: Objects, lease: Lease, artifact: Artifact) -> str:
     """Return the key of an attempt's upload: the artifact's own key after a multipart upload, else the incoming key."""
     job_id, version = lease.job.job_id, lease.claim_version
-    binding = incoming.of_attempt(job_id, version, "")
-    for key in (key_of(job_id, version, artifact.name), incoming.key_of(binding, artifact.name)):
+    binding = object_access.of_attempt(job_id, version, "")
+    for key in (key_of(job_id, version, artifact.name), object_access.key_of(binding, artifact.name)):
         with contextlib.suppress(ObjectNotFound):
             _check_size(artifact, await objects.head(key))
             return key

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from starlette.requests import Request
+
+from callsheet.http.auth import check
+from callsheet.http.limits import WorkerNames
 from callsheet.http.problems import Problem
+from callsheet.http.state import Site
 from callsheet.kernel.lane import is_lane_of_another, lane_of
 
 if TYPE_CHECKING:
@@ -83,3 +88,24 @@ class WorkerIdentity(NamedTuple):
     def bound_to(self) -> str:
         """Return the worker's tenants as text for error messages."""
         return "all tenants" if self.tenants is None else ", ".join(sorted(self.tenants))
+
+
+async def worker_of(request: Request) -> WorkerIdentity:
+    """Return the authenticated worker of a request; raises Problem as `check` does, and `worker_revoked`."""
+    return WorkerIdentity.of(await check(request, "worker"))
+
+
+async def seen(site: Site, worker: Holder, labels: Sequence[str] = (), version: str = "", running: int = 0) -> None:
+    """Record a worker's sign of life, with at most one store write per worker in ten seconds.
+
+    An API key may use any worker name, but never updates an enrolled worker's record, and a tenant's key may create a
+    limited number of names only.
+    """
+    if worker.enrolled:
+        await site.workers.seen(worker.worker_id, labels, version, running)
+        return
+    names: WorkerNames = site.parts.setdefault(WorkerNames, WorkerNames())
+    if not all(names.has_room(tenant, worker.worker_id) for tenant in worker.tenants or ()):
+        return
+    if not await site.workers.is_enrolled(worker.worker_id):
+        await site.workers.seen(worker.worker_id, labels, version, running)

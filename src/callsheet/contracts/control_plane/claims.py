@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from callsheet.engine.beats import REMOTE_BEAT_S, remote_silence_ms
 from callsheet.engine.lanes import lane_of
-from callsheet.http.site import Site
+from callsheet.http.state import Site
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
@@ -19,7 +19,7 @@ from .models import ClaimBody
 from .waiting import Waiting, Wish
 
 if TYPE_CHECKING:
-    from .workers import WorkerIdentity
+    from .binding import WorkerIdentity
 
 ROUNDS = 20  # a claim skips unusable jobs this many times
 NOTE = 500

@@ -11,12 +11,11 @@ from starlette.requests import Request
 from callsheet.http import problems
 from callsheet.http.audit import act
 from callsheet.http.auth import check
-from callsheet.http.bodies import documented, read
-from callsheet.http.direct import Direct
-from callsheet.http.json_text import JsonAnswer
+from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.problems import Problem
-from callsheet.http.site import site_of
-from callsheet.http.workers import Token
+from callsheet.http.routing import Direct
+from callsheet.http.state import site_of
+from callsheet.http.worker_registry import Token
 
 from . import versions
 from .models import Label

@@ -16,7 +16,7 @@ from callsheet.engine.stored import refused
 
 if TYPE_CHECKING:
     from callsheet.engine.quotas import Quotas
-    from callsheet.http.site import Site
+    from callsheet.http.state import Site
 
     from .binding import Holder
 

@@ -11,16 +11,15 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from callsheet.http import attempt_files, incoming, problems
+from callsheet.http import attempt_files, object_access, problems
 from callsheet.http.attempt_files import UNSAID_BYTES, AttemptFiles, File, artifacts_of
 from callsheet.http.auth import allowed
-from callsheet.http.bodies import documented, read
-from callsheet.http.direct import Direct
-from callsheet.http.json_text import JsonAnswer
+from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
-from callsheet.http.site import site_of
-from callsheet.http.uploads import SWEEP
+from callsheet.http.routing import Direct
+from callsheet.http.state import site_of
+from callsheet.http.upload_records import SWEEP
 from callsheet.kernel.job import Status
 from callsheet.objects import Objects, Upload
 from callsheet.objects.folders import key_of
@@ -28,10 +27,10 @@ from callsheet.objects.keys import checked
 
 from . import logs
 from .artifacts import SIGNED_S, check_unchanged, objects_of, shown
+from .binding import WorkerIdentity, worker_of
 from .leases import Lease, Proof, prove_one
 from .models import STRICT, Name
 from .routes import ALWAYS, PROVEN
-from .workers import WorkerIdentity, worker_of
 
 PART_BYTES = 16 * 1024 * 1024
 MOST_PARTS = 1_000  # part URLs in one answer
@@ -138,13 +137,13 @@ async def uploads(request: Request) -> JsonAnswer:
         raise Problem("validation_failed", "bytes: say how long the file is, so that its parts can be signed")
     lease, objects = await _live(request, who, asked), objects_of(site_of(request))
     key = checked(key_of(asked.job_id, lease.claim_version, asked.name))
-    binding = incoming.of_attempt(asked.job_id, lease.claim_version, asked.worker_id)
+    binding = object_access.of_attempt(asked.job_id, lease.claim_version, asked.worker_id)
     if random.random() < SWEEP:  # noqa: S311 - not each time: it lists what came in
-        await incoming.sweep(site_of(request).engine.store, objects)
+        await object_access.sweep(site_of(request).engine.store, objects)
     if asked.upload_id is None and (asked.bytes or 0) <= PART_BYTES:
         most = UNSAID_BYTES if asked.bytes is None else asked.bytes
         await _reserve(request, lease, asked.name, lambda file: file.with_whole(most, is_said=asked.bytes is not None))
-        waits, kind, size = incoming.key_of(binding, asked.name), asked.content_type, asked.bytes
+        waits, kind, size = object_access.key_of(binding, asked.name), asked.content_type, asked.bytes
         signed = await objects.sign_put(waits, SIGNED_S, content_type=kind, size_bytes=size, bound_to=str(binding))
         return JsonAnswer({"ok": True, "key": key, "whole": shown(signed)})
     if asked.bytes is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from callsheet.engine.ids import new_ids
-from callsheet.http.intake import reserved
+from callsheet.http.batcher import reserved
 from callsheet.http.problems import Problem
 from callsheet.kernel.contracts import PAYLOAD_CHECKED, TASKS
 from callsheet.kernel.errors import DependencyNotFound

@@ -20,7 +20,7 @@ from .artifacts import inputs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callsheet.http.site import Site
+    from callsheet.http.state import Site
     from callsheet.kernel.job import Job
     from callsheet.kernel.settlement import Settlement
 

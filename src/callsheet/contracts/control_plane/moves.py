@@ -32,7 +32,7 @@ from .leases import Lease, Proof, prove
 from .models import Chunk, LogEnd, MoveBody
 
 if TYPE_CHECKING:
-    from callsheet.http.site import Site
+    from callsheet.http.state import Site
 
     from .binding import Holder
 

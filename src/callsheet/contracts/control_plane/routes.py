@@ -13,18 +13,17 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from callsheet.http import problems
-from callsheet.http.bodies import documented
-from callsheet.http.direct import Direct
-from callsheet.http.json_text import JsonAnswer
+from callsheet.http.json_bodies import JsonAnswer, documented
 from callsheet.http.problems import Problem
-from callsheet.http.site import Site, site_of
+from callsheet.http.routing import Direct
+from callsheet.http.state import Site, site_of
 from callsheet.kernel import commands
 from callsheet.kernel.job import Claim
 from callsheet.kernel.wire import decode
 from callsheet.store.protocol import Beat
 
 from . import logs, versions
-from .binding import Holder
+from .binding import Holder, WorkerIdentity, seen, worker_of
 from .claims import Claimer, terms_of, waiting_of
 from .leases import Lease, Proof, prove, prove_one
 from .models import (
@@ -49,7 +48,6 @@ from .models import (
 )
 from .moves import apply, apply_one, lost
 from .tolerant import read_report, validated
-from .workers import WorkerIdentity, seen, worker_of
 
 __all__ = ["router", "waiting_of"]
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "validation_failed", "body_too_large")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import pydantic
 from pydantic import BeforeValidator
 
-from callsheet.http.bodies import read
+from callsheet.http.json_bodies import read
 from callsheet.http.problems import Problem, of_faults
 from callsheet.kernel.wire import clean
 

@@ -11,7 +11,7 @@ from callsheet.catalog.records import Reader, Video
 from callsheet.http.auth import allowed
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
-from callsheet.http.site import Site
+from callsheet.http.state import Site
 from callsheet.kernel.intake import IS_UUID
 
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "catalog_off")

@@ -10,16 +10,16 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callsheet.api.objects import sent
 from callsheet.catalog.records import Clip
 from callsheet.engine.ids import new_id
 from callsheet.http import problems
 from callsheet.http.auth import check
-from callsheet.http.bodies import documented, read
-from callsheet.http.json_text import JsonAnswer
+from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import Principal
-from callsheet.http.objects import objects_of, sent
+from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem, of_faults
-from callsheet.http.site import Site, site_of
+from callsheet.http.state import Site, site_of
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.errors import DuplicateJob, JobNotFound
 from callsheet.kernel.job import NewJob

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from callsheet.api.uploads import UploadBody
 from callsheet.catalog.records import Clip, Segment, Video
 from callsheet.catalog.search.records import Found, Hit
-from callsheet.http.upload_bodies import UploadBody
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.job import Job, Status
 from callsheet.media.ocr.codes import is_known

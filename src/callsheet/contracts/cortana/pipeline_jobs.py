@@ -10,11 +10,11 @@ from starlette.requests import Request
 
 from callsheet.http import problems
 from callsheet.http.auth import allowed
-from callsheet.http.dead_letter_bodies import CURSOR
-from callsheet.http.json_text import JsonAnswer
+from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.keys import Principal
+from callsheet.http.parameters import CURSOR
 from callsheet.http.problems import Problem
-from callsheet.http.site import site_of
+from callsheet.http.state import site_of
 from callsheet.kernel.job import Status
 from callsheet.store.protocol import JobQuery
 

@@ -9,8 +9,8 @@ from starlette.requests import Request
 
 from callsheet.catalog.search import records
 from callsheet.http import problems
-from callsheet.http.json_text import JsonAnswer
-from callsheet.http.site import site_of
+from callsheet.http.json_bodies import JsonAnswer
+from callsheet.http.state import site_of
 
 from .access import ALWAYS, MayRead, catalog_of, reader_of
 from .models import FoundBody, SuggestionList, found_body

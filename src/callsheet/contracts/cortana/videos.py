@@ -9,19 +9,18 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callsheet.api.uploads import NewUpload
 from callsheet.catalog.records import Video, VideoPage, VideoStatus
 from callsheet.engine.ids import new_id
 from callsheet.engine.stored import VIDEOS
-from callsheet.http import problems, uploads
+from callsheet.http import problems, upload_records
 from callsheet.http.audit import act
 from callsheet.http.auth import check
-from callsheet.http.bodies import documented, read
-from callsheet.http.json_text import JsonAnswer
+from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import Principal
-from callsheet.http.objects import objects_of
+from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem
-from callsheet.http.site import Site, site_of
-from callsheet.http.upload_bodies import NewUpload
+from callsheet.http.state import Site, site_of
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Job
@@ -67,13 +66,13 @@ async def add(request: Request) -> JsonAnswer:
     )
     if asked.size is not None:
         new = NewUpload(name=paths.MASTER, size=asked.size, content_type=asked.content_type)
-        upload = await uploads.opened(site, who, new, video.s3_original_path)
+        upload = await upload_records.open_upload(site, who, new, video.s3_original_path)
         await catalog_of(site).add_video(video)
         await site.engine.store.put_document(Document(UPLOAD, video_id, json.dumps(upload.upload_id), 0))
-        shown = await uploads.shown(objects_of(site), upload)
+        shown = await upload_records.shown(objects_of(site), upload)
         return JsonAnswer({"video": video_body(await video_of(site, video_id, who)), "upload": shown}, 201)
-    kept = await uploads.completed(request, str(asked.upload_id))
-    await uploads.charge(site, who.requester_id, kept.size, VIDEOS)
+    kept = await upload_records.complete_upload(request, str(asked.upload_id))
+    await upload_records.charge(site, who.requester_id, kept.size, VIDEOS)
     await catalog_of(site).add_video(video._replace(size_bytes=kept.size))
     await objects_of(site).copy(kept.key, video.s3_original_path)
     job_id = await begin(site, video)
@@ -102,7 +101,7 @@ async def complete(request: Request, video_id: VideoId) -> JsonAnswer:
     check_change(video, who)
     found = await site.engine.store.documents(UPLOAD, video_id)
     if video.status is VideoStatus.UPLOADING and found:
-        await uploads.completed(request, json.loads(found[0].body))
+        await upload_records.complete_upload(request, json.loads(found[0].body))
         await site.engine.store.delete_document(UPLOAD, video_id)
     if video.status in BEGUN and (known := await _first_job(site, video)) is not None:
         return JsonAnswer({"video_id": video_id, "job_id": known.job_id, "status": CORTANA.word_of(known)}, 202)
@@ -216,7 +215,7 @@ async def _delete(site: Site, video_id: str, who: Principal) -> Video:
     check_change(video, who)
     await catalog_of(site).delete_video(video_id)
     for link in await site.engine.store.documents(UPLOAD, video_id):
-        await uploads.forget(site, json.loads(link.body))
+        await upload_records.forget(site, json.loads(link.body))
     await site.engine.store.delete_document(UPLOAD, video_id)
     await _remove_files(site, video)
     return video

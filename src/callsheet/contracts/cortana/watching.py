@@ -11,12 +11,13 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from callsheet.api.objects import sent
 from callsheet.catalog.records import Segment
 from callsheet.http import problems
-from callsheet.http.json_text import JsonAnswer
-from callsheet.http.objects import objects_of, sent
+from callsheet.http.json_bodies import JsonAnswer
+from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem
-from callsheet.http.site import site_of
+from callsheet.http.state import site_of
 from callsheet.media.reading.exports import MEDIA_TYPES, WRITERS
 from callsheet.media.reading.records import Range
 from callsheet.objects import ObjectNotFound

@@ -13,13 +13,12 @@ from starlette.responses import Response
 from callsheet.engine.resuming import named_by
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import allowed, check
-from callsheet.http.bodies import documented, read
-from callsheet.http.direct import Direct
-from callsheet.http.json_text import JsonAnswer
+from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import Principal
-from callsheet.http.owning import owned_by
+from callsheet.http.object_access import owned_by
 from callsheet.http.problems import Problem
-from callsheet.http.site import Site, site_of
+from callsheet.http.routing import Direct
+from callsheet.http.state import Site, site_of
 from callsheet.kernel.callbacks import normalised
 from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.errors import JobNotFound

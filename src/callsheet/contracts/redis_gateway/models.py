@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from callsheet.http.json_text import parsed
+from callsheet.http.json_bodies import parsed
 from callsheet.kernel.contracts import REDIS_GATEWAY
 from callsheet.kernel.job import Job, Status
 from callsheet.kernel.wire import event_id

@@ -10,7 +10,7 @@ from callsheet.kernel.wire import parse_event_id
 from .routes import CONTRACT
 
 if TYPE_CHECKING:
-    from callsheet.http.site import Site
+    from callsheet.http.state import Site
     from callsheet.kernel.job import Job
 
 PAGE = 500

@@ -13,14 +13,11 @@ from starlette.responses import Response
 from callsheet.engine import Engine
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
-from callsheet.http.attempts import ALWAYS, JobId, Reader
 from callsheet.http.auth import check
-from callsheet.http.bodies import documented, read
-from callsheet.http.dead_letter_bodies import CURSOR, LATEST_MS
-from callsheet.http.direct import Direct
-from callsheet.http.json_text import JsonAnswer
-from callsheet.http.operations import Writer
-from callsheet.http.site import site_of
+from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.parameters import ALWAYS, CURSOR, LATEST_MS, JobId, Reader, Writer
+from callsheet.http.routing import Direct
+from callsheet.http.state import site_of
 from callsheet.kernel.job import Idempotency, NewJob
 from callsheet.kernel.wire import encode
 from callsheet.store.protocol import JobPage, JobQuery

@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.http import problems
-from callsheet.http.attempts import ALWAYS, JobId, Reader
-from callsheet.http.following import ID_LENGTH, LastEventId, TicketQuery, ticket_of, who_follows
-from callsheet.http.json_text import json_text
+from callsheet.http.json_bodies import json_text
 from callsheet.http.keys import Principal
+from callsheet.http.parameters import ALWAYS, JobId, Reader
 from callsheet.http.problems import Problem
-from callsheet.http.site import Site, site_of
 from callsheet.http.sse import EventStream, body_of, frame
+from callsheet.http.state import Site, site_of
+from callsheet.http.tickets import ID_LENGTH, LastEventId, TicketQuery, ticket_of, who_follows
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Event, Job, Status
 from callsheet.kernel.wire import event_id

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
+from callsheet.http import problems
+from callsheet.http.json_bodies import JsonAnswer
+from callsheet.http.parameters import ALWAYS, Moment, Reader
+from callsheet.http.state import Site, site_of
 from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import HoldReason, Job, Status
 from callsheet.store.protocol import Backlog, JobQuery, Load
 
-from . import problems
-from .attempts import ALWAYS, Moment
-from .auth import allowed
-from .json_text import JsonAnswer
-from .keys import Principal
-from .site import Site, site_of
-from .throughput import SPAN_MS, Throughput
+if TYPE_CHECKING:
+    from callsheet.store.protocol import Store
+
 
 if TYPE_CHECKING:
-    from .workers import Worker
+    from callsheet.http.worker_registry import Worker
 
 OPEN = (Status.QUEUED, Status.RUNNING)
 ENDS = (Status.SUCCEEDED, Status.FAILED, Status.DEAD_LETTER, Status.CANCELED)
 LOOK = 1_000  # open jobs counted per requester; `partial` reports that there are more
 KEPT_S = 2.0
 SEEN_MS = 86_400_000  # workers silent for longer are left out
-Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
 T = TypeVar("T")
 router = APIRouter(tags=["overview"])
 
@@ -226,3 +226,72 @@ def _load(
     labels, version = (list(worker.labels), worker.version) if worker is not None else ([], "")
     told = {"worker_id": name, "running": running, "last_seen_at": at}
     return {**told, "state": state, "labels": labels, "version": version}
+
+
+SPAN_MS = 10_000
+SPANS = 90
+LATE_MS = 5_000  # the end of a job may be written this late, so its span is read again until then
+FRESH_S = 1.0  # cached counts are reused for this long
+MOST_WINDOWS = 200
+
+Counts = dict[tuple[str, Status], int]
+
+
+class Window(NamedTuple):
+    """Counts of ended jobs by time span, oldest span first. The last span is still running."""
+
+    at: int
+    spans: list[tuple[int, Counts]]
+
+    @property
+    def kinds(self) -> dict[str, dict[Status, int]]:
+        """Counts of ended jobs in the whole window, by kind and status."""
+        found: dict[str, dict[Status, int]] = {}
+        for _, counts in self.spans:
+            for (kind, status), jobs in counts.items():
+                of_kind = found.setdefault(kind, {})
+                of_kind[status] = of_kind.get(status, 0) + jobs
+        return found
+
+
+class Throughput:
+    """Caches the windows of requesters, and the window of all requesters (None)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._windows: OrderedDict[str | None, _Kept] = OrderedDict()
+
+    async def window(self, requester_id: str | None) -> Window:
+        """Return the last 15 minutes of a requester's jobs; None means all requesters."""
+        kept = self._windows.setdefault(requester_id, _Kept())
+        self._windows.move_to_end(requester_id)
+        while len(self._windows) > MOST_WINDOWS:
+            self._windows.popitem(last=False)
+        async with kept.asking:
+            if time.monotonic() - kept.read_at > FRESH_S:
+                await self._read(kept, requester_id)
+        first = kept.now - kept.now % SPAN_MS - (SPANS - 1) * SPAN_MS
+        return Window(kept.now, [(at, kept.spans.get(at, {})) for at in range(first, kept.now + 1, SPAN_MS)])
+
+    async def _read(self, kept: _Kept, requester_id: str | None) -> None:
+        now = await self._store.now()
+        first = now - now % SPAN_MS - (SPANS - 1) * SPAN_MS
+        since = max(first, kept.settled)
+        found: dict[int, Counts] = {}
+        for end in await self._store.endings(since=since, span_ms=SPAN_MS, requester_id=requester_id):
+            found.setdefault(end.since, {})[end.kind, end.status] = end.jobs
+        before = {at: counts for at, counts in kept.spans.items() if first <= at < since}
+        kept.spans = {**before, **found}
+        kept.now, kept.read_at = now, time.monotonic()
+        kept.settled = (now - LATE_MS) - (now - LATE_MS) % SPAN_MS
+
+
+class _Kept:
+    """The cached counts of one window. Spans before `settled` are not read again."""
+
+    def __init__(self) -> None:
+        self.asking = asyncio.Lock()
+        self.spans: dict[int, Counts] = {}
+        self.settled = 0
+        self.now = 0
+        self.read_at = float("-inf")

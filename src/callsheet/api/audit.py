@@ -9,16 +9,15 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
+from callsheet.http import problems
+from callsheet.http.auth import allowed
+from callsheet.http.json_bodies import JsonAnswer
+from callsheet.http.keys import Principal
+from callsheet.http.parameters import NO_NUL
+from callsheet.http.problems import Problem
+from callsheet.http.state import site_of
 from callsheet.kernel.audit import ACTIONS, AuditEntry
 from callsheet.store.audit import AuditQuery
-
-from . import problems
-from .auth import allowed
-from .dead_letter_bodies import NO_NUL
-from .json_text import JsonAnswer
-from .keys import Principal
-from .problems import Problem
-from .site import site_of
 
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "quota_exceeded", "store_unavailable")
 LATEST_MS = 253_402_300_799_999

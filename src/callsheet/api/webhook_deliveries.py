@@ -1,47 +1,149 @@
-"""`/v1/webhooks`: read deliveries, send events again, and list failing destinations.
+"""`/v1/webhooks/deliveries` and `/v1/webhooks/destinations`: events as they are sent, and destinations that fail.
 
-`webhook_endpoints.py` serves endpoints.
+`webhook_endpoints.py` has the endpoints that events go to.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from callsheet.kernel.job import Delivery
-from callsheet.outbox.health import troubled
+from callsheet.http import problems
+from callsheet.http.audit import act
+from callsheet.http.json_bodies import JsonAnswer, documented, parsed, read
+from callsheet.http.parameters import ALWAYS, BODY, NO_NUL, Reader, Writer
+from callsheet.http.state import site_of
+from callsheet.kernel.job import Delivery, OutboxEvent
+from callsheet.outbox.breaker import Breaker
+from callsheet.outbox.decide import attempts_in, log_of
+from callsheet.outbox.health import Destination, troubled
 from callsheet.outbox.replay import DeliveryNotFound, Selection, find_one, replay_many, replay_one
 from callsheet.outbox.signing import IS_FIELD
 from callsheet.store.outbox import OutboxFilter
 
-from . import problems
-from .audit import act
-from .auth import allowed
-from .bodies import documented, read
-from .json_text import JsonAnswer
-from .keys import Principal
-from .site import site_of
-from .webhook_bodies import (
-    NO_NUL,
-    DeliveryList,
-    DestinationList,
-    ReplayedBody,
-    ReplaySelection,
-    WholeDelivery,
-    Word,
-    delivery_body,
-    destination_body,
-    whole_delivery,
-)
+MAX_MS = 10**15
+Ms = Annotated[int, Field(ge=0, le=MAX_MS, description="Milliseconds since the epoch.")]
+Word = Literal["pending", "delivering", "delivered", "dead_letter"]
+Text = Annotated[str, Field(max_length=2_048, pattern=NO_NUL)]
+
+
+class DeliveryBody(BaseModel):
+    """The delivery of an event. `log` lists its last attempts, `response` holds up to 1 KiB of the last response."""
+
+    event_id: str
+    job_id: str
+    requester_id: str
+    endpoint: str
+    status: Word
+    attempts: int
+    created_at: Ms
+    next_attempt_at: Ms | None
+    ended_at: Ms | None
+    reason: str | None
+    log: list[dict[str, Any]]
+    response: str | None
+
+
+class DeliveryList(BaseModel):
+    """A page of deliveries; `next` is the cursor of the next page, null on the last page."""
+
+    deliveries: list[DeliveryBody]
+    next: str | None
+
+
+class WholeDelivery(DeliveryBody):
+    """A delivery with the JSON body that is sent."""
+
+    body: Any
+
+
+class ReplaySelection(BaseModel):
+    """Selects ended deliveries to send again; without `created_from` and `created_to`, deliveries of any age."""
+
+    model_config = ConfigDict(extra="forbid")
+    status: Literal["dead_letter", "delivered"] = "dead_letter"
+    job_id: Text | None = None
+    endpoint: Text | None = None
+    created_from: Ms | None = None
+    created_to: Ms | None = None
+    rate: float = Field(default=20.0, gt=0, le=1_000, description="So many in a second.")
+    limit: int = Field(default=10_000, ge=1, le=10_000)
+
+
+class ReplayedBody(BaseModel):
+    """The number of deliveries requeued. `more` true: further deliveries match, so repeat the request."""
+
+    replayed: int
+    more: bool
+
+
+class HealthBody(BaseModel):
+    """The health of a destination."""
+
+    state: Literal["closed", "open", "half_open"]
+    failures: int
+    failing_since: Ms | None
+    next_probe_at: Ms | None
+
+
+class DestinationBody(BaseModel):
+    """A failing destination, with its health."""
+
+    requester_id: str
+    destination: str
+    health: HealthBody
+
+
+class DestinationList(BaseModel):
+    """All failing destinations; a destination missing here is healthy."""
+
+    destinations: list[DestinationBody]
+
+
+def delivery_body(event: OutboxEvent) -> dict[str, Any]:
+    """Return a delivery as a JSON value."""
+    log = log_of(event.error)
+    return {
+        "event_id": event.event_id,
+        "job_id": event.job_id,
+        "requester_id": event.requester_id,
+        "endpoint": event.endpoint,
+        "status": event.status.value,
+        "attempts": event.attempt_count,
+        "created_at": event.created_at,
+        "next_attempt_at": event.run_at if event.status is Delivery.PENDING else None,
+        "ended_at": event.ended_at,
+        "reason": log.get("reason") if event.status is Delivery.DEAD_LETTER else None,
+        "log": attempts_in(event.error),
+        "response": log.get("response"),
+    }
+
+
+def whole_delivery(event: OutboxEvent) -> dict[str, Any]:
+    """Return a delivery and its event's body as a JSON value."""
+    return {**delivery_body(event), "body": parsed(event.body)}
+
+
+def health_body(breaker: Breaker) -> dict[str, Any]:
+    """Return a circuit breaker's state as a JSON value."""
+    return {
+        "state": breaker.state.value,
+        "failures": breaker.failures,
+        "failing_since": breaker.failing_since,
+        "next_probe_at": breaker.probe_at or None,
+    }
+
+
+def destination_body(where: Destination, breaker: Breaker) -> dict[str, Any]:
+    """Return a destination with its health as a JSON value."""
+    return {"requester_id": where.requester_id, "destination": where.name, "health": health_body(breaker)}
+
 
 log = logging.getLogger("callsheet.audit")
-ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
-BODY = ("validation_failed", "unsupported_media_type", "body_too_large")
-Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
-Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
 EventId = Annotated[str, Path(description="The event's id.", examples=["evt_0199f0c27f7a7d51b3cd0d52b5f0f5b1"])]
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 

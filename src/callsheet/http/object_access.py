@@ -6,19 +6,24 @@ server also refuses such a URL: its upload or attempt must be open before and af
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from callsheet.catalog.records import SERVICE
 from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Status
 from callsheet.objects import LinkRefused
 from callsheet.objects.folders import INCOMING, JOBS, UPLOADS
+from callsheet.objects.owned import Holder, OwnedObjects, Source
+
+from .problems import Problem
 
 if TYPE_CHECKING:
     from callsheet.objects import Objects
     from callsheet.store.protocol import Store
 
-    from .workers import Workers
+    from .worker_registry import Workers
 
 UPLOAD = "upload"  # the kind of the documents of `/v1/uploads`
 SEALED = frozenset({UPLOADS, JOBS, INCOMING})  # folders in which a URL writes only for an upload or an attempt
@@ -111,3 +116,45 @@ async def sweep(store: Store, objects: Objects) -> int:
     for start in range(0, len(gone), AT_ONCE):
         await objects.delete(*gone[start : start + AT_ONCE])
     return len(gone)
+
+
+if TYPE_CHECKING:
+    from callsheet.objects import Objects
+
+    from .state import Site
+
+
+class SiteOwners:
+    """Finds the owners of jobs and videos in the server's store and catalogue."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def of_job(self, job_id: str) -> str | None:
+        """Return the requester of a job, or None for an unknown job."""
+        (job,) = await self._site.engine.store.get([job_id])
+        return None if job is None else job.requester_id
+
+    async def of_video(self, video_id: str) -> str | None:
+        """Return the owner of a video, or None for an unknown video or a server without catalogue."""
+        video = await self._site.catalog.video(video_id, SERVICE) if self._site.catalog is not None else None
+        return None if video is None else video.owner_id
+
+
+def owned_by(site: Site, requester_id: str) -> OwnedObjects:
+    """Return a tenant's objects.
+
+    Key ownership can be checked even if the server has no object storage; reading or writing then raises Problem.
+    """
+
+    async def opens() -> Objects:
+        return objects_of(site)
+
+    return OwnedObjects(Source(opens, SiteOwners(site), asyncio.get_running_loop()), Holder(requester_id))
+
+
+def objects_of(site: Site) -> Objects:
+    """Return the site's objects; raises Problem `not_found` if the server has no object storage."""
+    if site.objects is None:
+        raise Problem("not_found", "this server keeps no objects; start it with --objects-url")
+    return site.objects

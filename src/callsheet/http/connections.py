@@ -1,22 +1,77 @@
-"""uvicorn's HTTP protocol with limits that its parser lacks: the size of a request's head, and the time to send it.
+"""Limits on strangers' connections: connections on which no request has yet proved its sender by key or signed URL.
 
-The protocol also counts strangers' connections (`door.py`), marks complete bodies, and reports a lost connection to
-all of its pending requests, while uvicorn reports the loss only to the latest.
+A connection is a stranger's until one of its requests has proved its sender. Each process counts its own connections.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from .door import CONNECTION, Door, Strangers
-from .front import WHOLE
 from .problems import Problem, answer
+from .proxies import NOBODY, Proxies
 
 if TYPE_CHECKING:
-    import asyncio
+    from starlette.types import Scope
+
+CONNECTION = "callsheet.connection"  # in a scope: the connection that a request came on
+WHOLE = "callsheet.whole"  # in a scope: the body is complete, so reading it needs no time limit
+KEY_ID = "callsheet.key_id"  # in a scope: the caller's key id, once proved
+RETRY_S = 5
+
+
+class Strangers(NamedTuple):
+    """The limits on strangers' connections: in total, and per address."""
+
+    most: int = 1_000
+    of_one_address: int = 300
+
+
+class Door:
+    """Counts strangers' connections. Trusted proxies, which forward many clients, have no limit per address."""
+
+    def __init__(self, limits: Strangers, proxies: Proxies = NOBODY) -> None:
+        self._limits, self._proxies = limits, proxies
+        self._inside: Counter[str] = Counter()
+
+    @property
+    def strangers(self) -> int:
+        """The number of open strangers' connections."""
+        return self._inside.total()
+
+    def enter(self, address: str) -> Problem | None:
+        """Count a new connection. Returns the Problem to answer with if a limit is reached, else None."""
+        limits, problem = self._limits, None
+        if self._inside[address] >= limits.of_one_address and not self._proxies.trust(address):
+            problem = _crowded("too_many_requests", "your address has")
+        elif self._inside.total() >= limits.most:
+            problem = _crowded("too_many_connections", "this server has")
+        self._inside[address] += 1
+        return problem
+
+    def leave(self, address: str) -> None:
+        """Stop counting a connection that was closed or whose client proved its identity."""
+        self._inside[address] -= 1
+        if not self._inside[address]:
+            del self._inside[address]
+
+
+def _crowded(code: str, who: str) -> Problem:
+    told = f"{who} too many open connections that have shown no key; close some, or come back in {RETRY_S} s"
+    return Problem(code, told, headers={"Retry-After": str(RETRY_S), "Connection": "close"})
+
+
+def admit(scope: Scope, key_id: str) -> None:
+    """Mark a request as sent by a proven client. `Front` hands out the request body only after this call."""
+    scope[KEY_ID] = key_id
+    connection: Any = scope.get(CONNECTION)
+    if connection is not None:
+        connection.admit()
+
 
 HEAD_BYTES = 64 * 1024
 HEAD_S = 10.0

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from . import problems
-from .audit import act
-from .auth import allowed, check
-from .bodies import documented, read
-from .json_text import JsonAnswer
-from .keys import ApiKey, ApiKeys, Principal
-from .problems import Problem
-from .site import Site, site_of
+from callsheet.http import problems
+from callsheet.http.audit import act
+from callsheet.http.auth import check
+from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.keys import ApiKey, ApiKeys
+from callsheet.http.parameters import ALWAYS, Admin
+from callsheet.http.problems import Problem
+from callsheet.http.state import Site, site_of
 
-ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
-Admin = Annotated[Principal, Depends(allowed("admin"))]
 KeyId = Annotated[str, Path(description="The letters by which a key is found.", max_length=64)]
 Scope = Literal["jobs:read", "jobs:write", "worker", "worker:all", "admin"]
 Name = Annotated[str, Field(min_length=1, max_length=255)]

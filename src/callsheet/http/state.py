@@ -10,13 +10,12 @@ from callsheet.engine.depths import Depths
 from callsheet.engine.quotas import Quotas
 
 from .audit import Audit
+from .batcher import Intake
 from .buckets import Recent
-from .door import Failures
-from .intake import Intake
-from .limits import Limits, Rates, Streams
+from .limits import Failures, Limits, Rates, Streams
 from .proxies import NOBODY
 from .sessions import Sessions
-from .workers import Workers
+from .worker_registry import Workers
 
 if TYPE_CHECKING:
     from starlette.requests import Request

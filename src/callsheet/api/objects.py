@@ -13,16 +13,16 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from callsheet.http import attempt_files, object_access, problems
+from callsheet.http.attempt_files import File
+from callsheet.http.connections import admit
+from callsheet.http.object_access import objects_of
+from callsheet.http.problems import Problem
+from callsheet.http.state import Site, site_of
 from callsheet.kernel.errors import QuotaExceeded
 from callsheet.objects import ObjectInfo, Objects
 from callsheet.objects.own import OwnObjects
 from callsheet.objects.signing import Claims, disposition
-
-from . import attempt_files, incoming, problems
-from .attempt_files import File
-from .door import admit
-from .problems import Problem
-from .site import Site, site_of
 
 IDLE_S = 60.0  # a client silent for this long is disconnected
 MOST_BYTES = attempt_files.UNSAID_BYTES  # for a URL without size; S3's limit for one request
@@ -109,7 +109,7 @@ async def write(request: Request, key: Key) -> Response:
     site = site_of(request)
 
     async def check() -> None:
-        await incoming.check(site.engine.store, site.workers, key, claims.bound)
+        await object_access.check(site.engine.store, site.workers, key, claims.bound)
 
     upload = await objects.find_upload(key, claims.upload) if claims.part else None
     await check()
@@ -132,7 +132,7 @@ async def _put_whole(site: Site, objects: Objects, key: str, claims: Claims, bod
 
     Bytes are reserved anew for each request: an earlier request with the same URL may have settled on fewer bytes.
     """
-    bound = incoming.attempt_of(claims.bound)
+    bound = object_access.attempt_of(claims.bound)
     (job,) = await site.engine.store.get([bound[0]]) if bound is not None else (None,)
     if bound is None or job is None:
         return await objects.put(key, body, content_type=claims.type or None)
@@ -183,13 +183,6 @@ def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claim
     claims = objects.signer.check(method, key, request.query_params.multi_items())
     admit(request.scope, "")  # the URL is the proof
     return objects, claims
-
-
-def objects_of(site: Site) -> Objects:
-    """Return the site's objects; raises Problem `not_found` if the server has no object storage."""
-    if site.objects is None:
-        raise Problem("not_found", "this server keeps no objects; start it with --objects-url")
-    return site.objects
 
 
 def _headers(info: ObjectInfo, download_name: str) -> dict[str, str]:

@@ -6,44 +6,178 @@ import asyncio
 import hashlib
 import logging
 import uuid
-from typing import Annotated, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.engine import Engine, dead_letters, operations
+from callsheet.engine.dead_letters import Wanted
 from callsheet.engine.ids import new_id
 from callsheet.engine.operations import Operation, Operations
+from callsheet.http import idempotency, problems
+from callsheet.http.audit import act
+from callsheet.http.json_bodies import JsonAnswer, documented, parsed, read
+from callsheet.http.keys import Principal
+from callsheet.http.parameters import ALWAYS, CURSOR, LATEST_MS, NO_NUL, JobId, Moment, Reader, Writer
+from callsheet.http.problems import Problem
+from callsheet.http.state import Site, site_of
 from callsheet.kernel.errors import IllegalMove, JobNotFound
 from callsheet.kernel.job import Job
 from callsheet.kernel.wire import event_id
 
-from . import idempotency, problems
-from .attempts import JobId, Reader, attempt_bodies
-from .audit import act
-from .auth import allowed
-from .bodies import documented, read
-from .dead_letter_bodies import (
-    DeadLetter,
-    DeadLetterList,
-    Filter,
-    PageFilter,
-    PurgeBody,
-    ReplayBody,
-    Replayed,
-    dead_letter_body,
-)
-from .json_text import JsonAnswer, parsed
-from .keys import Principal
+from .jobs import AttemptBody, attempt_bodies
 from .operations import OperationBody, operation_body
-from .problems import Problem
-from .site import Site, site_of
+
+Text = Annotated[str, Field(max_length=255, pattern=NO_NUL)]
+Which = Literal["dead_letter", "failed", "both"]
+
+
+def _ms(moment: Any) -> Any:
+    """Convert an RFC 3339 time to milliseconds; other values are returned unchanged."""
+    if not isinstance(moment, str) or moment.isdecimal():
+        return moment
+    found = datetime.fromisoformat(moment)  # raises ValueError, which pydantic reports
+    if found.tzinfo is None:
+        raise ValueError("a moment has a time zone: 2030-01-31T08:00:00Z")
+    return round(found.timestamp() * 1000)
+
+
+Time = Annotated[int, BeforeValidator(_ms, json_schema_input_type=int | str), Field(ge=0, le=LATEST_MS)]
+
+
+class Filter(BaseModel):
+    """Selects dead letters that match every given field.
+
+    A range includes its `from` and excludes its `to`; both are milliseconds or RFC 3339 times.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    status: Which = Field(
+        default="dead_letter", description="`failed`: jobs that failed for good at once; `both` are these and the dead."
+    )
+    task: Text | None = None
+    queue: Text | None = None
+    contract: Text | None = None
+    error_code: Text | None = Field(default=None, description="The `code` of the error that they ended with.")
+    created_from: Time | None = None
+    created_to: Time | None = None
+    ended_from: Time | None = None
+    ended_to: Time | None = None
+
+    def wanted(self, who: Principal) -> Wanted:
+        """Return the filter for the engine, limited to jobs that the principal may see."""
+        times = {name: getattr(self, name) for name in Wanted._fields if name.endswith(("_from", "_to"))}
+        return Wanted(who.sees, self.status, self.task, self.queue, self.contract, self.error_code, **times)
+
+
+class PageFilter(Filter):
+    """A filter with the page size and cursor."""
+
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: str | None = Field(default=None, pattern=CURSOR, description="`next` of the page before.")
+
+
+class ReplayBody(Filter):
+    """Selects dead letters to replay."""
+
+    rate: float | None = Field(default=None, gt=0, le=100_000, allow_inf_nan=False, description="Jobs in a second.")
+    limit: int | None = Field(default=None, ge=1, description="At most so many, the newest.")
+
+
+class PurgeBody(Filter):
+    """Selects dead letters to delete."""
+
+    limit: int | None = Field(default=None, ge=1, description="At most so many, the newest.")
+    all: bool = Field(default=False, description="Needed when nothing else is given: then all dead letters go.")
+
+
+class DeadLetterBody(BaseModel):
+    """A dead letter with its error.
+
+    `error_class`: retryable, throttled, credentials, worker_lost, unknown_task or fatal.
+    """
+
+    job_id: str
+    task: str
+    queue: str
+    contract: str
+    requester_id: str
+    status: str
+    error: JsonValue
+    error_class: str
+    advice: str
+    attempts: int
+    max_attempts: int
+    lease_losses: int
+    priority: int
+    correlation_id: str
+    created_at: Moment
+    started_at: Moment | None
+    ended_at: Moment | None
+
+
+class DeadLetterList(BaseModel):
+    """A page of dead letters, newest first. A page may hold fewer than `limit`: read on while `next` is not null."""
+
+    dead_letters: list[DeadLetterBody]
+    next: str | None
+
+
+class DeadLetter(DeadLetterBody):
+    """A dead letter with payload and attempts.
+
+    `replay_job_id`: the copy that a replay created. `can_replay` false: the job cannot be replayed; submit a new one.
+    """
+
+    payload: JsonValue
+    history: list[AttemptBody]
+    can_replay: bool
+    replay_job_id: str | None
+    last_event_id: str
+
+
+class Replayed(BaseModel):
+    """A replayed dead letter.
+
+    `replay_job_id` is the job that runs now: the original job, or a copy if its contract cannot requeue an ended job.
+    """
+
+    job_id: str
+    replay_job_id: str
+    copied: bool
+    status: str
+
+
+def dead_letter_body(job: Job) -> dict[str, Any]:
+    """Return a dead letter as a JSON value."""
+    found = dead_letters.diagnose(job)
+    return {
+        "job_id": job.job_id,
+        "task": job.kind,
+        "queue": job.queue,
+        "contract": job.contract,
+        "requester_id": job.requester_id,
+        "status": job.status.value,
+        "error": parsed(job.error) if job.error else None,
+        "error_class": found.error_class,
+        "advice": found.advice,
+        "attempts": job.attempt_count,
+        "max_attempts": job.max_attempts,
+        "lease_losses": job.lease_losses,
+        "priority": job.priority,
+        "correlation_id": job.correlation_id,
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+    }
+
 
 log = logging.getLogger("callsheet.audit")
-ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "bad_request", "idempotency_conflict")
-Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
 _KEYED = uuid.UUID("3f6c1d07-54f4-4d6b-9d5a-6f4f6e9c2f11")
 F = TypeVar("F", bound=Filter)
 WAIT_S = 5

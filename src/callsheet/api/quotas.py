@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.engine.quotas import MOST, Quota
 from callsheet.engine.stored import STORED
-
-from . import problems
-from .audit import act
-from .auth import allowed, check
-from .bodies import documented, read
-from .dead_letter_bodies import NO_NUL
-from .json_text import JsonAnswer
-from .keys import Principal
-from .problems import Problem
-from .site import Site, site_of
+from callsheet.http import problems
+from callsheet.http.audit import act
+from callsheet.http.auth import check
+from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.parameters import NO_NUL, Admin, Reader
+from callsheet.http.problems import Problem
+from callsheet.http.state import Site, site_of
 
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "quota_exceeded", "store_unavailable")
 NOBODY = "~"  # how a path names the operators' own jobs, which have no tenant
@@ -34,8 +31,6 @@ SCOPE = {
     "rate": HERE,
     "uploads": EVERYWHERE,
 }
-Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
-Admin = Annotated[Principal, Depends(allowed("admin"))]
 Tenant = Annotated[str, Path(description="A tenant's name; `~` for jobs without one.", max_length=255, min_length=1)]
 Number = Annotated[int, Field(ge=0, le=MOST, strict=True)] | None
 router = APIRouter(prefix="/v1/quotas", tags=["quotas"])

@@ -1,4 +1,4 @@
-"""`/v1/uploads`: tenants' files, sent straight to the storage by signed URLs, in resumable parts.
+"""Uploads: tenants' files, sent straight to the storage by signed URLs, in resumable parts.
 
 A client reads the list of missing parts, sends each part to its URL, and repeats until no part is missing; then it
 completes the upload. The protocol is identical for folders and S3, for one byte and for terabytes, before and after a
@@ -12,11 +12,9 @@ import json
 import random
 import re
 import time
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastapi import APIRouter, Path
 from starlette.requests import Request
-from starlette.responses import Response
 
 from callsheet.engine.ids import new_id
 from callsheet.engine.quotas import Quotas
@@ -37,21 +35,18 @@ from callsheet.objects.keys import checked_type
 from callsheet.objects.records import MOST_PARTS
 from callsheet.store.protocol import Document
 
-from . import incoming, problems
+from . import object_access
 from .auth import check
-from .bodies import documented
-from .bodies import read as read_body
-from .json_text import JsonAnswer
 from .keys import Principal
-from .objects import objects_of
+from .object_access import objects_of
 from .problems import Problem
-from .site import Site, site_of
-from .upload_bodies import NewUpload, UploadBody
+from .state import Site, site_of
 
 if TYPE_CHECKING:
+    from callsheet.api.uploads import NewUpload
     from callsheet.store.protocol import Store
 
-KIND = incoming.UPLOAD
+KIND = object_access.UPLOAD
 MEBIBYTE = 1024 * 1024
 PART_BYTES = 16 * MEBIBYTE
 LIFE_S = 7 * 24 * 3600
@@ -60,12 +55,9 @@ RECOUNT_S = 600.0  # minimum interval between recounts of a tenant whose quota i
 AT_ONCE = 20  # signed URLs in one answer
 DROPPED = "dropped"  # status of a dropped upload until its record is deleted
 SWEEP = 0.02  # share of new uploads that also sweep expired uploads
-ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "not_found", "objects_forbidden")
-router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
-UploadId = Annotated[str, Path(examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
 
 
-class Kept(NamedTuple):
+class UploadRecord(NamedTuple):
     """The stored record of an upload."""
 
     upload_id: str
@@ -91,38 +83,21 @@ class Kept(NamedTuple):
         return Upload(self.key, self.multipart_id, self.part_bytes, self.content_type)
 
     @property
-    def binding(self) -> incoming.Binding:
+    def binding(self) -> object_access.Binding:
         """The binding that the upload's signed URLs carry."""
-        return incoming.of_upload(self.upload_id)
+        return object_access.of_upload(self.upload_id)
 
     @property
     def incoming_key(self) -> str:
         """The key where a single-part file waits for completion; larger files wait in the storage as parts."""
-        return incoming.key_of(self.binding, self.key.rpartition("/")[2])
+        return object_access.key_of(self.binding, self.key.rpartition("/")[2])
 
     def size_of(self, number: int) -> int:
         """Return the size of one part, in bytes."""
         return min(self.part_bytes, self.size - (number - 1) * self.part_bytes)
 
 
-@router.post(
-    "",
-    status_code=201,
-    summary="Begin an upload",
-    response_model=UploadBody,
-    openapi_extra=documented(NewUpload),
-    responses=problems.responses(
-        *ALWAYS, "validation_failed", "invalid_key", "body_too_large", "objects_unavailable", "quota_exceeded"
-    ),
-)
-async def begin(request: Request) -> JsonAnswer:
-    """Start an upload. The response lists the first parts to send."""
-    who = await check(request, "jobs:write")
-    site = site_of(request)
-    return JsonAnswer(await shown(objects_of(site), await opened(site, who, await read_body(request, NewUpload))), 201)
-
-
-async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") -> Kept:
+async def open_upload(site: Site, who: Principal, asked: NewUpload, key: str = "") -> UploadRecord:
     """Create an upload for the caller, stored under `key`, or by default in a new folder of the tenant."""
     objects, store = objects_of(site), site.engine.store
     now = await store.now()
@@ -139,7 +114,7 @@ async def opened(site: Site, who: Principal, asked: NewUpload, key: str = "") ->
     except BaseException:
         await site.quotas.add(who.requester_id, -asked.size, part, closed=1)
         raise
-    kept = Kept(
+    kept = UploadRecord(
         upload_id,
         who.requester_id,
         key,
@@ -172,7 +147,7 @@ async def charge(site: Site, requester_id: str, size: int, part: str, *, opens: 
 
 async def stored_uploads(site: Site, requester_id: str) -> tuple[int, int]:
     """Return the bytes of a tenant's uploads, open uploads at their full size, and the number of open uploads."""
-    kept = [Kept(**json.loads(document.body)) for document in await site.engine.store.documents(KIND)]
+    kept = [UploadRecord(**json.loads(document.body)) for document in await site.engine.store.documents(KIND)]
     still = [one for one in kept if one.requester_id == requester_id and one.status == "open"]
     opened = {one.key: one.size for one in still}
     folder = uploads_of(requester_id)
@@ -182,36 +157,11 @@ async def stored_uploads(site: Site, requester_id: str) -> tuple[int, int]:
     return total, len(still)
 
 
-@router.get(
-    "/{upload_id}",
-    summary="What is left to send",
-    response_model=UploadBody,
-    responses=problems.responses(*ALWAYS, "upload_not_found", "objects_unavailable"),
-)
-async def read(request: Request, upload_id: UploadId) -> JsonAnswer:
-    """Read the upload's missing parts with fresh URLs, for example after a broken connection."""
-    kept, _, objects = await _found(request, upload_id)
-    return JsonAnswer(await shown(objects, kept))
-
-
-@router.post(
-    "/{upload_id}/complete",
-    summary="Complete an upload",
-    response_model=UploadBody,
-    responses=problems.responses(
-        *ALWAYS, "upload_not_found", "upload_incomplete", "upload_busy", "objects_unavailable"
-    ),
-)
-async def complete(request: Request, upload_id: UploadId) -> JsonAnswer:
-    """Assemble the object from its parts. Repeated requests get the same response."""
-    return JsonAnswer(await shown(objects_of(site_of(request)), await completed(request, upload_id)))
-
-
-async def completed(request: Request, upload_id: str) -> Kept:
+async def complete_upload(request: Request, upload_id: str) -> UploadRecord:
     """Complete the caller's upload if it is open, and return its record; raises Problem."""
-    kept, version, objects = await _found(request, upload_id)
+    kept, version, objects = await find_upload(request, upload_id)
     if kept.status == "open":
-        kept = kept._replace(status="done", etag=(await _completed(objects, kept)).etag)
+        kept = kept._replace(status="done", etag=(await _assemble(objects, kept)).etag)
         store = site_of(request).engine.store
         try:
             await store.put_document(_document(kept, version))
@@ -225,43 +175,24 @@ async def completed(request: Request, upload_id: str) -> Kept:
     return kept
 
 
-@router.delete(
-    "/{upload_id}",
-    status_code=204,
-    summary="Drop an upload",
-    response_class=Response,
-    responses=problems.responses(*ALWAYS, "upload_not_found", "refused", "objects_unavailable"),
-)
-async def drop(request: Request, upload_id: UploadId) -> Response:
-    """Drop an open upload and delete its parts. A complete upload is kept, since a job may need its object."""
-    kept, version, objects = await _found(request, upload_id)
-    if kept.status != "open":
-        raise Problem("refused", "this upload is complete")
-    try:
-        await _drop(site_of(request).engine.store, objects, kept, version)
-    except DocumentConflict:
-        raise Problem("refused", "this upload was completed or dropped at the same moment") from None
-    return Response(status_code=204)
-
-
-async def _found(request: Request, upload_id: str) -> tuple[Kept, int, Objects]:
+async def find_upload(request: Request, upload_id: str) -> tuple[UploadRecord, int, Objects]:
     """Return the caller's upload, its version and the objects; raises Problem, also for another tenant's upload."""
     who = await check(request, "jobs:write")
     site = site_of(request)
     objects = objects_of(site)
     found = await site.engine.store.documents(KIND, upload_id) if IS_UUID(upload_id) else []
-    kept = Kept(**json.loads(found[0].body)) if found else None
+    kept = UploadRecord(**json.loads(found[0].body)) if found else None
     is_gone = kept is None or kept.status == DROPPED or kept.expires_at <= await site.engine.store.now()
     if kept is None or is_gone or not _may_see(who, kept):
         raise Problem("upload_not_found", "no such upload of yours, or not any more; begin a new one")
     return kept, found[0].version, objects
 
 
-def _may_see(who: Principal, kept: Kept) -> bool:
+def _may_see(who: Principal, kept: UploadRecord) -> bool:
     return who.admin or who.requester_id == kept.requester_id
 
 
-async def shown(objects: Objects, kept: Kept) -> dict[str, Any]:
+async def shown(objects: Objects, kept: UploadRecord) -> dict[str, Any]:
     """Return an upload as JSON, with signed URLs for the next parts."""
     here = await _arrived(objects, kept)
     left = [number for number in range(1, kept.part_count + 1) if number not in here]
@@ -280,7 +211,7 @@ async def shown(objects: Objects, kept: Kept) -> dict[str, Any]:
     }
 
 
-async def _arrived(objects: Objects, kept: Kept) -> set[int]:
+async def _arrived(objects: Objects, kept: UploadRecord) -> set[int]:
     """Return the numbers of the parts that arrived completely."""
     if kept.status == "done":
         return set(range(1, kept.part_count + 1))
@@ -295,7 +226,7 @@ async def _arrived(objects: Objects, kept: Kept) -> set[int]:
     return {1} if await _whole(objects, kept) or await _whole(objects, kept, kept.incoming_key) else set()
 
 
-async def _whole(objects: Objects, kept: Kept, key: str = "") -> ObjectInfo | None:
+async def _whole(objects: Objects, kept: UploadRecord, key: str = "") -> ObjectInfo | None:
     """Return the object at the upload's key, or at `key`, if its size is complete, else None."""
     try:
         info = await objects.head(key or kept.key)
@@ -304,7 +235,7 @@ async def _whole(objects: Objects, kept: Kept, key: str = "") -> ObjectInfo | No
     return info if info.size_bytes == kept.size else None
 
 
-async def _to_send(objects: Objects, kept: Kept, number: int) -> dict[str, Any]:
+async def _to_send(objects: Objects, kept: UploadRecord, number: int) -> dict[str, Any]:
     size = kept.size_of(number)
     if kept.multipart_id:
         signed = await objects.sign_part(kept.upload, number, SIGNED_S, size_bytes=size, bound_to=str(kept.binding))
@@ -323,7 +254,7 @@ async def _to_send(objects: Objects, kept: Kept, number: int) -> dict[str, Any]:
     }
 
 
-async def _completed(objects: Objects, kept: Kept) -> ObjectInfo:
+async def _assemble(objects: Objects, kept: UploadRecord) -> ObjectInfo:
     """Assemble the object from its parts and return it. Parts sent later do not change the object."""
     here = await _arrived(objects, kept)
     if missing := [number for number in range(1, kept.part_count + 1) if number not in here]:
@@ -344,21 +275,23 @@ async def _completed(objects: Objects, kept: Kept) -> ObjectInfo:
 async def sweep(store: Store, objects: Objects, now: int) -> None:
     """Delete expired uploads, and the parts of expired uploads that no client completed."""
     for document in await store.documents(KIND):
-        kept = Kept(**json.loads(document.body))
+        kept = UploadRecord(**json.loads(document.body))
         if kept.expires_at <= now:
             with contextlib.suppress(ObjectsError, DocumentConflict):
-                await _drop(store, objects, kept, document.version)
-    await incoming.sweep(store, objects)
+                await drop_upload(store, objects, kept, document.version)
+    await object_access.sweep(store, objects)
 
 
 async def forget(site: Site, upload_id: str) -> None:
     """Drop an upload that no client needs any more, in any status."""
     for document in await site.engine.store.documents(KIND, upload_id):
         with contextlib.suppress(DocumentConflict):  # it was completed or dropped meanwhile
-            await _drop(site.engine.store, objects_of(site), Kept(**json.loads(document.body)), document.version)
+            await drop_upload(
+                site.engine.store, objects_of(site), UploadRecord(**json.loads(document.body)), document.version
+            )
 
 
-async def _drop(store: Store, objects: Objects, kept: Kept, version: int) -> None:
+async def drop_upload(store: Store, objects: Objects, kept: UploadRecord, version: int) -> None:
     """Delete an upload's record, so that its URLs are refused, and delete the parts of an incomplete upload.
 
     An open upload is first marked as dropped, so that no request completes it after its bytes left the quota. Raises
@@ -376,7 +309,7 @@ async def _drop(store: Store, objects: Objects, kept: Kept, version: int) -> Non
         await objects.delete(kept.incoming_key, kept.key)
 
 
-def _document(kept: Kept, version: int) -> Document:
+def _document(kept: UploadRecord, version: int) -> Document:
     return Document(KIND, kept.upload_id, json.dumps(kept._asdict()), version)
 
 

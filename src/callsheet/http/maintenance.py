@@ -1,31 +1,81 @@
-"""The recount: a walk over all objects, some thousands per step, that corrects the counts of tenants' stored bytes.
-
-A count drifts when a process dies between a write and its count, or when an operator removes files by hand. All
-processes share one walk: its state is a document, and only the process that writes the next state completes a step.
-Concurrent changes may leave a count too high, never too low: a count is not lowered for objects that may be younger
-than the walk, or that were deleted since its start. The next walk starts from scratch.
-"""
+"""Background chores for stored files: clean up ended attempts and uploads, and recount the bytes that tenants store."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import random
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from callsheet.engine.quotas import BEGINNING_MS
 from callsheet.engine.stored import JOB_FILES, RESERVED
-from callsheet.kernel.errors import DocumentConflict
+from callsheet.kernel.errors import CallsheetError, DocumentConflict
 from callsheet.objects.folders import JOBS, Named, folder_of, named_by, part_of
 from callsheet.store.protocol import Document
 
-from . import attempt_files, incoming
+from . import attempt_files, object_access, upload_records
+from .object_access import SiteOwners
 
 if TYPE_CHECKING:
     from callsheet.engine.quotas import Quotas
     from callsheet.objects import ObjectInfo, Objects
     from callsheet.objects.owned import Owners
     from callsheet.store.protocol import Store
+
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from callsheet.objects import Objects
+
+    from .state import Site
+
+log = logging.getLogger("callsheet.http")
+PERIOD_S = 30.0
+UPLOADS_EACH = 20  # rounds between sweeps of uploads, because a sweep reads a week of uploads
+
+
+class FileKeeping:
+    """Runs the chores of stored files periodically. Several processes may run them concurrently."""
+
+    def __init__(self, site: Site, objects: Objects) -> None:
+        self._site, self._objects = site, objects
+        self._recount = Recount(site.quotas, site.engine.store, objects, SiteOwners(site))
+        self._rounds = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._for_ever())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def once(self, now: int | None = None) -> None:
+        """Run all chores once; long chores do a bounded part of their work."""
+        store, quotas = self._site.engine.store, self._site.quotas
+        await attempt_files.sweep(quotas, store, self._objects)
+        self._rounds += 1
+        if self._rounds % UPLOADS_EACH == 1:
+            await upload_records.sweep(store, self._objects, await store.now() if now is None else now)
+        await self._recount.step(now)
+
+    async def _for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD_S * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+            try:
+                await self.once()
+            except CallsheetError as error:
+                log.warning("the chores of stored files failed, and are tried again: %s", error)
+            except Exception:
+                log.exception("the chores of stored files broke; they are tried again")
+
 
 log = logging.getLogger("callsheet.quotas")
 KIND, ID = "storage_walk", "objects"
@@ -86,7 +136,7 @@ class Recount:
             walk.base[tenant], walk.removed[tenant] = before.parts, before.removed
             if before.charged_at + BEGINNING_MS > now:
                 walk.busy.append(tenant)  # charged bytes may not be recorded yet
-        for document in await self._store.documents(incoming.UPLOAD):
+        for document in await self._store.documents(object_access.UPLOAD):
             kept = json.loads(document.body)
             if kept["status"] == "open":
                 _add(walk.counted, kept["requester_id"], part_of(kept["key"]), kept["size"])

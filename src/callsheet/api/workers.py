@@ -1,69 +1,37 @@
-"""`/v1/workers` lets operators list, invite, drain and revoke workers; other routes use `worker_of` and `seen`."""
+"""`/v1/workers`: operators list, invite, drain and revoke workers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.http import problems
 from callsheet.http.audit import act
-from callsheet.http.auth import allowed, check
-from callsheet.http.bodies import documented, read
-from callsheet.http.json_text import JsonAnswer
-from callsheet.http.keys import Principal
+from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.parameters import ALWAYS, BODY, Admin, Moment
 from callsheet.http.problems import Problem
-from callsheet.http.site import Site, site_of
-from callsheet.http.worker_names import WorkerNames
-from callsheet.http.workers import LIFE_S, Worker
-
-from .binding import Holder, WorkerIdentity
-from .models import MAX_STREAMS, Stream
-
-__all__ = ["WorkerIdentity", "router", "seen", "worker_of"]
+from callsheet.http.state import site_of
+from callsheet.http.worker_registry import LIFE_S, Worker
 
 STRICT = ConfigDict(strict=True, extra="forbid")
-ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
-BODY = ("validation_failed", "unsupported_media_type", "body_too_large")
+MAX_QUEUES = 50
 MONTH_S = 30 * 86_400
-Admin = Annotated[Principal, Depends(allowed("admin"))]
 WorkerId = Annotated[str, Path(description="The worker's id.", examples=["gpu1-7Tq2bXc9Lm"], max_length=100)]
 EnrolmentId = Annotated[str, Path(description="The invitation's id.", examples=["7Tq2bXc9Lm"], max_length=100)]
+Queue = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f]+$")]
 Tenant = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
-Moment = Annotated[int, Field(description="Milliseconds since the epoch, by the store's clock.")]
 router = APIRouter(prefix="/v1/workers", tags=["workers"])
-
-
-async def worker_of(request: Request) -> WorkerIdentity:
-    """Return the authenticated worker of a request; raises Problem as `check` does, and `worker_revoked`."""
-    return WorkerIdentity.of(await check(request, "worker"))
-
-
-async def seen(site: Site, worker: Holder, labels: Sequence[str] = (), version: str = "", running: int = 0) -> None:
-    """Record a worker's sign of life, with at most one store write per worker in ten seconds.
-
-    An API key may use any worker name, but never updates an enrolled worker's record, and a tenant's key may create a
-    limited number of names only.
-    """
-    if worker.enrolled:
-        await site.workers.seen(worker.worker_id, labels, version, running)
-        return
-    names: WorkerNames = site.parts.setdefault(WorkerNames, WorkerNames())
-    if not all(names.has_room(tenant, worker.worker_id) for tenant in worker.tenants or ()):
-        return
-    if not await site.workers.is_enrolled(worker.worker_id):
-        await site.workers.seen(worker.worker_id, labels, version, running)
 
 
 class EnrolmentBody(BaseModel):
     """The queues and tenants of new workers, and how long their enrolment token is valid."""
 
     model_config = STRICT
-    queues: Annotated[list[Stream], Field(min_length=1, max_length=MAX_STREAMS)] | None = Field(
+    queues: Annotated[list[Queue], Field(min_length=1, max_length=MAX_QUEUES)] | None = Field(
         default=None, description="Queues that it may claim from; all unless given."
     )
     tenants: Annotated[list[Tenant], Field(min_length=1, max_length=1000)] | None = Field(

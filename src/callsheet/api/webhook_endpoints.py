@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callsheet.http import problems
+from callsheet.http.audit import act
+from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.parameters import ALWAYS, BODY, Reader, Writer
+from callsheet.http.problems import Problem
+from callsheet.http.state import site_of
 from callsheet.outbox.breaker import Breaker
 from callsheet.outbox.endpoints import Endpoint, Endpoints
 from callsheet.outbox.health import Destination, troubled
 from callsheet.outbox.replay import Selection, replay_many
 
-from . import problems
-from .audit import act
-from .bodies import documented, read
-from .json_text import JsonAnswer
-from .problems import Problem
-from .site import site_of
-from .webhook_bodies import (
-    ChangedEndpoint,
-    Enabling,
-    EndpointBody,
-    EndpointList,
-    NewEndpoint,
-    Rotation,
-    endpoint_body,
-)
-from .webhooks import ALWAYS, BODY, Reader, Writer
+from .webhook_deliveries import HealthBody, Ms, Text, health_body
 
 log = logging.getLogger("callsheet.audit")
 EndpointId = Annotated[str, Path(description="The endpoint's id.", examples=["whe_5f0c2a9b7d1e4c3a8b6d"])]
@@ -37,6 +29,77 @@ ONE = (*ALWAYS, "endpoint_not_found", "webhooks_off")
 CHANGE = (*ONE, *BODY, "document_conflict")
 SEALS = ("no_keyring", "key_service_unavailable")
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+
+
+class SecretBody(BaseModel):
+    """A secret without its text; `expires_at` null: the current secret."""
+
+    secret_id: str
+    created_at: Ms
+    expires_at: Ms | None
+
+
+class EndpointBody(BaseModel):
+    """A webhook endpoint. `secret` is present only in the response that created the secret."""
+
+    endpoint_id: str
+    requester_id: str
+    url: str
+    description: str
+    created_at: Ms
+    disabled_at: Ms | None
+    disabled_reason: str
+    secrets: list[SecretBody]
+    health: HealthBody
+    secret: str | None = None
+
+
+class EndpointList(BaseModel):
+    """All endpoints of the key's requester."""
+
+    endpoints: list[EndpointBody]
+
+
+class NewEndpoint(BaseModel):
+    """A webhook endpoint to create."""
+
+    model_config = ConfigDict(extra="forbid")
+    url: Text = Field(examples=["https://hooks.example.org/callsheet"])
+    description: str = Field(default="", max_length=255)
+
+
+class ChangedEndpoint(BaseModel):
+    """Fields of an endpoint to change; null fields stay unchanged."""
+
+    model_config = ConfigDict(extra="forbid")
+    url: Text | None = None
+    description: str | None = Field(default=None, max_length=255)
+
+
+class Rotation(BaseModel):
+    """How many seconds the old secret keeps signing beside the new one."""
+
+    model_config = ConfigDict(extra="forbid")
+    overlap_s: int = Field(default=86_400, ge=0, le=86_400)
+
+
+class Enabling(BaseModel):
+    """Whether to send events that arrived while the endpoint was disabled, and how many per second."""
+
+    model_config = ConfigDict(extra="forbid")
+    replay: bool = True
+    rate: float = Field(default=20.0, gt=0, le=1_000, description="So many in a second.")
+
+
+def endpoint_body(endpoint: Endpoint, breaker: Breaker, secret: str | None = None) -> dict[str, Any]:
+    """Return an endpoint as a JSON value, with the text of its secret if `secret` was just created."""
+    body = endpoint._asdict()
+    del body["version"]
+    body["secrets"] = [
+        {"secret_id": kept.secret_id, "created_at": kept.created_at, "expires_at": kept.expires_at}
+        for kept in endpoint.secrets
+    ]
+    return {**body, "health": health_body(breaker), **({"secret": secret} if secret is not None else {})}
 
 
 @router.post(

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from callsheet.engine import operations
 from callsheet.engine.operations import Operation
+from callsheet.http import problems
+from callsheet.http.audit import act
+from callsheet.http.json_bodies import JsonAnswer
+from callsheet.http.keys import Principal
+from callsheet.http.parameters import ALWAYS, Moment, Reader, Writer
+from callsheet.http.problems import Problem
+from callsheet.http.state import Site, site_of
 
-from . import problems
-from .audit import act
-from .auth import allowed
-from .json_text import JsonAnswer
-from .keys import Principal
-from .problems import Problem
-from .site import Site, site_of
-
-ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
-Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
-Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
 OperationId = Annotated[
     str, Path(description="The operation's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"], max_length=64)
 ]
-Moment = Annotated[int, Field(description="Milliseconds since the epoch, by the store's clock.")]
 router = APIRouter(prefix="/v1/operations", tags=["operations"])
 
 

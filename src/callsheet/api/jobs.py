@@ -1,28 +1,101 @@
-"""`/v1/jobs/{job_id}/state`: a job's state in its contract's words, its reason to wait, and its allowed actions."""
+"""`/v1/jobs/{job_id}/attempts` and `/v1/jobs/{job_id}/state`: a job's attempts, lease and present state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 from starlette.requests import Request
 
 from callsheet.engine import dead_letters
+from callsheet.http import problems
+from callsheet.http.json_bodies import JsonAnswer, parsed
+from callsheet.http.parameters import ALWAYS, JobId, Moment, Reader
+from callsheet.http.state import site_of
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.errors import CallsheetError
-from callsheet.kernel.job import Job, Status
+from callsheet.kernel.identity import name_of
+from callsheet.kernel.job import Attempt, Job, Status
 from callsheet.kernel.lifecycle import Lifecycle
 from callsheet.kernel.progress import phase_of
 
-from . import problems
-from .attempts import ALWAYS, JobId, LeaseBody, Moment, Reader, lease_body
-from .json_text import JsonAnswer
-from .site import site_of
-
 router = APIRouter(tags=["jobs"])
+
+
+class AttemptBody(BaseModel):
+    """One execution of a job. `outcome` null: still running."""
+
+    attempt_id: str
+    attempt: int
+    worker_id: str
+    started_at: Moment
+    ended_at: Moment | None
+    outcome: str | None = Field(
+        description="succeeded, failed, retried, dead_lettered, released, lease_lost or canceled; null while it runs"
+    )
+    error: JsonValue
+
+
+class LeaseBody(BaseModel):
+    """The job's current lease: which worker holds the job, and when the lease expires."""
+
+    attempt_id: str
+    worker_id: str
+    lease_expires_at: Moment
+    heartbeat_at: Moment | None
+
+
+class AttemptList(BaseModel):
+    """All attempts of a job, oldest first. `lease` null: no worker holds the job."""
+
+    job_id: str
+    attempts: list[AttemptBody]
+    lease: LeaseBody | None
+
+
+@router.get(
+    "/v1/jobs/{job_id}/attempts",
+    summary="Read a job's attempts",
+    response_model=AttemptList,
+    responses=problems.responses(*ALWAYS, "job_not_found"),
+)
+async def list_attempts(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
+    """List the job's attempts with worker, times, outcome and error, and the lease of a running attempt."""
+    engine = site_of(request).engine
+    job = await engine.get(job_id, requester_id=who.sees)
+    attempts = attempt_bodies(await engine.store.attempts(job_id))
+    return JsonAnswer({"job_id": job_id, "attempts": attempts, "lease": lease_body(job)})
+
+
+def attempt_bodies(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
+    """Return attempts as JSON values."""
+    return [
+        {
+            "attempt_id": str(attempt.claim_version),
+            "attempt": attempt.attempt,
+            "worker_id": name_of(attempt.worker_id),
+            "started_at": attempt.started_at,
+            "ended_at": attempt.ended_at,
+            "outcome": attempt.outcome.value if attempt.outcome is not None else None,
+            "error": parsed(attempt.error) if attempt.error else None,
+        }
+        for attempt in attempts
+    ]
+
+
+def lease_body(job: Job) -> dict[str, Any] | None:
+    """Return the lease on a job as a JSON value, or None if no worker holds the job."""
+    if job.status is not Status.RUNNING:
+        return None
+    return {
+        "attempt_id": str(job.claim_version),
+        "worker_id": name_of(job.worker_id or ""),
+        "lease_expires_at": job.lease_expires_at,
+        "heartbeat_at": job.heartbeat_at,
+    }
 
 
 class StateBody(BaseModel):

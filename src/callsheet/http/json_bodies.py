@@ -1,15 +1,61 @@
-"""Request bodies that a route reads by itself: pydantic parses each body once, straight from the bytes."""
+"""JSON for clients. A foreign worker may have stored text that is not valid JSON, or that UTF-8 cannot encode."""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pydantic
+from starlette.responses import Response
 
 from .problems import Problem, of_faults
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+BREAKS = re.compile("[\x85\u2028\u2029\ud800-\udfff]")  # line ends for many clients, and lone surrogates
+MARGIN = 20  # levels of spare recursion, so that parsed JSON can be encoded inside a response
+
+
+def one_line(text: str) -> str:
+    """Return JSON text with every character escaped that would break a line or the UTF-8 encoding."""
+    return text if text.isascii() else BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON on one line."""
+    return one_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def parsed(text: str) -> Any:
+    """Return the value of JSON text, or `{"_raw": text}` if the text is invalid or nested too deeply."""
+    try:
+        return _read(text, MARGIN)
+    except (ValueError, RecursionError):
+        return {"_raw": text}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_STRICT = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _read(text: str, margin: int) -> Any:
+    return _read(text, margin - 1) if margin else _STRICT.decode(text)
+
+
+class JsonAnswer(Response):
+    """A response whose body is a value as JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the value as encoded JSON."""
+        return json_text(content).encode()
+
 
 M = TypeVar("M", bound=pydantic.BaseModel)
 

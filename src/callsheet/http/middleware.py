@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote_plus
 
-from . import queries
-from .door import KEY_ID, Strangers
+from callsheet.engine.ids import new_id
+
+from .body_pace import UPLOADS, Meter, Pace
+from .connections import KEY_ID, WHOLE, Strangers
 from .hosts import Hosts
-from .pace import UPLOADS, Meter, Pace
 from .problems import Problem, answer, path_of
 from .proxies import NOBODY, Proxies
-from .request_ids import id_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,7 +39,6 @@ STREAMED_BYTES = 5 * 1024**4  # S3's limit for one object
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OPEN_BODIES = frozenset({"/internal/worker/enroll", "/studio/session"})  # these bodies contain the credentials
 OPEN_BYTES = 8 * 1024
-WHOLE = "callsheet.whole"  # in a scope: the body is complete, so reading it needs no time limit
 
 
 class Walls(NamedTuple):
@@ -135,7 +137,7 @@ class _Exchange:
             return self._too_large()
         if self._scope["path"].startswith(STREAMED):
             return None  # the signature of its URL is over the whole query
-        return queries.refusal(self._scope["query_string"])
+        return query_refusal(self._scope["query_string"])
 
     async def receive(self) -> Message:
         """Return the next message of the request.
@@ -202,3 +204,48 @@ class _Exchange:
 
     def _too_large(self) -> Problem:
         return Problem("body_too_large", f"a body may have {self._body.most_bytes} bytes")
+
+
+REPEATABLE = frozenset({"status", "video_id"})  # the parameters that take several values
+SHOWN = 64
+
+
+def query_refusal(query: bytes) -> Problem | None:
+    """Return the Problem for a query that repeats a parameter, or None for a valid query."""
+    if query.count(b"=") < 2:  # noqa: PLR2004 - of one parameter there are no two values
+        return None
+    seen: set[str] = set()
+    for part in query.split(b"&"):
+        name = unquote_plus(part.partition(b"=")[0].decode("latin-1"))
+        if name in seen and name not in REPEATABLE:
+            return Problem("validation_failed", f"{name[:SHOWN]}: give this parameter once; it was given twice")
+        seen.add(name)
+    return None
+
+
+IS_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
+IS_SECRET = re.compile(
+    rb"cs_[a-z]+_.*"  # keys, workers' tokens and enrolments
+    rb"|whsec_.*"
+    rb"|[A-Za-z0-9_-]{43}"  # 256 bits: sessions, tickets and lease tokens
+    rb"|[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"  # a JWT
+    rb"|gh[a-z]_.*|sk-.*|xox[a-z]-.*|AKIA[A-Z0-9]{12,}",  # credentials of other services
+    re.DOTALL,
+).fullmatch
+CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"cookie", b"proxy-authorization"})
+WORDS = re.compile(rb"[\s;,=]+")
+LONG = 12
+
+
+def id_of(client_id: bytes, headers: Iterable[tuple[bytes, bytes]], secret: bytes = b"") -> str:
+    """Return the client's request id if it may be logged, else a new id. `secret` is the server's own key."""
+    if not client_id or not IS_ID(client_id) or IS_SECRET(client_id) or client_id == secret:
+        return new_id()
+    if any(_tells(client_id, value) for name, value in headers if name in CREDENTIALS):
+        return new_id()
+    return client_id.decode()
+
+
+def _tells(client_id: bytes, credential: bytes) -> bool:
+    """Return whether an id equals a credential or one of its words, or is a long substring of it."""
+    return client_id in WORDS.split(credential) or (len(client_id) >= LONG and client_id in credential)

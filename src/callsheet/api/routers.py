@@ -1,0 +1,33 @@
+"""The routers of this package, for the composition of a server."""
+
+from __future__ import annotations
+
+from . import (
+    audit,
+    dead_letters,
+    jobs,
+    keys,
+    objects,
+    operations,
+    overview,
+    quotas,
+    uploads,
+    webhook_deliveries,
+    webhook_endpoints,
+    workers,
+)
+
+ROUTERS = (
+    workers.router,
+    jobs.router,
+    overview.router,
+    dead_letters.router,
+    operations.router,
+    webhook_deliveries.router,
+    webhook_endpoints.router,
+    objects.router,
+    uploads.router,
+    keys.router,
+    quotas.router,
+    audit.router,
+)
