@@ -4,16 +4,16 @@ import pytest
 
 from callsheet.kernel import commands
 from callsheet.kernel.retry import JobError
-from callsheet.store.protocol import InLine
+from callsheet.store.protocol import ReadyJob
 from tests.store_driver import StoreDriver, new_job
 
 
-async def walk(driver: StoreDriver, limit: int) -> list[InLine]:
+async def walk(driver: StoreDriver, limit: int) -> list[ReadyJob]:
     """The whole line, by pages."""
-    found: list[InLine] = []
+    found: list[ReadyJob] = []
     cursor: str | None = None
     while True:
-        page = await driver.store.in_line(limit, cursor=cursor)
+        page = await driver.store.ready_jobs(limit, cursor=cursor)
         assert len(page.jobs) <= limit
         found += page.jobs
         cursor = page.cursor
@@ -35,7 +35,7 @@ async def test_a_walk_lists_every_job_in_line_once_in_the_order_of_claims(driver
     other = [new_job(queue="a"), new_job()]
     await driver.enqueue(low, high, first, second, minus, *other)
     expected = [other[0], high, low, first, second, minus, other[1]]
-    assert await walk(driver, limit) == [InLine(new.job_id, new.queue, 0) for new in expected]
+    assert await walk(driver, limit) == [ReadyJob(new.job_id, new.queue, 0) for new in expected]
 
 
 @pytest.mark.guarantee("S31")
@@ -58,10 +58,10 @@ async def test_what_is_held_runs_or_has_ended_is_not_in_line(driver: StoreDriver
 async def test_a_job_that_comes_back_has_the_version_of_its_last_claim(driver: StoreDriver) -> None:
     job = await driver.running()
     await driver.settle(commands.release(job))
-    assert await walk(driver, 10) == [InLine(job.job_id, "default", 1)]
+    assert await walk(driver, 10) == [ReadyJob(job.job_id, "default", 1)]
     again = await driver.claim_one()
     await driver.settle(commands.retry(again, JobError("x"), delay_ms=20))
     assert await walk(driver, 10) == []
     driver.later(20)
     await driver.store.promote(now=driver.now)
-    assert await walk(driver, 10) == [InLine(job.job_id, "default", 2)]
+    assert await walk(driver, 10) == [ReadyJob(job.job_id, "default", 2)]

@@ -52,14 +52,14 @@ async def test_a_message_of_the_relay_that_came_too_late_is_taken_back(
     rig: Rig, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rig.engine.store.enqueue([new_job()])
-    page = await rig.engine.store.in_line(10)
+    page = await rig.engine.store.ready_jobs(10)
     (job,) = await rig.engine.store.claim(ClaimRequest("w"))
     await rig.engine.store.settle([commands.succeed(job)])
 
     async def as_it_was(limit: int, *, cursor: str | None = None) -> object:
         return page
 
-    monkeypatch.setattr(rig.engine.store, "in_line", as_it_was)
+    monkeypatch.setattr(rig.engine.store, "ready_jobs", as_it_was)
     await rig.transport.keeping.relay()
     assert stream.entries() == []
     assert stream.known() == {}

@@ -124,7 +124,7 @@ class Load(NamedTuple):
     heartbeat_at: int | None
 
 
-class InLine(NamedTuple):
+class ReadyJob(NamedTuple):
     """A job that a claim could take now, with the `claim_version` of its last claim; 0 if it was never claimed."""
 
     job_id: str
@@ -132,10 +132,10 @@ class InLine(NamedTuple):
     claim_version: int
 
 
-class LinePage(NamedTuple):
+class ReadyPage(NamedTuple):
     """A page of ready jobs and the cursor of the next page, None at the end."""
 
-    jobs: list[InLine]
+    jobs: list[ReadyJob]
     cursor: str | None
 
 
@@ -295,7 +295,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """Return a worker's running jobs. S30: a job with an expired lease is listed until housekeeping takes it."""
         ...
 
-    async def in_line(self, limit: int, *, cursor: str | None = None) -> LinePage:
+    async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
         """Return ready jobs, by queue and in claim order, without their payloads; reads no other jobs.
 
         S31: a job that is ready during a whole walk is listed once; held, running and ended jobs are not listed.

@@ -20,7 +20,7 @@ from callsheet.kernel.job import (
 )
 
 from .audit import AuditPage
-from .protocol import InLine, LinePage
+from .protocol import ReadyJob, ReadyPage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,10 +79,10 @@ def audit_page(rows: Sequence[Sequence[Any]], limit: int) -> AuditPage:
     return AuditPage(entries, entries[-1].entry_id if len(entries) == limit else None)
 
 
-def line_page(rows: Sequence[Sequence[Any]], limit: int) -> LinePage:
+def ready_page(rows: Sequence[Sequence[Any]], limit: int) -> ReadyPage:
     """Return a page of ready jobs from rows that end with a job's priority and its position within that priority."""
-    jobs = [InLine(*row[:3]) for row in rows]
-    return LinePage(jobs, json.dumps([rows[-1][1], *rows[-1][3:]]) if len(rows) == limit else None)
+    jobs = [ReadyJob(*row[:3]) for row in rows]
+    return ReadyPage(jobs, json.dumps([rows[-1][1], *rows[-1][3:]]) if len(rows) == limit else None)
 
 
 def line_place(cursor: str | None) -> tuple[Any, Any, Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from callsheet.store.hints import Hints
-    from callsheet.store.protocol import InLine, Store
+    from callsheet.store.protocol import ReadyJob, Store
 
     from .judge import Judge
     from .wire import Wire
@@ -81,7 +81,7 @@ class Keeping:
         """Publish ready jobs that lack a message, from the end of the last turn; return the number of messages."""
         published = seen = 0
         while seen < RELAY:
-            page = await self._store.in_line(BATCH, cursor=self._line)
+            page = await self._store.ready_jobs(BATCH, cursor=self._line)
             self._line = page.cursor
             seen += BATCH
             published += await self._publish(page.jobs)
@@ -89,7 +89,7 @@ class Keeping:
                 break
         return published
 
-    async def _publish(self, jobs: Sequence[InLine]) -> int:
+    async def _publish(self, jobs: Sequence[ReadyJob]) -> int:
         steps = [(Kind.PUBLISH, enqueue_id_of(job.job_id, job.claim_version), job.job_id, job.queue) for job in jobs]
         if not steps:
             return 0

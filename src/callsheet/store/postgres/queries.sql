@@ -357,7 +357,7 @@ SELECT CASE WHEN count(*) < 100 THEN min(position) ELSE 0 END, (SELECT last_valu
     ) ORDER BY ended_at DESC, seq DESC LIMIT 1
 ) FROM step;
 
--- name: in_line
+-- name: ready_jobs
 -- What is left of the priority, of the queue, and of the others: three ranges of the index, each read to the limit.
 SELECT job_id, queue, claim_version, priority, position FROM (
     (

@@ -14,7 +14,7 @@ from callsheet.store.queries import Queries
 from callsheet.store.rows import (
     attempt_of,
     job_of,
-    line_page,
+    ready_page,
     line_place,
     next_cursor,
     outbox_event_of,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from callsheet.store.audit import AuditPage, AuditQuery
     from callsheet.store.clock import ClockStep, Rebased
     from callsheet.store.outbox import Replay
-    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, LinePage
+    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, ReadyPage
 
 Q = Queries("callsheet.store.postgres")
 NUL = "\0"  # PostgreSQL text cannot contain it
@@ -135,9 +135,9 @@ class PostgresStore:
         """See the protocol."""
         return [job_of(row) for row in await self._db.fetch(Q.held_by, worker_id, limit)]
 
-    async def in_line(self, limit: int, *, cursor: str | None = None) -> LinePage:
+    async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
         """See the protocol."""
-        return line_page(await self._db.fetch(Q.in_line, *line_place(cursor), limit), limit)
+        return ready_page(await self._db.fetch(Q.ready_jobs, *line_place(cursor), limit), limit)
 
     async def broken(self, limit: int) -> list[Job]:
         """See the protocol."""

@@ -17,7 +17,7 @@ from callsheet.store.clock import TOLERANCE_MS, Rebased
 from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
 from callsheet.store.protocol import Backlog, Beat, Document, Ending, Enqueued, Hint, JobPage, Load, Remembered, Settled
-from callsheet.store.rows import line_page, line_place, running_attempt
+from callsheet.store.rows import ready_page, line_place, running_attempt
 
 from . import arguments, audit, tally
 from . import credentials as creds
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from callsheet.store.audit import AuditPage, AuditQuery
     from callsheet.store.clock import ClockStep
     from callsheet.store.outbox import Replay
-    from callsheet.store.protocol import ClaimRequest, JobQuery, LinePage
+    from callsheet.store.protocol import ClaimRequest, JobQuery, ReadyPage
 
 SETTLED = {1: Settled.APPLIED, 2: Settled.REPEATED, 3: Settled.STALE}
 LOOK = 500  # rows that one script scans with a sparse filter: some 2 ms
@@ -202,11 +202,11 @@ class RedisStore:
         found = await self._client.run("held_by", None, worker_id, limit)
         return [job_of(as_map(flat)) for flat in found]
 
-    async def in_line(self, limit: int, *, cursor: str | None = None) -> LinePage:
+    async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
         """See the protocol."""
         queue, priority, message = line_place(cursor)
-        rows = await self._client.run("in_line", None, limit, queue, priority, message)
-        return line_page([(job_id, line, int(version), *place) for job_id, line, version, *place in rows], limit)
+        rows = await self._client.run("ready_jobs", None, limit, queue, priority, message)
+        return ready_page([(job_id, line, int(version), *place) for job_id, line, version, *place in rows], limit)
 
     async def broken(self, limit: int) -> list[Job]:
         """See the protocol."""

@@ -112,7 +112,7 @@ UPDATE inbox_jobs SET
     event_ms = CASE WHEN ?4 THEN max(?3, event_ms) ELSE event_ms END
 WHERE seq IN (SELECT value FROM json_each(?5));
 
--- name: in_line
+-- name: ready_jobs
 -- What is left of the priority, of the queue, and of the others: three ranges of the index, each read to the limit.
 SELECT job_id, queue, claim_version, priority, position FROM (
     SELECT * FROM (

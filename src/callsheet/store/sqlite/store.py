@@ -18,7 +18,7 @@ from callsheet.store.queries import Queries
 from callsheet.store.rows import (
     attempt_of,
     job_of,
-    line_page,
+    ready_page,
     line_place,
     next_cursor,
     outbox_event_of,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from callsheet.store.audit import AuditPage, AuditQuery
     from callsheet.store.clock import ClockStep, Rebased
     from callsheet.store.outbox import Replay
-    from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery, LinePage
+    from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery, ReadyPage
 
 Q = Queries("callsheet.store.sqlite")
 POLL_S = 0.005
@@ -145,10 +145,10 @@ class SqliteStore:
         """See the protocol."""
         return await self._jobs(Q.held_by, worker_id, limit)
 
-    async def in_line(self, limit: int, *, cursor: str | None = None) -> LinePage:
+    async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
         """See the protocol."""
         parameters = (*line_place(cursor), limit)
-        return line_page(await self._reader.run(lambda db: db.execute(Q.in_line, parameters).fetchall()), limit)
+        return ready_page(await self._reader.run(lambda db: db.execute(Q.ready_jobs, parameters).fetchall()), limit)
 
     async def broken(self, limit: int) -> list[Job]:
         """See the protocol."""
