@@ -6,7 +6,7 @@ import pytest
 
 from callsheet.kernel import commands
 from callsheet.kernel.job import Outcome, Status
-from callsheet.store.protocol import Beat, Settled
+from callsheet.store.protocol import HeartbeatResult, Settled
 from tests.store_driver import T0, StoreDriver
 
 
@@ -14,7 +14,7 @@ from tests.store_driver import T0, StoreDriver
 async def test_a_heartbeat_extends_all_its_leases(driver: StoreDriver) -> None:
     jobs = [await driver.running() for _ in range(3)]
     driver.later(20_000)
-    assert await driver.beat(*jobs, lease_ms=30_000) == [Beat(held=True)] * 3
+    assert await driver.beat(*jobs, lease_ms=30_000) == [HeartbeatResult(held=True)] * 3
     job = await driver.get(jobs[1].job_id)
     assert (job.lease_expires_at, job.heartbeat_at) == (T0 + 50_000, T0 + 20_000)
     assert await driver.beat() == []
@@ -24,14 +24,14 @@ async def test_a_heartbeat_extends_all_its_leases(driver: StoreDriver) -> None:
 async def test_a_stale_claim_cannot_heartbeat(driver: StoreDriver) -> None:
     stale = await driver.running()
     await driver.settle(commands.release(stale))
-    assert await driver.beat(stale) == [Beat(held=False)]
+    assert await driver.beat(stale) == [HeartbeatResult(held=False)]
     fresh = await driver.claim_one(worker="w2")
     driver.later(1_000)
-    assert await driver.beat(stale, lease_ms=99_000) == [Beat(held=False)]
+    assert await driver.beat(stale, lease_ms=99_000) == [HeartbeatResult(held=False)]
     assert await driver.get(fresh.job_id) == fresh
-    assert await driver.beat(stale, fresh) == [Beat(held=False), Beat(held=True)]
+    assert await driver.beat(stale, fresh) == [HeartbeatResult(held=False), HeartbeatResult(held=True)]
     await driver.done(fresh)
-    assert await driver.beat(fresh) == [Beat(held=False)]
+    assert await driver.beat(fresh) == [HeartbeatResult(held=False)]
     assert (await driver.get(fresh.job_id)).lease_expires_at is None
 
 
@@ -39,7 +39,7 @@ async def test_a_stale_claim_cannot_heartbeat(driver: StoreDriver) -> None:
 async def test_a_running_claim_sees_a_cancel_request(driver: StoreDriver) -> None:
     job = await driver.running()
     assert await driver.settle(commands.request_cancel(job, "enough")) == [Settled.APPLIED]
-    assert await driver.beat(job) == [Beat(held=True, cancel_requested=True)]
+    assert await driver.beat(job) == [HeartbeatResult(held=True, cancel_requested=True)]
     seen = await driver.get(job.job_id)
     assert (seen.status, seen.cancel_requested_at, seen.cancel_reason) == (Status.RUNNING, T0, "enough")
     await driver.settle(commands.cancel(seen, "enough"))
@@ -57,9 +57,9 @@ async def test_a_cancellation_leaves_a_lease_so_much_silence_and_no_more(driver:
     assert (await driver.get(job.job_id)).lease_expires_at == T0 + 8_000
     assert (await driver.get(other.job_id)).lease_expires_at == T0 + 30_000  # it is not extended
     driver.later(7_000)
-    assert await driver.store.expired(10, now=driver.now) == []
+    assert await driver.store.with_expired_lease(10, now=driver.now) == []
     driver.later(1)
-    (expired,) = await driver.store.expired(10, now=driver.now)
+    (expired,) = await driver.store.with_expired_lease(10, now=driver.now)
     assert await driver.settle(commands.lose_lease(expired, rand=0)) == [Settled.APPLIED]
     assert await driver.settle(commands.succeed(job)) == [Settled.STALE]
     ended = await driver.get(job.job_id)
@@ -72,7 +72,7 @@ async def test_a_beat_of_a_job_that_is_to_be_cancelled_is_good_for_two_beats(dri
     job, other = await driver.running(), await driver.running()
     await driver.settle(commands.request_cancel(job, "enough"))
     driver.later(1_000)
-    assert await driver.beat(job, other) == [Beat(held=True, cancel_requested=True), Beat(held=True)]
+    assert await driver.beat(job, other) == [HeartbeatResult(held=True, cancel_requested=True), HeartbeatResult(held=True)]
     found = [(await driver.get(one.job_id)).lease_expires_at for one in (job, other)]
     assert found == [T0 + 21_000, T0 + 31_000]
     beats = await driver.store.heartbeat([job.claim, other.claim], lease_ms=30_000, silence_ms=8_000, now=driver.now)
@@ -86,11 +86,11 @@ async def test_only_the_lease_decides_what_is_expired(driver: StoreDriver) -> No
     job = await driver.running()
     driver.later(29_999)
     await driver.settle(commands.progress(job, 10))
-    assert await driver.store.expired(10, now=driver.now) == []
+    assert await driver.store.with_expired_lease(10, now=driver.now) == []
     driver.later(1)
-    assert await driver.store.expired(10, now=driver.now) == []
+    assert await driver.store.with_expired_lease(10, now=driver.now) == []
     driver.later(1)
-    (expired,) = await driver.store.expired(10, now=driver.now)
+    (expired,) = await driver.store.with_expired_lease(10, now=driver.now)
     assert expired.job_id == job.job_id
     assert expired == await driver.get(job.job_id)
 
@@ -102,8 +102,8 @@ async def test_the_longest_expired_come_first(driver: StoreDriver) -> None:
     late = await driver.claim_one(lease_ms=2_000)
     early = await driver.claim_one(lease_ms=1_000)
     driver.later(10_000)
-    assert [j.job_id for j in await driver.store.expired(10, now=driver.now)] == [early.job_id, late.job_id]
-    assert len(await driver.store.expired(1, now=driver.now)) == 1
+    assert [j.job_id for j in await driver.store.with_expired_lease(10, now=driver.now)] == [early.job_id, late.job_id]
+    assert len(await driver.store.with_expired_lease(1, now=driver.now)) == 1
 
 
 @pytest.mark.guarantee("S15", "S17")
@@ -126,7 +126,7 @@ async def test_a_lost_lease_requeues_and_fences_the_worker(driver: StoreDriver) 
 async def test_a_heartbeat_in_between_wins_over_the_reaper(driver: StoreDriver) -> None:
     job = await driver.running()
     driver.later(30_001)
-    (expired,) = await driver.store.expired(10, now=driver.now)
+    (expired,) = await driver.store.with_expired_lease(10, now=driver.now)
     await driver.beat(job)
     assert await driver.settle(commands.lose_lease(expired, rand=0)) == [Settled.STALE]
     assert (await driver.get(job.job_id)).lease_losses == 0
@@ -200,11 +200,11 @@ async def test_what_a_worker_holds_is_listed_until_it_is_settled(driver: StoreDr
     first, second = await driver.running(), await driver.running()
     await driver.add()
     other = await driver.claim_one(worker="w2")
-    held = await driver.store.held_by("w1", 10)
+    held = await driver.store.running_of("w1", 10)
     assert held == [await driver.get(first.job_id), await driver.get(second.job_id)]
-    assert [job.job_id for job in await driver.store.held_by("w1", 1)] == [first.job_id]
+    assert [job.job_id for job in await driver.store.running_of("w1", 1)] == [first.job_id]
     driver.later(60_000)  # over, and not yet reaped
     await driver.done(first)
-    assert [job.job_id for job in await driver.store.held_by("w1", 10)] == [second.job_id]
-    assert [job.job_id for job in await driver.store.held_by("w2", 10)] == [other.job_id]
-    assert await driver.store.held_by("nobody", 10) == []
+    assert [job.job_id for job in await driver.store.running_of("w1", 10)] == [second.job_id]
+    assert [job.job_id for job in await driver.store.running_of("w2", 10)] == [other.job_id]
+    assert await driver.store.running_of("nobody", 10) == []

@@ -8,8 +8,8 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.job import Claim, Delivery, NewOutboxEvent, OutboxEvent
 from callsheet.kernel.settlement import OutboxSettlement
-from callsheet.store.outbox import OutboxFilter, Replay, Room, Sharing
-from callsheet.store.protocol import Beat, Settled
+from callsheet.store.outbox import OutboxFilter, Replay, Room, ClaimShares
+from callsheet.store.protocol import HeartbeatResult, Settled
 from tests.store_driver import T0, StoreDriver
 
 
@@ -63,7 +63,7 @@ async def test_an_expired_lease_is_claimed_anew_and_fences_the_old(driver: Store
     driver.later(10_001)
     (new,) = await claim(driver, worker="d2")
     assert (new.claim_version, new.worker_id, new.attempt_count) == (2, "d2", 1)
-    assert await driver.store.outbox_heartbeat([key(old)], lease_ms=9, now=driver.now) == [Beat(held=False)]
+    assert await driver.store.outbox_heartbeat([key(old)], lease_ms=9, now=driver.now) == [HeartbeatResult(held=False)]
     assert await driver.store.outbox_settle([delivered(old)], now=driver.now) == [Settled.STALE]
     assert await driver.store.outbox_settle([delivered(new)], now=driver.now) == [Settled.APPLIED]
     (row,) = await driver.store.outbox_find()
@@ -75,7 +75,7 @@ async def test_a_heartbeat_keeps_the_lease(driver: StoreDriver) -> None:
     await add_events(driver, 1)
     (row,) = await claim(driver)
     driver.later(9_000)
-    assert await driver.store.outbox_heartbeat([key(row)], lease_ms=10_000, now=driver.now) == [Beat(held=True)]
+    assert await driver.store.outbox_heartbeat([key(row)], lease_ms=10_000, now=driver.now) == [HeartbeatResult(held=True)]
     driver.later(9_000)
     assert await claim(driver) == []
 
@@ -119,7 +119,7 @@ async def add_to(driver: StoreDriver, endpoint: str, count: int, requester_id: s
     return names
 
 
-async def shared(driver: StoreDriver, sharing: Sharing, limit: int = 10) -> list[str]:
+async def shared(driver: StoreDriver, sharing: ClaimShares, limit: int = 10) -> list[str]:
     rows = await driver.store.outbox_claim("d1", limit=limit, lease_ms=10_000, sharing=sharing, now=driver.now)
     return [row.event_id for row in rows]
 
@@ -135,12 +135,12 @@ async def test_a_claim_takes_no_more_of_a_destination_than_its_share(driver: Sto
     slow = await add_to(driver, "https://slow.example/1", 6)
     driver.later(1)
     quick = await add_to(driver, "https://quick.example/1", 3)
-    assert await shared(driver, Sharing(each=2)) == [*slow[:2], *quick[:2]]
-    room = Room("acme", "https://slow.example", 1)
-    assert await shared(driver, Sharing(each=2, rooms=(room,))) == [slow[2], quick[2]]
-    assert await shared(driver, Sharing(each=9, rooms=(room._replace(room=0),))) == []
-    assert await shared(driver, Sharing(rooms=(room._replace(requester_id="other", room=0),)), 1) == slow[3:4]
-    assert await shared(driver, Sharing()) == slow[4:]
+    assert await shared(driver, ClaimShares(each=2)) == [*slow[:2], *quick[:2]]
+    room = DestinationLimit("acme", "https://slow.example", 1)
+    assert await shared(driver, ClaimShares(each=2, rooms=(room,))) == [slow[2], quick[2]]
+    assert await shared(driver, ClaimShares(each=9, rooms=(room._replace(room=0),))) == []
+    assert await shared(driver, ClaimShares(rooms=(room._replace(requester_id="other", room=0),)), 1) == slow[3:4]
+    assert await shared(driver, ClaimShares()) == slow[4:]
 
 
 @pytest.mark.guarantee("S33")
@@ -148,9 +148,9 @@ async def test_the_same_host_is_another_destination_for_another_requester(driver
     a = await add_to(driver, "https://h.example/", 2, "a")
     b = await add_to(driver, "https://h.example/", 2, "ab")
     none = await add_to(driver, "bhttps://h.example/", 1, "")
-    assert await shared(driver, Sharing(each=1)) == [a[0], b[0], *none]
-    assert await shared(driver, Sharing(without=("a",))) == b[1:]
-    assert await shared(driver, Sharing(without=("ab",))) == a[1:]
+    assert await shared(driver, ClaimShares(each=1)) == [a[0], b[0], *none]
+    assert await shared(driver, ClaimShares(without=("a",))) == b[1:]
+    assert await shared(driver, ClaimShares(without=("ab",))) == a[1:]
 
 
 @pytest.mark.guarantee("S33")
@@ -159,10 +159,10 @@ async def test_what_waits_does_not_hide_what_is_due(driver: StoreDriver) -> None
     (row,) = await claim(driver, 1)
     later = OutboxSettlement(row.event_id, 1, Delivery.PENDING, delay_ms=5_000)
     await driver.store.outbox_settle([later], now=driver.now)
-    assert await shared(driver, Sharing(each=1)) == [second]
-    assert await shared(driver, Sharing(each=1)) == []
+    assert await shared(driver, ClaimShares(each=1)) == [second]
+    assert await shared(driver, ClaimShares(each=1)) == []
     driver.later(5_000)
-    assert await shared(driver, Sharing(each=1)) == [first]
+    assert await shared(driver, ClaimShares(each=1)) == [first]
 
 
 @pytest.mark.guarantee("S33")
@@ -170,10 +170,10 @@ async def test_an_expired_lease_is_held_back_by_no_room_alone(driver: StoreDrive
     names = await add_to(driver, "https://h.example/", 3)
     assert len(await claim(driver)) == 3
     driver.later(10_001)
-    none = Room("acme", "https://h.example", 0)
-    assert await shared(driver, Sharing(rooms=(none,))) == []
-    assert await shared(driver, Sharing(without=("acme",))) == []
-    assert await shared(driver, Sharing(each=1)) == names
+    none = DestinationLimit("acme", "https://h.example", 0)
+    assert await shared(driver, ClaimShares(rooms=(none,))) == []
+    assert await shared(driver, ClaimShares(without=("acme",))) == []
+    assert await shared(driver, ClaimShares(each=1)) == names
 
 
 @pytest.mark.guarantee("S34")

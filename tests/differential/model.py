@@ -30,7 +30,7 @@ from callsheet.kernel.job import (
 )
 from callsheet.kernel.settlement import OutboxSettlement, Settlement
 from callsheet.store.clock import TOLERANCE_MS, ClockStep, Rebased
-from callsheet.store.protocol import Beat, ClaimRequest, Document, Enqueued, Remembered, Settled
+from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Document, Enqueued, Remembered, Settled
 from callsheet.store.rows import running_attempt
 
 
@@ -75,7 +75,7 @@ class Model:
                 taken += self._take(request, queue, now, request.limit - len(taken))
         return taken
 
-    def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int) -> list[Beat]:
+    def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int) -> list[HeartbeatResult]:
         beats = []
         for claim in claims:
             job = self.state.jobs.get(claim.job_id)
@@ -83,7 +83,7 @@ class Model:
             if job is not None and held:
                 length_ms = lease_ms if job.cancel_requested_at is None else silence_of(lease_ms)
                 self._put(job._replace(lease_expires_at=now + length_ms, heartbeat_at=now))
-            beats.append(Beat(held, held and job is not None and job.cancel_requested_at is not None))
+            beats.append(HeartbeatResult(held, held and job is not None and job.cancel_requested_at is not None))
         return beats
 
     def settle(self, settlements: Sequence[Settlement], *, now: int) -> list[Settled]:

@@ -13,7 +13,7 @@ from callsheet.kernel.job import HoldReason, Job, NewJob, Status
 from callsheet.store.postgres import PostgresStore, connection
 from callsheet.store.postgres.connection import Row
 from callsheet.store.postgres.enqueue import enqueue_within
-from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, Settled
+from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Enqueued, Settled
 from callsheet.store.queries import Queries
 
 Q = Queries("callsheet.store.postgres")
@@ -214,7 +214,7 @@ async def test_a_callers_open_transaction_does_not_hold_up_heartbeats(
     await store.enqueue([NewJob(parent, "k"), NewJob(new_id(), "k")])
     one, two = await store.claim(ClaimRequest("w", limit=2))
 
-    async def beat_meanwhile(session: object) -> list[Beat]:
+    async def beat_meanwhile(session: object) -> list[HeartbeatResult]:
         await enqueue_within(session, [NewJob(child, "k", depends_on=(one.job_id,))], None)
         beating = asyncio.create_task(store.heartbeat([one.claim, two.claim], lease_ms=600_000))
         while not beating.done() and not await onlooker.fetchval(waits):
@@ -223,7 +223,7 @@ async def test_a_callers_open_transaction_does_not_hold_up_heartbeats(
         return beating.result()
 
     try:
-        assert await other._db.transact(beat_meanwhile) == [Beat(held=True)] * 2
+        assert await other._db.transact(beat_meanwhile) == [HeartbeatResult(held=True)] * 2
     finally:
         await onlooker.close()
     assert await _extended(store, one, two) == [False, True]

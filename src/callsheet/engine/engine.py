@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.job import Claim, Event
     from callsheet.kernel.settlement import Settlement
-    from callsheet.store.protocol import Backlog, Beat, ClaimRequest, Enqueued, Hint, JobPage, JobQuery, Store
+    from callsheet.store.protocol import Backlog, HeartbeatResult, ClaimRequest, Enqueued, Hint, JobPage, JobQuery, Store
 
     from .transport import Transport
 
@@ -123,7 +123,7 @@ class Engine:
 
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
-    ) -> list[Beat]:
+    ) -> list[HeartbeatResult]:
         """Extend leases; the answers name lost claims and jobs to cancel."""
         with verb("heartbeat", len(claims)):
             return await self.store.heartbeat(claims, lease_ms=lease_ms, silence_ms=silence_ms, now=now)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import Claim, Delivery, OutboxEvent
     from callsheet.kernel.settlement import OutboxSettlement
 
-    from .protocol import Beat, Settled
+    from .protocol import HeartbeatResult, Settled
 
 
 class Room(NamedTuple):
@@ -74,7 +74,7 @@ class OutboxVerbs(Protocol):
         """
         ...
 
-    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
+    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[HeartbeatResult]:
         """Extend many outbox leases in one write; a stale claim extends nothing."""
         ...
 

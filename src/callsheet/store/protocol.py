@@ -48,7 +48,7 @@ class ClaimRequest(NamedTuple):
     thorough: bool = False
 
 
-class Beat(NamedTuple):
+class HeartbeatResult(NamedTuple):
     """The result of one heartbeat: whether the worker holds the claim, and whether to cancel the job."""
 
     held: bool
@@ -265,7 +265,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
 
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
-    ) -> list[Beat]:
+    ) -> list[HeartbeatResult]:
         """Extend many leases in one write.
 
         S10: a stale claim extends nothing, and its answer says so.

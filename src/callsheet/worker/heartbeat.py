@@ -25,7 +25,7 @@ from .run import Run, Stop
 from .telling import extra
 
 if TYPE_CHECKING:
-    from callsheet.store.protocol import Beat, Store
+    from callsheet.store.protocol import HeartbeatResult, Store
 
     from .plane import Beats
 
@@ -177,7 +177,7 @@ class Heartbeat:
         for run, beat in zip(runs, beats, strict=True):
             self._heard(run, beat, asked_at)
 
-    def _heard(self, run: Run, beat: Beat, asked_at: float) -> None:
+    def _heard(self, run: Run, beat: HeartbeatResult, asked_at: float) -> None:
         if beat.held:
             run.expires_at = asked_at + self.lease_s
             if beat.cancel_requested:

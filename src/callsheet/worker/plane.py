@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from callsheet.engine.resuming import Steps
     from callsheet.kernel.job import Claim, Job
     from callsheet.kernel.settlement import Settlement
-    from callsheet.store.protocol import Beat, ClaimRequest, Settled
+    from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Settled
 
 
 class PlaneStore(Protocol):
@@ -55,7 +55,7 @@ class Beats(Protocol):
         """Open the connection."""
         ...
 
-    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int) -> list[Beat]:
+    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int) -> list[HeartbeatResult]:
         """Extend leases; each answer tells whether the claim is still held and whether to cancel the job."""
         ...
 

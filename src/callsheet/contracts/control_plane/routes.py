@@ -20,7 +20,7 @@ from callsheet.http.state import Site, site_of
 from callsheet.kernel import commands
 from callsheet.kernel.job import Claim
 from callsheet.kernel.wire import decode
-from callsheet.store.protocol import Beat
+from callsheet.store.protocol import HeartbeatResult
 
 from . import logs, versions
 from .binding import Holder, WorkerIdentity, seen, worker_of
@@ -111,7 +111,7 @@ async def _beat(site: Site, leases: list[Lease]) -> list[bool]:
     return [beat.cancel_requested for beat in beats]
 
 
-async def _extend(site: Site, claims: list[Claim]) -> list[Beat]:
+async def _extend(site: Site, claims: list[Claim]) -> list[HeartbeatResult]:
     terms = terms_of(site)
     return await site.engine.heartbeat(claims, lease_ms=terms.lease_ms, silence_ms=terms.silence_ms)
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from callsheet.store.audit import AuditPage, AuditQuery
     from callsheet.store.clock import ClockStep, Rebased
     from callsheet.store.outbox import Replay
-    from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, JobQuery, ReadyPage
+    from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Enqueued, JobQuery, ReadyPage
 
 Q = Queries("callsheet.store.postgres")
 NUL = "\0"  # PostgreSQL text cannot contain it
@@ -113,7 +113,7 @@ class PostgresStore:
 
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
-    ) -> list[Beat]:
+    ) -> list[HeartbeatResult]:
         """See the protocol."""
         lengths_ms = lease_ms, silence_of(lease_ms) if silence_ms is None else silence_ms
         known = set(known_ids(claim.job_id for claim in claims))
@@ -265,7 +265,7 @@ class PostgresStore:
         rows = await self._db.fetch(Q.outbox_claim, now, worker_id, lease_ms, limit, *shares)
         return [outbox_event_of(row) for row in sorted(rows, key=lambda row: row[0])]
 
-    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
+    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[HeartbeatResult]:
         """See the protocol."""
         return await heartbeat(self._db, Q.outbox_heartbeat, claims, now, lease_ms)
 

@@ -16,7 +16,7 @@ from callsheet.kernel.settlement import Settlement
 from callsheet.store.clock import TOLERANCE_MS, Rebased
 from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
-from callsheet.store.protocol import Backlog, Beat, Document, Ending, Enqueued, Hint, JobPage, Load, Remembered, Settled
+from callsheet.store.protocol import Backlog, HeartbeatResult, Document, Ending, Enqueued, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.rows import ready_page, line_place, running_attempt
 
 from . import arguments, audit, tally
@@ -172,13 +172,13 @@ class RedisStore:
 
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
-    ) -> list[Beat]:
+    ) -> list[HeartbeatResult]:
         """See the protocol."""
         if not claims:
             return []
         lengths_ms = lease_ms, silence_of(lease_ms) if silence_ms is None else silence_ms
         beats = await self._client.run("heartbeat", now, *lengths_ms, *(part for claim in claims for part in claim))
-        return [Beat(beat > 0, beat > 1) for beat in beats]
+        return [HeartbeatResult(beat > 0, beat > 1) for beat in beats]
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
@@ -359,10 +359,10 @@ class RedisStore:
         found = await self._client.run("outbox_claim", now, *head, *rooms, *sharing.without)
         return [outbox_event_of(as_map(flat)) for flat in found]
 
-    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
+    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[HeartbeatResult]:
         """See the protocol."""
         parts = (part for claim in claims for part in claim)
-        return [Beat(bool(held)) for held in await self._client.run("outbox_heartbeat", now, lease_ms, *parts)]
+        return [HeartbeatResult(bool(held)) for held in await self._client.run("outbox_heartbeat", now, lease_ms, *parts)]
 
     async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from callsheet.kernel.callbacks import claim_callback
 from callsheet.kernel.contracts import WITH_CALLBACKS
 from callsheet.kernel.job import Job, OnDependencyFailure, Status
-from callsheet.store.protocol import Beat
+from callsheet.store.protocol import HeartbeatResult
 from callsheet.store.queries import Queries
 
 from .line import line_up_due
@@ -48,13 +48,13 @@ def _tell(db: Db, job: Job, now: int) -> None:
         db.execute(Q.add_outbox, outbox_row(told, job.job_id, job.requester_id, told.body, now))
 
 
-def heartbeat(db: Db, sql: str, claims: Sequence[Claim], now: int, *lengths_ms: int) -> list[Beat]:
+def heartbeat(db: Db, sql: str, claims: Sequence[Claim], now: int, *lengths_ms: int) -> list[HeartbeatResult]:
     """Extend many leases, of jobs or of outbox events: `sql` names the table, `lengths_ms` the lengths of leases."""
     until, *others = (now + length_ms for length_ms in lengths_ms)
     beats = []
     for claim in claims:
         row = db.execute(sql, (*claim, until, now, *others)).fetchone()
-        beats.append(Beat(held=True, cancel_requested=bool(row[0])) if row else Beat(held=False))
+        beats.append(HeartbeatResult(held=True, cancel_requested=bool(row[0])) if row else HeartbeatResult(held=False))
     return beats
 
 

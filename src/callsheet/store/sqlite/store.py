@@ -13,7 +13,7 @@ from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownS
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
-from callsheet.store.protocol import Backlog, Beat, Document, Ending, Hint, JobPage, Load, Remembered, Settled
+from callsheet.store.protocol import Backlog, HeartbeatResult, Document, Ending, Hint, JobPage, Load, Remembered, Settled
 from callsheet.store.queries import Queries
 from callsheet.store.rows import (
     attempt_of,
@@ -126,7 +126,7 @@ class SqliteStore:
 
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
-    ) -> list[Beat]:
+    ) -> list[HeartbeatResult]:
         """See the protocol."""
         lengths_ms = lease_ms, silence_of(lease_ms) if silence_ms is None else silence_ms
         return await self._writer.run(lambda db: heartbeat(db, Q.heartbeat, claims, _clock(now), *lengths_ms))
@@ -281,10 +281,10 @@ class SqliteStore:
 
         return await self._writer.run(work)
 
-    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[Beat]:
+    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[HeartbeatResult]:
         """See the protocol."""
         return await self._writer.run(
-            lambda db: [Beat(beat.held) for beat in heartbeat(db, Q.outbox_heartbeat, claims, _clock(now), lease_ms)]
+            lambda db: [HeartbeatResult(beat.held) for beat in heartbeat(db, Q.outbox_heartbeat, claims, _clock(now), lease_ms)]
         )
 
     async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.errors import StoreError
-from callsheet.store.protocol import Beat
+from callsheet.store.protocol import HeartbeatResult
 from callsheet.store.tasks import end
 from callsheet.worker.heartbeat import Heartbeat
 from callsheet.worker.run import Run
@@ -51,14 +51,14 @@ class RemoteBeats:
         """Close all connections."""
         await self._caller.close()
 
-    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int) -> list[Beat]:  # noqa: ARG002 - the server says
+    async def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int) -> list[HeartbeatResult]:  # noqa: ARG002 - the server says
         """Extend leases; raises ServerAway."""
         return await self.beat(claims)
 
-    async def beat(self, claims: Sequence[Claim], wait_s: float = 0.0) -> list[Beat]:
+    async def beat(self, claims: Sequence[Claim], wait_s: float = 0.0) -> list[HeartbeatResult]:
         """Extend leases; with `wait_s` the server answers on the first news of a job, or after that time."""
         held = {claim: lease for claim in claims if (lease := self._leases.get(claim)) is not None}
-        found: dict[Claim, Beat] = {}
+        found: dict[Claim, HeartbeatResult] = {}
         for begin in range(0, len(held), MOST_LEASES):
             part = dict(list(held.items())[begin : begin + MOST_LEASES])
             proofs = [{"job_id": lease.job_id, "lease_token": lease.lease_token} for lease in part.values()]
@@ -70,7 +70,7 @@ class RemoteBeats:
                     self._refused(refused)
                 raise ServerAway(f"heartbeats are refused: {refused}") from refused
             found |= dict(zip(part, _beats(answer, len(part)), strict=True))
-        return [found.get(claim, Beat(False)) for claim in claims]
+        return [found.get(claim, HeartbeatResult(False)) for claim in claims]
 
 
 class RemoteHeartbeat(Heartbeat):
@@ -134,8 +134,8 @@ class RemoteHeartbeat(Heartbeat):
             self._watched.difference_update(runs)
 
 
-def _beats(answer: dict[str, Any], count: int) -> list[Beat]:
+def _beats(answer: dict[str, Any], count: int) -> list[HeartbeatResult]:
     told = answer.get("leases")
     if not isinstance(told, list) or len(told) != count:
         raise ServerAway("the server's answer does not tell of each lease")
-    return [Beat(bool(one.get("ok")), bool(one.get("cancel"))) for one in told]
+    return [HeartbeatResult(bool(one.get("ok")), bool(one.get("cancel"))) for one in told]
