@@ -165,9 +165,9 @@ def test_dead_letters_are_shown_with_their_reasons_and_can_all_be_retried(shop: 
 
 def test_a_queue_is_paused_and_resumed(shop: Shop) -> None:
     assert shop.cli("jobs", "pause", "media").stdout == "queue media is paused; paused queues: media\n"
-    assert shop.ask(lambda engine: engine.store.paused()) == {"media"}
+    assert shop.ask(lambda engine: engine.store.paused_queues()) == {"media"}
     assert shop.cli("jobs", "resume", "media").stdout == "queue media is handed out; paused queues: none\n"
-    assert not shop.ask(lambda engine: engine.store.paused())
+    assert not shop.ask(lambda engine: engine.store.paused_queues())
 
 
 def test_watch_follows_jobs_to_their_end(shop: Shop, start: Start) -> None:

@@ -151,13 +151,13 @@ async def test_a_paused_queue_hands_out_nothing(driver: StoreDriver) -> None:
     waiting = await driver.add(queue="q")
     await driver.store.pause("q", paused=True)
     await driver.store.pause("not-there-yet", paused=True)
-    assert await driver.store.paused() == {"q", "not-there-yet"}
+    assert await driver.store.paused_queues() == {"q", "not-there-yet"}
     assert await driver.claim("q") == []
     await driver.done(job)
     await driver.store.pause("q", paused=False)
     await driver.store.pause("never-paused", paused=False)
     assert [j.job_id for j in await driver.claim("q")] == [waiting]
-    assert await driver.store.paused() == {"not-there-yet"}
+    assert await driver.store.paused_queues() == {"not-there-yet"}
 
 
 @pytest.mark.guarantee("S9")
@@ -280,7 +280,7 @@ async def test_a_job_that_was_taken_for_a_tenant_moves_as_any_other(driver: Stor
     (again,) = await driver.claim(tenants=mine)
     assert again.job_id in (job_id, waiting)
     driver.later(60_000)
-    assert [j.job_id for j in await driver.store.expired(5, now=driver.now)] == [again.job_id]
+    assert [j.job_id for j in await driver.store.with_expired_lease(5, now=driver.now)] == [again.job_id]
     await driver.settle(commands.lose_lease(await driver.get(again.job_id), rand=0.5))
     driver.later(60_000)
     ends = []

@@ -89,8 +89,8 @@ async def test_leases_of_a_clock_that_was_ahead_end_with_their_time_left(driver:
     driver.later(10_000)
     assert (await _step(driver, -6 * HOUR)).leases == 1
     assert (await driver.get(job.job_id)).lease_expires_at == driver.now + 20_000
-    assert await driver.store.expired(10, now=driver.now + 20_000) == []
-    assert await driver.ids(await driver.store.expired(10, now=driver.now + 20_001)) == [job.job_id]
+    assert await driver.store.with_expired_lease(10, now=driver.now + 20_000) == []
+    assert await driver.ids(await driver.store.with_expired_lease(10, now=driver.now + 20_001)) == [job.job_id]
 
 
 @pytest.mark.guarantee("S44")
@@ -102,10 +102,10 @@ async def test_leases_that_were_alive_outlive_a_step_forward_and_others_do_not(d
     unstarted = await driver.claim_one("ahead", start=False)
     driver.later(10_000)
     assert (await _step(driver, 6 * HOUR)).leases == 2
-    assert await driver.ids(await driver.store.expired(10, now=driver.now)) == [dead.job_id]
+    assert await driver.ids(await driver.store.with_expired_lease(10, now=driver.now)) == [dead.job_id]
     assert (await driver.beat(alive, unstarted)) == [(True, False), (True, False)]
     driver.later(30_001)
-    assert len(await driver.store.expired(10, now=driver.now)) == 3
+    assert len(await driver.store.with_expired_lease(10, now=driver.now)) == 3
 
 
 @pytest.mark.guarantee("S44")

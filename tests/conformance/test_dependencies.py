@@ -65,16 +65,16 @@ async def test_dependents_of_a_failed_job_are_listed_until_settled(driver: Store
     parent = await driver.running()
     child = await driver.add(depends_on=(parent.job_id,))
     grandchild = await driver.add(depends_on=(child,))
-    assert await driver.store.broken(10) == []
+    assert await driver.store.with_failed_dependency(10) == []
     await driver.settle(commands.fail(parent, FATAL, rand=0))
-    (broken,) = await driver.store.broken(10)
+    (broken,) = await driver.store.with_failed_dependency(10)
     assert (broken.job_id, broken.broken_by) == (child, parent.job_id)
     assert broken == await driver.get(child)
     await driver.settle(commands.cancel(broken, "a job it depends on failed"))
-    (next_one,) = await driver.store.broken(10)
+    (next_one,) = await driver.store.with_failed_dependency(10)
     assert next_one.job_id == grandchild
     await driver.settle(commands.cancel(next_one, "likewise"))
-    assert await driver.store.broken(10) == []
+    assert await driver.store.with_failed_dependency(10) == []
     assert (await driver.store.counts())["default"] == {Status.FAILED: 1, Status.CANCELED: 2}
 
 
@@ -83,7 +83,7 @@ async def test_a_dependency_that_has_failed_already_breaks_at_once(driver: Store
     parent = await driver.running()
     await driver.settle(commands.fail(parent, FATAL, rand=0))
     child = await driver.add(depends_on=(parent.job_id,))
-    assert [j.job_id for j in await driver.store.broken(10)] == [child]
+    assert [j.job_id for j in await driver.store.with_failed_dependency(10)] == [child]
     assert await driver.claim() == []
 
 

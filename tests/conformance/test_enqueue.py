@@ -115,7 +115,7 @@ async def test_a_taken_id_refuses_the_whole_batch(driver: StoreDriver) -> None:
     with pytest.raises(DuplicateJob):
         await driver.enqueue(other, first)
     assert await driver.store.get([other.job_id]) == [None]
-    assert await driver.store.remembered("", "key", now=driver.now) is None
+    assert await driver.store.idempotency_record("", "key", now=driver.now) is None
     assert (await driver.enqueue(other))[0].created
 
 
@@ -136,7 +136,7 @@ async def test_the_same_key_and_request_answer_with_the_first_job(driver: StoreD
     (answer,) = await driver.enqueue(second)
     assert answer == (first.job_id, False, '{"job":1}')
     assert await driver.store.get([second.job_id]) == [None]
-    kept = await driver.store.remembered("acme", "k1", now=driver.now)
+    kept = await driver.store.idempotency_record("acme", "k1", now=driver.now)
     assert kept == ("hash", first.job_id, '{"job":1}', T0 + 60_000)
 
 
@@ -163,7 +163,7 @@ async def test_an_expired_key_is_free(driver: StoreDriver) -> None:
     key = Idempotency("k1", "hash", ttl_s=60)
     await driver.enqueue(new_job(idempotency=key))
     driver.later(60_000)
-    assert await driver.store.remembered("", "k1", now=driver.now) is None
+    assert await driver.store.idempotency_record("", "k1", now=driver.now) is None
     (answer,) = await driver.enqueue(new_job(idempotency=Idempotency("k1", "another")))
     assert answer.created
 

@@ -33,7 +33,7 @@ async def test_prune_takes_only_ended_jobs_and_all_that_hangs_on_them(driver: St
     assert (await driver.store.counts())["default"] == {Status.RUNNING: 1, Status.SUCCEEDED: 1}
     driver.later(10**9)
     assert await driver.store.prune(ended_before=driver.now, limit=100, now=driver.now) == 1
-    assert await driver.store.remembered("", "k", now=T0) is None
+    assert await driver.store.idempotency_record("", "k", now=T0) is None
 
 
 @pytest.mark.guarantee("S19")

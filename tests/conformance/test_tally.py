@@ -15,7 +15,7 @@ BEGIN = T0 - T0 % SPAN
 
 
 async def ends(driver: StoreDriver, since: int = 0, requester_id: str | None = None) -> set[Ending]:
-    return set(await driver.store.endings(since=since, span_ms=SPAN, requester_id=requester_id))
+    return set(await driver.store.ended_counts(since=since, span_ms=SPAN, requester_id=requester_id))
 
 
 @pytest.mark.guarantee("S36")
@@ -68,7 +68,7 @@ async def test_dead_letters_are_counted_by_kind_and_requester(driver: StoreDrive
 
 @pytest.mark.guarantee("S36")
 async def test_the_load_of_workers_is_their_running_jobs(driver: StoreDriver) -> None:
-    assert await driver.store.load() == []
+    assert await driver.store.worker_loads() == []
     begun = driver.now
     await driver.add(requester_id="me")
     first = await driver.claim_one(worker="w2")
@@ -77,13 +77,13 @@ async def test_the_load_of_workers_is_their_running_jobs(driver: StoreDriver) ->
     driver.later(100)
     await driver.add(requester_id="me")
     await driver.claim_one(worker="w2")
-    assert await driver.store.load() == [Load("w1", 1, begun), Load("w2", 2, driver.now)]
-    assert await driver.store.load("you") == [Load("w1", 1, begun)]
+    assert await driver.store.worker_loads() == [Load("w1", 1, begun), Load("w2", 2, driver.now)]
+    assert await driver.store.worker_loads("you") == [Load("w1", 1, begun)]
     driver.later(100)
     await driver.store.heartbeat([first.claim], lease_ms=30_000, now=driver.now)
-    assert (await driver.store.load("me"))[0].heartbeat_at == driver.now
+    assert (await driver.store.worker_loads("me"))[0].heartbeat_at == driver.now
     await driver.done(first)
-    assert [(load.worker_id, load.running) for load in await driver.store.load("me")] == [("w2", 1)]
+    assert [(load.worker_id, load.running) for load in await driver.store.worker_loads("me")] == [("w2", 1)]
 
 
 @pytest.mark.guarantee("S20")

@@ -30,7 +30,7 @@ from callsheet.kernel.job import (
 )
 from callsheet.kernel.settlement import OutboxSettlement, Settlement
 from callsheet.store.clock import TOLERANCE_MS, ClockStep, Rebased
-from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Document, Enqueued, Remembered, Settled
+from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Document, Enqueued, IdempotencyRecord, Settled
 from callsheet.store.rows import running_attempt
 
 
@@ -47,7 +47,7 @@ class State:
     credentials: dict[str, Credentials] = field(default_factory=dict)
     dependents: dict[str, list[str]] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
-    keys: dict[tuple[str, str], Remembered] = field(default_factory=dict)
+    keys: dict[tuple[str, str], IdempotencyRecord] = field(default_factory=dict)
     outbox: dict[str, OutboxEvent] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     marks: int = 0
@@ -90,11 +90,11 @@ class Model:
         with _Atomic(self):
             return [self._settle(s, now) for s in settlements]
 
-    def expired(self, limit: int, *, now: int) -> list[Job]:
+    def with_expired_lease(self, limit: int, *, now: int) -> list[Job]:
         over = [j for j in self.state.jobs.values() if j.lease_expires_at is not None and j.lease_expires_at < now]
         return sorted(over, key=lambda j: j.lease_expires_at or 0)[:limit]
 
-    def broken(self, limit: int) -> list[Job]:
+    def with_failed_dependency(self, limit: int) -> list[Job]:
         return [j for j in self._queued() if j.broken_by is not None][:limit]
 
     def promote(self, *, now: int) -> int:
@@ -158,7 +158,7 @@ class Model:
         running = [running_attempt(job)] if job is not None and job.started else []
         return self.state.attempts.get(job_id, []) + running
 
-    def remembered(self, requester_id: str, key: str, *, now: int) -> Remembered | None:
+    def idempotency_record(self, requester_id: str, key: str, *, now: int) -> IdempotencyRecord | None:
         kept = self.state.keys.get((requester_id, key))
         return kept if kept is not None and kept.expires_at > now else None
 
@@ -271,7 +271,7 @@ class Model:
                 answers.append(Enqueued(new.job_id, created=True))
             if new.idempotency is not None:
                 k = new.idempotency
-                self.state.keys[new.requester_id, k.key] = Remembered(
+                self.state.keys[new.requester_id, k.key] = IdempotencyRecord(
                     k.request_hash, answers[-1].job_id, k.response, now + k.ttl_s * 1000
                 )
         for new in fresh:
@@ -293,7 +293,7 @@ class Model:
     def _known(self, new: NewJob, now: int) -> Enqueued | None:
         if new.idempotency is None:
             return None
-        kept = self.remembered(new.requester_id, new.idempotency.key, now=now)
+        kept = self.idempotency_record(new.requester_id, new.idempotency.key, now=now)
         if kept is None:
             return None
         if kept.request_hash != new.idempotency.request_hash:

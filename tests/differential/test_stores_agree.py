@@ -190,9 +190,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def reap(self) -> None:
-        expired = self.both("expired", 10)
+        expired = self.both("with_expired_lease", 10)
         self.both("settle", [commands.lose_lease(job, rand=0.5) for job in expired])
-        broken = self.both("broken", 10, timed=False)
+        broken = self.both("with_failed_dependency", 10, timed=False)
         self.both("settle", [commands.cancel(job, "broken") for job in broken])
 
     @rule()
@@ -325,8 +325,8 @@ class Machine(RuleBasedStateMachine):
             checks[f"attempts of {job_id}"] = self.model.attempt_list(job_id), methodcaller("attempts", job_id)
             checks[f"checkpoints of {job_id}"] = kept.get(job_id, {}), methodcaller("checkpoints", job_id)
         for key in ("i1", "i2"):
-            expected = self.model.remembered("acme", key, now=self.now)
-            checks[f"key {key}"] = expected, methodcaller("remembered", "acme", key, now=self.now)
+            expected = self.model.idempotency_record("acme", key, now=self.now)
+            checks[f"key {key}"] = expected, methodcaller("idempotency_record", "acme", key, now=self.now)
         for what, (expected, ask) in checks.items():
             for kind, found in self.run(ask).items():
                 assert found == expected, f"{what}: {kind} says {found}, the model {expected}"

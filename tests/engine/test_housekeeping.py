@@ -76,7 +76,7 @@ async def test_after_an_outage_living_workers_come_before_the_reaper(
         await sweep_twice()
         await engine.enqueue([new_job()])
         (job,) = await engine.claim(ClaimRequest("w", lease_ms=1))
-        await until(lambda: engine.store.expired(1))
+        await until(lambda: engine.store.with_expired_lease(1))
         await sweep_twice()
         assert (await engine.get(job.job_id)).status is Status.RUNNING
         passed_s += housekeeping.RESPITE_S

@@ -64,7 +64,7 @@ async def test_a_replay_is_the_first_answer_after_the_job_has_ended(live: Live) 
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert again.headers["idempotency-replayed"] == "true"
     assert again.headers["location"] == first.headers["location"]
-    kept = await live.engine.store.remembered("", "k")
+    kept = await live.engine.store.idempotency_record("", "k")
     assert kept is not None
     assert kept.expires_at - await live.engine.store.now() > 71 * 3600 * 1000
 
@@ -90,7 +90,7 @@ async def test_a_request_that_was_refused_leaves_its_key_free(live: Live) -> Non
         assert refused.status_code in {413, 422}
     async with live.bare() as nobody:
         assert (await nobody.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "k"})).status_code == 401
-    assert await live.engine.store.remembered("", "k") is None
+    assert await live.engine.store.idempotency_record("", "k") is None
     assert "idempotency-replayed" not in (await post(live, "k")).headers
 
 

@@ -140,7 +140,7 @@ async def test_a_full_queue_refuses_and_leaves_nothing(kind: str) -> None:
             assert body["estimated_wait_s"] >= 0
             assert math.isfinite(body["estimated_wait_s"])
         assert {job["job_id"] for job in (await live.client.get("/v1/jobs")).json()["jobs"]} == set(jobs)
-        assert await live.engine.store.remembered("", "k") is None
+        assert await live.engine.store.idempotency_record("", "k") is None
         await live.client.post(f"/v1/jobs/{jobs[0]}/cancel")
         answer = await live.client.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "k"})
         assert (answer.status_code, answer.headers.get("idempotency-replayed")) == (202, None)

@@ -116,9 +116,9 @@ class Ends:
     async def now(self) -> int:
         return self.clock
 
-    async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> Any:
+    async def ended_counts(self, *, since: int, span_ms: int, requester_id: str | None = None) -> Any:
         self.since.append(since)
-        return await self._store.endings(since=since, span_ms=span_ms, requester_id=requester_id)
+        return await self._store.ended_counts(since=since, span_ms=span_ms, requester_id=requester_id)
 
 
 async def test_the_window_reads_what_is_new_and_keeps_the_rest(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

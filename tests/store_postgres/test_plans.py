@@ -164,9 +164,9 @@ async def test_successes_find_their_jobs_by_primary_key(session: Any) -> None:
 @pytest.mark.parametrize(
     ("verb", "parameters", "index", "most"),
     [
-        ("expired", (T0 + 10, 100), "inbox_jobs_leased", 100),
+        ("with_expired_lease", (T0 + 10, 100), "inbox_jobs_leased", 100),
         ("line_up_due", (T0 + 100, "q1", 1_000), "inbox_jobs_delayed", 30),
-        ("broken", (10,), "inbox_jobs_broken", 10),
+        ("with_failed_dependency", (10,), "inbox_jobs_broken", 10),
         ("line_start", ("q1", 0, T0, 1_000), "inbox_jobs_claimable", 4),
         ("line_start", ("q1", 0, T0 + ROWS, 1_000), "inbox_jobs_ended", 4),
         ("admit", (["key1", "key2"],), "inbox_jobs_waiting_for_slot", 2),
@@ -177,7 +177,7 @@ async def test_successes_find_their_jobs_by_primary_key(session: Any) -> None:
         ("find", (*[None] * 8, 20, None, None, None), "job_register_pkey", 20),
         ("find", (*[None] * 8, 20, "nowhere", 5 * ROWS - 99, None), "job_register_pkey", 101),
         ("find_ended_badly", (None, "r7", *[None] * 6, 20, None, None, None), "inbox_jobs_ended_badly", 20),
-        ("endings", (T0 + ROWS - 99, 10_000, None), "inbox_jobs_ended", 101),
+        ("ended_counts", (T0 + ROWS - 99, 10_000, None), "inbox_jobs_ended", 101),
         ("dead_letters", (None,), "inbox_jobs_ended_badly", 20),
         ("find_floor", (None, 20), "job_register_pkey", 20),
     ],

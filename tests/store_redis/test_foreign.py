@@ -100,9 +100,9 @@ async def test_a_foreign_workers_dead_delivery_becomes_a_lost_lease(store: Redis
     await client.hset(f"job:{job_id}", mapping={"status": "running"})
     await client.xadd(f"job:{job_id}:events", {"type": "running", "ts": "1", "step": "w", "data": "{}"})
     assert await store.claim(ONE) == []
-    assert await store.expired(10) == [], "it is not silent for long enough"
+    assert await store.with_expired_lease(10) == [], "it is not silent for long enough"
     patient(store, 0)
-    (lost,) = await store.expired(10)
+    (lost,) = await store.with_expired_lease(10)
     assert (lost.job_id, lost.worker_id, lost.status) == (job_id, "stranger", Status.RUNNING)
     await store.settle([commands.lose_lease(lost, rand=0)])
     patient(store, 60_000)
@@ -120,7 +120,7 @@ async def test_a_delivery_whose_job_has_ended_is_acknowledged_away(store: RedisS
     await take_as_foreign_worker(client)
     await client.hset(f"job:{job_id}", mapping={"status": "done", "result": "1"})
     patient(store, 0)
-    assert await store.expired(10) == []
+    assert await store.with_expired_lease(10) == []
     assert await client.xlen("jobs:stream") == 0
     (job,) = await store.get([job_id])
     assert job is not None
@@ -132,7 +132,7 @@ async def test_our_own_claims_are_no_dead_deliveries(store: RedisStore, client: 
     jobs = await store.claim(ClaimRequest("w", limit=150))
     patient(store, 0)
     for _ in range(3):
-        assert await store.expired(10) == []
+        assert await store.with_expired_lease(10) == []
     assert (await client.xpending("jobs:stream", "workers"))["pending"] == 150
     assert all(beat.held for beat in await store.heartbeat([j.claim for j in jobs], lease_ms=1_000))
 
@@ -224,7 +224,7 @@ async def test_a_key_of_another_type_does_not_stop_claims_or_reaping(store: Redi
     assert [job.job_id for job in claimed] == [first.job_id, second.job_id]
     await client.xadd("jobs:stream", {"job_id": poison, "task": "chat", "payload": "{}"})
     await take_as_foreign_worker(client)
-    assert await store.expired(10) == []
+    assert await store.with_expired_lease(10) == []
     assert await client.xlen("jobs:stream") == 2
 
 
@@ -233,7 +233,7 @@ async def test_a_running_job_without_a_lease_gets_one_back(store: RedisStore, cl
     await store.enqueue([new_job()])
     (job,) = await store.claim(ClaimRequest("w1"))
     await client.delete("jobs:leases")
-    await store.expired(10)
+    await store.with_expired_lease(10)
     assert await client.zcard("jobs:leases") == 1
     assert await store.get([job.job_id]) == [job]
 

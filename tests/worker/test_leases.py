@@ -231,7 +231,7 @@ async def test_a_long_job_keeps_its_lease(app: Callsheet) -> None:
     @app.task
     async def long(ctx: Context) -> str:
         claimed_until = ctx.job.lease_expires_at or 0
-        while await engine.store.expired(1, now=claimed_until + 500):
+        while await engine.store.with_expired_lease(1, now=claimed_until + 500):
             await asyncio.sleep(0.05)
         return "mine"
 

@@ -53,7 +53,7 @@ class CallsheetPeer(Peer):
 
     async def left(self) -> int:
         store = self._engine.store  # whether there is one, as the other drivers ask: a count reads them all
-        return len((await store.ready_jobs(1)).jobs) or len(await store.expired(1, now=END_OF_TIME))
+        return len((await store.ready_jobs(1)).jobs) or len(await store.with_expired_lease(1, now=END_OF_TIME))
 
     async def work(self) -> None:
         await Worker(self._app, queues=("bench",), concurrency=5, lease=3.0).run()

@@ -136,7 +136,7 @@ async def job_state(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
     """Read the job's stage, its reason to wait, its lease, advice about its error, and the actions allowed now."""
     engine = site_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
-    paused = job.status is Status.QUEUED and job.queue in await engine.store.paused()
+    paused = job.status is Status.QUEUED and job.queue in await engine.store.paused_queues()
     can_retry = dead_letters.can_replay(job)
     return JsonAnswer(state_body(job, paused=paused, can_retry=can_retry))
 

@@ -18,7 +18,7 @@ from callsheet.http.parameters import ALWAYS, Moment, Reader
 from callsheet.http.state import Site, site_of
 from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import HoldReason, Job, Status
-from callsheet.store.protocol import Backlog, JobQuery, Load
+from callsheet.store.protocol import Backlog, JobQuery, WorkerLoad
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
@@ -110,7 +110,7 @@ async def overview(request: Request, who: Reader) -> JsonAnswer:
     store = site.engine.store
     sights: _Sights = site.parts.setdefault(_Sights, _Sights(site))
     window, queues, dead, loads = await asyncio.gather(
-        sights.throughput.window(mine), sights.queues(mine), sights.dead_letters(mine), store.load(mine)
+        sights.throughput.window(mine), sights.queues(mine), sights.dead_letters(mine), store.worker_loads(mine)
     )
     known = await site.workers.list() if who.admin else []
     kinds = window.kinds
@@ -118,7 +118,7 @@ async def overview(request: Request, who: Reader) -> JsonAnswer:
         "at": window.at,
         "all": mine is None,
         "partial": queues.partial,
-        "queues": _queues(queues.backlog, await store.paused()),
+        "queues": _queues(queues.backlog, await store.paused_queues()),
         "throughput": {
             "span_ms": SPAN_MS,
             "spans": [{"since": at, **_ends(_by_status(counts.items()))} for at, counts in window.spans],
@@ -205,7 +205,7 @@ def _ends(counts: Mapping[Status, int]) -> dict[str, int]:
     return {status.value: counts.get(status, 0) for status in ENDS}
 
 
-def _workers(loads: Iterable[Load], known: Iterable[Worker], now: int) -> list[dict[str, Any]]:
+def _workers(loads: Iterable[WorkerLoad], known: Iterable[Worker], now: int) -> list[dict[str, Any]]:
     """Return workers that hold jobs, and workers that gave a sign of life within a day."""
     found: dict[str, dict[str, Any]] = {}
     for worker in known:
@@ -278,7 +278,7 @@ class Throughput:
         first = now - now % SPAN_MS - (SPANS - 1) * SPAN_MS
         since = max(first, kept.settled)
         found: dict[int, Counts] = {}
-        for end in await self._store.endings(since=since, span_ms=SPAN_MS, requester_id=requester_id):
+        for end in await self._store.ended_counts(since=since, span_ms=SPAN_MS, requester_id=requester_id):
             found.setdefault(end.since, {})[end.kind, end.status] = end.jobs
         before = {at: counts for at, counts in kept.spans.items() if first <= at < since}
         kept.spans = {**before, **found}

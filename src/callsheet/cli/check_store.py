@@ -140,7 +140,7 @@ async def _round_trip(store: Store) -> Finding:
     taken: list[float] = []
     for _ in range(ROUND_TRIPS):
         begun = time.perf_counter()
-        await store.paused()  # a small read, which SQLite's clock is not
+        await store.paused_queues()  # a small read, which SQLite's clock is not
         taken.append((time.perf_counter() - begun) * 1000)
     middle = statistics.median(taken)
     text = f"{middle:.2f} ms (median of {ROUND_TRIPS})"
@@ -171,7 +171,7 @@ async def _clock_steps(store: Store) -> Finding:
 
 
 async def _queues(store: Store) -> list[Finding]:
-    counts, paused = await store.counts(), await store.paused()
+    counts, paused = await store.counts(), await store.paused_queues()
     found: list[Finding] = []
     for queue in sorted(counts.keys() | paused):
         words = ", ".join(f"{count} {status.value}" for status, count in counts.get(queue, {}).items() if count)

@@ -244,5 +244,5 @@ async def _pause(database_url: str, queue: str, *, paused: bool) -> None:
     async with opened(database_url) as engine:
         await engine.store.pause(queue, paused=paused)
         await note(engine.store, "queue.paused" if paused else "queue.resumed", target=queue)
-        queues = ", ".join(sorted(await engine.store.paused())) or "none"
+        queues = ", ".join(sorted(await engine.store.paused_queues())) or "none"
     click.echo(f"queue {queue} is {'paused' if paused else 'handed out'}; paused queues: {queues}")

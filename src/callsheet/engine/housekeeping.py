@@ -167,7 +167,7 @@ class Housekeeping:
         return total
 
     async def _expired(self, seen_at: int | None, now: int | None) -> list[Job]:
-        jobs = await self._engine.store.expired(self._chores.batch, now=now)
+        jobs = await self._engine.store.with_expired_lease(self._chores.batch, now=now)
         if seen_at is None:
             return jobs
         return [job for job in jobs if (job.lease_expires_at or 0) <= seen_at + TOLERANCE_MS]
@@ -175,7 +175,7 @@ class Housekeeping:
     async def cancel_broken(self, *, now: int | None = None) -> int:
         """Cancel jobs with a failed dependency, and then the jobs that depend on them."""
         total = 0
-        while broken := await self._engine.store.broken(self._chores.batch):
+        while broken := await self._engine.store.with_failed_dependency(self._chores.batch):
             taken = await self._settle_each(broken, _cancel_broken, now)
             total += taken
             if not taken:

@@ -160,7 +160,7 @@ class Quotas:
         """
         most = max(self.known(requester_id).queued or 0, MOST_COUNTED)
         (queued,) = await self._store.queued_of([requester_id], most=most)
-        running = sum(load.running for load in await self._store.load(requester_id))
+        running = sum(load.running for load in await self._store.worker_loads(requester_id))
         stored = await self.bytes.of(requester_id)
         return {"queued": queued, "running": running, "bytes": stored.total, "uploads": stored.open_uploads}
 

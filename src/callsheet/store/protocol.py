@@ -107,7 +107,7 @@ class Backlog(NamedTuple):
     oldest_ms: int | None = None
 
 
-class Ending(NamedTuple):
+class EndedCount(NamedTuple):
     """How many jobs of a kind ended with this status within the time span that begins at `since`."""
 
     since: int
@@ -116,7 +116,7 @@ class Ending(NamedTuple):
     jobs: int
 
 
-class Load(NamedTuple):
+class WorkerLoad(NamedTuple):
     """A worker with running jobs: the number of jobs, and the time of the worker's latest heartbeat."""
 
     worker_id: str
@@ -146,7 +146,7 @@ class JobPage(NamedTuple):
     cursor: str | None
 
 
-class Remembered(NamedTuple):
+class IdempotencyRecord(NamedTuple):
     """The stored record of an idempotency key."""
 
     request_hash: str
@@ -287,11 +287,11 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """
         ...
 
-    async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
+    async def with_expired_lease(self, limit: int, *, now: int | None = None) -> list[Job]:
         """Return running jobs whose lease is over, longest first. S17: only `lease_expires_at` decides."""
         ...
 
-    async def held_by(self, worker_id: str, limit: int) -> list[Job]:
+    async def running_of(self, worker_id: str, limit: int) -> list[Job]:
         """Return a worker's running jobs. S30: a job with an expired lease is listed until housekeeping takes it."""
         ...
 
@@ -302,7 +302,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """
         ...
 
-    async def broken(self, limit: int) -> list[Job]:
+    async def with_failed_dependency(self, limit: int) -> list[Job]:
         """Return queued jobs with a failed dependency. S18: each job is listed until a settlement moves it."""
         ...
 
@@ -354,7 +354,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """
         ...
 
-    async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[Ending]:
+    async def ended_counts(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[EndedCount]:
         """Return counts of jobs that ended since a moment, by span (of `span_ms`), kind and status; reads no others.
 
         S36: with a requester, only the requester's jobs; `dead_letters` and `load` likewise. A job returned to the
@@ -366,7 +366,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """Return the number of dead letters of each kind; reads only jobs that ended badly."""
         ...
 
-    async def load(self, requester_id: str | None = None) -> list[Load]:
+    async def worker_loads(self, requester_id: str | None = None) -> list[WorkerLoad]:
         """Return the workers that have running jobs, ordered by worker id; reads no other jobs."""
         ...
 
@@ -400,7 +400,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """Return the door where this worker waits for jobs that other programs enqueue in these queues."""
         ...
 
-    async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
+    async def idempotency_record(self, requester_id: str, key: str, *, now: int | None = None) -> IdempotencyRecord | None:
         """Return the stored record of an idempotency key, None if the key is unknown or expired."""
         ...
 
@@ -408,7 +408,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """Pause or resume claims from a queue; running jobs continue. The queue need not exist yet."""
         ...
 
-    async def paused(self) -> frozenset[str]:
+    async def paused_queues(self) -> frozenset[str]:
         """Return the paused queues."""
         ...
 

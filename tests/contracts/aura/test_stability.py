@@ -175,7 +175,7 @@ async def test_a_lost_worker_is_not_seen_as_a_step_back(app: Callsheet) -> None:
     job = await claimed(app)
     await engine.settle([commands.progress(job, 55)])
     now = await engine.store.now()
-    (expired,) = await engine.store.expired(10, now=now + 60_000)
+    (expired,) = await engine.store.with_expired_lease(10, now=now + 60_000)
     await engine.settle([commands.lose_lease(expired, rand=0)], now=now + 60_000)
     waiting = await stored(app, job)
     assert (job_body(waiting, None)["status"], waiting.progress) == ("Running", 55)

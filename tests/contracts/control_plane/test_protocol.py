@@ -177,7 +177,7 @@ async def test_an_expired_lease_is_lost_for_good(live: Live, worker: Remote, mon
     monkeypatch.setattr(claims, "PROVISIONAL_S", 0.0)
     await add(live, retry='{"lost_lease_backoff":{"table_ms":[0]}}')
     first = await worker.claim()
-    while not (expired := await live.engine.store.expired(10)):
+    while not (expired := await live.engine.store.with_expired_lease(10)):
         await asyncio.sleep(0.002)
     await live.engine.settle([commands.lose_lease(expired[0], rand=0.0)])
     second = await Remote(live, "w2").claim()

@@ -338,7 +338,7 @@ async def test_a_late_outcome_while_ours_runs_is_the_only_one(engine: Engine, cl
     assert (found.status, found.result) == (Status.SUCCEEDED, '"late"')
     assert await watched(engine, job.job_id) == ["queued", "running", "lease_lost", "running", "done"]
     later = await engine.store.now() + 3_600_000
-    assert await engine.store.expired(10, now=later) == []
+    assert await engine.store.with_expired_lease(10, now=later) == []
     assert await client.exists("jobs:leases") == 0
     assert await pending(client) == 0
 

@@ -128,7 +128,7 @@ async def test_a_key_of_another_type_is_free(live: Live, redis: Any, kind: str) 
             row = {"request_hash": "x", "job_id": "a\r\nb", "response": "\0", "expires_at": "soon"}
             await redis.hset(KEY, mapping=row)
     await is_a_new_job(live, await post(live.client))
-    assert await live.engine.store.remembered("", "order-7") is not None
+    assert await live.engine.store.idempotency_record("", "order-7") is not None
 
 
 async def test_a_key_does_not_answer_with_another_requesters_job(live: Live, redis: Any) -> None:
@@ -157,4 +157,4 @@ async def test_a_key_does_not_answer_with_another_contracts_job(live: Live, redi
 
 async def test_what_others_wrote_under_a_key_is_nothing_that_is_remembered(live: Live, redis: Any) -> None:
     await redis.hset(KEY, mapping={"job_id": str(uuid.uuid4())})
-    assert await live.engine.store.remembered("", "order-7") is None
+    assert await live.engine.store.idempotency_record("", "order-7") is None

@@ -117,7 +117,7 @@ class Claimer:
         """Return jobs that an earlier request with this `claim_request_id` claimed: its answer may be lost."""
         if self._asked.claim_request_id is None or self._asked.first:
             return []
-        held = await self._engine.store.held_by(owner, self._asked.max_jobs)
+        held = await self._engine.store.running_of(owner, self._asked.max_jobs)
         found = [job for job in held if self._worker.may_have(job)]
         return await self._usable(found)
 

@@ -172,7 +172,7 @@ async def _known(session: Any, batch: Sequence[NewJob], now: int) -> dict[int, E
         taken = {(row[0], row[1]) for row in await session.fetch(Q.remember, now, *_key_columns(missing, now))}
         missing = {key: new for key, new in missing.items() if key not in taken}
         if missing:
-            rows = await session.fetch(Q.remembered, now, [r for r, _ in missing], [k for _, k in missing])
+            rows = await session.fetch(Q.idempotency_record, now, [r for r, _ in missing], [k for _, k in missing])
             held |= {(row[0], row[1]): row for row in rows}
             missing = {key: new for key, new in missing.items() if key not in held}
     answers = {}

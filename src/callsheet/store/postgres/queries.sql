@@ -204,7 +204,7 @@ UPDATE idempotency_keys k SET job_id = a.job_id
 FROM unnest($1::text[], $2::text[], $3::uuid[]) AS a (requester_id, idempotency_key, job_id)
 WHERE k.requester_id = a.requester_id AND k.idempotency_key = a.idempotency_key;
 
--- name: remembered
+-- name: idempotency_record
 SELECT k.requester_id, k.idempotency_key, k.request_hash, k.job_id, k.response, k.expires_at
 FROM unnest($2::text[], $3::text[]) AS a (requester_id, idempotency_key)
 JOIN idempotency_keys k ON k.requester_id = a.requester_id AND k.idempotency_key = a.idempotency_key
@@ -635,17 +635,17 @@ FROM placed p WHERE j.job_id = p.job_id;
 -- name: break_dependents
 UPDATE inbox_jobs SET broken_by = coalesce(broken_by, $1) WHERE job_id = ANY ($2::uuid[]);
 
--- name: expired
+-- name: with_expired_lease
 SELECT * FROM inbox_jobs
 WHERE status = 'running'
   AND lease_expires_at < coalesce($1::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint)
 ORDER BY lease_expires_at, seq LIMIT $2::bigint;
 
--- name: held_by
+-- name: running_of
 SELECT * FROM inbox_jobs WHERE status = 'running' AND lease_expires_at IS NOT NULL AND worker_id = $1::text
 ORDER BY seq LIMIT $2::bigint;
 
--- name: broken
+-- name: with_failed_dependency
 SELECT * FROM inbox_jobs WHERE status = 'queued' AND broken_by IS NOT NULL ORDER BY seq LIMIT $1::bigint;
 
 -- name: prune
@@ -762,7 +762,7 @@ ORDER BY j.seq DESC LIMIT $9::bigint;
 SELECT seq FROM job_register WHERE seq < coalesce($1::bigint, 9223372036854775807) ORDER BY seq DESC
 OFFSET $2::bigint - 1 LIMIT 1;
 
--- name: endings
+-- name: ended_counts
 SELECT ended_at - ended_at % $2::bigint, kind, status, count(*) FROM inbox_jobs
 WHERE ended_at >= $1::bigint AND ended_at IS NOT NULL AND ($3::text IS NULL OR requester_id = $3) GROUP BY 1, 2, 3;
 
@@ -771,7 +771,7 @@ SELECT kind, count(*) FROM inbox_jobs
 WHERE error IS NOT NULL AND ended_at IS NOT NULL AND status = 'dead_letter' AND ($1::text IS NULL OR requester_id = $1)
 GROUP BY kind;
 
--- name: load
+-- name: worker_loads
 SELECT worker_id, count(*), max(heartbeat_at) FROM inbox_jobs
 WHERE lease_expires_at IS NOT NULL AND status = 'running' AND worker_id IS NOT NULL
   AND ($1::text IS NULL OR requester_id = $1)
@@ -939,7 +939,7 @@ INSERT INTO paused_queues VALUES ($1) ON CONFLICT DO NOTHING;
 -- name: resume
 DELETE FROM paused_queues WHERE queue = $1;
 
--- name: paused
+-- name: paused_queues
 SELECT queue FROM paused_queues;
 
 -- name: create_document

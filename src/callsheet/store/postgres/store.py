@@ -9,7 +9,7 @@ from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.job import Claim, Event, Status
 from callsheet.store.hints import NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
-from callsheet.store.protocol import Backlog, Document, Ending, Hint, JobPage, Load, Remembered, Settled
+from callsheet.store.protocol import Backlog, Document, EndedCount, Hint, JobPage, WorkerLoad, IdempotencyRecord, Settled
 from callsheet.store.queries import Queries
 from callsheet.store.rows import (
     attempt_of,
@@ -127,21 +127,21 @@ class PostgresStore:
         self._wire.send(Hint(frozenset(lined_up), frozenset({s.job_id for s in settlements})))
         return answers
 
-    async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
+    async def with_expired_lease(self, limit: int, *, now: int | None = None) -> list[Job]:
         """See the protocol."""
-        return [job_of(row) for row in await self._db.fetch(Q.expired, now, limit)]
+        return [job_of(row) for row in await self._db.fetch(Q.with_expired_lease, now, limit)]
 
-    async def held_by(self, worker_id: str, limit: int) -> list[Job]:
+    async def running_of(self, worker_id: str, limit: int) -> list[Job]:
         """See the protocol."""
-        return [job_of(row) for row in await self._db.fetch(Q.held_by, worker_id, limit)]
+        return [job_of(row) for row in await self._db.fetch(Q.running_of, worker_id, limit)]
 
     async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
         """See the protocol."""
         return ready_page(await self._db.fetch(Q.ready_jobs, *line_place(cursor), limit), limit)
 
-    async def broken(self, limit: int) -> list[Job]:
+    async def with_failed_dependency(self, limit: int) -> list[Job]:
         """See the protocol."""
-        return [job_of(row) for row in await self._db.fetch(Q.broken, limit)]
+        return [job_of(row) for row in await self._db.fetch(Q.with_failed_dependency, limit)]
 
     async def promote(self, *, now: int | None = None) -> int:
         """See the protocol."""
@@ -212,18 +212,18 @@ class PostgresStore:
         """See the protocol."""
         return {queue: Backlog(*numbers) for queue, *numbers in await self._db.fetch(Q.backlog, now)}
 
-    async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[Ending]:
+    async def ended_counts(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[EndedCount]:
         """See the protocol."""
-        rows = await self._db.fetch(Q.endings, since, span_ms, requester_id)
-        return [Ending(at, kind, Status(status), count) for at, kind, status, count in rows]
+        rows = await self._db.fetch(Q.ended_counts, since, span_ms, requester_id)
+        return [EndedCount(at, kind, Status(status), count) for at, kind, status, count in rows]
 
     async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
         """See the protocol."""
         return dict(await self._db.fetch(Q.dead_letters, requester_id))
 
-    async def load(self, requester_id: str | None = None) -> list[Load]:
+    async def worker_loads(self, requester_id: str | None = None) -> list[WorkerLoad]:
         """See the protocol."""
-        return [Load(*row) for row in await self._db.fetch(Q.load, requester_id)]
+        return [WorkerLoad(*row) for row in await self._db.fetch(Q.worker_loads, requester_id)]
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""
@@ -312,19 +312,19 @@ class PostgresStore:
         first = {r.event_id: n for n, r in reversed(list(enumerate(replays)))}  # an event named twice is replayed once
         return [r.event_id in found and first[r.event_id] == n for n, r in enumerate(replays)]
 
-    async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
+    async def idempotency_record(self, requester_id: str, key: str, *, now: int | None = None) -> IdempotencyRecord | None:
         """See the protocol."""
-        rows = await self._db.fetch(Q.remembered, now, [requester_id], [key])
-        return Remembered(*rows[0][2:]) if rows else None
+        rows = await self._db.fetch(Q.idempotency_record, now, [requester_id], [key])
+        return IdempotencyRecord(*rows[0][2:]) if rows else None
 
     async def pause(self, queue: str, *, paused: bool) -> None:
         """See the protocol."""
         await self._db.fetch(Q.pause if paused else Q.resume, queue)
         self._wire.send(Hint(frozenset({queue})))
 
-    async def paused(self) -> frozenset[str]:
+    async def paused_queues(self) -> frozenset[str]:
         """See the protocol."""
-        return frozenset(row[0] for row in await self._db.fetch(Q.paused))
+        return frozenset(row[0] for row in await self._db.fetch(Q.paused_queues))
 
     async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
         """See the protocol."""

@@ -16,7 +16,7 @@ from callsheet.kernel.settlement import Settlement
 from callsheet.store.clock import TOLERANCE_MS, Rebased
 from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
-from callsheet.store.protocol import Backlog, HeartbeatResult, Document, Ending, Enqueued, Hint, JobPage, Load, Remembered, Settled
+from callsheet.store.protocol import Backlog, HeartbeatResult, Document, EndedCount, Enqueued, Hint, JobPage, WorkerLoad, IdempotencyRecord, Settled
 from callsheet.store.rows import ready_page, line_place, running_attempt
 
 from . import arguments, audit, tally
@@ -191,15 +191,15 @@ class RedisStore:
             self._hints.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
         return answers
 
-    async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
+    async def with_expired_lease(self, limit: int, *, now: int | None = None) -> list[Job]:
         """See the protocol; includes idle messages of foreign workers."""
         idle_ms = self.target.foreign_idle_ms
-        *found, self._cursors = await self._client.run("expired", now, limit, idle_ms, *self._cursors)
+        *found, self._cursors = await self._client.run("with_expired_lease", now, limit, idle_ms, *self._cursors)
         return [job_of(as_map(flat)) for flat in found]
 
-    async def held_by(self, worker_id: str, limit: int) -> list[Job]:
+    async def running_of(self, worker_id: str, limit: int) -> list[Job]:
         """See the protocol."""
-        found = await self._client.run("held_by", None, worker_id, limit)
+        found = await self._client.run("running_of", None, worker_id, limit)
         return [job_of(as_map(flat)) for flat in found]
 
     async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
@@ -208,7 +208,7 @@ class RedisStore:
         rows = await self._client.run("ready_jobs", None, limit, queue, priority, message)
         return ready_page([(job_id, line, int(version), *place) for job_id, line, version, *place in rows], limit)
 
-    async def broken(self, limit: int) -> list[Job]:
+    async def with_failed_dependency(self, limit: int) -> list[Job]:
         """See the protocol."""
         with translated():
             ids = await self._client.redis.zrange(self._keys.jobs("broken"), 0, limit - 1) if limit > 0 else []
@@ -295,17 +295,17 @@ class RedisStore:
         rows = await self._client.run("backlog", now)
         return {queue: Backlog(ready, held, runs, int(age) if age else None) for queue, ready, held, runs, age in rows}
 
-    async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[Ending]:
+    async def ended_counts(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[EndedCount]:
         """See the protocol."""
-        return await tally.endings(self._client, since, span_ms, requester_id)
+        return await tally.ended_counts(self._client, since, span_ms, requester_id)
 
     async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
         """See the protocol."""
         return await tally.dead_letters(self._client, requester_id)
 
-    async def load(self, requester_id: str | None = None) -> list[Load]:
+    async def worker_loads(self, requester_id: str | None = None) -> list[WorkerLoad]:
         """See the protocol."""
-        return await tally.load(self._client, requester_id)
+        return await tally.worker_loads(self._client, requester_id)
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""
@@ -404,7 +404,7 @@ class RedisStore:
         parts = [part for replay in replays for part in replay]
         return [bool(done) for done in await self._client.run("outbox_replay", now, *parts)] if parts else []
 
-    async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
+    async def idempotency_record(self, requester_id: str, key: str, *, now: int | None = None) -> IdempotencyRecord | None:
         """See the protocol."""
         name = self._keys.prefix + idempotency_name(requester_id, key)
         with translated():
@@ -415,7 +415,7 @@ class RedisStore:
         until = row.get("expires_at", "")
         if "request_hash" not in row or not until.isdecimal() or int(until) <= at:
             return None
-        return Remembered(row["request_hash"], row["job_id"], row["response"], int(row["expires_at"]))
+        return IdempotencyRecord(row["request_hash"], row["job_id"], row["response"], int(row["expires_at"]))
 
     async def pause(self, queue: str, *, paused: bool) -> None:
         """See the protocol."""
@@ -425,7 +425,7 @@ class RedisStore:
             await redis.publish(self._client.channel, "{}")
         self._hints.send(Hint(frozenset({queue})))
 
-    async def paused(self) -> frozenset[str]:
+    async def paused_queues(self) -> frozenset[str]:
         """See the protocol."""
         with translated():
             return frozenset(await self._client.redis.smembers(self._keys.jobs("paused")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.job import Status
-from callsheet.store.protocol import Ending, Load
+from callsheet.store.protocol import EndedCount, WorkerLoad
 
 if TYPE_CHECKING:
     from .client import Client
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 CHUNK = 1_000  # rows that one script scans: some 3 ms
 
 
-async def endings(client: Client, since: int, span_ms: int, requester_id: str | None) -> list[Ending]:
+async def ended_counts(client: Client, since: int, span_ms: int, requester_id: str | None) -> list[EndedCount]:
     """Return counts of jobs ended since a moment; jobs pruned meanwhile ended before that moment."""
     found = []
-    for key, (count, _) in (await _tally(client, "endings", requester_id, since, span_ms)).items():
+    for key, (count, _) in (await _tally(client, "ended_counts", requester_id, since, span_ms)).items():
         at, kind, status = key.split("\x1f")
-        found.append(Ending(int(at), kind, Status(status), count))
+        found.append(EndedCount(int(at), kind, Status(status), count))
     return found
 
 
@@ -28,10 +28,10 @@ async def dead_letters(client: Client, requester_id: str | None) -> dict[str, in
     return {kind: count for kind, (count, _) in found.items()}
 
 
-async def load(client: Client, requester_id: str | None) -> list[Load]:
+async def worker_loads(client: Client, requester_id: str | None) -> list[WorkerLoad]:
     """Return running jobs by worker."""
-    found = await _tally(client, "load", requester_id, 0, 1)
-    return [Load(worker, count, beat) for worker, (count, beat) in sorted(found.items())]
+    found = await _tally(client, "worker_loads", requester_id, 0, 1)
+    return [WorkerLoad(worker, count, beat) for worker, (count, beat) in sorted(found.items())]
 
 
 async def _tally(

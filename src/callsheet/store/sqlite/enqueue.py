@@ -131,7 +131,7 @@ def _known(db: Db, new: NewJob, now: int) -> Enqueued | None:
     """Return the earlier answer for the same idempotency key; raises IdempotencyConflict for another request."""
     if new.idempotency is None:
         return None
-    row = db.execute(Q.remembered, (new.requester_id, new.idempotency.key, now)).fetchone()
+    row = db.execute(Q.idempotency_record, (new.requester_id, new.idempotency.key, now)).fetchone()
     if row is None:
         return None
     if row[0] != new.idempotency.request_hash:

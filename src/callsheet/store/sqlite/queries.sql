@@ -19,7 +19,7 @@ ON CONFLICT (requester_id, idempotency_key) DO UPDATE SET
     request_hash = excluded.request_hash, job_id = excluded.job_id, response = excluded.response,
     expires_at = excluded.expires_at;
 
--- name: remembered
+-- name: idempotency_record
 SELECT request_hash, job_id, response, expires_at FROM idempotency_keys
 WHERE requester_id = ?1 AND idempotency_key = ?2 AND expires_at > ?3;
 
@@ -263,13 +263,13 @@ WHERE seq = ?1;
 -- name: break_dependent
 UPDATE inbox_jobs SET broken_by = coalesce(broken_by, ?2) WHERE seq = ?1;
 
--- name: expired
+-- name: with_expired_lease
 SELECT * FROM inbox_jobs WHERE lease_expires_at IS NOT NULL AND lease_expires_at < ?1 ORDER BY lease_expires_at LIMIT ?2;
 
--- name: held_by
+-- name: running_of
 SELECT * FROM inbox_jobs WHERE lease_expires_at IS NOT NULL AND worker_id = ?1 ORDER BY seq LIMIT ?2;
 
--- name: broken
+-- name: with_failed_dependency
 SELECT * FROM inbox_jobs WHERE held = 'dependency' AND broken_by IS NOT NULL ORDER BY seq LIMIT ?1;
 
 -- name: prunable
@@ -359,7 +359,7 @@ ORDER BY seq DESC LIMIT ?9;
 -- The last of so many jobs before one; none when there are fewer, wherever pruning has left holes.
 SELECT seq FROM inbox_jobs WHERE seq < coalesce(?1, 9223372036854775807) ORDER BY seq DESC LIMIT 1 OFFSET ?2 - 1;
 
--- name: endings
+-- name: ended_counts
 SELECT ended_at - ended_at % ?2, kind, status, count(*) FROM inbox_jobs
 WHERE ended_at >= ?1 AND (?3 IS NULL OR requester_id = ?3) GROUP BY 1, 2, 3;
 
@@ -368,7 +368,7 @@ SELECT kind, count(*) FROM inbox_jobs INDEXED BY inbox_jobs_ended_badly
 WHERE error IS NOT NULL AND ended_at IS NOT NULL AND status = 'dead_letter' AND (?1 IS NULL OR requester_id = ?1)
 GROUP BY kind;
 
--- name: load
+-- name: worker_loads
 SELECT worker_id, count(*), max(heartbeat_at) FROM inbox_jobs INDEXED BY inbox_jobs_leased
 WHERE lease_expires_at IS NOT NULL AND worker_id IS NOT NULL AND (?1 IS NULL OR requester_id = ?1)
 GROUP BY worker_id ORDER BY worker_id;
@@ -494,7 +494,7 @@ INSERT INTO paused_queues VALUES (?1) ON CONFLICT DO NOTHING;
 -- name: resume
 DELETE FROM paused_queues WHERE queue = ?1;
 
--- name: paused
+-- name: paused_queues
 SELECT queue FROM paused_queues;
 
 -- name: create_document

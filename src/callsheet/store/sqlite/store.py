@@ -13,7 +13,7 @@ from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownS
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
-from callsheet.store.protocol import Backlog, HeartbeatResult, Document, Ending, Hint, JobPage, Load, Remembered, Settled
+from callsheet.store.protocol import Backlog, HeartbeatResult, Document, EndedCount, Hint, JobPage, WorkerLoad, IdempotencyRecord, Settled
 from callsheet.store.queries import Queries
 from callsheet.store.rows import (
     attempt_of,
@@ -137,22 +137,22 @@ class SqliteStore:
         self._hints.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
         return answers
 
-    async def expired(self, limit: int, *, now: int | None = None) -> list[Job]:
+    async def with_expired_lease(self, limit: int, *, now: int | None = None) -> list[Job]:
         """See the protocol."""
-        return await self._jobs(Q.expired, _clock(now), limit)
+        return await self._jobs(Q.with_expired_lease, _clock(now), limit)
 
-    async def held_by(self, worker_id: str, limit: int) -> list[Job]:
+    async def running_of(self, worker_id: str, limit: int) -> list[Job]:
         """See the protocol."""
-        return await self._jobs(Q.held_by, worker_id, limit)
+        return await self._jobs(Q.running_of, worker_id, limit)
 
     async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
         """See the protocol."""
         parameters = (*line_place(cursor), limit)
         return ready_page(await self._reader.run(lambda db: db.execute(Q.ready_jobs, parameters).fetchall()), limit)
 
-    async def broken(self, limit: int) -> list[Job]:
+    async def with_failed_dependency(self, limit: int) -> list[Job]:
         """See the protocol."""
-        return await self._jobs(Q.broken, limit)
+        return await self._jobs(Q.with_failed_dependency, limit)
 
     async def promote(self, *, now: int | None = None) -> int:
         """See the protocol."""
@@ -219,20 +219,20 @@ class SqliteStore:
         rows = await self._reader.run(lambda db: db.execute(Q.backlog, (_clock(now),)).fetchall())
         return {queue: Backlog(*numbers) for queue, *numbers in rows}
 
-    async def endings(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[Ending]:
+    async def ended_counts(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[EndedCount]:
         """See the protocol."""
         parameters = (since, span_ms, requester_id)
-        rows = await self._reader.run(lambda db: db.execute(Q.endings, parameters).fetchall())
-        return [Ending(at, kind, Status(status), count) for at, kind, status, count in rows]
+        rows = await self._reader.run(lambda db: db.execute(Q.ended_counts, parameters).fetchall())
+        return [EndedCount(at, kind, Status(status), count) for at, kind, status, count in rows]
 
     async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
         """See the protocol."""
         return dict(await self._reader.run(lambda db: db.execute(Q.dead_letters, (requester_id,)).fetchall()))
 
-    async def load(self, requester_id: str | None = None) -> list[Load]:
+    async def worker_loads(self, requester_id: str | None = None) -> list[WorkerLoad]:
         """See the protocol."""
-        rows = await self._reader.run(lambda db: db.execute(Q.load, (requester_id,)).fetchall())
-        return [Load(*row) for row in rows]
+        rows = await self._reader.run(lambda db: db.execute(Q.worker_loads, (requester_id,)).fetchall())
+        return [WorkerLoad(*row) for row in rows]
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """See the protocol."""
@@ -329,11 +329,11 @@ class SqliteStore:
 
         return await self._writer.run(work)
 
-    async def remembered(self, requester_id: str, key: str, *, now: int | None = None) -> Remembered | None:
+    async def idempotency_record(self, requester_id: str, key: str, *, now: int | None = None) -> IdempotencyRecord | None:
         """See the protocol."""
         parameters = (requester_id, key, _clock(now))
-        row = await self._reader.run(lambda db: db.execute(Q.remembered, parameters).fetchone())
-        return Remembered(*row) if row else None
+        row = await self._reader.run(lambda db: db.execute(Q.idempotency_record, parameters).fetchone())
+        return IdempotencyRecord(*row) if row else None
 
     async def pause(self, queue: str, *, paused: bool) -> None:
         """See the protocol."""
@@ -341,9 +341,9 @@ class SqliteStore:
         await self._writer.run(lambda db: db.execute(sql, (queue,)).fetchall())
         self._hints.send(Hint(frozenset({queue})))
 
-    async def paused(self) -> frozenset[str]:
+    async def paused_queues(self) -> frozenset[str]:
         """See the protocol."""
-        return frozenset(row[0] for row in await self._reader.run(lambda db: db.execute(Q.paused).fetchall()))
+        return frozenset(row[0] for row in await self._reader.run(lambda db: db.execute(Q.paused_queues).fetchall()))
 
     async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
         """See the protocol."""

@@ -1,5 +1,5 @@
 -- needs: lib
--- ARGV: what ('endings', 'dead_letters' or 'load'), requester ('' or '=value'), since, span in ms, rows to leave out, rows
+-- ARGV: what ('ended_counts', 'dead_letters' or 'worker_loads'), requester ('' or '=value'), since, span in ms, rows to leave out, rows
 -- to look at. Answers {rows looked at, key, count, latest, key, count, latest, …}; a key is its parts with the byte 31
 -- between them: the span, the kind and the status; the kind; or the worker. Only of a load there is a latest: the
 -- heartbeat.
@@ -11,19 +11,19 @@ if WHAT == 'dead_letters' then
   rows = call('ZREVRANGE', P .. 'jobs:dead', SKIP, int(tonumber(SKIP) + tonumber(LOOK) - 1))
   ids = rows
 else
-  local set = WHAT == 'endings' and 'jobs:ended' or 'jobs:leases'
+  local set = WHAT == 'ended_counts' and 'jobs:ended' or 'jobs:leases'
   rows = call('ZRANGEBYSCORE', P .. set, SINCE, '+inf', 'WITHSCORES', 'LIMIT', SKIP, LOOK)
   for i = 1, #rows, 2 do ids[#ids + 1], times[#times + 1] = id_in(rows[i]), tonumber(rows[i + 1]) end
 end
 
 local WANTED = {
-  endings = function(job, at)
+  ended_counts = function(job, at)
     local status = status_of(job)
     if status == 'queued' or status == 'running' then return nil end
     return int(at - at % SPAN) .. '\31' .. (job.task or '') .. '\31' .. status
   end,
   dead_letters = function(job) return status_of(job) == 'dead_letter' and (job.task or '') or nil end,
-  load = function(job) return status_of(job) == 'running' and job.worker_id or nil end,
+  worker_loads = function(job) return status_of(job) == 'running' and job.worker_id or nil end,
 }
 
 local counts, latest, order = {}, {}, {}
