@@ -11,7 +11,7 @@ from typing import Any
 from callsheet.kernel import commands
 from callsheet.kernel.job import Event, Job, NewJob
 from callsheet.kernel.settlement import Settlement
-from callsheet.store.protocol import Beat, ClaimRequest, Enqueued, Settled, Store
+from callsheet.store.protocol import ClaimRequest, Enqueued, HeartbeatResult, Settled, Store
 
 T0 = 1_800_000_000_000
 _numbers = itertools.count(1)
@@ -61,7 +61,7 @@ class StoreDriver:
     async def done(self, job: Job, result: str = "null") -> None:
         assert await self.settle(commands.succeed(job, result)) == [Settled.APPLIED]
 
-    async def beat(self, *jobs: Job, lease_ms: int = 30_000) -> list[Beat]:
+    async def beat(self, *jobs: Job, lease_ms: int = 30_000) -> list[HeartbeatResult]:
         return await self.store.heartbeat([j.claim for j in jobs], lease_ms=lease_ms, now=self.now)
 
     async def get(self, job_id: str) -> Job:

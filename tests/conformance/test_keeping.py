@@ -168,8 +168,8 @@ async def test_open_jobs_are_found_by_whether_they_ever_began(driver: StoreDrive
     (job,) = await driver.claim("e")
     await driver.settle(commands.dead_letter(job, JobError("x")))
 
-    async def found(*statuses: Status, begun: bool, requester_id: str | None = None) -> list[str]:
-        query, ids = JobQuery(requester_id, statuses, begun=begun, limit=1), []
+    async def found(*statuses: Status, has_begun: bool, requester_id: str | None = None) -> list[str]:
+        query, ids = JobQuery(requester_id, statuses, has_begun=has_begun, limit=1), []
         while True:
             page = await driver.store.find(query)
             ids += [job.job_id for job in page.jobs]
@@ -177,12 +177,12 @@ async def test_open_jobs_are_found_by_whether_they_ever_began(driver: StoreDrive
                 return ids
             query = query._replace(cursor=page.cursor)
 
-    assert await found(Status.QUEUED, Status.RUNNING, begun=True) == [runs, retried]
-    assert await found(Status.QUEUED, Status.RUNNING, begun=False, requester_id="a") == [claimed, new]
-    assert await found(Status.QUEUED, begun=True, requester_id="a") == [retried]
-    assert await found(Status.RUNNING, Status.DEAD_LETTER, begun=False) == [dead, claimed]  # an end is an end
-    assert await found(Status.DEAD_LETTER, begun=False) == [dead]
-    assert await found(begun=True) == [dead, runs, retried]
+    assert await found(Status.QUEUED, Status.RUNNING, has_begun=True) == [runs, retried]
+    assert await found(Status.QUEUED, Status.RUNNING, has_begun=False, requester_id="a") == [claimed, new]
+    assert await found(Status.QUEUED, has_begun=True, requester_id="a") == [retried]
+    assert await found(Status.RUNNING, Status.DEAD_LETTER, has_begun=False) == [dead, claimed]  # an end is an end
+    assert await found(Status.DEAD_LETTER, has_begun=False) == [dead]
+    assert await found(has_begun=True) == [dead, runs, retried]
 
 
 @pytest.mark.guarantee("S32")

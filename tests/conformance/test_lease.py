@@ -72,7 +72,10 @@ async def test_a_beat_of_a_job_that_is_to_be_cancelled_is_good_for_two_beats(dri
     job, other = await driver.running(), await driver.running()
     await driver.settle(commands.request_cancel(job, "enough"))
     driver.later(1_000)
-    assert await driver.beat(job, other) == [HeartbeatResult(held=True, cancel_requested=True), HeartbeatResult(held=True)]
+    assert await driver.beat(job, other) == [
+        HeartbeatResult(held=True, cancel_requested=True),
+        HeartbeatResult(held=True),
+    ]
     found = [(await driver.get(one.job_id)).lease_expires_at for one in (job, other)]
     assert found == [T0 + 21_000, T0 + 31_000]
     beats = await driver.store.heartbeat([job.claim, other.claim], lease_ms=30_000, silence_ms=8_000, now=driver.now)

@@ -8,7 +8,7 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.job import Claim, Delivery, NewOutboxEvent, OutboxEvent
 from callsheet.kernel.settlement import OutboxSettlement
-from callsheet.store.outbox import OutboxFilter, Replay, Room, ClaimShares
+from callsheet.store.outbox import ClaimShares, DestinationLimit, OutboxFilter, Replay
 from callsheet.store.protocol import HeartbeatResult, Settled
 from tests.store_driver import T0, StoreDriver
 
@@ -75,7 +75,9 @@ async def test_a_heartbeat_keeps_the_lease(driver: StoreDriver) -> None:
     await add_events(driver, 1)
     (row,) = await claim(driver)
     driver.later(9_000)
-    assert await driver.store.outbox_heartbeat([key(row)], lease_ms=10_000, now=driver.now) == [HeartbeatResult(held=True)]
+    assert await driver.store.outbox_heartbeat([key(row)], lease_ms=10_000, now=driver.now) == [
+        HeartbeatResult(held=True)
+    ]
     driver.later(9_000)
     assert await claim(driver) == []
 
@@ -119,8 +121,8 @@ async def add_to(driver: StoreDriver, endpoint: str, count: int, requester_id: s
     return names
 
 
-async def shared(driver: StoreDriver, sharing: ClaimShares, limit: int = 10) -> list[str]:
-    rows = await driver.store.outbox_claim("d1", limit=limit, lease_ms=10_000, sharing=sharing, now=driver.now)
+async def shared(driver: StoreDriver, shares: ClaimShares, limit: int = 10) -> list[str]:
+    rows = await driver.store.outbox_claim("d1", limit=limit, lease_ms=10_000, shares=shares, now=driver.now)
     return [row.event_id for row in rows]
 
 
@@ -137,9 +139,9 @@ async def test_a_claim_takes_no_more_of_a_destination_than_its_share(driver: Sto
     quick = await add_to(driver, "https://quick.example/1", 3)
     assert await shared(driver, ClaimShares(each=2)) == [*slow[:2], *quick[:2]]
     room = DestinationLimit("acme", "https://slow.example", 1)
-    assert await shared(driver, ClaimShares(each=2, rooms=(room,))) == [slow[2], quick[2]]
-    assert await shared(driver, ClaimShares(each=9, rooms=(room._replace(room=0),))) == []
-    assert await shared(driver, ClaimShares(rooms=(room._replace(requester_id="other", room=0),)), 1) == slow[3:4]
+    assert await shared(driver, ClaimShares(each=2, limits=(room,))) == [slow[2], quick[2]]
+    assert await shared(driver, ClaimShares(each=9, limits=(room._replace(limit=0),))) == []
+    assert await shared(driver, ClaimShares(limits=(room._replace(requester_id="other", limit=0),)), 1) == slow[3:4]
     assert await shared(driver, ClaimShares()) == slow[4:]
 
 
@@ -171,7 +173,7 @@ async def test_an_expired_lease_is_held_back_by_no_room_alone(driver: StoreDrive
     assert len(await claim(driver)) == 3
     driver.later(10_001)
     none = DestinationLimit("acme", "https://h.example", 0)
-    assert await shared(driver, ClaimShares(rooms=(none,))) == []
+    assert await shared(driver, ClaimShares(limits=(none,))) == []
     assert await shared(driver, ClaimShares(without=("acme",))) == []
     assert await shared(driver, ClaimShares(each=1)) == names
 

@@ -7,14 +7,14 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.job import Status
 from callsheet.kernel.retry import JobError
-from callsheet.store.protocol import Ending, JobQuery, Load
+from callsheet.store.protocol import EndedCount, JobQuery, WorkerLoad
 from tests.store_driver import T0, StoreDriver
 
 SPAN = 10_000
 BEGIN = T0 - T0 % SPAN
 
 
-async def ends(driver: StoreDriver, since: int = 0, requester_id: str | None = None) -> set[Ending]:
+async def ends(driver: StoreDriver, since: int = 0, requester_id: str | None = None) -> set[EndedCount]:
     return set(await driver.store.ended_counts(since=since, span_ms=SPAN, requester_id=requester_id))
 
 
@@ -30,9 +30,9 @@ async def test_endings_are_counted_by_span_kind_and_end(driver: StoreDriver) -> 
     driver.later(SPAN)
     await driver.done(await driver.running(kind="z", queue="q", requester_id="me"))
     first, second = BEGIN + SPAN, BEGIN + 2 * SPAN
-    later = Ending(second, "z", Status.SUCCEEDED, 1)
-    mine = {Ending(first, "a", Status.SUCCEEDED, 2), later}
-    yours = {Ending(first, "b", Status.DEAD_LETTER, 1), Ending(first, "a", Status.CANCELED, 1)}
+    later = EndedCount(second, "z", Status.SUCCEEDED, 1)
+    mine = {EndedCount(first, "a", Status.SUCCEEDED, 2), later}
+    yours = {EndedCount(first, "b", Status.DEAD_LETTER, 1), EndedCount(first, "a", Status.CANCELED, 1)}
     assert await ends(driver) == mine | yours
     assert await ends(driver, requester_id="me") == mine
     assert await ends(driver, requester_id="you") == yours
@@ -77,8 +77,8 @@ async def test_the_load_of_workers_is_their_running_jobs(driver: StoreDriver) ->
     driver.later(100)
     await driver.add(requester_id="me")
     await driver.claim_one(worker="w2")
-    assert await driver.store.worker_loads() == [Load("w1", 1, begun), Load("w2", 2, driver.now)]
-    assert await driver.store.worker_loads("you") == [Load("w1", 1, begun)]
+    assert await driver.store.worker_loads() == [WorkerLoad("w1", 1, begun), WorkerLoad("w2", 2, driver.now)]
+    assert await driver.store.worker_loads("you") == [WorkerLoad("w1", 1, begun)]
     driver.later(100)
     await driver.store.heartbeat([first.claim], lease_ms=30_000, now=driver.now)
     assert (await driver.store.worker_loads("me"))[0].heartbeat_at == driver.now
@@ -118,10 +118,13 @@ async def test_a_page_that_looks_at_few_jobs_goes_on_by_its_cursor(driver: Store
     last = await driver.add(kind="rare")
     found, cursor, pages = list[str](), None, 0
     while cursor is not None or not pages:
-        page = await driver.store.find(JobQuery(kind="rare", look=5, cursor=cursor))
+        page = await driver.store.find(JobQuery(kind="rare", scan_limit=5, cursor=cursor))
         found, cursor, pages = found + [job.job_id for job in page.jobs], page.cursor, pages + 1
         assert pages < 10
     assert found == [last, first]
-    whole = await driver.store.find(JobQuery(limit=14, look=1_000))
+    whole = await driver.store.find(JobQuery(limit=14, scan_limit=1_000))
     assert len(whole.jobs) == 14
-    assert [job.job_id for job in (await driver.store.find(JobQuery(kind="rare", look=1_000))).jobs] == [last, first]
+    assert [job.job_id for job in (await driver.store.find(JobQuery(kind="rare", scan_limit=1_000))).jobs] == [
+        last,
+        first,
+    ]

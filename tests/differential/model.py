@@ -30,7 +30,7 @@ from callsheet.kernel.job import (
 )
 from callsheet.kernel.settlement import OutboxSettlement, Settlement
 from callsheet.store.clock import TOLERANCE_MS, ClockStep, Rebased
-from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Document, Enqueued, IdempotencyRecord, Settled
+from callsheet.store.protocol import ClaimRequest, Document, Enqueued, HeartbeatResult, IdempotencyRecord, Settled
 from callsheet.store.rows import running_attempt
 
 

@@ -8,7 +8,7 @@ import pytest
 from callsheet.engine import Engine
 from callsheet.outbox.health import Destination
 from callsheet.outbox.shares import Shares
-from callsheet.store.outbox import Room, Sharing
+from callsheet.store.outbox import ClaimShares, DestinationLimit
 from tests import stores
 from tests.outbox.kit import add_events, delivering, event, until
 from tests.outbox.kit import endpoints as endpoints_of
@@ -123,7 +123,7 @@ def test_a_lone_destination_borrows_and_its_surplus_makes_way() -> None:
         assert (shares.may_start(A), shares.may_borrow(A)) == (False, True)
         shares.start(A, borrowed=True)
     assert (shares.jammed, shares.surplus(A)) == (False, 0)
-    assert shares.sharing([], [], 10).rooms == (Room("t", "a", 0),)
+    assert shares.claim_shares([], [], 10).limits == (DestinationLimit("t", "a", 0),)
     shares.wait(OTHER)
     assert (shares.may_borrow(A), shares.surplus(A), shares.may_start(OTHER)) == (False, 1, True)
     shares.drop(OTHER)
@@ -144,7 +144,7 @@ def test_a_destination_earns_its_slots_by_quick_answers() -> None:
         assert shares.may_start(A)
         shares.start(A)
     assert not shares.may_start(A)
-    assert shares.sharing([], [], 10).rooms == (Room("t", "a", 0),)
+    assert shares.claim_shares([], [], 10).limits == (DestinationLimit("t", "a", 0),)
     shares.end(A, ok=True, took_ms=1_500)
     assert (shares._windows[A], shares.may_start(A)) == (1, False)
 
@@ -167,7 +167,10 @@ def test_strangers_leave_slots_to_those_that_are_known_to_be_quick() -> None:
     assert shares.jammed
     assert [shares.may_start(where) for where in strangers] == [False] * 5
     assert [shares.is_held_up(where) for where in (strangers[4], OTHER)] == [True, False]
-    assert (shares.sharing([], [], 10).each, Room(*OTHER, 4) in shares.sharing([], [], 10).rooms) == (0, True)
+    assert (
+        shares.claim_shares([], [], 10).each,
+        DestinationLimit(*OTHER, 4) in shares.claim_shares([], [], 10).limits,
+    ) == (0, True)
     shares.wait(OTHER)
     assert shares.may_start(OTHER)
     quick_one = strangers[0]
@@ -187,13 +190,15 @@ def test_slow_destinations_wait_for_one_another_and_take_turns() -> None:
     for where in (A, B, C):
         hang(shares, where)
         shares.end(where, ok=False, took_ms=15_000)
-    assert [room.destination for room in shares.sharing([], [], 10).rooms] == ["c"]  # the others may have one each
+    assert [room.destination for room in shares.claim_shares([], [], 10).limits] == [
+        "c"
+    ]  # the others may have one each
     hang(shares, A)
     hang(shares, B)
-    assert {room.destination: room.room for room in shares.sharing([], [], 10).rooms} == {"a": 0, "b": 0, "c": 0}
+    assert {room.destination: room.limit for room in shares.claim_shares([], [], 10).limits} == {"a": 0, "b": 0, "c": 0}
     assert shares.is_held_up(C)
     shares.end(A, ok=False, took_ms=15_000)
-    assert [room.destination for room in shares.sharing([], [], 10).rooms] == ["b", "a"]
+    assert [room.destination for room in shares.claim_shares([], [], 10).limits] == ["b", "a"]
 
 
 def test_one_that_takes_long_is_slow_before_it_ends_and_one_that_was_quick_gets_another_chance() -> None:
@@ -224,13 +229,13 @@ def test_one_requester_has_all_slots_only_while_nobody_else_waits_and_never_all_
     assert shares.claim_limit(10) == 10 - 3 - 3
     for _ in range(4):
         shares.wait(A)
-    assert shares.sharing([], [], 10).without == ("t",)
+    assert shares.claim_shares([], [], 10).without == ("t",)
     assert shares.claim_limit(10) == 2
 
 
 def test_what_is_shut_gets_nothing_and_a_probe_gets_one() -> None:
     shares = Shares(5, 4)
-    assert shares.sharing([A, B], [B], 10) == Sharing(1, (Room("t", "a", 0),), ())
+    assert shares.claim_shares([A, B], [B], 10) == ClaimShares(1, (DestinationLimit("t", "a", 0),), ())
 
 
 def test_those_that_were_quiet_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from callsheet.kernel.job import HoldReason, Job, NewJob, Status
 from callsheet.store.postgres import PostgresStore, connection
 from callsheet.store.postgres.connection import Row
 from callsheet.store.postgres.enqueue import enqueue_within
-from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Enqueued, Settled
+from callsheet.store.protocol import ClaimRequest, Enqueued, HeartbeatResult, Settled
 from callsheet.store.queries import Queries
 
 Q = Queries("callsheet.store.postgres")

@@ -82,7 +82,7 @@ async def test_every_filter_finds_its_jobs_among_many(driver: StoreDriver) -> No
     assert await ids(driver, queue="default", contract="callsheet", limit=200) == everything[:-1]
     assert await ids(driver, text="word-77-") == [others[77]]
     assert await ids(driver, text=others[5]) == [others[5]]
-    assert await ids(driver, text="nowhere", look=100) == []
+    assert await ids(driver, text="nowhere", scan_limit=100) == []
 
 
 async def test_a_time_range_and_a_small_look_go_through_all_pages(
@@ -94,9 +94,9 @@ async def test_a_time_range_and_a_small_look_go_through_all_pages(
         (one,) = await driver.store.enqueue([new_job(f"kind.{n % 2}")], now=T0 + n)
         made.append(one.job_id)
     assert await ids(driver, created_from=T0 + 10, created_to=T0 + 15) == made[14:9:-1]
-    assert await ids(driver, created_from=T0 + 10, created_to=T0 + 15, look=90) == made[14:9:-1]
-    assert await ids(driver, created_to=T0 + 2, kind="kind.1", look=70) == [made[1]]
-    page = await driver.store.find(JobQuery(kind="nowhere", look=70))
+    assert await ids(driver, created_from=T0 + 10, created_to=T0 + 15, scan_limit=90) == made[14:9:-1]
+    assert await ids(driver, created_to=T0 + 2, kind="kind.1", scan_limit=70) == [made[1]]
+    page = await driver.store.find(JobQuery(kind="nowhere", scan_limit=70))
     assert page.jobs == []
     assert page.cursor is not None
 

@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
     from callsheet.kernel.job import Claim, Event
     from callsheet.kernel.settlement import Settlement
-    from callsheet.store.protocol import Backlog, HeartbeatResult, ClaimRequest, Enqueued, Hint, JobPage, JobQuery, Store
+    from callsheet.store.protocol import (
+        Backlog,
+        ClaimRequest,
+        Enqueued,
+        HeartbeatResult,
+        Hint,
+        JobPage,
+        JobQuery,
+        Store,
+    )
 
     from .transport import Transport
 

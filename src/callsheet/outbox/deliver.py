@@ -137,8 +137,8 @@ class Deliveries:
         await self._health.refresh(now)
         probes = self._health.due(now)
         room = self._shares.claim_limit(self.options.held)
-        sharing = self._shares.sharing(self._health.shut(), probes, self.options.held)
-        events = await self._store.outbox_claim(self._name, limit=room, lease_ms=self.options.lease_ms, sharing=sharing)
+        shares = self._shares.claim_shares(self._health.shut(), probes, self.options.held)
+        events = await self._store.outbox_claim(self._name, limit=room, lease_ms=self.options.lease_ms, shares=shares)
         self._gauges.claimed(events, now)
         taken: Counter[Destination] = Counter()
         for event in events:
@@ -153,7 +153,7 @@ class Deliveries:
         self._start()
         self._hand_back_held_up()
         self._full = len(events) >= room
-        self._more = whose_more(self._more, taken, sharing, full=self._full)
+        self._more = whose_more(self._more, taken, shares, full=self._full)
         if events and self._more and self._shares.running < self._shares.slots and self._has_room:
             self._wake.set()  # there are free slots, and more for them
 

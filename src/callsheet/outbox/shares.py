@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
-from callsheet.store.outbox import Room, Sharing
+from callsheet.store.outbox import ClaimShares, DestinationLimit
 
 from .health import Destination
 
@@ -56,7 +56,7 @@ class Shares:
         """Return the number of a destination's attempts in slots that are not borrowed."""
         return self._running[where] - self._borrowed[where]
 
-    def sharing(self, shut: Iterable[Destination], probes: Collection[Destination], batch: int) -> Sharing:
+    def claim_shares(self, shut: Iterable[Destination], probes: Collection[Destination], batch: int) -> ClaimShares:
         """Return the claim's limit per destination; new destinations get one event each, and none while jammed."""
         each = 0 if self.jammed else 1
         slow = self._slow_cap - sum(n - self._borrowed[o] for o, n in self._held.items() if o in self._slow)
@@ -71,7 +71,9 @@ class Shares:
         rooms |= dict.fromkeys(shut, 0)
         rooms |= dict.fromkeys(probes, 1)
         without = tuple(requester_id for requester_id, held in self._held_of.items() if held >= _most(batch))
-        return Sharing(each, tuple(Room(*where, room) for where, room in rooms.items() if room != each), without)
+        return ClaimShares(
+            each, tuple(DestinationLimit(*where, room) for where, room in rooms.items() if room != each), without
+        )
 
     def claim_limit(self, batch: int) -> int:
         """Return the maximum number of events to claim, so that no requester fills the whole batch."""
@@ -183,12 +185,12 @@ class Shares:
 
 
 def whose_more(
-    before: set[Destination], taken: Counter[Destination], sharing: Sharing, *, full: bool
+    before: set[Destination], taken: Counter[Destination], shares: ClaimShares, *, full: bool
 ) -> set[Destination]:
     """Return the destinations with possibly more due events after a claim; the next free slot then claims at once."""
-    rooms = {Destination(room.requester_id, room.destination): room.room for room in sharing.rooms}
-    more = before | {where for where, count in taken.items() if count >= rooms.get(where, sharing.each)}
-    return more if full else {where for where in more if taken[where] >= rooms.get(where, sharing.each)}
+    rooms = {Destination(room.requester_id, room.destination): room.limit for room in shares.limits}
+    more = before | {where for where, count in taken.items() if count >= rooms.get(where, shares.each)}
+    return more if full else {where for where in more if taken[where] >= rooms.get(where, shares.each)}
 
 
 def _most(batch: int) -> int:

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from .protocol import HeartbeatResult, Settled
 
 
-class Room(NamedTuple):
+class DestinationLimit(NamedTuple):
     """The remaining number of events that a claim may take of one destination; 0 excludes the destination."""
 
     requester_id: str
     destination: str
-    room: int
+    limit: int
 
 
-class Sharing(NamedTuple):
-    """Limits of an outbox claim: `each` events per destination, or the destination's number in `rooms`.
+class ClaimShares(NamedTuple):
+    """Limits of an outbox claim: `each` events per destination, or the destination's number in `limits`.
 
     `without` are requesters whose events are excluded. The default lets one destination take the whole claim.
     """
 
     each: int = 1_000_000
-    rooms: tuple[Room, ...] = ()
+    limits: tuple[DestinationLimit, ...] = ()
     without: tuple[str, ...] = ()
 
 
@@ -48,7 +48,7 @@ class OutboxFilter(NamedTuple):
     newest_first: bool = False
 
 
-OPEN_HANDED = Sharing()
+UNLIMITED = ClaimShares()
 ANY_EVENT = OutboxFilter()
 
 
@@ -63,18 +63,20 @@ class OutboxVerbs(Protocol):
     """The verbs of every store for outbox events."""
 
     async def outbox_claim(
-        self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
+        self, worker_id: str, *, limit: int, lease_ms: int, shares: ClaimShares = UNLIMITED, now: int | None = None
     ) -> list[OutboxEvent]:
         """Take due outbox events, expired leases included.
 
         S22: the same ownership protocol as jobs.
         S33: per (requester, destination) at most its share of events, oldest first; if more than `limit` qualify, the
             oldest overall. A destination's backlog costs the claim no more than one event does. Expired leases come
-            first; only a room of 0 or an excluded requester holds them back.
+            first; only a limit of 0 or an excluded requester holds them back.
         """
         ...
 
-    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[HeartbeatResult]:
+    async def outbox_heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[HeartbeatResult]:
         """Extend many outbox leases in one write; a stale claim extends nothing."""
         ...
 

@@ -77,10 +77,10 @@ class JobQuery(NamedTuple):
     cursor: str | None = None
     text: str | None = None
     """Text to find in a job's id, kind, correlation id, payload or error, ignoring the case of ASCII letters."""
-    look: int | None = None
+    scan_limit: int | None = None
     """About how many jobs to scan for a page, which may then hold fewer than `limit` and still have a cursor. A
     store may scan more jobs if an index finds them."""
-    begun: bool | None = None
+    has_begun: bool | None = None
     """Of open jobs, keep those with an attempt ever begun (True) or without one (False); ended jobs pass."""
 
     @property
@@ -357,8 +357,8 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
     async def ended_counts(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[EndedCount]:
         """Return counts of jobs that ended since a moment, by span (of `span_ms`), kind and status; reads no others.
 
-        S36: with a requester, only the requester's jobs; `dead_letters` and `load` likewise. A job returned to the
-            queue has not ended.
+        S36: with a requester, only the requester's jobs; `dead_letters` and `worker_loads` likewise. A job that
+            returned to the queue has not ended.
         """
         ...
 
@@ -400,7 +400,9 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """Return the door where this worker waits for jobs that other programs enqueue in these queues."""
         ...
 
-    async def idempotency_record(self, requester_id: str, key: str, *, now: int | None = None) -> IdempotencyRecord | None:
+    async def idempotency_record(
+        self, requester_id: str, key: str, *, now: int | None = None
+    ) -> IdempotencyRecord | None:
         """Return the stored record of an idempotency key, None if the key is unknown or expired."""
         ...
 

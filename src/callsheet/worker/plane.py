@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from callsheet.engine.resuming import Steps
     from callsheet.kernel.job import Claim, Job
     from callsheet.kernel.settlement import Settlement
-    from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Settled
+    from callsheet.store.protocol import ClaimRequest, HeartbeatResult, Settled
 
 
 class PlaneStore(Protocol):

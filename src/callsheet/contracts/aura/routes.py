@@ -159,7 +159,7 @@ async def find(  # noqa: PLR0913, PLR0917 - each is a filter
     """List the jobs of this contract, newest first."""
     site = site_of(request)
     statuses, begun = states_of(status or ())
-    query = JobQuery(who.sees, statuses, task, contract=CONTRACT, limit=limit, cursor=cursor, begun=begun)
+    query = JobQuery(who.sees, statuses, task, contract=CONTRACT, limit=limit, cursor=cursor, has_begun=begun)
     page = await site.engine.find(query)
     shown = await asyncio.gather(*(_shown(site, job) for job in page.jobs))
     return JsonAnswer({"jobs": shown, "next": page.cursor})

@@ -180,9 +180,14 @@ async def _look(db: Database, floor: Floor, queue: str, now: int | None) -> None
     floor.looked(queue, Look(*found), time.perf_counter() - started, full=begin == 0)
 
 
-async def heartbeat(db: Database, sql: str, claims: Sequence[Claim], now: int | None, *lengths_ms: int) -> list[HeartbeatResult]:
+async def heartbeat(
+    db: Database, sql: str, claims: Sequence[Claim], now: int | None, *lengths_ms: int
+) -> list[HeartbeatResult]:
     """Extend the leases that are still held, in one statement; sorted by id, against deadlocks."""
     asked = sorted(set(claims))
     rows = await db.fetch(sql, now, [c[0] for c in asked], [c[1] for c in asked], *lengths_ms) if asked else []
     held = {(row[0], row[1]): row[2] for row in rows}
-    return [HeartbeatResult(held=True, cancel_requested=held[c]) if c in held else HeartbeatResult(held=False) for c in claims]
+    return [
+        HeartbeatResult(held=True, cancel_requested=held[c]) if c in held else HeartbeatResult(held=False)
+        for c in claims
+    ]

@@ -8,16 +8,25 @@ from callsheet.kernel.beats import silence_of
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.job import Claim, Event, Status
 from callsheet.store.hints import NoDoor
-from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
-from callsheet.store.protocol import Backlog, Document, EndedCount, Hint, JobPage, WorkerLoad, IdempotencyRecord, Settled
+from callsheet.store.outbox import ANY_EVENT, UNLIMITED, ClaimShares, OutboxFilter
+from callsheet.store.protocol import (
+    Backlog,
+    Document,
+    EndedCount,
+    Hint,
+    IdempotencyRecord,
+    JobPage,
+    Settled,
+    WorkerLoad,
+)
 from callsheet.store.queries import Queries
 from callsheet.store.rows import (
     attempt_of,
     job_of,
-    ready_page,
     line_place,
     next_cursor,
     outbox_event_of,
+    ready_page,
     running_attempt,
 )
 
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
     from callsheet.store.audit import AuditPage, AuditQuery
     from callsheet.store.clock import ClockStep, Rebased
     from callsheet.store.outbox import Replay
-    from callsheet.store.protocol import HeartbeatResult, ClaimRequest, Enqueued, JobQuery, ReadyPage
+    from callsheet.store.protocol import ClaimRequest, Enqueued, HeartbeatResult, JobQuery, ReadyPage
 
 Q = Queries("callsheet.store.postgres")
 NUL = "\0"  # PostgreSQL text cannot contain it
@@ -174,8 +183,8 @@ class PostgresStore:
         if query.ended_badly:
             sql = Q.find_ended_badly
         top, floor = int(query.cursor) if query.cursor else None, None
-        if query.look is not None and sql is Q.find:
-            last = await self._db.fetch(Q.find_floor, top, query.look)
+        if query.scan_limit is not None and sql is Q.find:
+            last = await self._db.fetch(Q.find_floor, top, query.scan_limit)
             floor = last[0][0] if last else None
         rows = await self._db.fetch(
             sql,
@@ -190,7 +199,7 @@ class PostgresStore:
             query.limit,
             query.needle,
             floor,
-            query.begun,
+            query.has_begun,
         )
         return JobPage([job_of(row) for row in rows], next_cursor(rows, query.limit, floor))
 
@@ -257,15 +266,18 @@ class PostgresStore:
         return NoDoor()
 
     async def outbox_claim(
-        self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
+        self, worker_id: str, *, limit: int, lease_ms: int, shares: ClaimShares = UNLIMITED, now: int | None = None
     ) -> list[OutboxEvent]:
         """See the protocol."""
-        rooms = ([room[column] for room in sharing.rooms] for column in range(3))
-        shares = (sharing.each, *rooms, list(sharing.without))
-        rows = await self._db.fetch(Q.outbox_claim, now, worker_id, lease_ms, limit, *shares)
+        limits = ([limit[column] for limit in shares.limits] for column in range(3))
+        rows = await self._db.fetch(
+            Q.outbox_claim, now, worker_id, lease_ms, limit, shares.each, *limits, list(shares.without)
+        )
         return [outbox_event_of(row) for row in sorted(rows, key=lambda row: row[0])]
 
-    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[HeartbeatResult]:
+    async def outbox_heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[HeartbeatResult]:
         """See the protocol."""
         return await heartbeat(self._db, Q.outbox_heartbeat, claims, now, lease_ms)
 
@@ -312,7 +324,9 @@ class PostgresStore:
         first = {r.event_id: n for n, r in reversed(list(enumerate(replays)))}  # an event named twice is replayed once
         return [r.event_id in found and first[r.event_id] == n for n, r in enumerate(replays)]
 
-    async def idempotency_record(self, requester_id: str, key: str, *, now: int | None = None) -> IdempotencyRecord | None:
+    async def idempotency_record(
+        self, requester_id: str, key: str, *, now: int | None = None
+    ) -> IdempotencyRecord | None:
         """See the protocol."""
         rows = await self._db.fetch(Q.idempotency_record, now, [requester_id], [key])
         return IdempotencyRecord(*rows[0][2:]) if rows else None

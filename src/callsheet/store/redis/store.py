@@ -15,9 +15,20 @@ from callsheet.kernel.job import Outcome, Status
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.clock import TOLERANCE_MS, Rebased
 from callsheet.store.hints import Hints, NoDoor
-from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
-from callsheet.store.protocol import Backlog, HeartbeatResult, Document, EndedCount, Enqueued, Hint, JobPage, WorkerLoad, IdempotencyRecord, Settled
-from callsheet.store.rows import ready_page, line_place, running_attempt
+from callsheet.store.outbox import ANY_EVENT, UNLIMITED, ClaimShares, OutboxFilter
+from callsheet.store.protocol import (
+    Backlog,
+    Document,
+    EndedCount,
+    Enqueued,
+    HeartbeatResult,
+    Hint,
+    IdempotencyRecord,
+    JobPage,
+    Settled,
+    WorkerLoad,
+)
+from callsheet.store.rows import line_place, ready_page, running_attempt
 
 from . import arguments, audit, tally
 from . import credentials as creds
@@ -262,10 +273,10 @@ class RedisStore:
             "" if value is None else f"={value}"
             for value in (q.requester_id, q.kind, q.queue, q.contract, q.created_from, q.created_to, statuses, q.needle)
         ]
-        filters.append("" if q.begun is None else f"={int(q.begun)}")
+        filters.append("" if q.has_begun is None else f"={int(q.has_begun)}")
         jobs: list[Job] = []
         most = LOOK_AT_TEXTS if q.needle else LOOK_AT_JOBS
-        cursor, looks = q.cursor or "", q.look
+        cursor, looks = q.cursor or "", q.scan_limit
         while len(jobs) < q.limit and (looks is None or looks > 0):
             look = most if looks is None else min(most, looks)
             *found, cursor = await self._client.run("find", None, key, cursor, q.limit - len(jobs), look, *filters)
@@ -351,18 +362,22 @@ class RedisStore:
         return door
 
     async def outbox_claim(
-        self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
+        self, worker_id: str, *, limit: int, lease_ms: int, shares: ClaimShares = UNLIMITED, now: int | None = None
     ) -> list[OutboxEvent]:
         """See the protocol."""
-        head = (worker_id, limit, lease_ms, sharing.each, len(sharing.rooms), len(sharing.without))
-        rooms = (part for room in sharing.rooms for part in room)
-        found = await self._client.run("outbox_claim", now, *head, *rooms, *sharing.without)
+        head = (worker_id, limit, lease_ms, shares.each, len(shares.limits), len(shares.without))
+        limits = (part for row in shares.limits for part in row)
+        found = await self._client.run("outbox_claim", now, *head, *limits, *shares.without)
         return [outbox_event_of(as_map(flat)) for flat in found]
 
-    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[HeartbeatResult]:
+    async def outbox_heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[HeartbeatResult]:
         """See the protocol."""
         parts = (part for claim in claims for part in claim)
-        return [HeartbeatResult(bool(held)) for held in await self._client.run("outbox_heartbeat", now, lease_ms, *parts)]
+        return [
+            HeartbeatResult(bool(held)) for held in await self._client.run("outbox_heartbeat", now, lease_ms, *parts)
+        ]
 
     async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
         """See the protocol."""
@@ -404,7 +419,9 @@ class RedisStore:
         parts = [part for replay in replays for part in replay]
         return [bool(done) for done in await self._client.run("outbox_replay", now, *parts)] if parts else []
 
-    async def idempotency_record(self, requester_id: str, key: str, *, now: int | None = None) -> IdempotencyRecord | None:
+    async def idempotency_record(
+        self, requester_id: str, key: str, *, now: int | None = None
+    ) -> IdempotencyRecord | None:
         """See the protocol."""
         name = self._keys.prefix + idempotency_name(requester_id, key)
         with translated():

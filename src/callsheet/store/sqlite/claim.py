@@ -28,7 +28,7 @@ _POLICY = {policy.value: policy for policy in OnDependencyFailure}
 
 def claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
     """Fill the request queue by queue; due jobs join the end of the line, and a short claim tries once more."""
-    paused = {row[0] for row in db.execute(Q.paused).fetchall()}
+    paused = {row[0] for row in db.execute(Q.paused_queues).fetchall()}
     jobs: list[Job] = []
     for queue in dict.fromkeys(request.queues):
         if queue in paused or len(jobs) >= request.limit:

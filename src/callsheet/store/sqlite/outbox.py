@@ -8,7 +8,7 @@ from callsheet.store.queries import Queries
 
 if TYPE_CHECKING:
     from callsheet.kernel.job import NewOutboxEvent
-    from callsheet.store.outbox import Sharing
+    from callsheet.store.outbox import ClaimShares
 
     from .connection import Db
 
@@ -20,19 +20,19 @@ def outbox_row(out: NewOutboxEvent, job_id: str, requester_id: str, body: str, n
     return (out.event_id, job_id, requester_id, out.endpoint, body, now, out.destination)
 
 
-def claimable(db: Db, now: int, limit: int, sharing: Sharing) -> list[int]:
+def claimable(db: Db, now: int, limit: int, shares: ClaimShares) -> list[int]:
     """Return the `seq` of each event to claim: expired leases, then the oldest of each destination up to its share."""
-    rooms = {(r.requester_id, r.destination): r.room for r in sharing.rooms}
-    without = frozenset(sharing.without)
+    limits = {(row.requester_id, row.destination): row.limit for row in shares.limits}
+    without = frozenset(shares.without)
 
-    def room(requester_id: str, destination: str) -> int:
-        return 0 if requester_id in without else max(0, rooms.get((requester_id, destination), sharing.each))
+    def limit_of(requester_id: str, destination: str) -> int:
+        return 0 if requester_id in without else max(0, limits.get((requester_id, destination), shares.each))
 
-    lost = [row[2] for row in db.execute(Q.outbox_lost, (now,)).fetchall() if room(row[0], row[1])][:limit]
+    lost = [row[2] for row in db.execute(Q.outbox_lost, (now,)).fetchall() if limit_of(row[0], row[1])][:limit]
     due: list[tuple[int, int]] = []
     if len(lost) < limit:
         for requester_id, destination in db.execute(Q.outbox_destinations).fetchall():
-            share = min(room(requester_id, destination), limit - len(lost))
+            share = min(limit_of(requester_id, destination), limit - len(lost))
             if share:
                 due += db.execute(Q.outbox_due, (requester_id, destination, now, share)).fetchall()
     return sorted(lost + [seq for _, seq in sorted(due)[: limit - len(lost)]])

@@ -12,16 +12,26 @@ from callsheet.kernel.beats import silence_of
 from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownStore
 from callsheet.kernel.job import Event, Status
 from callsheet.store.hints import Hints, NoDoor
-from callsheet.store.outbox import ANY_EVENT, OPEN_HANDED, OutboxFilter, Sharing
-from callsheet.store.protocol import Backlog, HeartbeatResult, Document, EndedCount, Hint, JobPage, WorkerLoad, IdempotencyRecord, Settled
+from callsheet.store.outbox import ANY_EVENT, UNLIMITED, ClaimShares, OutboxFilter
+from callsheet.store.protocol import (
+    Backlog,
+    Document,
+    EndedCount,
+    HeartbeatResult,
+    Hint,
+    IdempotencyRecord,
+    JobPage,
+    Settled,
+    WorkerLoad,
+)
 from callsheet.store.queries import Queries
 from callsheet.store.rows import (
     attempt_of,
     job_of,
-    ready_page,
     line_place,
     next_cursor,
     outbox_event_of,
+    ready_page,
     running_attempt,
 )
 from callsheet.store.tasks import end
@@ -183,8 +193,8 @@ class SqliteStore:
         if query.ended_badly:
             sql = Q.find_ended_badly
         floor = None
-        if query.look is not None and sql is Q.find:
-            last = await self._reader.run(lambda db: db.execute(Q.find_floor, (top, query.look)).fetchone())
+        if query.scan_limit is not None and sql is Q.find:
+            last = await self._reader.run(lambda db: db.execute(Q.find_floor, (top, query.scan_limit)).fetchone())
             floor = last[0] if last else None
         parameters = (
             top,
@@ -198,7 +208,7 @@ class SqliteStore:
             query.limit,
             query.needle,
             floor,
-            query.begun,
+            query.has_begun,
         )
         rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
         return JobPage([job_of(row) for row in rows], next_cursor(rows, query.limit, floor))
@@ -269,22 +279,26 @@ class SqliteStore:
         return NoDoor()
 
     async def outbox_claim(
-        self, worker_id: str, *, limit: int, lease_ms: int, sharing: Sharing = OPEN_HANDED, now: int | None = None
+        self, worker_id: str, *, limit: int, lease_ms: int, shares: ClaimShares = UNLIMITED, now: int | None = None
     ) -> list[OutboxEvent]:
         """See the protocol."""
 
         def work(db: Db) -> list[OutboxEvent]:
             at = _clock(now)
-            chosen = claimable(db, at, limit, sharing)
+            chosen = claimable(db, at, limit, shares)
             rows = [db.execute(Q.outbox_claim, (worker_id, at + lease_ms, at, seq)).fetchone() for seq in chosen]
             return [outbox_event_of(row) for row in rows]
 
         return await self._writer.run(work)
 
-    async def outbox_heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None) -> list[HeartbeatResult]:
+    async def outbox_heartbeat(
+        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
+    ) -> list[HeartbeatResult]:
         """See the protocol."""
         return await self._writer.run(
-            lambda db: [HeartbeatResult(beat.held) for beat in heartbeat(db, Q.outbox_heartbeat, claims, _clock(now), lease_ms)]
+            lambda db: [
+                HeartbeatResult(beat.held) for beat in heartbeat(db, Q.outbox_heartbeat, claims, _clock(now), lease_ms)
+            ]
         )
 
     async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
@@ -329,7 +343,9 @@ class SqliteStore:
 
         return await self._writer.run(work)
 
-    async def idempotency_record(self, requester_id: str, key: str, *, now: int | None = None) -> IdempotencyRecord | None:
+    async def idempotency_record(
+        self, requester_id: str, key: str, *, now: int | None = None
+    ) -> IdempotencyRecord | None:
         """See the protocol."""
         parameters = (requester_id, key, _clock(now))
         row = await self._reader.run(lambda db: db.execute(Q.idempotency_record, parameters).fetchone())
