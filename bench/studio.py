@@ -14,7 +14,17 @@ from playwright.async_api import Browser, Page
 
 from bench import places, studio_soak
 from bench.measure import keep, say
-from bench.studio_stage import RARE_KIND, RARE_QUEUE, RARE_TEAM, RARE_WORD, Site, chromium, fill, served, signed_in
+from bench.studio_stage import (
+    RARE_KIND,
+    RARE_QUEUE,
+    RARE_TEAM,
+    RARE_WORD,
+    ServerState,
+    chromium,
+    fill,
+    served,
+    signed_in,
+)
 
 JOBS, QUICK_JOBS = 100_000, 5_000
 TIMES, QUICK_TIMES = 5, 2
@@ -105,7 +115,7 @@ async def measure(kind: str, *, quick: bool) -> None:
     )
 
 
-async def _opened(browser: Browser, site: Site, path: str, until: str, script: str = "") -> Page:
+async def _opened(browser: Browser, site: ServerState, path: str, until: str, script: str = "") -> Page:
     """A page of a new visitor: signed in, nothing in the cache."""
     page = await (await signed_in(browser, site)).new_page()
     if script:
@@ -115,7 +125,7 @@ async def _opened(browser: Browser, site: Site, path: str, until: str, script: s
     return page
 
 
-async def _overview(browser: Browser, site: Site, times: int) -> dict[str, Any]:
+async def _overview(browser: Browser, site: ServerState, times: int) -> dict[str, Any]:
     paints: list[float] = []
     ready: list[float] = []
     sizes: list[float] = []
@@ -138,7 +148,7 @@ async def _overview(browser: Browser, site: Site, times: int) -> dict[str, Any]:
     return found
 
 
-async def _rows(browser: Browser, site: Site, times: int) -> dict[str, Measured]:
+async def _rows(browser: Browser, site: ServerState, times: int) -> dict[str, Measured]:
     """From an empty browser, and by a click within the studio."""
     opened: list[float] = []
     within: list[float] = []
@@ -173,7 +183,7 @@ async def _first_row_ms(page: Page) -> float:
     return float(at)
 
 
-async def _filters(browser: Browser, site: Site, times: int) -> dict[str, dict[str, float]]:
+async def _filters(browser: Browser, site: ServerState, times: int) -> dict[str, dict[str, float]]:
     page = await _opened(browser, site, "/studio/jobs", "[data-row]")
     found: dict[str, dict[str, float]] = {}
     for name, fields in FILTERS.items():

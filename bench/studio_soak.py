@@ -22,7 +22,7 @@ from playwright.async_api import CDPSession, Page, expect
 
 from bench import places
 from bench.measure import keep, say
-from bench.studio_stage import Site, chromium, fill, served, shown, signed_in
+from bench.studio_stage import ServerState, chromium, fill, served, shown, signed_in
 
 ROOT = Path(__file__).parents[1]
 JOBS = 100_000
@@ -79,7 +79,7 @@ async def _watched(name: str, page: Page) -> Watched:
 
 
 async def _samples(
-    watched: Sequence[Watched], site: Site, writer: Written, minutes: int
+    watched: Sequence[Watched], site: ServerState, writer: Written, minutes: int
 ) -> AsyncIterator[dict[str, float]]:
     server, begun = psutil.Process(site.pid), time.monotonic()
     for minute in range(minutes):

@@ -44,7 +44,7 @@ WORDS = ("harbour", "lantern", "copper", "meadow", "signal", "velvet", "thunder"
 START_S = 120.0
 
 
-class Site(NamedTuple):
+class ServerState(NamedTuple):
     """A server process that answers, and the key to it."""
 
     url: str
@@ -103,7 +103,7 @@ def ended(job: Job, number: int) -> Settlement | None:
 
 
 @contextlib.asynccontextmanager
-async def served(url: str) -> AsyncIterator[Site]:
+async def served(url: str) -> AsyncIterator[ServerState]:
     """`callsheet serve` on a store, until the end of the block."""
     port, key = free_port(), secrets.token_urlsafe(24)
     with tempfile.TemporaryDirectory(prefix="callsheet-bench-") as folder:
@@ -114,7 +114,7 @@ async def served(url: str) -> AsyncIterator[Site]:
         )
         try:
             await _answers(f"http://127.0.0.1:{port}", process)
-            yield Site(f"http://127.0.0.1:{port}", process.pid, key)
+            yield ServerState(f"http://127.0.0.1:{port}", process.pid, key)
         finally:
             await end(process)
 
@@ -144,7 +144,7 @@ async def chromium() -> AsyncIterator[Browser]:
             await browser.close()
 
 
-async def signed_in(browser: Browser, site: Site) -> BrowserContext:
+async def signed_in(browser: Browser, site: ServerState) -> BrowserContext:
     """A context of its own (and so a renderer of its own) with a session, and nothing in its cache."""
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
     answer = await context.request.post(
@@ -155,7 +155,7 @@ async def signed_in(browser: Browser, site: Site) -> BrowserContext:
     return context
 
 
-async def shown(context: BrowserContext, site: Site, path: str, until: str) -> Page:
+async def shown(context: BrowserContext, site: ServerState, path: str, until: str) -> Page:
     """A page that has come so far that `until` is there."""
     page = await context.new_page()
     await page.goto(site.url + path)

@@ -28,7 +28,7 @@ KEPT = {"housekeeping": True}  # operations on many dead letters are worked off 
 @pytest.fixture
 async def live(tmp_path: Path) -> AsyncIterator[Live]:
     async with studio_server(tmp_path) as live:
-        live.site.parts[Endpoints] = kit.endpoints(live.engine.store)
+        live.state.parts[Endpoints] = kit.endpoints(live.engine.store)
         yield live
 
 
@@ -145,7 +145,7 @@ async def press_in_dialog(page: Page, name: str) -> None:
 
 
 async def test_deliveries_are_looked_into_and_sent_again(live: Live, browser: Browser) -> None:
-    endpoints: Endpoints = live.site.parts[Endpoints]
+    endpoints: Endpoints = live.state.parts[Endpoints]
     async with Sink() as sink:
         sink.turns = [answer("410 Gone", f"go away {SCRIPT}".encode()), answer(), answer()]
         await endpoints.create("", sink.url, SCRIPT)
@@ -277,13 +277,13 @@ async def test_the_policy_names_the_storage_that_uploads_go_to(live: Live) -> No
 
     assert (await policy())["connect-src"] == "'self'"
     bucket = Bucket("films", "https://user:word@s3.example.org:9000/below", "us-east-1")
-    live.site.objects = S3Objects(bucket, HeldCredentials(Credentials("key", "a-secret")))
+    live.state.objects = S3Objects(bucket, HeldCredentials(Credentials("key", "a-secret")))
     found = await policy()
     assert found["connect-src"] == "'self' https://s3.example.org:9000"
     assert found["media-src"] == "'self' https://s3.example.org:9000 blob:"
     assert found["script-src"] == "'self'"
-    signed = await live.site.objects.sign_put("a", 60)
+    signed = await live.state.objects.sign_put("a", 60)
     assert signed.url.startswith("https://")
-    live.site.objects = S3Objects(Bucket("films", "", "eu-west-1"), HeldCredentials(Credentials("key", "a-secret")))
+    live.state.objects = S3Objects(Bucket("films", "", "eu-west-1"), HeldCredentials(Credentials("key", "a-secret")))
     assert (await policy())["connect-src"] == "'self' https://films.s3.eu-west-1.amazonaws.com"
-    assert (await live.site.objects.sign_put("a", 60)).url.startswith("https://films.s3.eu-west-1.amazonaws.com/")
+    assert (await live.state.objects.sign_put("a", 60)).url.startswith("https://films.s3.eu-west-1.amazonaws.com/")

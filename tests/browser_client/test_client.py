@@ -11,14 +11,14 @@ from callsheet.client import Client
 from callsheet.http.keys import ApiKeys
 from tests import stores
 from tests.browser_client.node import Outcome, driven
-from tests.client.conftest import Site, at_work
+from tests.client.conftest import ServerState, at_work
 from tests.client.proxy import anywhere, before
 from tests.http.live import ADMIN, serving
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
-async def test_jobs_are_created_read_listed_and_canceled(idle: Site) -> None:
+async def test_jobs_are_created_read_listed_and_canceled(idle: ServerState) -> None:
     async with driven(idle.url, ADMIN) as node:
         made = (await node.ask("create", task="embed", payload={"input": "ü"}, options={"ttlS": 60})).result
         assert (made["task"], made["status"], made["ttl_s"]) == ("embed", "queued", 60)
@@ -33,7 +33,7 @@ async def test_jobs_are_created_read_listed_and_canceled(idle: Site) -> None:
         assert canceled["status"] == "canceled"
 
 
-async def test_a_job_is_watched_to_its_end_and_from_any_point(site: Site, client: Client) -> None:
+async def test_a_job_is_watched_to_its_end_and_from_any_point(site: ServerState, client: Client) -> None:
     job_id = (await client.create("chat", {"prompt": "count 3"})).job_id
     async with driven(site.url, ADMIN) as node:
         every = await node.ask("watch", job=job_id)
@@ -43,7 +43,7 @@ async def test_a_job_is_watched_to_its_end_and_from_any_point(site: Site, client
         assert await node.ask("watch", job=job_id, after=every.ids[-1]) == Outcome([])
 
 
-async def test_an_unknown_id_gets_a_reset_and_then_what_comes(site: Site, client: Client) -> None:
+async def test_an_unknown_id_gets_a_reset_and_then_what_comes(site: ServerState, client: Client) -> None:
     job_id = (await client.create("chat", {"prompt": "gate 1"})).job_id
     await site.begun.wait()
     async with driven(site.url, ADMIN) as node:
@@ -53,7 +53,7 @@ async def test_an_unknown_id_gets_a_reset_and_then_what_comes(site: Site, client
         assert (await node.ask("watch", job=job_id, after="5-99")).types == ["reset"]
 
 
-async def test_each_event_comes_once_over_hundreds_of_cuts(site: Site, client: Client) -> None:
+async def test_each_event_comes_once_over_hundreds_of_cuts(site: ServerState, client: Client) -> None:
     job_id = (await client.create("chat", {"prompt": "count 1600"})).job_id
     async with before(site.url, anywhere(5, 4_000)) as proxy, driven(proxy.url, ADMIN) as node:
         outcome = await node.ask("watch", job=job_id)
@@ -62,7 +62,7 @@ async def test_each_event_comes_once_over_hundreds_of_cuts(site: Site, client: C
         assert proxy.cuts >= 200
 
 
-async def test_many_jobs_come_once_over_cuts(site: Site, client: Client) -> None:
+async def test_many_jobs_come_once_over_cuts(site: ServerState, client: Client) -> None:
     ids = [(await client.create("chat", {"prompt": "count 300"})).job_id for _ in range(3)]
     async with before(site.url, anywhere(6, 12_000)) as proxy, driven(proxy.url, ADMIN) as node:
         outcome = await node.ask("many", jobs=[*ids, ids[0]])
@@ -72,7 +72,7 @@ async def test_many_jobs_come_once_over_cuts(site: Site, client: Client) -> None
         assert proxy.cuts >= 15
 
 
-async def test_all_jobs_can_be_watched_until_the_page_leaves(idle: Site, client: Client) -> None:
+async def test_all_jobs_can_be_watched_until_the_page_leaves(idle: ServerState, client: Client) -> None:
     job_id = (await client.create("embed", {"input": "waits"})).job_id
     async with driven(idle.url, ADMIN) as node:
         ending: list[asyncio.Task[object]] = []
@@ -91,7 +91,7 @@ async def test_a_server_may_restart_in_the_middle() -> None:
     async with contextlib.AsyncExitStack() as stack:
         heard = asyncio.Event()
         async with serving(url) as live:
-            site = Site(live)
+            site = ServerState(live)
             await stack.enter_async_context(at_work(site))
             proxy = await stack.enter_async_context(before(live.url))
             node = await stack.enter_async_context(driven(proxy.url, ADMIN))
@@ -107,7 +107,7 @@ async def test_a_server_may_restart_in_the_middle() -> None:
             assert outcome.ids == await site.event_ids(job_id)
 
 
-async def test_leaving_and_throwing_end_the_watching(idle: Site, client: Client) -> None:
+async def test_leaving_and_throwing_end_the_watching(idle: ServerState, client: Client) -> None:
     job_id = (await client.create("embed", {"input": "waits"})).job_id
     async with driven(idle.url, ADMIN) as node:
         assert (await node.ask("watch", job=job_id, stopAt="queued")).error is None
@@ -118,14 +118,14 @@ async def test_leaving_and_throwing_end_the_watching(idle: Site, client: Client)
         await _until_no_stream_is_open(idle)
 
 
-async def _until_no_stream_is_open(site: Site) -> None:
+async def _until_no_stream_is_open(site: ServerState) -> None:
     async with asyncio.timeout(60):
-        while site.live.site.open:
+        while site.live.state.open:
             await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("key", ["", "cs_live_wrong"])
-async def test_a_wrong_key_is_told_at_once(idle: Site, key: str) -> None:
+async def test_a_wrong_key_is_told_at_once(idle: ServerState, key: str) -> None:
     async with driven(idle.url, key) as node:
         for verb in ("get", "watch", "many"):
             error = (await node.ask(verb, job=NOBODY, jobs=[NOBODY])).error
@@ -133,7 +133,7 @@ async def test_a_wrong_key_is_told_at_once(idle: Site, key: str) -> None:
             assert (error["code"], error["status"], error["ours"]) == ("unauthorized", 401, True)
 
 
-async def test_refusals_keep_what_was_said(idle: Site) -> None:
+async def test_refusals_keep_what_was_said(idle: ServerState) -> None:
     async with driven(idle.url, ADMIN) as node:
         for verb in ("get", "cancel", "watch"):
             error = (await node.ask(verb, job=NOBODY)).error
@@ -144,15 +144,15 @@ async def test_refusals_keep_what_was_said(idle: Site) -> None:
         assert (wrong["code"], wrong["status"]) == ("validation_failed", 422)
 
 
-async def test_a_revoked_key_ends_the_watching(idle: Site) -> None:
-    assert idle.live.site.keys is not None
-    text, key = await idle.live.site.keys.create("soon gone")
+async def test_a_revoked_key_ends_the_watching(idle: ServerState) -> None:
+    assert idle.live.state.keys is not None
+    text, key = await idle.live.state.keys.create("soon gone")
     async with before(idle.url) as proxy, driven(proxy.url, text) as node:
         job_id = (await node.ask("create", task="embed", payload={"input": "waits"})).result["job_id"]
         seen = asyncio.Event()
         watching = asyncio.create_task(node.ask("watch", lambda _: seen.set(), job=job_id))
         await seen.wait()
-        assert await idle.live.site.keys.revoke(key.key_id)
+        assert await idle.live.state.keys.revoke(key.key_id)
         proxy.cut_all()
         outcome = await watching
         assert outcome.types == ["queued"]
@@ -160,7 +160,7 @@ async def test_a_revoked_key_ends_the_watching(idle: Site) -> None:
         assert outcome.error["code"] == "unauthorized"
 
 
-async def test_too_many_requests_are_sent_again_when_the_server_says(idle: Site) -> None:
+async def test_too_many_requests_are_sent_again_when_the_server_says(idle: ServerState) -> None:
     text, _ = await ApiKeys(idle.live.engine.store).create("slow", rate=1.0)
     async with driven(idle.url, text, retryForMs=0) as hasty:
         outcomes = [await hasty.ask("list") for _ in range(4)]

@@ -7,13 +7,13 @@ import pytest
 
 from callsheet.engine import Engine
 from callsheet.http.problems import Problem
-from callsheet.http.worker_registry import Token, Workers
+from callsheet.http.worker_registry import Token, WorkerRegistry
 from tests.cli.conftest import Shop
 
 
 def enrolled(shop: Shop, token: str) -> Token:
     async def enroll(engine: Engine) -> Token:
-        workers = Workers(engine.store)
+        workers = WorkerRegistry(engine.store)
         made = await workers.enroll(token, "gpu1", labels=["[bold]"], version="1.0", protocol=2)
         await workers.seen(made.worker.worker_id, ["[bold]"], "1.1", 4)
         return made
@@ -44,7 +44,7 @@ def test_a_worker_is_enrolled_listed_drained_and_revoked(shop: Shop) -> None:
     assert shop.cli("workers", "revoke", worker_id).stdout == f"worker {worker_id} is revoked\n"
     assert listed(shop)[0]["state"] == "revoked"
     with pytest.raises(Problem, match="was revoked"):
-        shop.ask(lambda engine: Workers(engine.store).principal(token.text))
+        shop.ask(lambda engine: WorkerRegistry(engine.store).principal(token.text))
 
 
 def test_an_enrolment_is_for_all_queues_and_one_worker_unless_it_says(shop: Shop) -> None:

@@ -19,7 +19,7 @@ QUICK = Patience(first_pause_s=0.001, longest_pause_s=0.005, retry_for_s=60.0, r
 
 
 @dataclass
-class Site:
+class ServerState:
     """A server on SQLite, with a worker whose `chat` does what its prompt says."""
 
     live: Live
@@ -60,21 +60,21 @@ class Site:
 
 
 @pytest.fixture
-async def idle() -> AsyncIterator[Site]:
+async def idle() -> AsyncIterator[ServerState]:
     """A server without a worker: its jobs wait."""
     async with serving(stores.fresh_url("sqlite")) as live:
-        yield Site(live)
+        yield ServerState(live)
 
 
 @pytest.fixture
-async def site(idle: Site) -> AsyncIterator[Site]:
+async def site(idle: ServerState) -> AsyncIterator[ServerState]:
     """The same with a worker."""
     async with at_work(idle):
         yield idle
 
 
 @contextlib.asynccontextmanager
-async def at_work(site: Site) -> AsyncIterator[Worker]:
+async def at_work(site: ServerState) -> AsyncIterator[Worker]:
     """A worker for the chats of a site."""
     async with Callsheet(site.database_url) as app:
         app.task(name="chat")(site.chat)
@@ -83,7 +83,7 @@ async def at_work(site: Site) -> AsyncIterator[Worker]:
 
 
 @pytest.fixture
-async def client(idle: Site) -> AsyncIterator[Client]:
+async def client(idle: ServerState) -> AsyncIterator[Client]:
     """For the server of `idle`, which is that of `site` too."""
     async with Client(idle.url, ADMIN, patience=QUICK) as client:
         yield client

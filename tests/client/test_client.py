@@ -24,14 +24,14 @@ from callsheet.kernel.errors import (
     JobNotFound,
     ResultTimeout,
 )
-from tests.client.conftest import QUICK, Site, at_work
+from tests.client.conftest import QUICK, ServerState, at_work
 from tests.client.proxy import before
 from tests.http.live import ADMIN
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
-async def test_a_job_is_created_followed_and_waited_for(site: Site, client: Client) -> None:
+async def test_a_job_is_created_followed_and_waited_for(site: ServerState, client: Client) -> None:
     receipt = await client.create("chat", {"prompt": "count 3"}, ttl_s=600)
     assert (receipt.task, receipt.status, receipt.ttl_s) == ("chat", "queued", 600)
     events = [event async for event in client.events(receipt.job_id)]
@@ -46,14 +46,14 @@ async def test_a_job_is_created_followed_and_waited_for(site: Site, client: Clie
     assert job.updated_ts >= job.created_ts > 1_700_000_000_000
 
 
-async def test_events_go_on_after_an_id(site: Site, client: Client) -> None:
+async def test_events_go_on_after_an_id(site: ServerState, client: Client) -> None:
     job_id = (await client.create("chat", {"prompt": "count 3"})).job_id
     every = [event async for event in client.events(job_id)]
     assert [event async for event in client.events(job_id, every[3].id)] == every[4:]
     assert [event async for event in client.events(job_id, every[-1].id)] == []
 
 
-async def test_an_unknown_id_gets_a_reset_and_then_what_comes(site: Site, client: Client) -> None:
+async def test_an_unknown_id_gets_a_reset_and_then_what_comes(site: ServerState, client: Client) -> None:
     job_id = (await client.create("chat", {"prompt": "gate 1"})).job_id
     await site.begun.wait()
     events = []
@@ -71,7 +71,7 @@ async def test_an_id_that_is_none_is_refused_here(client: Client) -> None:
         client.events(NOBODY, "yesterday")
 
 
-async def test_how_a_job_ended_is_raised(site: Site, client: Client) -> None:
+async def test_how_a_job_ended_is_raised(site: ServerState, client: Client) -> None:
     failed = (await client.create("chat", {"prompt": "fail"})).job_id
     with pytest.raises(JobFailed, match="it is broken") as caught:
         await client.wait(failed)
@@ -86,7 +86,7 @@ async def test_how_a_job_ended_is_raised(site: Site, client: Client) -> None:
     assert (await client.ended(waiting)).status == "canceled"
 
 
-async def test_a_cancel_may_be_repeated_but_not_undo_an_end(idle: Site, client: Client) -> None:
+async def test_a_cancel_may_be_repeated_but_not_undo_an_end(idle: ServerState, client: Client) -> None:
     canceled = (await client.create("embed", {"input": "nobody takes it"})).job_id
     assert (await client.cancel(canceled)).status == "canceled"
     assert (await client.cancel(canceled)).status == "canceled"
@@ -98,7 +98,7 @@ async def test_a_cancel_may_be_repeated_but_not_undo_an_end(idle: Site, client: 
     assert (caught.value.status, caught.value.code) == (409, "illegal_move")
 
 
-async def test_jobs_are_listed_over_pages(idle: Site, client: Client) -> None:
+async def test_jobs_are_listed_over_pages(idle: ServerState, client: Client) -> None:
     made = [(await client.create("embed", {"input": str(n)})).job_id for n in range(103)]
     chat = (await client.create("chat", {"prompt": "count 1"})).job_id
     await client.cancel(chat)
@@ -110,7 +110,7 @@ async def test_jobs_are_listed_over_pages(idle: Site, client: Client) -> None:
     assert [job async for job in client.list(limit=0)] == []
 
 
-async def test_text_streams_piece_by_piece(site: Site, client: Client) -> None:
+async def test_text_streams_piece_by_piece(site: ServerState, client: Client) -> None:
     pieces = []
     async for piece in client.stream_text("gate 3", system="short", model="m1"):
         pieces.append(piece)
@@ -124,7 +124,7 @@ async def test_text_streams_piece_by_piece(site: Site, client: Client) -> None:
     assert job.payload == {"prompt": "gate 3", "system": "short", "model": "m1"}
 
 
-async def test_many_jobs_come_over_one_stream(site: Site, client: Client) -> None:
+async def test_many_jobs_come_over_one_stream(site: ServerState, client: Client) -> None:
     ids = [(await client.create("chat", {"prompt": f"count {n}"})).job_id for n in (1, 2, 3)]
     seen: dict[str, list[str]] = {job_id: [] for job_id in ids}
     async with before(site.url) as proxy, Client(proxy.url, ADMIN, patience=QUICK) as other:
@@ -133,7 +133,7 @@ async def test_many_jobs_come_over_one_stream(site: Site, client: Client) -> Non
     assert seen == {job_id: await site.event_ids(job_id) for job_id in ids}
 
 
-async def test_all_jobs_can_be_watched(idle: Site, client: Client) -> None:
+async def test_all_jobs_can_be_watched(idle: ServerState, client: Client) -> None:
     old = (await client.create("embed", {"input": "waits"})).job_id
     stream = client.events_of("*")
     first = await anext(stream)
@@ -164,7 +164,7 @@ async def test_the_same_key_finds_the_same_job_and_no_other(client: Client) -> N
         await client.create("embed", {"input": "a"}, idempotency_key="with space")
 
 
-async def test_refusals_are_typed_and_keep_what_was_said(idle: Site, client: Client) -> None:
+async def test_refusals_are_typed_and_keep_what_was_said(idle: ServerState, client: Client) -> None:
     with pytest.raises(NoSuchJob) as missing:
         await client.get(NOBODY)
     assert isinstance(missing.value, JobNotFound)
@@ -184,7 +184,7 @@ async def test_refusals_are_typed_and_keep_what_was_said(idle: Site, client: Cli
 
 
 @pytest.mark.parametrize("key", ["", "cs_live_wrong"])
-async def test_a_wrong_key_is_told_at_once(idle: Site, key: str) -> None:
+async def test_a_wrong_key_is_told_at_once(idle: ServerState, key: str) -> None:
     async with Client(idle.url, key, patience=QUICK) as client:
         with pytest.raises(Unauthorized) as caught:
             await client.create("chat", {})
@@ -193,20 +193,20 @@ async def test_a_wrong_key_is_told_at_once(idle: Site, key: str) -> None:
             [event async for event in client.events(NOBODY)]
 
 
-async def test_a_revoked_key_ends_the_stream_with_an_error(idle: Site) -> None:
-    assert idle.live.site.keys is not None
-    text, key = await idle.live.site.keys.create("soon gone")
+async def test_a_revoked_key_ends_the_stream_with_an_error(idle: ServerState) -> None:
+    assert idle.live.state.keys is not None
+    text, key = await idle.live.state.keys.create("soon gone")
     async with before(idle.url) as proxy, Client(proxy.url, text, patience=QUICK) as client:
         job_id = (await client.create("embed", {"input": "waits"})).job_id
         stream = client.events(job_id)
         assert (await anext(stream)).type == "queued"
-        assert await idle.live.site.keys.revoke(key.key_id)
+        assert await idle.live.state.keys.revoke(key.key_id)
         proxy.cut_all()
         with pytest.raises(Unauthorized, match="not known, or not any more"):
             await anext(stream)
 
 
-async def test_too_many_requests_are_sent_again_when_the_server_says(idle: Site) -> None:
+async def test_too_many_requests_are_sent_again_when_the_server_says(idle: ServerState) -> None:
     keys = ApiKeys(idle.live.engine.store)
     text, _ = await keys.create("slow", rate=1.0)
     async with Client(idle.url, text, patience=Patience(retry_for_s=0.0)) as hasty:
@@ -219,7 +219,7 @@ async def test_too_many_requests_are_sent_again_when_the_server_says(idle: Site)
         assert len({(await patient.create("embed", {"input": "a"})).job_id for _ in range(2)}) == 2
 
 
-async def test_the_environment_names_server_and_key(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_names_server_and_key(site: ServerState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLSHEET_URL", f"{site.url}/")
     monkeypatch.setenv("CALLSHEET_API_KEY", ADMIN)
     async with Client() as client:
@@ -228,12 +228,12 @@ async def test_the_environment_names_server_and_key(site: Site, monkeypatch: pyt
         assert (await client.wait(job_id, timeout=60))["text"] == "0 "
 
 
-async def test_leaving_the_loop_closes_the_connection(idle: Site, client: Client) -> None:
+async def test_leaving_the_loop_closes_the_connection(idle: ServerState, client: Client) -> None:
     job_id = (await client.create("embed", {"input": "waits"})).job_id
     stream = client.events(job_id)
     await anext(stream)
-    assert len(idle.live.site.open) == 1
+    assert len(idle.live.state.open) == 1
     await stream.aclose()
     async with asyncio.timeout(60):
-        while idle.live.site.open:
+        while idle.live.state.open:
             await asyncio.sleep(0.01)

@@ -17,7 +17,7 @@ import pytest
 
 from callsheet.cli.watch import SOON, printable
 from callsheet.client import Client
-from tests.client.conftest import Site
+from tests.client.conftest import ServerState
 from tests.client.proxy import anywhere, before
 from tests.http.live import ADMIN
 
@@ -61,7 +61,7 @@ async def ended(process: Process, given: str | None = None) -> Ended:
     return Ended(process.returncode, out.decode(), said.decode())
 
 
-async def run(site: Site, *words: str, given: str | None = None, **variables: str) -> Ended:
+async def run(site: ServerState, *words: str, given: str | None = None, **variables: str) -> Ended:
     async with program(site.url, *words, variables=variables) as process:
         return await ended(process, given)
 
@@ -72,14 +72,14 @@ async def read(process: Process, expected: str) -> None:
         assert await process.stdout.readexactly(len(expected)) == expected.encode()
 
 
-async def test_ask_prints_tokens_as_they_come(site: Site) -> None:
+async def test_ask_prints_tokens_as_they_come(site: ServerState) -> None:
     async with program(site.url, "ask", "gate 3") as process:
         await read(process, "0 1 2 ")
         site.gate.set()
         assert await ended(process) == Ended(0, "\n", "")
 
 
-async def test_ask_takes_its_question_from_anywhere(site: Site, client: Client) -> None:
+async def test_ask_takes_its_question_from_anywhere(site: ServerState, client: Client) -> None:
     words = ("ask", "-", "--system", "Be short.", "--model", "m1", "--task", "chat")
     assert await run(site, *words, given="echo from stdin") == Ended(0, "from stdin\n", "")
     (job,) = [job async for job in client.list()]
@@ -88,7 +88,7 @@ async def test_ask_takes_its_question_from_anywhere(site: Site, client: Client) 
     assert (await run(site, "ask", "echo hi", "--url", site.url, CALLSHEET_URL="nonsense")).out == "hi\n"
 
 
-async def test_ask_tells_of_a_failure_and_ends_with_1(site: Site) -> None:
+async def test_ask_tells_of_a_failure_and_ends_with_1(site: ServerState) -> None:
     result = await run(site, "ask", "fail")
     assert (result.code, result.out) == (1, "0 1 2 \n")
     assert "error: broken: it is broken" in result.said
@@ -96,19 +96,19 @@ async def test_ask_tells_of_a_failure_and_ends_with_1(site: Site) -> None:
     assert (told["status"], told["error"]["code"]) == ("error", "broken")
 
 
-async def test_ask_as_json_prints_the_ended_job(site: Site) -> None:
+async def test_ask_as_json_prints_the_ended_job(site: ServerState) -> None:
     result = await run(site, "ask", "count 2", "--json")
     told = json.loads(result.out)
     assert (result.code, told["status"], told["result"]["text"]) == (0, "done", "0 1 ")
 
 
-async def test_an_answer_that_begins_anew_says_so(site: Site) -> None:
+async def test_an_answer_that_begins_anew_says_so(site: ServerState) -> None:
     result = await run(site, "ask", "again 2")
     assert (result.code, result.out) == (0, "0 1 \n0 1 \n")
     assert result.said == "callsheet: the attempt broke off; the answer begins anew\n"
 
 
-async def test_ctrl_c_cancels_the_job_and_says_so(site: Site, client: Client) -> None:
+async def test_ctrl_c_cancels_the_job_and_says_so(site: ServerState, client: Client) -> None:
     async with program(site.url, "ask", "gate 1") as process:
         await read(process, "0 ")
         process.send_signal(signal.SIGINT)
@@ -119,7 +119,7 @@ async def test_ctrl_c_cancels_the_job_and_says_so(site: Site, client: Client) ->
     assert (await client.ended(job.job_id)).status == "canceled"
 
 
-async def test_a_job_that_others_cancel_ends_ask_with_130(site: Site, client: Client) -> None:
+async def test_a_job_that_others_cancel_ends_ask_with_130(site: ServerState, client: Client) -> None:
     async with program(site.url, "ask", "gate 1") as process:
         await read(process, "0 ")
         (job,) = [job async for job in client.list()]
@@ -129,7 +129,7 @@ async def test_a_job_that_others_cancel_ends_ask_with_130(site: Site, client: Cl
     assert f"job {job.job_id} canceled" in result.said
 
 
-async def test_ask_and_watch_repeat_nothing_after_cuts(site: Site, client: Client) -> None:
+async def test_ask_and_watch_repeat_nothing_after_cuts(site: ServerState, client: Client) -> None:
     async with before(site.url, anywhere(3, 6_000)) as proxy:
         async with program(proxy.url, "ask", "count 300", hasty=True) as process:
             asked = await ended(process)
@@ -141,7 +141,7 @@ async def test_ask_and_watch_repeat_nothing_after_cuts(site: Site, client: Clien
     assert [json.loads(line)["id"] for line in watched.out.splitlines()] == await site.event_ids(job.job_id)
 
 
-async def test_watch_shows_events_while_they_happen(site: Site, client: Client) -> None:
+async def test_watch_shows_events_while_they_happen(site: ServerState, client: Client) -> None:
     job_id = (await client.create("chat", {"prompt": "gate 1"})).job_id
     await site.begun.wait()
     async with program(site.url, "watch", job_id) as process:
@@ -159,7 +159,7 @@ async def test_watch_shows_events_while_they_happen(site: Site, client: Client) 
     assert result.out.split(maxsplit=1)[1] == "done      100%\n"
 
 
-async def test_watch_goes_on_after_an_id_and_ends_as_the_job_did(site: Site, client: Client) -> None:
+async def test_watch_goes_on_after_an_id_and_ends_as_the_job_did(site: ServerState, client: Client) -> None:
     job_id = (await client.create("chat", {"prompt": "fail"})).job_id
     await client.ended(job_id)
     ids = await site.event_ids(job_id)
@@ -170,7 +170,7 @@ async def test_watch_goes_on_after_an_id_and_ends_as_the_job_did(site: Site, cli
     assert "error: broken: it is broken" in over.said
 
 
-async def test_ctrl_c_stops_watching_and_nothing_else(site: Site, client: Client) -> None:
+async def test_ctrl_c_stops_watching_and_nothing_else(site: ServerState, client: Client) -> None:
     job_id = (await client.create("chat", {"prompt": "gate 1"})).job_id
     async with program(site.url, "watch", job_id) as process:
         assert process.stdout is not None
@@ -193,7 +193,7 @@ async def test_ctrl_c_stops_watching_and_nothing_else(site: Site, client: Client
     ],
 )
 async def test_what_is_wrong_is_one_line(
-    site: Site, words: list[str], variables: dict[str, str], code: int, said: str
+    site: ServerState, words: list[str], variables: dict[str, str], code: int, said: str
 ) -> None:
     result = await run(site, *words, **variables)
     assert (result.code, result.out) == (code, "")

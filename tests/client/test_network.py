@@ -14,7 +14,7 @@ import callsheet.studio
 from callsheet.client import Client, JobEvent, Patience
 from callsheet.http.sse import PING_S
 from tests import stores
-from tests.client.conftest import QUICK, Site, at_work
+from tests.client.conftest import QUICK, ServerState, at_work
 from tests.client.proxy import anywhere, before
 from tests.http.live import ADMIN, serving
 from tests.time_limits import DEEP
@@ -28,7 +28,7 @@ async def collected(events: AsyncIterator[JobEvent]) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(3 if DEEP else 1))
-async def test_each_event_comes_once_over_hundreds_of_cuts(site: Site, client: Client, seed: int) -> None:
+async def test_each_event_comes_once_over_hundreds_of_cuts(site: ServerState, client: Client, seed: int) -> None:
     async with (
         before(site.url, anywhere(seed, LONGEST)) as proxy,
         Client(proxy.url, ADMIN, patience=QUICK) as reader,
@@ -40,7 +40,7 @@ async def test_each_event_comes_once_over_hundreds_of_cuts(site: Site, client: C
         assert proxy.cuts >= ENOUGH
 
 
-async def test_the_events_of_many_jobs_survive_cuts_too(site: Site, client: Client) -> None:
+async def test_the_events_of_many_jobs_survive_cuts_too(site: ServerState, client: Client) -> None:
     async with (
         before(site.url, anywhere(7, 3 * LONGEST)) as proxy,
         Client(proxy.url, ADMIN, patience=QUICK) as reader,
@@ -53,7 +53,7 @@ async def test_the_events_of_many_jobs_survive_cuts_too(site: Site, client: Clie
         assert proxy.cuts >= 20
 
 
-async def test_a_job_is_made_once_however_often_its_answer_is_lost(idle: Site, client: Client) -> None:
+async def test_a_job_is_made_once_however_often_its_answer_is_lost(idle: ServerState, client: Client) -> None:
     async with (
         before(idle.url, anywhere(1, 1_200)) as proxy,
         Client(proxy.url, ADMIN, patience=QUICK) as other,
@@ -63,7 +63,7 @@ async def test_a_job_is_made_once_however_often_its_answer_is_lost(idle: Site, c
     assert [job.job_id async for job in client.list()] == made[::-1]
 
 
-async def test_a_cancel_whose_answer_is_lost_is_still_a_cancel(idle: Site, client: Client) -> None:
+async def test_a_cancel_whose_answer_is_lost_is_still_a_cancel(idle: ServerState, client: Client) -> None:
     budgets = iter([100, None, None, None])
     async with (
         before(idle.url, lambda: next(budgets)) as proxy,
@@ -79,7 +79,7 @@ async def test_a_server_may_restart_in_the_middle() -> None:
     seen: list[JobEvent] = []
     async with contextlib.AsyncExitStack() as stack:
         async with serving(url) as live:
-            site = Site(live)
+            site = ServerState(live)
             await stack.enter_async_context(at_work(site))
             proxy = await stack.enter_async_context(before(live.url))
             client = await stack.enter_async_context(Client(proxy.url, ADMIN, patience=QUICK))
@@ -102,7 +102,7 @@ async def _rest(stream: AsyncIterator[JobEvent], seen: list[JobEvent]) -> None:
         seen.append(event)  # noqa: PERF401 - what came before a failure counts
 
 
-async def test_waiting_survives_cuts(site: Site, client: Client) -> None:
+async def test_waiting_survives_cuts(site: ServerState, client: Client) -> None:
     async with (
         before(site.url) as proxy,
         Client(proxy.url, ADMIN, patience=QUICK) as other,

@@ -12,7 +12,7 @@ import pytest
 
 from callsheet.client import Client, NoSuchJob, SyncClient
 from callsheet.kernel.errors import InvalidInput, JobFailed, ResultTimeout
-from tests.client.conftest import QUICK, Site
+from tests.client.conftest import QUICK, ServerState
 from tests.http.live import ADMIN
 
 ROOT = Path(__file__).parents[2]
@@ -20,12 +20,12 @@ NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
 @pytest.fixture
-def plain(idle: Site) -> Iterator[SyncClient]:
+def plain(idle: ServerState) -> Iterator[SyncClient]:
     with SyncClient(idle.url, ADMIN, patience=QUICK) as client:
         yield client
 
 
-async def test_the_same_methods_without_async(site: Site, plain: SyncClient) -> None:
+async def test_the_same_methods_without_async(site: ServerState, plain: SyncClient) -> None:
     def work() -> None:
         job = plain.create("chat", {"prompt": "count 3"}, ttl_s=60)
         events = list(plain.events(job.job_id))
@@ -47,7 +47,7 @@ async def test_the_same_methods_without_async(site: Site, plain: SyncClient) -> 
     await asyncio.to_thread(work)
 
 
-async def test_threads_share_one_client_and_one_loop(site: Site, plain: SyncClient) -> None:
+async def test_threads_share_one_client_and_one_loop(site: ServerState, plain: SyncClient) -> None:
     loops: set[int | None] = set()
 
     def work(number: int) -> list[str]:
@@ -73,7 +73,7 @@ async def test_it_refuses_to_block_an_event_loop(plain: SyncClient) -> None:
         plain.get(NOBODY)
 
 
-async def test_leaving_a_loop_and_closing_end_the_connections(idle: Site, client: Client) -> None:
+async def test_leaving_a_loop_and_closing_end_the_connections(idle: ServerState, client: Client) -> None:
     job_id = (await client.create("embed", {"input": "waits"})).job_id
     plain = SyncClient(idle.url, ADMIN, patience=QUICK)
 
@@ -93,9 +93,9 @@ async def test_leaving_a_loop_and_closing_end_the_connections(idle: Site, client
         await asyncio.to_thread(plain.get, job_id)
 
 
-async def _until_no_stream_is_open(site: Site) -> None:
+async def _until_no_stream_is_open(site: ServerState) -> None:
     async with asyncio.timeout(60):
-        while site.live.site.open:
+        while site.live.state.open:
             await asyncio.sleep(0.005)
 
 
@@ -134,7 +134,7 @@ print(next(events).type)
 """
 
 
-async def start(site: Site, script: str) -> Process:
+async def start(site: ServerState, script: str) -> Process:
     environ = {"CALLSHEET_URL": site.url, "CALLSHEET_API_KEY": ADMIN, "PYTHONPATH": str(ROOT / "src")}
     return await asyncio.create_subprocess_exec(
         sys.executable, "-c", SCRIPT + script, env={**os.environ, **environ}, stdout=PIPE, stderr=PIPE
@@ -148,14 +148,14 @@ async def said(process: Process) -> str:
     return out.decode()
 
 
-async def test_a_forked_process_opens_its_own(idle: Site) -> None:
+async def test_a_forked_process_opens_its_own(idle: ServerState) -> None:
     assert await said(await start(idle, FORKS)) == "child queued\nparent queued\n"
 
 
-async def test_ctrl_c_leaves_a_client_that_works(idle: Site) -> None:
+async def test_ctrl_c_leaves_a_client_that_works(idle: ServerState) -> None:
     assert await said(await start(idle, INTERRUPTED)) == "queued\ninterrupted queued\n"
     await _until_no_stream_is_open(idle)
 
 
-async def test_an_iterator_that_is_left_over_does_not_hold_up_the_end(idle: Site) -> None:
+async def test_an_iterator_that_is_left_over_does_not_hold_up_the_end(idle: ServerState) -> None:
     assert await said(await start(idle, LEFT_OVER)) == "queued\n"

@@ -46,8 +46,8 @@ def film(tmp_path: Path) -> Path:
 
 
 async def kept(live: Live, upload: Upload) -> bytes:
-    assert live.site.objects is not None
-    return await live.site.objects.get(upload.key)
+    assert live.state.objects is not None
+    return await live.state.objects.get(upload.key)
 
 
 def an_upload(url: str, *, received: int = 0, size: int = 3) -> Answer:

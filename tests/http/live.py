@@ -15,7 +15,7 @@ from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
 from callsheet.http.server import Server, ServerOptions, create_app, listen
-from callsheet.http.state import Site
+from callsheet.http.state import ServerState
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job, NewEvent
 from callsheet.kernel.retry import JobError
@@ -30,7 +30,7 @@ class Live(NamedTuple):
     url: str
     client: httpx2.AsyncClient
     server: Server
-    site: Site
+    state: ServerState
     engine: Engine
 
     async def key(self, requester_id: str, **options: Any) -> httpx2.AsyncClient:
@@ -100,7 +100,7 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
         base_url=base, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=60, verify=False
     ) as client:
         try:
-            yield Live(base, client, server, app.state.site, engine)
+            yield Live(base, client, server, app.state.server_state, engine)
         finally:
             await client.aclose()
             server.should_exit = True

@@ -55,7 +55,7 @@ async def test_a_body_without_an_end_ends_the_connection(
     got, sent = await flood(small, start, b"10000\r\n" + b" " * 0x10000 + b"\r\n")
     assert got == b"" or got.startswith(f"HTTP/1.1 {status}".encode())  # b"": it was reset before we read
     assert sent < 4 * 1024 * 1024 * 1024  # a tenth of a second; a minute would be ten times that
-    await until(lambda: not small.site.open)
+    await until(lambda: not small.state.open)
     assert (await small.client.get("/healthz")).status_code == 200
 
 

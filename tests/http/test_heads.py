@@ -86,7 +86,7 @@ async def test_a_stream_with_a_request_behind_it_ends_with_its_client(small: Liv
     job_id = await small.job()
     sock = socket.create_connection(small.server.address)
     sock.sendall(head(small, f"GET /v1/jobs/{job_id}/events") + head(small, "GET /healthz") * 2)
-    await until(lambda: small.site.open)
+    await until(lambda: small.state.open)
     sock.close()
-    await until(lambda: not small.site.open)
-    assert small.site.streams.total == 0
+    await until(lambda: not small.state.open)
+    assert small.state.streams.total == 0

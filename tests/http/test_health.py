@@ -46,12 +46,12 @@ async def test_it_is_not_ready_while_its_store_hangs(small: Live, monkeypatch: p
 
 
 async def test_it_is_not_ready_while_it_stops(small: Live) -> None:
-    small.site.stop()
+    small.state.stop()
     answer = await small.client.get("/readyz")
     problem(answer, 503, "shutting_down")
     assert answer.headers["retry-after"]
     assert (await small.client.get("/healthz")).status_code == 200
-    small.site.stop()  # twice is once
+    small.state.stop()  # twice is once
 
 
 async def test_metrics_tell_how_deep_the_queues_are(live: Live) -> None:

@@ -209,4 +209,4 @@ async def test_an_open_stream_ends_when_its_key_is_revoked(
                 await ApiKeys(live.engine.store).revoke(text[8:18])
             if busy or seen < 3:
                 await live.note(job, str(seen))
-    assert not live.site.streams.total
+    assert not live.state.streams.total

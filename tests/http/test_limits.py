@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from callsheet.http.buckets import BURST_S, Buckets, Recent
+from callsheet.http.buckets import BURST_S, Buckets, RecentCache
 from callsheet.http.keys import Principal
 from callsheet.http.limits import Limits, Rates, Streams
 from callsheet.http.problems import Problem
@@ -88,7 +88,7 @@ def test_full_buckets_make_room_for_new_ones() -> None:
 
 
 def test_what_is_kept_of_late_is_the_last() -> None:
-    recent: Recent[int] = Recent(10)
+    recent: RecentCache[int] = RecentCache(10)
     for n in range(100):
         recent.put(str(n), n)
     assert (len(recent), recent.get("89"), recent.get("90"), recent.get("99")) == (10, None, 90, 99)

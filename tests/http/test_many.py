@@ -156,12 +156,12 @@ async def test_no_more_jobs_are_watched_than_the_limit_says(monkeypatch: pytest.
         problem(await live.client.get("/v1/events?jobs=" + ",".join(ids)), 422, "validation_failed")
         async with live.client.stream("GET", "/v1/events?jobs=" + ",".join(ids[:3] * 2)) as answer:
             assert len((await anext(frames(answer))).data["jobs"]) == 3  # named twice is one
-        await until(lambda: not live.site.open)
+        await until(lambda: not live.state.open)
         async with live.client.stream("GET", "/v1/events") as answer:
             stream = frames(answer)
             assert len((await anext(stream)).data["jobs"]) == 3
             late = await live.job()
-            (opened,) = live.site.open
+            (opened,) = live.state.open
             before = looks
             await until(lambda: looks > before + 2)
             assert len(opened._watcher.seqs) == 3
@@ -185,10 +185,10 @@ async def test_a_key_has_so_many_streams_and_the_next_is_told_to_wait() -> None:
                 answer = await a.get(url)
                 problem(answer, 429, "too_many_streams")
                 assert int(answer.headers["retry-after"]) >= 1
-            assert len(live.site.open) == 3
+            assert len(live.state.open) == 3
             assert sum(map(len, live.engine._watch._watchers.values())) == 3  # a refusal leaves no watcher
             assert (await a.get("/v1/jobs")).status_code == 200
-        await until(lambda: not live.site.streams.total)
+        await until(lambda: not live.state.streams.total)
         async with a.stream("GET", "/v1/events") as again:
             assert again.status_code == 200
 

@@ -33,8 +33,8 @@ ROUTERS = [object_routes.router, uploads.router]
 
 
 def objects_of(live: Live) -> Objects:
-    assert live.site.objects is not None
-    return live.site.objects
+    assert live.state.objects is not None
+    return live.state.objects
 
 
 @pytest.fixture

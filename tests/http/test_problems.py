@@ -106,7 +106,7 @@ async def test_a_bug_is_logged_and_tells_nothing(
     assert not {"swordfish", "Runtime", "Traceback", ".py"} & {word for word in str(body).split() if word}
     assert "swordfish" not in made.text
     assert [r.exc_info is not None for r in caplog.records if r.levelno >= logging.ERROR] == [True]  # once
-    assert small.site.streams.total == 0
+    assert small.state.streams.total == 0
     assert (await small.client.get("/healthz")).status_code == 200
 
 

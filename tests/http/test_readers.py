@@ -54,7 +54,7 @@ async def test_a_reader_that_does_not_read_is_let_go_and_can_resume(
     job = await small.running()
     path = f"/v1/jobs/{job.job_id}/events"
     slow = [await stuck(small, path) for _ in range(5)]
-    await until(lambda: len(small.site.open) == 5)
+    await until(lambda: len(small.state.open) == 5)
     async with small.client.stream("GET", path) as answer:
         stream, seqs = frames(answer), list[int]()
         await anext(stream)
@@ -63,8 +63,8 @@ async def test_a_reader_that_does_not_read_is_let_go_and_can_resume(
             seqs.append((await anext(stream)).data["seq"])
         await writer
         assert seqs == list(range(1, 203))  # one that reads has noticed nothing
-        await until(lambda: len(small.site.open) == 1)
-        assert small.site.streams.total == 1
+        await until(lambda: len(small.state.open) == 1)
+        assert small.state.streams.total == 1
     for sock in slow:
         got = await received(sock)
         sock.close()
@@ -84,15 +84,15 @@ async def test_a_reader_that_is_slow_holds_a_bounded_number_of_events(
 ) -> None:
     job = await small.running()
     sock = await stuck(small, f"/v1/jobs/{job.job_id}/events")
-    await until(lambda: small.site.open)
-    (stream,) = small.site.open
+    await until(lambda: small.state.open)
+    (stream,) = small.state.open
     await write(small, job, 400)
     assert len(stream._watcher._events) <= 256
     connections = small.server.server_state.connections
     buffered = [connection.transport.get_write_buffer_size() for connection in connections]
     assert max(buffered) < 256 * 60_000
     sock.close()
-    await until(lambda: not small.site.open)
+    await until(lambda: not small.state.open)
 
 
 def reset(sock: socket.socket) -> None:
@@ -104,7 +104,7 @@ def reset(sock: socket.socket) -> None:
 def counts(live: Live) -> tuple[int, ...]:
     watch = live.engine._watch
     watchers = sum(map(len, watch._watchers.values()))
-    return (live.site.streams.total, len(live.site.open), watchers, len(live.server.server_state.connections))
+    return (live.state.streams.total, len(live.state.open), watchers, len(live.server.server_state.connections))
 
 
 async def test_nothing_is_left_of_connections_that_were_dropped(small: Live) -> None:
@@ -148,7 +148,7 @@ async def test_a_hundred_streams_end_within_two_seconds(url: str) -> None:
         jobs = [await live.job() for _ in range(10)]
         paths = [f"/v1/jobs/{jobs[n % 10]}/events" if n % 3 else "/v1/events" for n in range(100)]
         socks = [await stuck(live, path) for path in paths]
-        await until(lambda: len(live.site.open) == 100)
+        await until(lambda: len(live.state.open) == 100)
         clock = asyncio.get_running_loop().time
         begun = clock()
         live.server.should_exit = True
@@ -165,7 +165,7 @@ async def test_shutdown_does_not_wait_for_a_reader_that_does_not_read() -> None:
     async with serving(stores.fresh_url("sqlite")) as live:
         job = await live.running()
         sock = await stuck(live, f"/v1/jobs/{job.job_id}/events")
-        await until(lambda: live.site.open)
+        await until(lambda: live.state.open)
         await write(live, job, 200)
         clock = asyncio.get_running_loop().time
         begun = clock()

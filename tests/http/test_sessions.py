@@ -231,7 +231,7 @@ async def test_a_key_has_so_many_sessions_and_the_oldest_ends_for_one_more(
     monkeypatch.setattr(sessions, "MOST_OF_KEY", 3)
     monkeypatch.setattr(sessions, "MINUTE_MS", 0)
     key, ended = await live.text("acme"), list[str]()
-    live.site.sessions.on_end.append(ended.append)
+    live.state.sessions.on_end.append(ended.append)
     async with signed_in(live, await live.text("other")) as other, signed_in(live, key) as first:
         for _ in range(2):
             async with signed_in(live, key) as client:

@@ -87,7 +87,7 @@ async def test_a_multiplexed_stream_with_another_s_job_in_it_does_not_open(live:
         mine, theirs = await live.job(a), await live.job(b)
         for jobs in (theirs, f"{mine},{theirs}", f"{theirs},{mine}", f"{mine},*"):
             problem(await a.get(f"/v1/events?jobs={jobs}"), 404, "job_not_found")
-        assert not live.site.streams.total
+        assert not live.state.streams.total
 
 
 async def test_the_stream_of_all_jobs_is_of_one_s_own(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,8 +226,8 @@ SECURITY_BYTES = [
         "kernel",
         "a clip comes back within the quota of whom it is cut for",
         "contracts/cortana/clipping.py",
-        "        await site.quotas.check_queued((await site.engine.get(clip.job_id)).requester_id)\n",
-        "        await site.quotas.check_queued(clip.owner_id)\n",
+        "        await state.quotas.check_queued((await state.engine.get(clip.job_id)).requester_id)\n",
+        "        await state.quotas.check_queued(clip.owner_id)\n",
         "tests/contracts/cortana/test_clips.py::test_a_clip_that_failed_comes_back_within_the_quota_of_whom_it_is_cut_for",
     ),
     Guard(

@@ -135,7 +135,7 @@ SECURITY_CLIENTS = [
     _guard(
         "a complete upload is not open",
         "http/upload_records.py",
-        "            await site_of(request).quotas.add(kept.requester_id, 0, closed=1)\n",
+        "            await state_of(request).quotas.add(kept.requester_id, 0, closed=1)\n",
         "",
         f"{QUOTAS}::test_open_uploads_are_counted_by_tenant_and_given_back -k sqlite",
     ),

@@ -71,7 +71,7 @@ FRONT = [
     _guard(
         "strangers of one address are counted",
         "http/connections.py",
-        "if self._inside[address] >= limits.of_one_address",
+        "if self._inside[address] >= limits.per_address",
         "if False",
         f"{STALL}::test_one_address_has_so_many_connections_without_a_key",
     ),

@@ -83,8 +83,8 @@ STUDIO = [
     of_a_store(
         "a tenant's overview",
         "api/overview.py",
-        "site, mine = site_of(request), who.sees",
-        "site, mine = site_of(request), None",
+        "state, mine = state_of(request), who.sees",
+        "state, mine = state_of(request), None",
         f"{OVERVIEW}the_overview_tells_what_waits_runs_and_ended",
     ),
     of_a_store(

@@ -61,12 +61,12 @@ def working(live: Live, app: Callsheet, token: str) -> Working:
 
 def shorten(live: Live, lease_s: float = 1.5) -> None:
     """Leases that run out while a test looks on."""
-    live.site.parts[Terms] = Terms(lease_s, lease_s / 3, lease_s)
+    live.state.parts[Terms] = Terms(lease_s, lease_s / 3, lease_s)
 
 
 def beat_often(live: Live) -> None:
     """Beats that come soon, of leases that no busy machine loses."""
-    live.site.parts[Terms] = Terms(600.0, 0.5, 600.0)
+    live.state.parts[Terms] = Terms(600.0, 0.5, 600.0)
 
 
 async def add(live: Live, app: Callsheet, name: str, /, **arguments: Any) -> str:

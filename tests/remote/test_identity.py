@@ -162,7 +162,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 async def forget(live: Live, worker_id: str) -> None:
     """Let the server know nothing of a worker any more."""
     assert await live.engine.store.delete_document("worker", worker_id[-10:])
-    live.site.workers._known.clear()  # what it believes for three seconds
+    live.state.workers._known.clear()  # what it believes for three seconds
 
 
 async def test_a_worker_whose_file_is_gone_enrols_again(live: Live, app: Callsheet, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ async def test_a_worker_whose_token_was_copied_enrols_again(live: Live, app: Cal
     options = RemoteOptions(live.url, await invited(live, uses=2), token_file=tmp_path / "token")
     first = await one_job(live, app, options)
     now = await live.engine.store.now()
-    await live.site.workers._change(first.worker_id, lambda body: body.update(revoked_at=now, token_reused_at=now))
+    await live.state.workers._change(first.worker_id, lambda body: body.update(revoked_at=now, token_reused_at=now))
     assert (await one_job(live, app, options)).worker_id != first.worker_id
 
 
@@ -232,7 +232,7 @@ async def test_a_worker_that_was_revoked_on_purpose_does_not_enrol_again(
     options = RemoteOptions(live.url, await invited(live, uses=9), token_file=file)
     first = await one_job(live, app, options, worker_id="gpu1")
     now = await live.engine.store.now()
-    await live.site.workers._change(first.worker_id, lambda body: body.update(revoked_at=now, token_reused_at=now))
+    await live.state.workers._change(first.worker_id, lambda body: body.update(revoked_at=now, token_reused_at=now))
     shown = {"Authorization": f"Bearer {json.loads(file.read_text())['token']}"}
     for may_enrol in True, False:
         told = await live.client.post("/internal/worker/token", headers=shown)

@@ -88,7 +88,7 @@ async def test_refusals_are_noted_once_and_then_counted(live: Live) -> None:
         for n in range(30):
             assert (await stranger.get("/v1/jobs", headers={"X-API-Key": f"guess {n}"})).status_code == 401
             problem(await acme.post("/v1/jobs", json=JOB), 403, "forbidden")
-        await live.site.audit.flush(close=True)
+        await live.state.audit.flush(close=True)
         refused = await acts(live.client, action="key.refused")
         assert [(e["outcome"], e["address"], e["details"].get("more")) for e in refused] == [
             ("refused", "127.0.0.1", 29),
@@ -104,8 +104,8 @@ async def test_refusals_are_noted_once_and_then_counted(live: Live) -> None:
 async def test_a_flood_from_many_addresses_writes_a_bounded_number(live: Live) -> None:
     for n in range(1_000):
         scope = {"type": "http", "method": "GET", "headers": [], "client": (f"10.0.{n // 250}.{n % 250}", 1)}
-        live.site.audit.refused(Request(scope), Problem("unauthorized", ""))
-    await live.site.audit.flush(close=True)
+        live.state.audit.refused(Request(scope), Problem("unauthorized", ""))
+    await live.state.audit.flush(close=True)
     found = (await live.engine.store.audit_find(AuditQuery(action="key.refused", limit=2_000))).entries
     assert len(found) == MOST_WINDOWS + 2
     assert max(json.loads(entry.details).get("more", 0) for entry in found) == 1_000 - MOST_WINDOWS - 1
@@ -136,7 +136,7 @@ async def test_workers_that_are_invited_enrolled_drained_and_revoked(live: Live)
     await live.client.post(f"/v1/workers/{worker}/drain")
     await live.client.post(f"/v1/workers/{worker}/drain", json={"drain": False})
     await live.client.delete(f"/v1/workers/{worker}")
-    await live.site.audit.flush(close=True)
+    await live.state.audit.flush(close=True)
     found = await acts(live.client)
     assert {entry["action"] for entry in found} >= {
         "enrolment.created", "worker.enrolled", "worker.refused", "worker.drained", "worker.resumed", "worker.revoked",
@@ -199,7 +199,7 @@ async def test_no_secret_gets_into_it(live: Live) -> None:
         async with live.bare() as stranger:
             await stranger.get(f"/v1/{text}", headers={"X-API-Key": text})
             await stranger.get("/v1/jobs", headers={"X-API-Key": text})
-    await live.site.audit.flush(close=True)
+    await live.state.audit.flush(close=True)
     everything_in_it = json.dumps(await acts(live.client, limit=500))
     assert [text for text in secrets if text in everything_in_it] == []
 

@@ -17,11 +17,11 @@ from starlette.responses import Response
 
 from callsheet.cli.hosting import ROUTERS
 from callsheet.http.body_pace import Meter, Pace
-from callsheet.http.connections import Door, Strangers
+from callsheet.http.connections import ConnectionCounter, ConnectionLimits
 from callsheet.http.json_bodies import read
 from callsheet.http.limits import BODY_BYTES
-from callsheet.http.middleware import OPEN_BODIES, OPEN_BYTES, Walls
-from callsheet.http.routing import Direct
+from callsheet.http.middleware import OPEN_BODIES, OPEN_BYTES, EdgeRules
+from callsheet.http.routing import RawRoute
 from callsheet.objects.errors import ObjectNotFound
 from callsheet.studio.session import SignIn
 from tests import stores
@@ -44,16 +44,16 @@ def head(method: str, path: str, *headers: str, key: str = "", length: int | Non
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def door_of(live: Live) -> Door:
-    door: Door = live.server._app.state.door
-    return door
+def connections_of(live: Live) -> ConnectionCounter:
+    connections: ConnectionCounter = live.server._app.state.connections
+    return connections
 
 
 @contextlib.asynccontextmanager
-async def site(tmp_path: Path, **walls: Any) -> AsyncIterator[Live]:
+async def site(tmp_path: Path, **edge: Any) -> AsyncIterator[Live]:
     """A server with every route there is."""
     url = f"file://{tmp_path}/objects"
-    async with serving(stores.fresh_url("sqlite"), routers=ROUTERS, objects_url=url, walls=Walls(**walls)) as live:
+    async with serving(stores.fresh_url("sqlite"), routers=ROUTERS, objects_url=url, edge=EdgeRules(**edge)) as live:
         yield live
 
 
@@ -71,7 +71,7 @@ async def test_a_stranger_s_body_that_stalls_is_not_waited_for(tmp_path: Path, p
             got = await exchange(live, head("POST", path) + start)
             status, headers, body = parts_of(got)
             assert (status, body["code"], headers["connection"]) == (408, "request_timeout", "close")
-        await until(lambda: not door_of(live).strangers)
+        await until(lambda: not connections_of(live).connections)
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/internal/worker/uploads", "/internal/worker/uploads/complete"])
@@ -84,12 +84,12 @@ async def test_the_body_of_a_known_client_that_stalls_is_not_waited_for(tmp_path
 
 async def test_an_upload_that_stalls_has_a_pace_of_its_own(tmp_path: Path) -> None:
     async with site(tmp_path, bodies=NEVER, uploads=IMPATIENT) as live:
-        assert live.site.objects is not None
-        signed = await live.site.objects.sign_put("outputs/acme/x", 600, size_bytes=100)
+        assert live.state.objects is not None
+        signed = await live.state.objects.sign_put("outputs/acme/x", 600, size_bytes=100)
         status, _, body = parts_of(await exchange(live, head("PUT", signed.url) + b"12345"))
         assert (status, body["code"]) == (408, "request_timeout")
         with pytest.raises(ObjectNotFound):
-            await live.site.objects.head("outputs/acme/x")
+            await live.state.objects.head("outputs/acme/x")
 
 
 async def test_a_body_that_trickles_is_too_slow_on_the_whole(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_every_route_asks_who_is_there_before_it_reads(tmp_path: Path) -> 
 
 
 async def test_a_route_that_reads_before_it_asks_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    forgetful = APIRouter(route_class=Direct)
+    forgetful = APIRouter(route_class=RawRoute)
 
     @forgetful.post("/forgets")
     async def forgets(request: Request) -> Response:
@@ -171,24 +171,24 @@ async def test_a_route_that_reads_before_it_asks_is_refused(caplog: pytest.LogCa
 
 
 async def test_one_address_has_so_many_connections_without_a_key(tmp_path: Path) -> None:
-    async with site(tmp_path, strangers=Strangers(10, 3)) as live:
-        door = door_of(live)
+    async with site(tmp_path, connections=ConnectionLimits(10, 3)) as live:
+        connections = connections_of(live)
         waiting = [await asyncio.open_connection(*live.server.address) for _ in range(3)]
-        await until(lambda: door.strangers == 3)
+        await until(lambda: connections.connections == 3)
         status, headers, body = parts_of(await exchange(live, head("GET", "/healthz", length=0)))
         assert (status, body["code"], headers["retry-after"]) == (429, "too_many_requests", "5")
         waiting.pop()[1].close()
-        await until(lambda: door.strangers == 2)
+        await until(lambda: connections.connections == 2)
         assert (await exchange(live, head("GET", "/healthz", length=0))).startswith(b"HTTP/1.1 200")
         for _, writer in waiting:
             writer.close()
-        await until(lambda: door.strangers == 0)
+        await until(lambda: connections.connections == 0)
 
 
 async def test_a_server_has_so_many_connections_without_a_key(tmp_path: Path) -> None:
-    async with site(tmp_path, strangers=Strangers(2, 10)) as live:
+    async with site(tmp_path, connections=ConnectionLimits(2, 10)) as live:
         waiting = [await asyncio.open_connection(*live.server.address) for _ in range(2)]
-        await until(lambda: door_of(live).strangers == 2)
+        await until(lambda: connections_of(live).connections == 2)
         status, headers, body = parts_of(await exchange(live, head("GET", "/healthz", length=0)))
         assert (status, body["code"], headers["retry-after"]) == (503, "too_many_connections", "5")
         for _, writer in waiting:
@@ -196,12 +196,12 @@ async def test_a_server_has_so_many_connections_without_a_key(tmp_path: Path) ->
 
 
 async def test_a_connection_whose_client_is_known_is_no_stranger_s(tmp_path: Path) -> None:
-    async with site(tmp_path, strangers=Strangers(2, 2)) as live:
+    async with site(tmp_path, connections=ConnectionLimits(2, 2)) as live:
         known = [await asyncio.open_connection(*live.server.address) for _ in range(2)]
         for reader, writer in known:
             writer.write(head("GET", "/v1/jobs", key=ADMIN, length=0))
             assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
-        assert door_of(live).strangers == 0
+        assert connections_of(live).connections == 0
         assert (await live.client.get("/v1/jobs")).status_code == 200
         for _, writer in known:
             writer.close()

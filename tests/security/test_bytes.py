@@ -37,8 +37,8 @@ async def live(url: str, tmp_path: Path) -> AsyncIterator[Live]:
 
 
 def objects_of(live: Live) -> Objects:
-    assert live.site.objects is not None
-    return live.site.objects
+    assert live.state.objects is not None
+    return live.state.objects
 
 
 async def limit(live: Live, count: int) -> None:
@@ -72,14 +72,14 @@ async def keys(live: Live) -> list[str]:
 
 
 async def sweep(live: Live) -> int:
-    return await attempt_files.sweep(live.site.quotas, live.engine.store, objects_of(live))
+    return await attempt_files.sweep(live.state.quotas, live.engine.store, objects_of(live))
 
 
 async def test_two_hundred_beginnings_at_once_do_not_pass_the_quota(live: Live, url: str, tmp_path: Path) -> None:
     """Of several workers, by two servers, with and without a length: what is promised together is within the quota."""
     await limit(live, 3 * UNSAID + 1_000)
     async with everything(url, empty=False, objects_url=f"file://{tmp_path}/objects") as second:
-        await second.site.quotas.refresh(now=True)
+        await second.state.quotas.refresh(now=True)
         workers = [Remote(one, f"w{n}") for n, one in enumerate((live, second, live, second))]
         leases = [await claimed(live, worker) for worker in workers]
         asked: list[Answer] = [{"name": f"{n}.bin", **({"bytes": 400} if n % 4 == 0 else {})} for n in range(200)]
@@ -89,7 +89,7 @@ async def test_two_hundred_beginnings_at_once_do_not_pass_the_quota(live: Live, 
     codes = [answer.status_code for answer in answers]
     assert set(codes) == {200, 429}, codes
     begun = sum(body.get("bytes", UNSAID) for body, code in zip(asked, codes, strict=True) if code == 200)
-    assert (begun, begun) == (await used(live), await live.site.quotas.stored("acme"))
+    assert (begun, begun) == (await used(live), await live.state.quotas.stored("acme"))
     assert begun <= 3 * UNSAID + 1_000
 
 
@@ -202,7 +202,7 @@ async def test_of_many_who_sweep_one_counts(live: Live) -> None:
     worker = Remote(live)
     got = await claimed(live, worker)
     await offered(worker, got, bytes=500)
-    await live.site.quotas.add("acme", 3_000, RESERVED)  # of other attempts
+    await live.state.quotas.add("acme", 3_000, RESERVED)  # of other attempts
     await worker.say("release", got)
     await asyncio.gather(*(sweep(live) for _ in range(5)))
     assert await used(live) == 3_000
@@ -261,7 +261,7 @@ async def test_an_upload_is_completed_or_dropped_and_counted_as_that(
     path = f"/v1/uploads/{made['upload_id']}"
     for part, length in zip(made["todo"], (upload_records.PART_BYTES, 10), strict=True):
         assert (await send(live, part, b"x" * length)).status_code == 200
-    before, objects = await live.site.quotas.stored(""), objects_of(live)
+    before, objects = await live.state.quotas.stored(""), objects_of(live)
     verb = "abort_multipart" if first == "drop" else "complete_multipart"
     real, answers = getattr(objects, verb), []
 
@@ -275,5 +275,5 @@ async def test_an_upload_is_completed_or_dropped_and_counted_as_that(
     monkeypatch.setattr(objects, verb, meanwhile)
     mine = await (live.client.post(f"{path}/complete") if first == "complete" else live.client.delete(path))
     is_there = made["key"] in await keys(live)
-    assert await live.site.quotas.stored("") == (before if is_there else before - size)
+    assert await live.state.quotas.stored("") == (before if is_there else before - size)
     assert (mine.status_code, answers[0], is_there) in {(404, 204, False), (204, 404, False)}

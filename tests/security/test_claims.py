@@ -113,7 +113,7 @@ class Away(MemoryObjects):
 async def test_an_outage_of_the_object_store_ends_no_job(live: Live) -> None:
     (job_id,) = await put(live, '{"source":"object:uploads/acme/film.mp4"}')
     (other,) = await put(live, "{}")
-    live.site.objects = Away()
+    live.state.objects = Away()
     got = await Remote(live).claim(max_jobs=5)
     assert [one["job_id"] for one in got["jobs"]] == [other]
     back = await job(live, job_id)
@@ -126,7 +126,7 @@ async def test_a_store_that_is_away_is_not_the_jobs_fault(small: Live, monkeypat
     async def away(*_: Any, **__: Any) -> Signed:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(small.site.objects, "sign_get", away)
+    monkeypatch.setattr(small.state.objects, "sign_get", away)
     answer = await Remote(small).send("claim", streams=["default"])
     assert answer.status_code == 503
     assert (await job(small, job_id)).status is Status.RUNNING
@@ -136,7 +136,7 @@ async def test_a_repeated_claim_is_guarded_too(small: Live) -> None:
     worker, name = Remote(small), "0123456789abcdef"
     (job_id,) = await put(small, '{"source":"object:uploads/acme/film.mp4"}')
     assert (await worker.claim(claim_request_id=name))["job_id"] == job_id
-    small.site.objects = Away()
+    small.state.objects = Away()
     assert (await worker.claim(claim_request_id=name))["claimed"] is False
     assert (await job(small, job_id)).status is Status.QUEUED
 

@@ -68,7 +68,7 @@ def ended(got: dict[str, Any], follow_ups: list[dict[str, Any]]) -> dict[str, An
 
 def count_when_all_are_here(live: Live, patch: pytest.MonkeyPatch, requests: int) -> None:
     """Let no request count what is queued before so many have come to the place where they would."""
-    all_here, quotas, arrivals = asyncio.Event(), live.site.quotas, itertools.count(1)
+    all_here, quotas, arrivals = asyncio.Event(), live.state.quotas, itertools.count(1)
     places_of, room = fan_outs.places_of, quotas.room
 
     def noting(*arguments: Any) -> Any:
@@ -207,7 +207,7 @@ async def test_so_many_claims_and_heartbeats_of_a_tenants_workers_wait(
         await parked(live, 4)
         (got,) = await held(live, mine[0], 1)
         lease = [{"job_id": got["job_id"], "lease_token": got["lease_token"]}]
-        place = live.site.parts[waiting.Waiting]
+        place = live.state.parts[waiting.Waiting]
         for count in (1, 2):
             waits.append(asyncio.create_task(mine[0].send("heartbeats", leases=lease, wait_ms=25_000)))
             await until(functools.partial(_has_beats, place, count))

@@ -96,7 +96,7 @@ async def test_a_worker_cannot_take_the_id_of_a_schedules_next_job(here: Town) -
 
 
 async def test_follow_ups_wait_for_the_slots_of_their_tenant(here: Town) -> None:
-    await here.live.site.quotas.set(STRANGER, {"running": 1})
+    await here.live.state.quotas.set(STRANGER, {"running": 1})
     async with await here.live.key(STRANGER, scopes=["worker"]) as worker:
         proof = await held(here, worker)
         move = {"do": "complete", "follow_ups": [{"task": "x", "queue": "odd"}] * 5}

@@ -12,8 +12,8 @@ import pytest
 from callsheet.cli.hosting import ROUTERS
 from callsheet.http.hosts import Hosts
 from callsheet.http.keys import ApiKeys
-from callsheet.http.limits import Failures
-from callsheet.http.middleware import Walls
+from callsheet.http.limits import FailedSignIns
+from callsheet.http.middleware import EdgeRules
 from callsheet.http.problems import Problem
 from callsheet.http.proxies import Proxies
 from callsheet.kernel.errors import InvalidInput
@@ -93,8 +93,8 @@ async def test_names_of_this_machine_are_answered_to() -> None:
 
 @pytest.mark.parametrize("auth", [True, False])
 async def test_names_that_are_configured_are_answered_to(auth: bool) -> None:  # noqa: FBT001
-    walls = Walls(hosts=Hosts.of(["jobs.example.org"], guarded=False))
-    async with site(auth=auth, walls=walls) as (live, _):
+    edge = EdgeRules(hosts=Hosts.of(["jobs.example.org"], guarded=False))
+    async with site(auth=auth, edge=edge) as (live, _):
         for host, status in (("jobs.example.org", 200), ("Jobs.Example.Org:443", 200), ("evil.example.org", 421)):
             assert (await live.client.get("/v1/jobs", headers={"Host": host})).status_code == status
             assert (await live.client.get("/healthz", headers={"Host": host})).status_code == 200
@@ -196,7 +196,7 @@ async def test_sign_ins_count_against_the_key_s_rate() -> None:
 
 async def test_failed_sign_ins_count_against_their_address() -> None:
     async with site() as (live, client):
-        live.site.failures = Failures(lambda: 0.0)
+        live.state.failed_sign_ins = FailedSignIns(lambda: 0.0)
         for _ in range(10):
             problem(await client.post("/studio/session", json={"key": "wrong"}, headers=PROOF), 401, "unauthorized")
         for body in ({"key": "wrong"}, {"key": ADMIN}):
@@ -212,10 +212,10 @@ async def test_failed_sign_ins_count_against_their_address() -> None:
 
 def test_an_address_that_waits_may_try_again() -> None:
     now = 0.0
-    failures = Failures(lambda: now)
+    failed_sign_ins = FailedSignIns(lambda: now)
 
     def fails() -> str:
-        with pytest.raises(Problem) as refused, failures.counted("1.2.3.4", guessed=True):
+        with pytest.raises(Problem) as refused, failed_sign_ins.counted("1.2.3.4", guessed=True):
             raise Problem("unauthorized", "no")
         return refused.value.code
 

@@ -56,7 +56,7 @@ async def test_a_tenant_that_fills_its_quota_leaves_the_others_theirs(
     async def enqueue_when_all_wait(*args: Any, **options: Any) -> Any:
         begun.set()
         monkeypatch.setattr(live.engine, "enqueue", enqueue)
-        await until(lambda: len(live.site.intake._waiting) == 25)
+        await until(lambda: len(live.state.batcher._waiting) == 25)
         return await enqueue(*args, **options)
 
     async with acme, other:
@@ -161,7 +161,7 @@ async def test_replays_do_not_pass_the_quota(live: Live) -> None:
         problem(await acme.post(f"/v1/dead-letters/{ended[1]['job_id']}/replay"), 429, "quota_exceeded")
         many = await acme.post("/v1/dead-letters/replay", json={"status": "both"})
         assert many.status_code == 202, many.text
-        operations = Operations(live.engine, live.site.quotas)
+        operations = Operations(live.engine, live.state.quotas)
         assert await operations.sweep() == 0
         assert await live.engine.store.queued_of(["acme"], most=99) == [3]
         shown = (await acme.get(f"/v1/operations/{many.json()['operation_id']}")).json()
@@ -215,7 +215,7 @@ async def test_many_uploads_at_once_do_not_pass_the_quota(live: Live) -> None:
     async with await live.key("acme") as acme:
         answers = await asyncio.gather(*(begun(acme, 300) for _ in range(10)))
         assert codes(list(answers)) == {201: 3, 429: 7}
-        assert await live.site.quotas.stored("acme") == 900
+        assert await live.state.quotas.stored("acme") == 900
 
 
 async def open_uploads(client: httpx2.AsyncClient) -> int:
@@ -231,7 +231,7 @@ async def test_open_uploads_are_counted_by_tenant_and_given_back(live: Live) -> 
         body = problem(refused, 429, "quota_exceeded")
         assert (body["quota"], body["limit"], body["used"]) == ("uploads", 2, 2)
         assert refused.headers["retry-after"]
-        assert await live.site.quotas.stored("acme") == 6, "what was refused is not counted"
+        assert await live.state.quotas.stored("acme") == 6, "what was refused is not counted"
         assert (await begun(other, 3)).status_code == 201
         (part,) = first.json()["todo"]
         assert (await acme.put(part["url"], content=b"abc", headers=part["headers"])).status_code < 300
@@ -255,7 +255,7 @@ async def test_many_beginnings_at_once_do_not_pass_the_quota_of_uploads(live: Li
 
 async def test_uploads_that_a_crash_left_counted_are_counted_anew(live: Live) -> None:
     await live.client.put("/v1/quotas/acme", json={"uploads": 3})
-    await live.site.quotas.bytes.keep("acme", Stored({}, open_uploads=3))
+    await live.state.quotas.bytes.keep("acme", Stored({}, open_uploads=3))
     async with await live.key("acme") as acme:
         assert (await begun(acme, 1)).status_code == 201
         assert await open_uploads(acme) == 1
@@ -263,18 +263,18 @@ async def test_uploads_that_a_crash_left_counted_are_counted_anew(live: Live) ->
 
 async def test_a_file_that_is_just_beginning_is_not_counted_out_of_the_quota(live: Live) -> None:
     await live.client.put("/v1/quotas/acme", json={"bytes": 1_000})
-    await live.site.quotas.charge("acme", 900)  # and its upload is not written down yet
+    await live.state.quotas.charge("acme", 900)  # and its upload is not written down yet
     async with await live.key("acme") as acme:
         problem(await begun(acme, 300), 429, "quota_exceeded")
-        assert await live.site.quotas.stored("acme") == 900
+        assert await live.state.quotas.stored("acme") == 900
 
 
 async def test_files_that_an_operator_deleted_are_not_counted_any_more(live: Live) -> None:
     await live.client.put("/v1/quotas/acme", json={"bytes": 1_000})
-    await live.site.quotas.add("acme", 5_000)  # of objects that are gone from the storage
+    await live.state.quotas.add("acme", 5_000)  # of objects that are gone from the storage
     async with await live.key("acme") as acme:
         assert (await begun(acme, 700)).status_code == 201
-        assert await live.site.quotas.stored("acme") == 700
+        assert await live.state.quotas.stored("acme") == 700
 
 
 async def test_streams_are_counted_by_tenant_too() -> None:
@@ -332,7 +332,7 @@ async def test_in_a_short_queue_there_is_room_for_others_too(url: str) -> None:
 
 async def test_a_quota_set_elsewhere_is_seen_after_a_refresh(live: Live) -> None:
     await Quotas(live.engine.store).set("acme", {"queued": 1})
-    await live.site.quotas.refresh(now=True)
+    await live.state.quotas.refresh(now=True)
     async with await live.key("acme") as acme:
         assert codes(await posted(acme, 2)) == {202: 1, 429: 1}
 
@@ -350,7 +350,7 @@ async def test_the_first_requests_of_a_server_are_held_to_what_was_set(live: Liv
 
 
 async def test_nobody_guesses_known_keys_out_of_memory(live: Live) -> None:
-    keys = live.site.keys
+    keys = live.state.keys
     assert keys is not None
     text = await live.text("acme")
     assert await keys.principal(text) is not None

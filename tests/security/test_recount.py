@@ -14,7 +14,7 @@ from callsheet.engine.quotas import Quotas
 from callsheet.engine.stored import ARTIFACTS, OUTPUTS, UPLOADS
 from callsheet.http import maintenance
 from callsheet.http.maintenance import EVERY_MS, Recount
-from callsheet.http.object_access import SiteOwners
+from callsheet.http.object_access import OwnerLookup
 from callsheet.objects import Objects
 from callsheet.store.protocol import ClaimRequest
 from tests import stores
@@ -38,12 +38,12 @@ async def live(url: str, tmp_path: Path) -> AsyncIterator[Live]:
 
 
 def objects_of(live: Live) -> Objects:
-    assert live.site.objects is not None
-    return live.site.objects
+    assert live.state.objects is not None
+    return live.state.objects
 
 
 def walker(live: Live) -> Recount:
-    return Recount(live.site.quotas, live.engine.store, objects_of(live), SiteOwners(live.site))
+    return Recount(live.state.quotas, live.engine.store, objects_of(live), OwnerLookup(live.state))
 
 
 async def walked(live: Live, now: int | None = None) -> int:
@@ -57,13 +57,13 @@ async def walked(live: Live, now: int | None = None) -> int:
 
 
 async def parts(live: Live, tenant: str = "acme") -> dict[str, int]:
-    found = (await live.site.quotas.bytes.of(tenant)).parts
+    found = (await live.state.quotas.bytes.of(tenant)).parts
     return {part: count for part, count in found.items() if count}
 
 
 async def test_a_count_that_drifted_is_set_right(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "KEYS", 2)
-    objects, quotas = objects_of(live), live.site.quotas
+    objects, quotas = objects_of(live), live.state.quotas
     for n in range(5):
         await objects.put(f"outputs/acme/{n}", b"x" * 100)  # and whoever wrote it died before it was counted
     await objects.put("outputs/odd name/1", b"x")  # of nobody: tenants with such names have another folder
@@ -116,7 +116,7 @@ async def test_open_uploads_and_attempts_are_counted_as_they_are_promised(
 
 async def test_what_changes_during_a_walk_leaves_too_much_counted_never_too_little(live: Live) -> None:
     """A tenant that removes and writes while the walk is under way gains nothing by it."""
-    objects, quotas = objects_of(live), live.site.quotas
+    objects, quotas = objects_of(live), live.state.quotas
     await objects.put("outputs/acme/1", b"x" * 100)
     await quotas.add("acme", 100, OUTPUTS)
     now = await live.engine.store.now() + LATER
@@ -133,7 +133,7 @@ async def test_what_changes_during_a_walk_leaves_too_much_counted_never_too_litt
 async def test_what_may_have_come_since_is_in_doubt(live: Live) -> None:
     """The clocks of store and storage differ: an object of about now is neither missed nor found too much."""
     await objects_of(live).put("outputs/acme/1", b"x" * 100)
-    await live.site.quotas.add("acme", 100, OUTPUTS)
+    await live.state.quotas.add("acme", 100, OUTPUTS)
     await objects_of(live).put("outputs/other/1", b"x" * 100)
     now = await live.engine.store.now()
     await walked(live, now)
@@ -141,7 +141,7 @@ async def test_what_may_have_come_since_is_in_doubt(live: Live) -> None:
 
 
 async def test_a_file_that_is_just_beginning_is_not_counted_out(live: Live) -> None:
-    await live.site.quotas.charge("acme", 900)  # and its upload is not written down yet
+    await live.state.quotas.charge("acme", 900)  # and its upload is not written down yet
     await walked(live, await live.engine.store.now() + 1)
     assert await parts(live) == {UPLOADS: 900}
 

@@ -25,7 +25,7 @@ async def here(url: str, tmp_path: Path) -> AsyncIterator[Place]:  # noqa: F811
 
 
 async def parts(place: Place | Stack, tenant: str = "acme") -> dict[str, int]:
-    found = (await place.live.site.quotas.bytes.of(tenant)).parts
+    found = (await place.live.state.quotas.bytes.of(tenant)).parts
     return {part: count for part, count in found.items() if count}
 
 
@@ -82,7 +82,7 @@ async def test_every_verb_that_writes_is_counted(here: Place, tmp_path: Path) ->
 
 async def test_a_task_stores_no_more_than_its_requester_may(here: Place) -> None:
     """The quota that a server published holds in workers, which have no setting for it, and for many tasks at once."""
-    await here.live.site.quotas.set("acme", {"bytes": 1_000})
+    await here.live.state.quotas.set("acme", {"bytes": 1_000})
 
     @here.app.task
     async def fill(ctx: Context, name: str, size: int) -> None:
@@ -101,7 +101,7 @@ async def test_a_task_stores_no_more_than_its_requester_may(here: Place) -> None
 
 
 async def test_a_stream_of_unknown_length_ends_at_the_quota(here: Place) -> None:
-    await here.live.site.quotas.set("acme", {"bytes": 20_000_000})
+    await here.live.state.quotas.set("acme", {"bytes": 20_000_000})
 
     async def sea() -> AsyncIterator[bytes]:
         for _ in range(40):
@@ -131,8 +131,8 @@ async def test_folders_of_somebody_else_are_counted_for_them(here: Place) -> Non
 
 
 async def test_defaults_of_a_server_hold_in_workers(here: Place) -> None:
-    await here.live.site.quotas.publish()  # as at its start; the store was emptied since
-    defaults = here.live.site.limits.share
+    await here.live.state.quotas.publish()  # as at its start; the store was emptied since
+    defaults = here.live.state.limits.share
     follower = Quotas(here.live.engine.store, None)
     await follower.refresh(now=True)
     assert follower.known("acme") == defaults

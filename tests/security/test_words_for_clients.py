@@ -100,7 +100,7 @@ async def test_no_answer_names_the_file_of_the_keys(
             assert (of_error(caught.value).code, str(path) in of_error(caught.value).detail) == ("error", False)
             assert str(path) in str(caught.value), "an operator reads which file it is"
             return
-        live.site.parts[Endpoints] = Endpoints(live.engine.store, sealer_from(environ))
+        live.state.parts[Endpoints] = Endpoints(live.engine.store, sealer_from(environ))
         with caplog.at_level(logging.WARNING, "callsheet.http"):
             answered = await live.client.post("/v1/webhooks/endpoints", json=HOOK)
         told = problem(answered, 503, "no_keyring")

@@ -89,7 +89,7 @@ async def test_a_rotated_token_that_is_used_again_revokes_the_worker(
     async def listen(event: WorkerEvent) -> None:
         heard.append(event)
 
-    live.site.workers.listeners.append(listen)
+    live.state.workers.listeners.append(listen)
     worker_id, old = await enrolled(live, tenants=["acme"])
     new = await rotated(live, old)
     assert (await use(live, worker_id, new)).status_code == 200

@@ -47,8 +47,8 @@ async def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[L
 
 
 def objects_of(live: Live) -> Objects:
-    assert live.site.objects is not None
-    return live.site.objects
+    assert live.state.objects is not None
+    return live.state.objects
 
 
 async def send(live: Live, signed: Answer, data: bytes) -> httpx2.Response:

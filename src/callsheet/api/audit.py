@@ -15,7 +15,7 @@ from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.parameters import NO_NUL
 from callsheet.http.problems import Problem
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 from callsheet.kernel.audit import ACTIONS, AuditEntry
 from callsheet.store.audit import AuditQuery
 
@@ -73,9 +73,9 @@ async def list_acts(  # noqa: PLR0913, PLR0917 - each is a filter
     if who.sees is not None and (not who.requester_id or tenant not in (None, who.requester_id)):
         raise Problem("forbidden", "tenant: this key sees the audit log of its own tenant alone, if it has one")
     wanted = tenant if who.sees is None else who.sees
-    site = site_of(request)
-    await site.audit.flush()
-    page = await site.engine.store.audit_find(AuditQuery(wanted, action, actor, since, until, limit, cursor))
+    state = state_of(request)
+    await state.audit.flush()
+    page = await state.engine.store.audit_find(AuditQuery(wanted, action, actor, since, until, limit, cursor))
     bodies = [audit_body(entry, who) for entry in page.entries]
     if who.sees is not None and actor is not None:  # filtering by actor must not reveal a hidden operator
         bodies = [body for body in bodies if body["actor"] == actor]

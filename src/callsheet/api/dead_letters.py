@@ -24,7 +24,7 @@ from callsheet.http.json_bodies import JsonAnswer, documented, parsed, read
 from callsheet.http.keys import Principal
 from callsheet.http.parameters import ALWAYS, CURSOR, LATEST_MS, NO_NUL, JobId, Moment, Reader, Writer
 from callsheet.http.problems import Problem
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 from callsheet.kernel.errors import IllegalMove, JobNotFound
 from callsheet.kernel.job import Job
 from callsheet.kernel.wire import event_id
@@ -192,7 +192,7 @@ router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 )
 async def list_dead_letters(request: Request, who: Reader, asked: Annotated[PageFilter, Query()]) -> JsonAnswer:
     """List dead letters, newest first. Pages do not shift while new jobs arrive."""
-    page = await dead_letters.find(site_of(request).engine, asked.wanted(who), asked.limit, asked.cursor)
+    page = await dead_letters.find(state_of(request).engine, asked.wanted(who), asked.limit, asked.cursor)
     return JsonAnswer({"dead_letters": [dead_letter_body(job) for job in page.jobs], "next": page.cursor})
 
 
@@ -234,7 +234,7 @@ async def purge_many(request: Request, who: Writer) -> Response:
 )
 async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
     """Read the job, its error with class and advice, and every attempt."""
-    engine = site_of(request).engine
+    engine = state_of(request).engine
     job = await _ended_badly(engine, job_id, who)
     (copy,) = await engine.store.get([dead_letters.copy_id(job)])
     more = {
@@ -256,10 +256,10 @@ async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonA
 )
 async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
     """Requeue the job with fresh attempts, or run a copy. A job that is not a dead letter is refused."""
-    engine = site_of(request).engine
+    engine = state_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     copied = not dead_letters.comes_back(_bad(job))
-    quotas = site_of(request).quotas
+    quotas = state_of(request).quotas
     if not who.admin:
         await quotas.check_queued(job.requester_id)
     found = await dead_letters.replay(engine, [job.claim], quotas)
@@ -282,7 +282,7 @@ async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
 )
 async def delete(request: Request, job_id: JobId, who: Writer) -> Response:
     """Delete the job with its events, attempts and checkpoints. Undelivered callbacks are kept until their delivery."""
-    engine = site_of(request).engine
+    engine = state_of(request).engine
     job = await _ended_badly(engine, job_id, who)
     if not await engine.store.delete([job.claim]):
         raise IllegalMove(f"job {job_id} was brought back meanwhile; it is not deleted")
@@ -310,14 +310,14 @@ async def _read(request: Request, model: type[F]) -> F:
 
 
 async def _begin(request: Request, who: Principal, operation: Operation, asked: Filter) -> Response:
-    site, key = site_of(request), idempotency.key_of(request)
+    state, key = state_of(request), idempotency.key_of(request)
     same = hashlib.sha256(f"{operation.action} {asked.model_dump_json()}".encode()).hexdigest()
     operation_id = new_id() if key is None else str(uuid.uuid5(_KEYED, f"{who.requester_id}\0{key}"))
     named = operation._replace(operation_id=operation_id, request_hash=same, actor=who.key_id)
-    async with site.parts.setdefault(_Line, _Line()):  # each operation is counted before the next one starts
-        await _check_open(site, who, operation_id)
-        begun = await operations.begin(site.engine.store, named)
-    if (part := site.parts.get(Operations)) is not None:
+    async with state.parts.setdefault(_Line, _Line()):  # each operation is counted before the next one starts
+        await _check_open(state, who, operation_id)
+        begun = await operations.begin(state.engine.store, named)
+    if (part := state.parts.get(Operations)) is not None:
         part.wake()
     _audit(operation.action, who, operation_id=begun.operation_id)
     await act(request, operations.ACT_OF[operation.action], target=begun.operation_id, many=True)
@@ -329,12 +329,12 @@ class _Line(asyncio.Lock):
     """A lock that lets a process start one operation at a time."""
 
 
-async def _check_open(site: Site, who: Principal, operation_id: str) -> None:
+async def _check_open(state: ServerState, who: Principal, operation_id: str) -> None:
     """Raise Problem `too_many_requests` if the tenant has too many open operations.
 
     A repeated request for an existing operation passes: its response is that operation.
     """
-    store = site.engine.store
+    store = state.engine.store
     if who.sees is None or await operations.get(store, operation_id) is not None:
         return
     if not await operations.make_room(store, who.sees):

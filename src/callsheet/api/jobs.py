@@ -13,7 +13,7 @@ from callsheet.engine import dead_letters
 from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer, parsed
 from callsheet.http.parameters import ALWAYS, JobId, Moment, Reader
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.errors import CallsheetError
@@ -64,7 +64,7 @@ class AttemptList(BaseModel):
 )
 async def list_attempts(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
     """List the job's attempts with worker, times, outcome and error, and the lease of a running attempt."""
-    engine = site_of(request).engine
+    engine = state_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     attempts = attempt_bodies(await engine.store.attempts(job_id))
     return JsonAnswer({"job_id": job_id, "attempts": attempts, "lease": lease_body(job)})
@@ -134,7 +134,7 @@ class StateBody(BaseModel):
 )
 async def job_state(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
     """Read the job's stage, its reason to wait, its lease, advice about its error, and the actions allowed now."""
-    engine = site_of(request).engine
+    engine = state_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     paused = job.status is Status.QUEUED and job.queue in await engine.store.paused_queues()
     can_retry = dead_letters.can_replay(job)

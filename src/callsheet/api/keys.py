@@ -16,7 +16,7 @@ from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import ApiKey, ApiKeys
 from callsheet.http.parameters import ALWAYS, Admin
 from callsheet.http.problems import Problem
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 
 KeyId = Annotated[str, Path(description="The letters by which a key is found.", max_length=64)]
 Scope = Literal["jobs:read", "jobs:write", "worker", "worker:all", "admin"]
@@ -77,7 +77,7 @@ async def create(request: Request) -> JsonAnswer:
     """Create an API key. Only this response contains the key's text."""
     await check(request, "admin")
     asked = await read(request, NewKey)
-    text, key = await _keys(site_of(request)).create(
+    text, key = await _keys(state_of(request)).create(
         asked.name,
         requester_id=asked.requester_id,
         scopes=asked.scopes,
@@ -93,7 +93,7 @@ async def create(request: Request) -> JsonAnswer:
 @router.get("", summary="List keys", response_model=KeyList, responses=problems.responses(*ALWAYS, "auth_off"))
 async def list_keys(request: Request, _who: Admin) -> JsonAnswer:
     """List all API keys, including revoked and expired keys."""
-    keys = await _keys(site_of(request)).list()
+    keys = await _keys(state_of(request)).list()
     return JsonAnswer({"keys": [_body(key) for key in sorted(keys, key=lambda key: -key.created_at)]})
 
 
@@ -106,7 +106,7 @@ async def list_keys(request: Request, _who: Admin) -> JsonAnswer:
 )
 async def revoke(request: Request, key_id: KeyId, _who: Admin) -> Response:
     """Revoke an API key. Servers refuse it within 30 seconds at the latest; its sessions end immediately."""
-    keys = _keys(site_of(request))
+    keys = _keys(state_of(request))
     owner = next((key.requester_id for key in await keys.list() if key.key_id == key_id), "")
     if not await keys.revoke(key_id):
         raise Problem("not_found", "no such key")
@@ -114,10 +114,10 @@ async def revoke(request: Request, key_id: KeyId, _who: Admin) -> Response:
     return Response(status_code=204)
 
 
-def _keys(site: Site) -> ApiKeys:
-    if site.keys is None:
+def _keys(state: ServerState) -> ApiKeys:
+    if state.keys is None:
         raise Problem("auth_off", "this server asks nobody for a key")
-    return site.keys
+    return state.keys
 
 
 def _body(key: ApiKey) -> dict[str, Any]:

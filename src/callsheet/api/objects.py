@@ -18,7 +18,7 @@ from callsheet.http.attempt_files import File
 from callsheet.http.connections import admit
 from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 from callsheet.kernel.errors import QuotaExceeded
 from callsheet.objects import ObjectInfo, Objects
 from callsheet.objects.own import OwnObjects
@@ -106,10 +106,10 @@ async def sent(request: Request, objects: Objects, key: str, download_name: str 
 async def write(request: Request, key: Key) -> Response:
     """Write the request body as an object of the size and type that the signed URL names."""
     objects, claims = _allowed(request, "PUT", key)
-    site = site_of(request)
+    state = state_of(request)
 
     async def check() -> None:
-        await object_access.check(site.engine.store, site.workers, key, claims.bound)
+        await object_access.check(state.engine.store, state.workers, key, claims.bound)
 
     upload = await objects.find_upload(key, claims.upload) if claims.part else None
     await check()
@@ -123,24 +123,26 @@ async def write(request: Request, key: Key) -> Response:
     if upload is not None:
         etag = f'"{(await objects.put_part(upload, claims.part, body)).etag}"'
     else:
-        etag = (await _put_whole(site, objects, key, claims, body)).etag
+        etag = (await _put_whole(state, objects, key, claims, body)).etag
     return Response(status_code=200, headers={"etag": etag})
 
 
-async def _put_whole(site: Site, objects: Objects, key: str, claims: Claims, body: AsyncIterator[bytes]) -> ObjectInfo:
+async def _put_whole(
+    state: ServerState, objects: Objects, key: str, claims: Claims, body: AsyncIterator[bytes]
+) -> ObjectInfo:
     """Write an object. For an attempt's file, reserve the most bytes that may arrive, then settle on the actual bytes.
 
     Bytes are reserved anew for each request: an earlier request with the same URL may have settled on fewer bytes.
     """
     bound = object_access.attempt_of(claims.bound)
-    (job,) = await site.engine.store.get([bound[0]]) if bound is not None else (None,)
+    (job,) = await state.engine.store.get([bound[0]]) if bound is not None else (None,)
     if bound is None or job is None:
         return await objects.put(key, body, content_type=claims.type or None)
     most = attempt_files.UNSAID_BYTES if claims.size is None else claims.size
     attempt, name = attempt_files.of(job, bound[1]), key.split("/", 4)[-1]
 
     async def reserve(how: Callable[[File], File]) -> None:
-        await attempt_files.change(site.quotas, site.engine.store, attempt, name, how)
+        await attempt_files.change(state.quotas, state.engine.store, attempt, name, how)
 
     await reserve(lambda file: file.with_whole(most, is_said=claims.size is not None))
     info = await objects.put(key, body, content_type=claims.type or None)
@@ -177,7 +179,7 @@ async def _body(request: Request, size: int | None, check: Callable[[], Awaitabl
 
 def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claims]:
     """Return the objects and the URL's claims after checking its signature; raises LinkRefused or LinkExpired."""
-    objects = objects_of(site_of(request))
+    objects = objects_of(state_of(request))
     if not isinstance(objects, OwnObjects) or objects.signer is None:
         raise Problem("not_found", "the objects of this server have URLs of their own")
     claims = objects.signer.check(method, key, request.query_params.multi_items())

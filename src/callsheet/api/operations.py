@@ -16,7 +16,7 @@ from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.parameters import ALWAYS, Moment, Reader, Writer
 from callsheet.http.problems import Problem
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 
 OperationId = Annotated[
     str, Path(description="The operation's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"], max_length=64)
@@ -59,7 +59,7 @@ def operation_body(operation: Operation) -> dict[str, Any]:
 )
 async def get_operation(request: Request, operation_id: OperationId, who: Reader) -> JsonAnswer:
     """Read the operation's counts as of the last batch. The record is kept for a week after the operation ends."""
-    return JsonAnswer(operation_body(await _seen(site_of(request), operation_id, who)))
+    return JsonAnswer(operation_body(await _seen(state_of(request), operation_id, who)))
 
 
 @router.post(
@@ -73,16 +73,16 @@ async def stop_operation(request: Request, operation_id: OperationId, who: Write
 
     Ended operations are returned as they are.
     """
-    site = site_of(request)
-    found = await _seen(site, operation_id, who)
-    stopped = await operations.stop(site.engine.store, operation_id) or found
+    state = state_of(request)
+    found = await _seen(state, operation_id, who)
+    stopped = await operations.stop(state.engine.store, operation_id) or found
     await act(request, "operation.stopped", target=operation_id, requester_id=found.wanted.requester_id or "")
     return JsonAnswer(operation_body(stopped))
 
 
-async def _seen(site: Site, operation_id: str, who: Principal) -> Operation:
+async def _seen(state: ServerState, operation_id: str, who: Principal) -> Operation:
     """Return an operation of the caller's tenant; raises Problem `not_found`, also for another tenant's operation."""
-    found = await operations.get(site.engine.store, operation_id) if operation_id.isprintable() else None
+    found = await operations.get(state.engine.store, operation_id) if operation_id.isprintable() else None
     if found is None or who.sees not in (None, found.wanted.requester_id):
         raise Problem("not_found", f"no operation {operation_id}")
     return found

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.parameters import ALWAYS, Moment, Reader
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import HoldReason, Job, Status
 from callsheet.store.protocol import Backlog, JobQuery, WorkerLoad
@@ -106,13 +106,13 @@ class OverviewBody(BaseModel):
 )
 async def overview(request: Request, who: Reader) -> JsonAnswer:
     """Read queues with the age of their oldest job, ended jobs by time and kind, dead letters, and workers' loads."""
-    site, mine = site_of(request), who.sees
-    store = site.engine.store
-    sights: _Sights = site.parts.setdefault(_Sights, _Sights(site))
+    state, mine = state_of(request), who.sees
+    store = state.engine.store
+    sights: _Sights = state.parts.setdefault(_Sights, _Sights(state))
     window, queues, dead, loads = await asyncio.gather(
         sights.throughput.window(mine), sights.queues(mine), sights.dead_letters(mine), store.worker_loads(mine)
     )
-    known = await site.workers.list() if who.admin else []
+    known = await state.workers.list() if who.admin else []
     kinds = window.kinds
     told = {
         "at": window.at,
@@ -140,9 +140,9 @@ class _Queues(NamedTuple):
 class _Sights:
     """Caches recent store reads, shared by all clients that watch the overview."""
 
-    def __init__(self, site: Site) -> None:
-        self._engine = site.engine
-        self.throughput = Throughput(site.engine.store)
+    def __init__(self, state: ServerState) -> None:
+        self._engine = state.engine
+        self.throughput = Throughput(state.engine.store)
         self._queues: dict[str | None, tuple[float, _Queues]] = {}
         self._dead: dict[str | None, tuple[float, dict[str, int]]] = {}
 

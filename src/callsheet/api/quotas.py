@@ -17,7 +17,7 @@ from callsheet.http.auth import check
 from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.parameters import NO_NUL, Admin, Reader
 from callsheet.http.problems import Problem
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "quota_exceeded", "store_unavailable")
 NOBODY = "~"  # how a path names the operators' own jobs, which have no tenant
@@ -93,15 +93,15 @@ async def list_quotas(
     cursor: Annotated[str | None, Query(max_length=255)] = None,
 ) -> JsonAnswer:
     """List limits and usage: for operators all tenants that have keys, files or own limits, else the key's tenant."""
-    site = site_of(request)
-    own = await site.quotas.own()
+    state = state_of(request)
+    own = await state.quotas.own()
     if who.sees is not None:
         if tenant not in (None, who.requester_id):
             raise Problem("forbidden", "tenant: this key sees the quotas of its own tenant alone")
         names, after = [who.requester_id], None
     else:
-        names, after = await _page(site, own, tenant, (limit, cursor))
-    return JsonAnswer({"quotas": [await _body(site, name, own.get(name)) for name in names], "next": after})
+        names, after = await _page(state, own, tenant, (limit, cursor))
+    return JsonAnswer({"quotas": [await _body(state, name, own.get(name)) for name in names], "next": after})
 
 
 @router.put(
@@ -118,10 +118,10 @@ async def set_quotas(request: Request, tenant: Tenant) -> JsonAnswer:
     await check(request, "admin")
     name = _named(tenant)
     asked = await read(request, QuotaChange)
-    site, changes = site_of(request), asked.model_dump(include=asked.model_fields_set)
-    own = await site.quotas.set(name, changes)
+    state, changes = state_of(request), asked.model_dump(include=asked.model_fields_set)
+    own = await state.quotas.set(name, changes)
     await act(request, "quota.changed", target=name, requester_id=name, **changes)
-    return JsonAnswer(await _body(site, name, own))
+    return JsonAnswer(await _body(state, name, own))
 
 
 @router.delete(
@@ -134,7 +134,7 @@ async def set_quotas(request: Request, tenant: Tenant) -> JsonAnswer:
 async def remove_quotas(request: Request, tenant: Tenant, _who: Admin) -> Response:
     """Restore the default limits for one tenant: immediately on this server, within 5 seconds on other servers."""
     name = _named(tenant)
-    if not await site_of(request).quotas.remove(name):
+    if not await state_of(request).quotas.remove(name):
         raise Problem("not_found", "this tenant has no quotas of its own")
     await act(request, "quota.removed", target=name, requester_id=name)
     return Response(status_code=204)
@@ -147,22 +147,22 @@ def _named(tenant: str) -> str:
 
 
 async def _page(
-    site: Site, own: dict[str, Quota], tenant: str | None, part: tuple[int, str | None]
+    state: ServerState, own: dict[str, Quota], tenant: str | None, part: tuple[int, str | None]
 ) -> tuple[list[str], str | None]:
     """Return a page of tenant names in order, and the cursor of the next page."""
     if tenant is not None:
         return ["" if tenant == NOBODY else tenant], None
     limit, cursor = part
-    keys = await site.keys.list() if site.keys is not None else []
-    stored = await site.engine.store.documents(STORED)
+    keys = await state.keys.list() if state.keys is not None else []
+    stored = await state.engine.store.documents(STORED)
     names = sorted({*own, *(key.requester_id for key in keys), *(document.id for document in stored)} - {""})
     names = [name for name in ["", *names] if cursor is None or name > cursor]
     return names[:limit], names[limit - 1] if len(names) > limit else None
 
 
-async def _body(site: Site, tenant: str, own: Quota | None) -> dict[str, Any]:
-    limits = site.quotas.known(tenant)
-    used = {**await site.quotas.used(tenant), "streams": site.streams.of_tenant(tenant), "rate": None}
+async def _body(state: ServerState, tenant: str, own: Quota | None) -> dict[str, Any]:
+    limits = state.quotas.known(tenant)
+    used = {**await state.quotas.used(tenant), "streams": state.streams.of_tenant(tenant), "rate": None}
     set_ = {name: value for name, value in (own or Quota())._asdict().items() if value is not None}
     shown = {name: value or None for name, value in limits._asdict().items()}
     return {"tenant": tenant, "limits": shown, "used": used, "own": set_, "scope": SCOPE}

@@ -15,7 +15,7 @@ from callsheet.http.json_bodies import JsonAnswer, documented
 from callsheet.http.json_bodies import read as read_body
 from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 from callsheet.http.upload_records import complete_upload, drop_upload, find_upload, open_upload, shown
 from callsheet.kernel.errors import DocumentConflict
 
@@ -79,9 +79,9 @@ class UploadBody(BaseModel):
 async def begin(request: Request) -> JsonAnswer:
     """Start an upload. The response lists the first parts to send."""
     who = await check(request, "jobs:write")
-    site = site_of(request)
+    state = state_of(request)
     return JsonAnswer(
-        await shown(objects_of(site), await open_upload(site, who, await read_body(request, NewUpload))), 201
+        await shown(objects_of(state), await open_upload(state, who, await read_body(request, NewUpload))), 201
     )
 
 
@@ -107,7 +107,7 @@ async def read(request: Request, upload_id: UploadId) -> JsonAnswer:
 )
 async def complete(request: Request, upload_id: UploadId) -> JsonAnswer:
     """Assemble the object from its parts. Repeated requests get the same response."""
-    return JsonAnswer(await shown(objects_of(site_of(request)), await complete_upload(request, upload_id)))
+    return JsonAnswer(await shown(objects_of(state_of(request)), await complete_upload(request, upload_id)))
 
 
 @router.delete(
@@ -123,7 +123,7 @@ async def drop(request: Request, upload_id: UploadId) -> Response:
     if kept.status != "open":
         raise Problem("refused", "this upload is complete")
     try:
-        await drop_upload(site_of(request).engine.store, objects, kept, version)
+        await drop_upload(state_of(request).engine.store, objects, kept, version)
     except DocumentConflict:
         raise Problem("refused", "this upload was completed or dropped at the same moment") from None
     return Response(status_code=204)

@@ -16,7 +16,7 @@ from callsheet.http import problems
 from callsheet.http.audit import act
 from callsheet.http.json_bodies import JsonAnswer, documented, parsed, read
 from callsheet.http.parameters import ALWAYS, BODY, NO_NUL, Reader, Writer
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 from callsheet.kernel.job import Delivery, OutboxEvent
 from callsheet.outbox.breaker import Breaker
 from callsheet.outbox.decide import attempts_in, log_of
@@ -167,7 +167,7 @@ async def list_deliveries(  # noqa: PLR0913, PLR0917 - each is a filter
 ) -> JsonAnswer:
     """List deliveries, newest first."""
     where = OutboxFilter(who.sees, endpoint, after=cursor, newest_first=True)
-    found = await site_of(request).engine.store.outbox_find(
+    found = await state_of(request).engine.store.outbox_find(
         job_id=job_id, status=Delivery(status) if status else None, limit=limit + 1, where=where
     )
     last = found[limit - 1].event_id if len(found) > limit else None
@@ -182,7 +182,7 @@ async def list_deliveries(  # noqa: PLR0913, PLR0917 - each is a filter
 )
 async def get_delivery(request: Request, event_id: EventId, who: Reader) -> JsonAnswer:
     """Read one delivery with its body and the log of its attempts."""
-    store = site_of(request).engine.store
+    store = state_of(request).engine.store
     return JsonAnswer(whole_delivery(await find_one(store, _known(event_id), who.sees)))
 
 
@@ -195,7 +195,7 @@ async def get_delivery(request: Request, event_id: EventId, who: Reader) -> Json
 )
 async def replay_delivery(request: Request, event_id: EventId, who: Writer) -> JsonAnswer:
     """Send an event again with the same id and body, and fresh attempts. A waiting event is left unchanged."""
-    event = await replay_one(site_of(request).engine.store, _known(event_id), who.sees)
+    event = await replay_one(state_of(request).engine.store, _known(event_id), who.sees)
     log.info("key %s replays event %s", who.key_id, event.event_id)
     await act(request, "webhook.replayed", target=event.event_id, requester_id=event.requester_id)
     return JsonAnswer(whole_delivery(event), 202)
@@ -222,7 +222,7 @@ async def replay_deliveries(request: Request, who: Writer) -> JsonAnswer:
         rate_per_s=asked.rate,
         limit=asked.limit,
     )
-    done = await replay_many(site_of(request).engine.store, wanted)
+    done = await replay_many(state_of(request).engine.store, wanted)
     log.info("key %s replays %d events", who.key_id, done.replayed)
     await act(request, "webhook.replayed", target="many", replayed=done.replayed)
     return JsonAnswer(done._asdict(), 202)
@@ -236,7 +236,7 @@ async def replay_deliveries(request: Request, who: Writer) -> JsonAnswer:
 )
 async def list_destinations(request: Request, who: Reader) -> JsonAnswer:
     """List failing destinations with the time of their next probe. Events for these wait without spending attempts."""
-    found = await troubled(site_of(request).engine.store, who.sees)
+    found = await troubled(state_of(request).engine.store, who.sees)
     return JsonAnswer({"destinations": [destination_body(where, breaker) for where, breaker in found.items()]})
 
 

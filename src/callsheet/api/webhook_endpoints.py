@@ -15,7 +15,7 @@ from callsheet.http.audit import act
 from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.parameters import ALWAYS, BODY, Reader, Writer
 from callsheet.http.problems import Problem
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 from callsheet.outbox.breaker import Breaker
 from callsheet.outbox.endpoints import Endpoint, Endpoints
 from callsheet.outbox.health import Destination, troubled
@@ -128,7 +128,7 @@ async def create_endpoint(request: Request, who: Writer) -> JsonAnswer:
 async def list_endpoints(request: Request, who: Reader) -> JsonAnswer:
     """List the requester's endpoints with their health, without the text of secrets."""
     found = await _endpoints(request).list(who.sees)
-    health = await troubled(site_of(request).engine.store, who.sees)
+    health = await troubled(state_of(request).engine.store, who.sees)
     bodies = [endpoint_body(e, health.get(_where(e), Breaker())) for e in found]
     return JsonAnswer({"endpoints": bodies})
 
@@ -225,7 +225,7 @@ async def enable_endpoint(request: Request, endpoint_id: EndpointId, who: Writer
         wanted = Selection(
             endpoint.requester_id, endpoint=endpoint.endpoint_id, reason="endpoint_disabled", rate_per_s=asked.rate
         )
-        await replay_many(site_of(request).engine.store, wanted)
+        await replay_many(state_of(request).engine.store, wanted)
     return await _told(request, endpoint)
 
 
@@ -260,7 +260,7 @@ async def new_secret(request: Request, who: Writer) -> JsonAnswer:
 
 
 def _endpoints(request: Request) -> Endpoints:
-    found: Endpoints | None = site_of(request).parts.get(Endpoints)
+    found: Endpoints | None = state_of(request).parts.get(Endpoints)
     if found is None:
         raise Problem("webhooks_off", "this server keeps no webhook endpoints; ask its operator for --webhooks on")
     return found
@@ -282,7 +282,7 @@ async def _overlap_ms(request: Request) -> int:
 
 
 async def _told(request: Request, endpoint: Endpoint, secret: str | None = None) -> JsonAnswer:
-    health = await troubled(site_of(request).engine.store, endpoint.requester_id)
+    health = await troubled(state_of(request).engine.store, endpoint.requester_id)
     body = endpoint_body(endpoint, health.get(_where(endpoint), Breaker()), secret)
     return JsonAnswer(body, headers={"Cache-Control": "no-store"} if secret else None)
 

@@ -14,7 +14,7 @@ from callsheet.http.audit import act
 from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.parameters import ALWAYS, BODY, Admin, Moment
 from callsheet.http.problems import Problem
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 from callsheet.http.worker_registry import LIFE_S, Worker
 
 STRICT = ConfigDict(strict=True, extra="forbid")
@@ -114,13 +114,13 @@ def worker_body(worker: Worker, now: int) -> dict[str, Any]:
     return {
         **told,
         "enrolled": worker.created_at is not None,
-        "state": state_of(worker, now),
+        "state": worker_state(worker, now),
         "labels": list(worker.labels),
         "draining": worker.draining_at is not None,
     }
 
 
-def state_of(worker: Worker, now: int) -> str:
+def worker_state(worker: Worker, now: int) -> str:
     """Return the state of a worker in one word."""
     if worker.created_at is None:
         return "unenrolled"
@@ -134,9 +134,9 @@ def state_of(worker: Worker, now: int) -> str:
 @router.get("", summary="List workers", response_model=WorkerList, responses=problems.responses(*ALWAYS))
 async def list_workers(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
     """List workers seen within the last week, enrolled or not, with their labels, version and running jobs."""
-    site = site_of(request)
-    now = await site.engine.store.now()
-    return JsonAnswer({"workers": [worker_body(worker, now) for worker in await site.workers.list()]})
+    state = state_of(request)
+    now = await state.engine.store.now()
+    return JsonAnswer({"workers": [worker_body(worker, now) for worker in await state.workers.list()]})
 
 
 @router.post(
@@ -150,7 +150,7 @@ async def list_workers(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG
 async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
     """Create an enrolment token for one worker, or for `uses` workers. No later answer shows the token."""
     asked = await read(request, EnrolmentBody) if await request.body() else EnrolmentBody()
-    text, made = await site_of(request).workers.invite(**asked.model_dump())
+    text, made = await state_of(request).workers.invite(**asked.model_dump())
     await act(request, "enrolment.created", target=made.enrolment_id, **_bounds(asked), uses=asked.uses)
     told = {name: value for name, value in made._asdict().items() if name in Invited.model_fields}
     return JsonAnswer({"enrolment_token": text, **told}, 201)
@@ -164,7 +164,7 @@ async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - 
 )
 async def list_enrolments(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
     """List valid enrolments: queues, tenants, uses left, expiry. The server keeps only a hash of each token."""
-    found = await site_of(request).workers.enrolments()
+    found = await state_of(request).workers.enrolments()
     return JsonAnswer({"enrolments": [right._asdict() for right in found]})
 
 
@@ -177,7 +177,7 @@ async def list_enrolments(request: Request, who: Admin) -> JsonAnswer:  # noqa: 
 )
 async def withdraw(request: Request, enrolment_id: EnrolmentId, who: Admin) -> Response:  # noqa: ARG001
     """Withdraw an enrolment: new workers cannot enrol with its token; enrolled workers stay."""
-    if not await site_of(request).workers.withdraw(enrolment_id):
+    if not await state_of(request).workers.withdraw(enrolment_id):
         raise Problem("not_found", "no such invitation: it is used up and gone, too old, or was taken back")
     await act(request, "enrolment.withdrawn", target=enrolment_id)
     return Response(status_code=204)
@@ -196,10 +196,10 @@ def _bounds(asked: EnrolmentBody) -> dict[str, str]:
 )
 async def revoke(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswer:  # noqa: ARG001
     """Revoke an enrolled worker for good: its next request is refused, and its leases run out."""
-    site = site_of(request)
-    worker = await site.workers.revoke(worker_id)
+    state = state_of(request)
+    worker = await state.workers.revoke(worker_id)
     await act(request, "worker.revoked", target=worker_id)
-    return JsonAnswer(worker_body(worker, await site.engine.store.now()))
+    return JsonAnswer(worker_body(worker, await state.engine.store.now()))
 
 
 @router.post(
@@ -212,7 +212,7 @@ async def revoke(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswe
 async def drain(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswer:  # noqa: ARG001
     """Let a worker finish its jobs without claiming more; `{"drain": false}` stops draining."""
     asked = await read(request, DrainBody) if await request.body() else DrainBody()
-    site = site_of(request)
-    worker = await site.workers.drain(worker_id, drain=asked.drain)
+    state = state_of(request)
+    worker = await state.workers.drain(worker_id, drain=asked.drain)
     await act(request, "worker.drained" if asked.drain else "worker.resumed", target=worker_id)
-    return JsonAnswer(worker_body(worker, await site.engine.store.now()))
+    return JsonAnswer(worker_body(worker, await state.engine.store.now()))

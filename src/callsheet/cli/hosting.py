@@ -26,11 +26,11 @@ from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine.quotas import DEFAULTS, Quota, checked
 from callsheet.http.body_pace import Pace
-from callsheet.http.connections import Strangers
+from callsheet.http.connections import ConnectionLimits
 from callsheet.http.hosts import Hosts
 from callsheet.http.keys import ApiKeys, strong
 from callsheet.http.limits import Limits
-from callsheet.http.middleware import Walls
+from callsheet.http.middleware import EdgeRules
 from callsheet.http.proxies import Proxies
 from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.kernel.durations import seconds
@@ -138,17 +138,17 @@ class Flags:
             opens=False,
             objects_url=self.objects_url or "",
             audit_days=self.audit_days,
-            walls=self._walls(),
+            edge=self._edge(),
         )
 
     def _quota(self) -> Quota:
         return checked(Quota(**{name: getattr(self, f"quota_{name}") for name in Quota._fields}))
 
-    def _walls(self) -> Walls:
-        return Walls(
+    def _edge(self) -> EdgeRules:
+        return EdgeRules(
             Pace(seconds(self.body_idle), max(0, self.body_rate)),
             Pace(seconds(self.upload_idle), max(0, self.upload_rate)),
-            Strangers(self.strangers, self.strangers_per_address),
+            ConnectionLimits(self.strangers, self.strangers_per_address),
             Hosts.of(self.allowed_hosts, guarded=self.auth == "off"),
             Proxies.of(self.trusted_proxies or ()),
         )

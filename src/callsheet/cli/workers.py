@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from callsheet.api.workers import state_of, worker_body
+from callsheet.api.workers import worker_body, worker_state
 from callsheet.http.problems import Problem
-from callsheet.http.worker_registry import Enrolment, Worker, Workers
+from callsheet.http.worker_registry import Enrolment, Worker, WorkerRegistry
 from callsheet.kernel.durations import seconds
 from callsheet.settings import STORE_ONLY, WORKERS_DRAIN, WORKERS_ENROLL, WORKERS_LIST
 
@@ -54,7 +54,7 @@ def enroll(  # noqa: PLR0913 - each is a flag
 
     async def work() -> None:
         async with opened(database_url, must_exist=False) as engine:
-            text, made = await Workers(engine.store).invite(
+            text, made = await WorkerRegistry(engine.store).invite(
                 queues=queues,
                 tenants=tenants,
                 ttl_s=seconds(expires),
@@ -79,7 +79,7 @@ def list_(database_url: str, *, json: bool) -> None:
 
     async def work() -> None:
         async with opened(database_url) as engine:
-            workers, now = await Workers(engine.store).list(), await engine.store.now()
+            workers, now = await WorkerRegistry(engine.store).list(), await engine.store.now()
             if json:
                 print_json([worker_body(worker, now) for worker in workers])
             elif workers:
@@ -99,7 +99,7 @@ def drain(worker_id: str, database_url: str, *, undo: bool) -> None:
     async def work() -> None:
         async with opened(database_url) as engine:
             try:
-                await Workers(engine.store).drain(worker_id, drain=not undo)
+                await WorkerRegistry(engine.store).drain(worker_id, drain=not undo)
             except Problem:
                 raise _unknown(worker_id) from None
             await note(engine.store, "worker.resumed" if undo else "worker.drained", target=worker_id)
@@ -117,7 +117,7 @@ def revoke(worker_id: str, database_url: str) -> None:
     async def work() -> None:
         async with opened(database_url) as engine:
             try:
-                await Workers(engine.store).revoke(worker_id)
+                await WorkerRegistry(engine.store).revoke(worker_id)
             except Problem:
                 raise _unknown(worker_id) from None
             await note(engine.store, "worker.revoked", target=worker_id)
@@ -133,7 +133,7 @@ def enrolments(database_url: str, *, json: bool) -> None:
 
     async def work() -> None:
         async with opened(database_url) as engine:
-            rights, now = await Workers(engine.store).enrolments(), await engine.store.now()
+            rights, now = await WorkerRegistry(engine.store).enrolments(), await engine.store.now()
             if json:
                 print_json([right._asdict() for right in rights])
             elif rights:
@@ -152,7 +152,7 @@ def withdraw(enrolment_id: str, database_url: str) -> None:
 
     async def work() -> None:
         async with opened(database_url) as engine:
-            if not await Workers(engine.store).withdraw(enrolment_id):
+            if not await WorkerRegistry(engine.store).withdraw(enrolment_id):
                 raise Told(f"no enrolment {enrolment_id}: it is used up and gone, too old, or was taken back")
             await note(engine.store, "enrolment.withdrawn", target=enrolment_id)
             click.echo(f"enrolment {enrolment_id} is taken back")
@@ -169,7 +169,7 @@ def _show(workers: list[Worker], now: int) -> None:
     for worker in workers:
         rows.add_row(
             escape(worker.worker_id),
-            state_of(worker, now),
+            worker_state(worker, now),
             _names(worker.queues),
             _names(worker.tenants),
             escape(" ".join(worker.labels)),

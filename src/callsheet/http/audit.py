@@ -22,7 +22,7 @@ from callsheet.store.protocol import Document
 from callsheet.store.tasks import end
 from callsheet.vault.redact import redact
 
-from .buckets import Buckets, Recent
+from .buckets import Buckets, RecentCache
 from .problems import path_of
 from .proxies import NOBODY
 
@@ -53,7 +53,7 @@ class Audit:
         self._waiting: deque[AuditEntry] = deque()
         self._dropped = 0
         self._windows: dict[str, _Window] = {}
-        self._seen: Recent[bool] = Recent()
+        self._seen: RecentCache[bool] = RecentCache()
         self._uses: deque[tuple[str, AuditEntry]] = deque(maxlen=MOST_WAITING)
         self._budget = Buckets()
         self._task: asyncio.Task[None] | None = None
@@ -195,7 +195,7 @@ async def act(
     `requester_id` is the tenant that the action concerns; the default is the caller's own tenant.
     """
     entry = entry_of(request, action, target=target, requester_id=requester_id, **details)
-    await request.app.state.site.audit.write(entry)
+    await request.app.state.server_state.audit.write(entry)
 
 
 def entry_of(request: Request, action: str, **fields: Any) -> AuditEntry:
@@ -221,8 +221,8 @@ def entry_of(request: Request, action: str, **fields: Any) -> AuditEntry:
 def _address(request: Request) -> str:
     """Return the client's address, taken from trusted proxies' headers if trusted proxies are configured."""
     app, client = request.scope.get("app"), request.scope.get("client")
-    if app is not None and app.state.site.proxies is not NOBODY:
-        return str(app.state.site.proxies.client_of(request))
+    if app is not None and app.state.server_state.proxies is not NOBODY:
+        return str(app.state.server_state.proxies.client_of(request))
     return str(client[0]) if client else ""
 
 

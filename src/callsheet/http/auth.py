@@ -14,7 +14,7 @@ from .connections import admit
 from .keys import Principal
 from .problems import Problem
 from .sessions import COOKIE, check_proof
-from .state import Site, site_of
+from .state import ServerState, state_of
 from .worker_registry import WORKER_HEAD
 
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="callsheet"'}
@@ -41,40 +41,40 @@ async def check(request: Request, scope: str) -> Principal:
 
     Raises Problem for a missing or unknown key, an exceeded rate or a missing scope.
     """
-    site, text = site_of(request), key_of(request)
-    who = await (authenticate(site, text) if text or COOKIE not in request.cookies else _signed_in(site, request))
+    state, text = state_of(request), key_of(request)
+    who = await (authenticate(state, text) if text or COOKIE not in request.cookies else _signed_in(state, request))
     admit(request.scope, who.key_id)
     request.scope["callsheet.principal"] = who
-    if site.quotas.are_old:
-        await site.quotas.refresh()
-    site.rates.check(who, quota=site.quotas.known(who.requester_id))
+    if state.quotas.are_old:
+        await state.quotas.refresh()
+    state.rates.check(who, quota=state.quotas.known(who.requester_id))
     if not who.may(scope):
         raise Problem("forbidden", f"this key lacks the scope {scope}")
-    site.audit.used(request, who)
+    state.audit.used(request, who)
     return who
 
 
-async def authenticate(site: Site, text: str) -> Principal:
+async def authenticate(state: ServerState, text: str) -> Principal:
     """Return the Principal of an API key or worker token; raises Problem `unauthorized`."""
-    if site.keys is None:
+    if state.keys is None:
         return NOBODY
     if text.startswith(WORKER_HEAD):
-        return await site.workers.principal(text)
-    who = await site.keys.principal(text) if text else None
+        return await state.workers.principal(text)
+    who = await state.keys.principal(text) if text else None
     if who is None:
         told = "this key is not known, or not any more" if text else "send an API key: Authorization: Bearer KEY"
         raise Problem("unauthorized", told, headers=CHALLENGE)
     return who
 
 
-async def _signed_in(site: Site, request: Request) -> Principal:
+async def _signed_in(state: ServerState, request: Request) -> Principal:
     """Return the Principal of the request's session cookie.
 
     Raises Problem `unauthorized` without a valid session, and `forbidden` without the studio's header and origin.
     """
-    if site.keys is None:
+    if state.keys is None:
         return NOBODY
-    session = await site.sessions.find(request.cookies[COOKIE])
+    session = await state.sessions.find(request.cookies[COOKIE])
     if session is None:
         raise Problem("unauthorized", "your session is over, or its key was revoked; sign in again", headers=CHALLENGE)
     check_proof(request)

@@ -49,13 +49,13 @@ def reserved(task: str) -> Problem:
     return Problem("task_reserved", told)
 
 
-class Intake:
+class EnqueueBatcher:
     """Enqueues all jobs of one process."""
 
     def __init__(self, engine: Engine, depth_limit: int, quotas: Quotas) -> None:
         self._engine = engine
         self._quotas = quotas
-        self._room = Room(engine.store, quotas)
+        self._estimates = QueuedEstimates(engine.store, quotas)
         self._depth_limit = depth_limit or None
         self._waiting: deque[Waiting] = deque()
         self._flight: asyncio.Task[None] | None = None
@@ -95,7 +95,7 @@ class Intake:
         return new._replace(concurrency_key=slot_of(new.requester_id), concurrency_limit=running)
 
     async def _alone(self, new: NewJob) -> Enqueued:
-        limit, quotas = await self._limit(1), await self._room.limits([new])
+        limit, quotas = await self._limit(1), await self._estimates.limits([new])
         (answer,) = await self._engine.enqueue([new], depth_limit=limit, quotas=quotas)
         return answer
 
@@ -130,7 +130,7 @@ class Intake:
     async def _send(self, batch: list[Waiting]) -> None:
         try:
             jobs = [new for new, _ in batch]
-            limit, quotas = await self._limit(len(batch)), await self._room.limits(jobs)
+            limit, quotas = await self._limit(len(batch)), await self._estimates.limits(jobs)
             answers = await self._engine.enqueue(jobs, depth_limit=limit, quotas=quotas)
         except QuotaExceeded as error:
             await self._send_others(batch, error)
@@ -149,7 +149,7 @@ class Intake:
 
     async def _send_others(self, batch: list[Waiting], error: QuotaExceeded) -> None:
         """Enqueue other tenants' jobs, then as many of the refused tenant's jobs as its quota allows; fail the rest."""
-        self._room.forget(error.requester_id)
+        self._estimates.forget(error.requester_id)
         others = [pair for pair in batch if pair[0].requester_id != error.requester_id]
         own = [pair for pair in batch if pair[0].requester_id == error.requester_id]
         if others:
@@ -193,7 +193,7 @@ FEW = 500
 MOST = 10_000
 
 
-class Room:
+class QueuedEstimates:
     """This process's estimate of the tenants' queued jobs.
 
     A tenant is far below its quota if less than nine tenths were used when the store was last asked, at most LOOK_S

@@ -66,7 +66,7 @@ def most_of(rate: float) -> float:
     return max(1.0, rate * BURST_S)
 
 
-class Recent(Generic[V]):
+class RecentCache(Generic[V]):
     """A cache of the `most` latest values by name. An evicted value only costs its caller another lookup."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:

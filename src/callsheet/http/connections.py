@@ -24,29 +24,29 @@ KEY_ID = "callsheet.key_id"  # in a scope: the caller's key id, once proved
 RETRY_S = 5
 
 
-class Strangers(NamedTuple):
+class ConnectionLimits(NamedTuple):
     """The limits on strangers' connections: in total, and per address."""
 
     most: int = 1_000
-    of_one_address: int = 300
+    per_address: int = 300
 
 
-class Door:
+class ConnectionCounter:
     """Counts strangers' connections. Trusted proxies, which forward many clients, have no limit per address."""
 
-    def __init__(self, limits: Strangers, proxies: Proxies = NOBODY) -> None:
+    def __init__(self, limits: ConnectionLimits, proxies: Proxies = NOBODY) -> None:
         self._limits, self._proxies = limits, proxies
         self._inside: Counter[str] = Counter()
 
     @property
-    def strangers(self) -> int:
+    def connections(self) -> int:
         """The number of open strangers' connections."""
         return self._inside.total()
 
     def enter(self, address: str) -> Problem | None:
         """Count a new connection. Returns the Problem to answer with if a limit is reached, else None."""
         limits, problem = self._limits, None
-        if self._inside[address] >= limits.of_one_address and not self._proxies.trust(address):
+        if self._inside[address] >= limits.per_address and not self._proxies.trust(address):
             problem = _crowded("too_many_requests", "your address has")
         elif self._inside.total() >= limits.most:
             problem = _crowded("too_many_connections", "this server has")
@@ -66,7 +66,7 @@ def _crowded(code: str, who: str) -> Problem:
 
 
 def admit(scope: Scope, key_id: str) -> None:
-    """Mark a request as sent by a proven client. `Front` hands out the request body only after this call."""
+    """Mark a request as sent by a proven client. The middleware hands out the body only after this call."""
     scope[KEY_ID] = key_id
     connection: Any = scope.get(CONNECTION)
     if connection is not None:
@@ -80,12 +80,12 @@ TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. `door` counts the connection until one of its requests has proved its sender."""
+    """One connection. `connections` counts it until one of its requests has proved its sender."""
 
-    def __init__(self, *args: Any, door: Door | None = None, **options: Any) -> None:
+    def __init__(self, *args: Any, connections: ConnectionCounter | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._door = door or Door(Strangers())
-        self._address: str | None = None  # set while the door counts this connection as a stranger's
+        self._counter = connections or ConnectionCounter(ConnectionLimits())
+        self._address: str | None = None  # set while the counter counts this connection as a stranger's
         self._refusal: Problem | None = None
         self._in_head = True
         self._head_bytes = 0
@@ -96,13 +96,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Count the new connection, and start the timer that closes a silent connection."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
-        self._refusal = self._door.enter(self._address)
+        self._refusal = self._counter.enter(self._address)
         self._late = self.loop.call_later(HEAD_S if self._refusal is None else CROWDED_S, transport.close)
 
     def admit(self) -> None:
         """Stop counting the connection as a stranger's, because a request has proved its sender."""
         if self._address is not None:
-            self._door.leave(self._address)
+            self._counter.leave(self._address)
             self._address = None
 
     def data_received(self, data: bytes) -> None:

@@ -15,7 +15,7 @@ from callsheet.worker.health import MISSING, scraper
 from . import problems
 from .auth import authenticate, key_of
 from .problems import Problem
-from .state import site_of
+from .state import state_of
 
 PATIENCE_S = 2.0
 router = APIRouter(tags=["health"])
@@ -30,15 +30,15 @@ async def healthz() -> dict[str, str]:
 @router.get("/readyz", summary="The store answers", responses=problems.responses("store_unavailable", "shutting_down"))
 async def readyz(request: Request) -> JSONResponse:
     """Report whether the process is ready: the store responds, and no shutdown has begun."""
-    site = site_of(request)
-    if site.stopping.is_set():
+    state = state_of(request)
+    if state.stopping.is_set():
         raise Problem("shutting_down", "this process is going down", headers={"Retry-After": "1"})
     try:
         async with asyncio.timeout(PATIENCE_S):
-            await site.engine.store.now()
+            await state.engine.store.now()
     except (TimeoutError, StoreError) as error:
         raise Problem("store_unavailable", "the store does not answer", headers={"Retry-After": "2"}) from error
-    return JSONResponse({"status": "ready", "store": site.engine.store.durability, "streams": site.streams.total})
+    return JSONResponse({"status": "ready", "store": state.engine.store.durability, "streams": state.streams.total})
 
 
 @router.get(
@@ -53,13 +53,13 @@ async def readyz(request: Request) -> JSONResponse:
 )
 async def metrics(request: Request) -> Response:
     """Read metrics in the Prometheus format. Requests from other machines need a key, since metrics name the queues."""
-    site = site_of(request)
+    state = state_of(request)
     if not _is_local(request):
-        await authenticate(site, key_of(request))
+        await authenticate(state, key_of(request))
     scrape = scraper()
     if scrape is None:
         return Response(MISSING, 501, media_type="text/plain")
-    await site.depths.sample()
+    await state.depths.sample()
     return Response(await asyncio.to_thread(scrape), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

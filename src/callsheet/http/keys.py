@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from callsheet.kernel.errors import InvalidInput
 from callsheet.store.protocol import Document
 
-from .buckets import Recent
+from .buckets import RecentCache
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
@@ -90,8 +90,8 @@ class ApiKeys:
     def __init__(self, store: Store, *, bootstrap: str = "", pepper: str | None = None) -> None:
         self._store = store
         self._pepper = os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper
-        self._known: Recent[tuple[float, Principal]] = Recent()
-        self._unknown: Recent[float] = Recent()  # separate, so that guesses evict no valid keys
+        self._known: RecentCache[tuple[float, Principal]] = RecentCache()
+        self._unknown: RecentCache[float] = RecentCache()  # separate, so that guesses evict no valid keys
         self._bootstrap = self._hash(strong(bootstrap)) if bootstrap else ""
         self.on_revoke: list[Callable[[str], None]] = []  # called with the id of each key revoked here
 

@@ -130,7 +130,7 @@ class WorkerNames:
         return True
 
 
-class Failures:
+class FailedSignIns:
     """Token buckets that count failed sign-ins by client address."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

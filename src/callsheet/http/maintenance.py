@@ -16,7 +16,7 @@ from callsheet.objects.folders import JOBS, Named, folder_of, named_by, part_of
 from callsheet.store.protocol import Document
 
 from . import attempt_files, object_access, upload_records
-from .object_access import SiteOwners
+from .object_access import OwnerLookup
 
 if TYPE_CHECKING:
     from callsheet.engine.quotas import Quotas
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
     from callsheet.objects import Objects
 
-    from .state import Site
+    from .state import ServerState
 
 log = logging.getLogger("callsheet.http")
 PERIOD_S = 30.0
 UPLOADS_EACH = 20  # rounds between sweeps of uploads, because a sweep reads a week of uploads
 
 
-class FileKeeping:
+class FileMaintenance:
     """Runs the chores of stored files periodically. Several processes may run them concurrently."""
 
-    def __init__(self, site: Site, objects: Objects) -> None:
-        self._site, self._objects = site, objects
-        self._recount = Recount(site.quotas, site.engine.store, objects, SiteOwners(site))
+    def __init__(self, state: ServerState, objects: Objects) -> None:
+        self._state, self._objects = state, objects
+        self._recount = Recount(state.quotas, state.engine.store, objects, OwnerLookup(state))
         self._rounds = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -59,7 +59,7 @@ class FileKeeping:
 
     async def once(self, now: int | None = None) -> None:
         """Run all chores once; long chores do a bounded part of their work."""
-        store, quotas = self._site.engine.store, self._site.quotas
+        store, quotas = self._state.engine.store, self._state.quotas
         await attempt_files.sweep(quotas, store, self._objects)
         self._rounds += 1
         if self._rounds % UPLOADS_EACH == 1:

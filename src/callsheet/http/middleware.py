@@ -1,7 +1,7 @@
 """The outermost ASGI layer: request ids, allowed hosts, body limits, headers of every response, and the access log.
 
-A body is handed out only after the request has proved its sender (`door.admit`); a route that reads its body earlier
-raises RuntimeError. OPEN_BODIES lists the routes whose body is the proof; their bodies must be small.
+A body is handed out only after the request has proved its sender (`connections.admit`); a route that reads its body
+earlier raises RuntimeError. OPEN_BODIES lists the routes whose body is the proof; their bodies must be small.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import unquote_plus
 from callsheet.engine.ids import new_id
 
 from .body_pace import UPLOADS, Meter, Pace
-from .connections import KEY_ID, WHOLE, Strangers
+from .connections import KEY_ID, WHOLE, ConnectionLimits
 from .hosts import Hosts
 from .problems import Problem, answer, path_of
 from .proxies import NOBODY, Proxies
@@ -41,26 +41,26 @@ OPEN_BODIES = frozenset({"/internal/worker/enroll", "/studio/session"})  # these
 OPEN_BYTES = 8 * 1024
 
 
-class Walls(NamedTuple):
-    """The limits for strangers: pace of bodies, number of connections, allowed hosts and trusted proxies."""
+class EdgeRules(NamedTuple):
+    """The limits for anonymous clients: pace of bodies, number of connections, allowed hosts and trusted proxies."""
 
     bodies: Pace = Pace()
     uploads: Pace = UPLOADS
-    strangers: Strangers = Strangers()
+    connections: ConnectionLimits = ConnectionLimits()
     hosts: Hosts = Hosts()
     proxies: Proxies = NOBODY
 
 
-class Front:
+class RequestMiddleware:
     """Wraps an ASGI app. `secret` is the server's own API key, which must appear in no log."""
 
-    def __init__(self, app: ASGIApp, body_bytes: int, walls: Walls = Walls(), secret: str = "") -> None:  # noqa: B008
+    def __init__(self, app: ASGIApp, body_bytes: int, edge: EdgeRules = EdgeRules(), secret: str = "") -> None:  # noqa: B008
         self._app = app
-        self._hosts = walls.hosts
+        self._hosts = edge.hosts
         self._secret = secret.encode()
-        self._plain = _Body(body_bytes, walls.bodies)
-        self._open = _Body(min(OPEN_BYTES, body_bytes), walls.bodies, is_open=True)
-        self._streamed = _Body(STREAMED_BYTES, walls.uploads)
+        self._plain = _Body(body_bytes, edge.bodies)
+        self._open = _Body(min(OPEN_BYTES, body_bytes), edge.bodies, is_open=True)
+        self._streamed = _Body(STREAMED_BYTES, edge.uploads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from callsheet.objects import Objects
     from callsheet.store.protocol import Store
 
-    from .worker_registry import Workers
+    from .worker_registry import WorkerRegistry
 
 UPLOAD = "upload"  # the kind of the documents of `/v1/uploads`
 SEALED = frozenset({UPLOADS, JOBS, INCOMING})  # folders in which a URL writes only for an upload or an attempt
@@ -68,7 +68,7 @@ def attempt_of(bound: str) -> tuple[str, int] | None:
     return (job_id, int(claim_version)) if kind == "attempt" and IS_UUID(job_id) and claim_version.isdecimal() else None
 
 
-async def check(store: Store, workers: Workers, key: str, bound: str) -> None:
+async def check(store: Store, workers: WorkerRegistry, key: str, bound: str) -> None:
     """Raise LinkRefused unless the upload or attempt that a URL is bound to is open."""
     if not bound and key.partition("/")[0] not in SEALED:
         return
@@ -87,7 +87,7 @@ async def _is_open_upload(store: Store, upload_id: str) -> bool:
     return False
 
 
-async def _is_running(store: Store, workers: Workers, text: str) -> bool:
+async def _is_running(store: Store, workers: WorkerRegistry, text: str) -> bool:
     job_id, _, rest = text.partition(":")
     claim_version, _, worker_id = rest.partition(":")
     if not await _is_claimed(store, job_id, claim_version):
@@ -121,40 +121,40 @@ async def sweep(store: Store, objects: Objects) -> int:
 if TYPE_CHECKING:
     from callsheet.objects import Objects
 
-    from .state import Site
+    from .state import ServerState
 
 
-class SiteOwners:
+class OwnerLookup:
     """Finds the owners of jobs and videos in the server's store and catalogue."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
 
     async def of_job(self, job_id: str) -> str | None:
         """Return the requester of a job, or None for an unknown job."""
-        (job,) = await self._site.engine.store.get([job_id])
+        (job,) = await self._state.engine.store.get([job_id])
         return None if job is None else job.requester_id
 
     async def of_video(self, video_id: str) -> str | None:
         """Return the owner of a video, or None for an unknown video or a server without catalogue."""
-        video = await self._site.catalog.video(video_id, SERVICE) if self._site.catalog is not None else None
+        video = await self._state.catalog.video(video_id, SERVICE) if self._state.catalog is not None else None
         return None if video is None else video.owner_id
 
 
-def owned_by(site: Site, requester_id: str) -> OwnedObjects:
+def objects_owned_by(state: ServerState, requester_id: str) -> OwnedObjects:
     """Return a tenant's objects.
 
     Key ownership can be checked even if the server has no object storage; reading or writing then raises Problem.
     """
 
     async def opens() -> Objects:
-        return objects_of(site)
+        return objects_of(state)
 
-    return OwnedObjects(Source(opens, SiteOwners(site), asyncio.get_running_loop()), Holder(requester_id))
+    return OwnedObjects(Source(opens, OwnerLookup(state), asyncio.get_running_loop()), Holder(requester_id))
 
 
-def objects_of(site: Site) -> Objects:
+def objects_of(state: ServerState) -> Objects:
     """Return the site's objects; raises Problem `not_found` if the server has no object storage."""
-    if site.objects is None:
+    if state.objects is None:
         raise Problem("not_found", "this server keeps no objects; start it with --objects-url")
-    return site.objects
+    return state.objects

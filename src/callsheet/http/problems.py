@@ -221,7 +221,7 @@ def install(app: FastAPI) -> None:
     async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)  # noqa: S101 - registered for it
         if error.status in TURNED_AWAY:
-            app.state.site.audit.refused(request, error)
+            app.state.server_state.audit.refused(request, error)
         return answer(error, _id(request))
 
     async def ours(request: Request, error: Exception) -> Response:

@@ -62,8 +62,8 @@ def _literal(routes: Sequence[BaseRoute]) -> Iterator[tuple[tuple[str, str], API
                     yield (method, route.path), alone
 
 
-class Direct(APIRoute):
-    """`APIRouter(route_class=Direct)`: the endpoint takes only the request, and returns a Response."""
+class RawRoute(APIRoute):
+    """`APIRouter(route_class=RawRoute)`: the endpoint takes only the request, and returns a Response."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the endpoint itself."""

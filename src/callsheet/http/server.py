@@ -19,12 +19,12 @@ from callsheet.kernel.errors import StoreError
 from callsheet.objects import Objects, open_objects
 
 from . import auth, health, problems, routing
-from .connections import BoundedProtocol, Door
+from .connections import BoundedProtocol, ConnectionCounter
 from .keys import ApiKeys
 from .limits import Limits
-from .maintenance import FileKeeping
-from .middleware import Front, Walls
-from .state import Site
+from .maintenance import FileMaintenance
+from .middleware import EdgeRules, RequestMiddleware
+from .state import ServerState
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -61,7 +61,7 @@ class ServerOptions(NamedTuple):
     catalog: Catalog | None = None
     parts: tuple[Any, ...] = ()
     audit_days: int = 400
-    walls: Walls = Walls()
+    edge: EdgeRules = EdgeRules()
 
 
 def create_app(
@@ -69,9 +69,9 @@ def create_app(
 ) -> FastAPI:
     """Return the app of one process. Startup opens the engine, shutdown closes the engine."""
     chosen = options or ServerOptions()
-    walls = chosen.walls
+    edge = chosen.edge
     if not chosen.auth:  # every client is an admin, so pages of other sites must be kept out
-        walls = walls._replace(hosts=walls.hosts._replace(guarded=True))
+        edge = edge._replace(hosts=edge.hosts._replace(guarded=True))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -83,26 +83,26 @@ def create_app(
             if chosen.housekeeping:
                 await stack.enter_async_context(Housekeeping(engine, Chores(audit_ms=chosen.audit_days * DAY_MS)))
             keys = ApiKeys(engine.store, bootstrap=chosen.api_key) if chosen.auth else None
-            app.state.site = site = Site(engine, keys, chosen.limits, chosen.job_ttl_s)
-            site.proxies = walls.proxies
-            site.parts |= {type(part): part for part in chosen.parts}
-            site.objects = chosen.objects
-            site.catalog = chosen.catalog
-            if site.objects is None and chosen.objects_url:
-                site.objects = await stack.enter_async_context(
+            app.state.server_state = state = ServerState(engine, keys, chosen.limits, chosen.job_ttl_s)
+            state.proxies = edge.proxies
+            state.parts |= {type(part): part for part in chosen.parts}
+            state.objects = chosen.objects
+            state.catalog = chosen.catalog
+            if state.objects is None and chosen.objects_url:
+                state.objects = await stack.enter_async_context(
                     await open_objects(chosen.objects_url, engine.store, sealer=engine.sealer)
                 )
             with contextlib.suppress(StoreError):
-                await site.quotas.publish()
+                await state.quotas.publish()
             if chosen.housekeeping:
-                site.parts[Operations] = await stack.enter_async_context(Operations(engine, site.quotas))
-                if site.objects is not None:
-                    await stack.enter_async_context(FileKeeping(site, site.objects))
-            stack.push_async_callback(site.audit.close)
-            stack.callback(telemetry.observe(site.depths.sources))
-            stack.callback(site.depths.close)
+                state.parts[Operations] = await stack.enter_async_context(Operations(engine, state.quotas))
+                if state.objects is not None:
+                    await stack.enter_async_context(FileMaintenance(state, state.objects))
+            stack.push_async_callback(state.audit.close)
+            stack.callback(telemetry.observe(state.depths.sources))
+            stack.callback(state.depths.close)
             yield
-            site.stop()
+            state.stop()
 
     app = FastAPI(
         title="Callsheet",
@@ -117,17 +117,17 @@ def create_app(
     problems.install(app)
     routing.install(app, (health.router, *routers))
     _document_security(app)
-    app.state.door = Door(walls.strangers, walls.proxies)
-    _put_in_front(app, chosen, walls)
+    app.state.connections = ConnectionCounter(edge.connections, edge.proxies)
+    _put_in_front(app, chosen, edge)
     return app
 
 
-def _put_in_front(app: FastAPI, chosen: ServerOptions, walls: Walls) -> None:
-    """Wrap the whole middleware stack in Front: a middleware would run inside the handler of unexpected errors."""
+def _put_in_front(app: FastAPI, chosen: ServerOptions, edge: EdgeRules) -> None:
+    """Wrap the whole stack: FastAPI would run a middleware inside its handler of unexpected errors."""
     build = app.build_middleware_stack
 
     def built() -> ASGIApp:
-        return Front(build(), chosen.limits.body_bytes, walls, chosen.api_key)
+        return RequestMiddleware(build(), chosen.limits.body_bytes, edge, chosen.api_key)
 
     app.build_middleware_stack = built  # type: ignore[method-assign]
 
@@ -194,7 +194,7 @@ class Server(uvicorn.Server):
             server_header=False,
             backlog=BACKLOG,
             ws="none",
-            http=functools.partial(BoundedProtocol, door=app.state.door),  # type: ignore[arg-type] # it makes them
+            http=functools.partial(BoundedProtocol, connections=app.state.connections),  # type: ignore[arg-type] # it makes them
             timeout_keep_alive=KEEP_ALIVE_S,
             proxy_headers=False,  # `proxies.py` reads these headers, from trusted proxies only
         )
@@ -212,9 +212,9 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then run uvicorn's shutdown."""
-        site: Site | None = getattr(self._app.state, "site", None)
-        if site is not None:
-            site.stop()
+        state: ServerState | None = getattr(self._app.state, "server_state", None)
+        if state is not None:
+            state.stop()
         await super().shutdown(sockets)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import Event
 
     from .keys import Principal
-    from .state import Site
+    from .state import ServerState
 
 log = logging.getLogger("callsheet.http")
 PING_S = 15.0
@@ -105,16 +105,16 @@ class EventStream(Response):
 
     def __init__(
         self,
-        site: Site,
+        state: ServerState,
         who: Principal,
         first: bytes,
         watcher: Watcher,
         ident: Callable[[Event], str] | None = None,
     ) -> None:
         super().__init__(media_type="text/event-stream")
-        site.streams.enter(who, site.quotas.known(who.requester_id))
-        site.open.add(self)
-        self._site, self.who, self._first, self._watcher, self._ident = site, who, first, watcher, ident
+        state.streams.enter(who, state.quotas.known(who.requester_id))
+        state.open.add(self)
+        self._state, self.who, self._first, self._watcher, self._ident = state, who, first, watcher, ident
         self.beside: Coroutine[Any, Any, None] | None = None  # a coroutine that runs while the stream is open
         self._encode = frame_of if ident is None else self._with_cursor
         self._retry_line = retry()
@@ -136,7 +136,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             if self._first:
                 await watchdog.write(send, self._after_retry(self._first))
-            if not self._site.stopping.is_set():
+            if not self._state.stopping.is_set():
                 await self._serve(send, watchdog)
             whole = True
         except OSError:
@@ -150,8 +150,8 @@ class EventStream(Response):
             for helper in helpers:
                 helper.cancel()
             self._watcher.close()
-            self._site.open.discard(self)
-            self._site.streams.leave(self.who)
+            self._state.open.discard(self)
+            self._state.streams.leave(self.who)
         if whole:
             with contextlib.suppress(OSError):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -194,14 +194,14 @@ class EventStream(Response):
 
     async def _still_allowed(self) -> bool:
         """Return whether the reader's key and session are valid. One store lookup serves all streams of a reader."""
-        name, known, now = (self.who.key_id, self.who.session_id), self._site.standing, time.monotonic()
+        name, known, now = (self.who.key_id, self.who.session_id), self._state.reader_validity, time.monotonic()
         at, good = known.get(name, (-math.inf, True))
         if now - at < RECHECK_S / 2:
             return good
         if len(known) >= MOST_STANDING:
             known.clear()  # costs only additional lookups
         try:
-            good = await self._site.holds(self.who)
+            good = await self._state.holds(self.who)
             known[name] = (now, good)
             return good  # noqa: TRY300 - a store that is away is not written down
         except CallsheetError:

@@ -10,12 +10,12 @@ from callsheet.engine.depths import Depths
 from callsheet.engine.quotas import Quotas
 
 from .audit import Audit
-from .batcher import Intake
-from .buckets import Recent
-from .limits import Failures, Limits, Rates, Streams
+from .batcher import EnqueueBatcher
+from .buckets import RecentCache
+from .limits import FailedSignIns, Limits, Rates, Streams
 from .proxies import NOBODY
 from .sessions import Sessions
-from .worker_registry import Workers
+from .worker_registry import WorkerRegistry
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -28,33 +28,34 @@ if TYPE_CHECKING:
     from .sse import EventStream
 
 
-class Site:
+class ServerState:
     """The engine, with the caches and counters of this process. `keys` None: every client is treated as an admin."""
 
     def __init__(self, engine: Engine, keys: ApiKeys | None, limits: Limits, job_ttl_s: int) -> None:
         self.engine = engine
         self.keys = keys
         self.sessions = Sessions(engine.store, keys)
-        self.workers = Workers(engine.store)
+        self.workers = WorkerRegistry(engine.store)
         self.objects: Objects | None = None
         self.catalog: Catalog | None = None
         self.limits = limits
         self.job_ttl_s = job_ttl_s
         self.rates = Rates(limits.rate)
-        self.failures = Failures()
+        self.failed_sign_ins = FailedSignIns()
         self.proxies = NOBODY
         self.streams = Streams(limits.streams)
         self.audit = Audit(engine.store)
         self.workers.listeners.append(self.audit.heard_of)
         self.quotas = Quotas(engine.store, limits.share)
-        self.intake = Intake(engine, limits.queue_depth, self.quotas)
-        self.recounted: Recent[float] = Recent()  # when the stored files of tenants were last counted
+        self.batcher = EnqueueBatcher(engine, limits.queue_depth, self.quotas)
+        self.recount_times: RecentCache[float] = RecentCache()  # when the stored files of tenants were last counted
         self.open: set[EventStream] = set()
         self.depths = Depths(lambda: engine)
         self.parts: dict[type[Any], Any] = {}  # state that contracts share within the process, by type
         self.on_stop: list[Callable[[], None]] = []
         self.stopping = asyncio.Event()
-        self.standing: dict[tuple[str, str], tuple[float, bool]] = {}  # cached validity of stream readers, see `sse.py`
+        # cached validity of stream readers, see `sse.py`
+        self.reader_validity: dict[tuple[str, str], tuple[float, bool]] = {}
         self.sessions.on_end.append(self.end_streams_of_session)
         if keys is not None:
             keys.on_revoke.append(self.end_streams_of_key)
@@ -82,8 +83,7 @@ class Site:
             stream.end()
 
 
-def site_of(request: Request) -> Site:
-    """Return the Site of a request's app."""
-    state: Any = request.app.state
-    site: Site = state.site
-    return site
+def state_of(request: Request) -> ServerState:
+    """Return the ServerState of the app that serves a request."""
+    state: ServerState = request.app.state.server_state
+    return state

@@ -26,7 +26,7 @@ from .json_bodies import JsonAnswer
 from .keys import Principal
 from .problems import Problem
 from .sessions import is_good
-from .state import Site, site_of
+from .state import ServerState, state_of
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
@@ -127,18 +127,18 @@ async def who_follows(request: Request, ticket: str | None, subject: str, *, cli
     """
     if ticket is None:
         return await check(request, "jobs:read")
-    site = site_of(request)
+    state = state_of(request)
     if client is None:
-        who = await redeem(site.engine.store, ticket, subject)
+        who = await redeem(state.engine.store, ticket, subject)
     else:
-        who = await redeem_again(site.engine.store, ticket, subject, client)
-    if not await site.holds(who):
+        who = await redeem_again(state.engine.store, ticket, subject, client)
+    if not await state.holds(who):
         raise Problem("unauthorized", "the key or the session of this ticket is not good any more")
     admit(request.scope, who.key_id)
     return who
 
 
-async def ticket_of(site: Site, who: Principal, subject: str, url: str) -> Response:
+async def ticket_of(state: ServerState, who: Principal, subject: str, url: str) -> Response:
     """Return the response with a new ticket for one stream."""
-    ticket = await issue(site.engine.store, who, subject)
+    ticket = await issue(state.engine.store, who, subject)
     return JsonAnswer({"ticket": ticket, "url": f"{url}ticket={ticket}", "expires_in_s": LIFE_S}, 201)

@@ -40,7 +40,7 @@ from .auth import check
 from .keys import Principal
 from .object_access import objects_of
 from .problems import Problem
-from .state import Site, site_of
+from .state import ServerState, state_of
 
 if TYPE_CHECKING:
     from callsheet.api.uploads import NewUpload
@@ -97,9 +97,9 @@ class UploadRecord(NamedTuple):
         return min(self.part_bytes, self.size - (number - 1) * self.part_bytes)
 
 
-async def open_upload(site: Site, who: Principal, asked: NewUpload, key: str = "") -> UploadRecord:
+async def open_upload(state: ServerState, who: Principal, asked: NewUpload, key: str = "") -> UploadRecord:
     """Create an upload for the caller, stored under `key`, or by default in a new folder of the tenant."""
-    objects, store = objects_of(site), site.engine.store
+    objects, store = objects_of(state), state.engine.store
     now = await store.now()
     if random.random() < SWEEP:  # noqa: S311 - not each time: it reads all of them
         await sweep(store, objects, now)
@@ -108,11 +108,11 @@ async def open_upload(site: Site, who: Principal, asked: NewUpload, key: str = "
     kind, part_bytes = checked_type(asked.content_type, name), part_bytes_of(asked.size)
     multipart = asked.size > part_bytes
     part = UPLOADS if key.startswith("uploads/") else VIDEOS
-    await charge(site, who.requester_id, asked.size, part, opens=True)
+    await charge(state, who.requester_id, asked.size, part, opens=True)
     try:
         begun = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
     except BaseException:
-        await site.quotas.add(who.requester_id, -asked.size, part, closed=1)
+        await state.quotas.add(who.requester_id, -asked.size, part, closed=1)
         raise
     kept = UploadRecord(
         upload_id,
@@ -129,30 +129,30 @@ async def open_upload(site: Site, who: Principal, asked: NewUpload, key: str = "
     return kept
 
 
-async def charge(site: Site, requester_id: str, size: int, part: str, *, opens: bool = False) -> None:
+async def charge(state: ServerState, requester_id: str, size: int, part: str, *, opens: bool = False) -> None:
     """Charge a file to its tenant's quota; raises QuotaExceeded.
 
     If the quota is exhausted, the tenant's stored files are recounted first, at most once per RECOUNT_S.
     """
     try:
-        await site.quotas.charge(requester_id, size, part, opens=opens)
+        await state.quotas.charge(requester_id, size, part, opens=opens)
     except QuotaExceeded:
-        at = site.recounted.get(requester_id)
+        at = state.recount_times.get(requester_id)
         if at is not None and time.monotonic() - at < RECOUNT_S:
             raise
-        site.recounted.put(requester_id, time.monotonic())
-        await site.quotas.recount(requester_id, lambda: stored_uploads(site, requester_id))
-        await site.quotas.charge(requester_id, size, part, opens=opens)
+        state.recount_times.put(requester_id, time.monotonic())
+        await state.quotas.recount(requester_id, lambda: stored_uploads(state, requester_id))
+        await state.quotas.charge(requester_id, size, part, opens=opens)
 
 
-async def stored_uploads(site: Site, requester_id: str) -> tuple[int, int]:
+async def stored_uploads(state: ServerState, requester_id: str) -> tuple[int, int]:
     """Return the bytes of a tenant's uploads, open uploads at their full size, and the number of open uploads."""
-    kept = [UploadRecord(**json.loads(document.body)) for document in await site.engine.store.documents(KIND)]
+    kept = [UploadRecord(**json.loads(document.body)) for document in await state.engine.store.documents(KIND)]
     still = [one for one in kept if one.requester_id == requester_id and one.status == "open"]
     opened = {one.key: one.size for one in still}
     folder = uploads_of(requester_id)
     total = sum(size for key, size in opened.items() if key.startswith(f"{folder}/"))
-    async for info in objects_of(site).list(folder):
+    async for info in objects_of(state).list(folder):
         total += 0 if info.key in opened else info.size_bytes
     return total, len(still)
 
@@ -162,10 +162,10 @@ async def complete_upload(request: Request, upload_id: str) -> UploadRecord:
     kept, version, objects = await find_upload(request, upload_id)
     if kept.status == "open":
         kept = kept._replace(status="done", etag=(await _assemble(objects, kept)).etag)
-        store = site_of(request).engine.store
+        store = state_of(request).engine.store
         try:
             await store.put_document(_document(kept, version))
-            await site_of(request).quotas.add(kept.requester_id, 0, closed=1)
+            await state_of(request).quotas.add(kept.requester_id, 0, closed=1)
         except DocumentConflict:  # a concurrent request completed or dropped the upload
             if not await _is_done(store, kept.upload_id):
                 await objects.delete(kept.key)
@@ -178,11 +178,11 @@ async def complete_upload(request: Request, upload_id: str) -> UploadRecord:
 async def find_upload(request: Request, upload_id: str) -> tuple[UploadRecord, int, Objects]:
     """Return the caller's upload, its version and the objects; raises Problem, also for another tenant's upload."""
     who = await check(request, "jobs:write")
-    site = site_of(request)
-    objects = objects_of(site)
-    found = await site.engine.store.documents(KIND, upload_id) if IS_UUID(upload_id) else []
+    state = state_of(request)
+    objects = objects_of(state)
+    found = await state.engine.store.documents(KIND, upload_id) if IS_UUID(upload_id) else []
     kept = UploadRecord(**json.loads(found[0].body)) if found else None
-    is_gone = kept is None or kept.status == DROPPED or kept.expires_at <= await site.engine.store.now()
+    is_gone = kept is None or kept.status == DROPPED or kept.expires_at <= await state.engine.store.now()
     if kept is None or is_gone or not _may_see(who, kept):
         raise Problem("upload_not_found", "no such upload of yours, or not any more; begin a new one")
     return kept, found[0].version, objects
@@ -282,12 +282,12 @@ async def sweep(store: Store, objects: Objects, now: int) -> None:
     await object_access.sweep(store, objects)
 
 
-async def forget(site: Site, upload_id: str) -> None:
+async def forget(state: ServerState, upload_id: str) -> None:
     """Drop an upload that no client needs any more, in any status."""
-    for document in await site.engine.store.documents(KIND, upload_id):
+    for document in await state.engine.store.documents(KIND, upload_id):
         with contextlib.suppress(DocumentConflict):  # it was completed or dropped meanwhile
             await drop_upload(
-                site.engine.store, objects_of(site), UploadRecord(**json.loads(document.body)), document.version
+                state.engine.store, objects_of(state), UploadRecord(**json.loads(document.body)), document.version
             )
 
 

@@ -37,7 +37,7 @@ from .worker_records import (
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
-__all__ = ["LIFE_S", "WORKER_HEAD", "Enrolment", "Token", "Worker", "WorkerEvent", "Workers"]
+__all__ = ["LIFE_S", "WORKER_HEAD", "Enrolment", "Token", "Worker", "WorkerEvent", "WorkerRegistry"]
 log = logging.getLogger("callsheet.http")
 ENROLMENT, WORKER, SEEN = "enrolment", "worker", "worker_seen"
 ENROLMENT_HEAD, WORKER_HEAD = "cs_enroll_", "cs_worker_"
@@ -54,7 +54,7 @@ RACES = 20
 MOST_KEPT = 10_000
 
 
-class Workers:
+class WorkerRegistry:
     """The workers of a store. Store lookups are cached for KEPT_S seconds; so long a revoked worker may continue."""
 
     def __init__(self, store: Store) -> None:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from callsheet.http.problems import Problem
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 
 from . import session
 
@@ -69,7 +69,7 @@ async def page(request: Request, path: str = "") -> Response:
         raise Problem("not_found", "the studio has no such file")
     sent = found or _files()[INDEX]
     request.scope["callsheet.quiet"] = True  # one page loads dozens of files, which would flood the log
-    headers = {**HEADERS, "Content-Security-Policy": policy_for(site_of(request).objects), "ETag": sent.etag}
+    headers = {**HEADERS, "Content-Security-Policy": policy_for(state_of(request).objects), "ETag": sent.etag}
     if request.headers.get("if-none-match") == sent.etag:
         return Response(status_code=304, headers=headers)
     return Response(sent.content, headers=headers, media_type=sent.media_type)

@@ -17,7 +17,7 @@ from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import is_well_formed
 from callsheet.http.problems import Problem
 from callsheet.http.sessions import COOKIE, LIFE_S, Session, check_proof, role_of
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 
 EVERYBODY = Session(NOBODY, "", None)
 router = APIRouter(prefix="/studio/session", tags=["studio"])
@@ -65,14 +65,14 @@ async def sign_in(request: Request) -> Response:
     Needs the header `X-Callsheet-Studio: 1` and a request from the studio's own origin.
     """
     check_proof(request)
-    site = site_of(request)
+    state = state_of(request)
     key = (await read(request, SignIn)).key.get_secret_value().strip()
-    if site.keys is None:
+    if state.keys is None:
         return JsonAnswer(_body(EVERYBODY), 201)
-    with site.failures.counted(site.proxies.client_of(request), guessed=not is_well_formed(key)):
-        value, session = await site.sessions.begin(site.keys, key, site.rates.check)
+    with state.failed_sign_ins.counted(state.proxies.client_of(request), guessed=not is_well_formed(key)):
+        value, session = await state.sessions.begin(state.keys, key, state.rates.check)
     if older := request.cookies.get(COOKIE):
-        await site.sessions.end(older)
+        await state.sessions.end(older)
     admit(request.scope, session.who.key_id)
     request.scope["callsheet.principal"] = session.who
     await act(request, "session.signed_in", target=session.who.key_id)
@@ -89,8 +89,8 @@ async def sign_in(request: Request) -> Response:
 )
 async def who_am_i(request: Request) -> Response:
     """Read the name, role, scopes and teams of the signed-in key."""
-    site = site_of(request)
-    session = EVERYBODY if site.keys is None else await site.sessions.find(request.cookies.get(COOKIE, ""))
+    state = state_of(request)
+    session = EVERYBODY if state.keys is None else await state.sessions.find(request.cookies.get(COOKIE, ""))
     if session is None:
         raise Problem("unauthorized", "nobody is signed in here; POST /studio/session with a key")
     admit(request.scope, session.who.key_id)
@@ -104,7 +104,7 @@ async def sign_out(request: Request) -> Response:
     """End the session. Its cookie is refused by every server process from now on."""
     check_proof(request)
     if value := request.cookies.get(COOKIE):
-        sessions = site_of(request).sessions
+        sessions = state_of(request).sessions
         session = await sessions.find(value)
         await sessions.end(value)
         if session is not None:
@@ -117,7 +117,7 @@ async def sign_out(request: Request) -> Response:
 
 def _cookie(request: Request) -> dict[str, Any]:
     """Return the cookie's attributes: hidden from scripts and other sites; https only, if this request used https."""
-    return {"path": "/", "httponly": True, "samesite": "strict", "secure": site_of(request).proxies.is_https(request)}
+    return {"path": "/", "httponly": True, "samesite": "strict", "secure": state_of(request).proxies.is_https(request)}
 
 
 def _body(session: Session) -> dict[str, Any]:

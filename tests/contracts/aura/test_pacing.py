@@ -204,7 +204,7 @@ async def test_two_reports_that_come_late_and_together_are_not_both_told(
     begin = job.event_ms // 20 * 20
     events = [Event(job.job_id, seq, begin + seq * 20, "progress", "Voice", seq * 10.0, "{}") for seq in (1, 2)]
     who = Principal("k", "", frozenset())
-    late = stream.LiveStream(one.site, who, b"", one.engine.follow({job.job_id: 0}), job, None)
+    late = stream.LiveStream(one.state, who, b"", one.engine.follow({job.job_id: 0}), job, None)
     try:
         assert await late.frames(events[:1]) == b""
         await asyncio.sleep(0.1)  # the first one is due by now, but the second one comes with it

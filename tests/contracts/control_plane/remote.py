@@ -50,5 +50,5 @@ async def add(live: Live, **fields: Any) -> str:
 
 
 async def parked(live: Live, count: int) -> None:
-    while (found := live.site.parts.get(Waiting)) is None or found.parked < count:
+    while (found := live.state.parts.get(Waiting)) is None or found.parked < count:
         await asyncio.sleep(0.005)

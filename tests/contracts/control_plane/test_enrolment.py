@@ -19,7 +19,7 @@ from callsheet.contracts.redis_gateway import routes
 from callsheet.http import worker_registry as known
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.problems import Problem
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 from callsheet.store.audit import AuditQuery
 from tests import stores
 from tests.http.conftest import postgres_url
@@ -32,7 +32,7 @@ probe = APIRouter()
 async def _probe(request: Request) -> JsonAnswer:
     """What a route of the control plane learns of a worker."""
     who = await worker_of(request)
-    await seen(site_of(request), who.named(who.worker_id or "somebody"), ("gpu",), "1.2", 3)
+    await seen(state_of(request), who.named(who.worker_id or "somebody"), ("gpu",), "1.2", 3)
     queues = None if who.queues is None else sorted(who.queues)
     tenants = None if who.tenants is None else sorted(who.tenants)
     return JsonAnswer({"worker_id": who.worker_id, "queues": queues, "tenants": tenants, "drain": who.draining})
@@ -262,10 +262,10 @@ async def test_a_sign_of_life_is_written_once_in_a_while(small: Live, monkeypatc
         return document.version
 
     for _ in range(20):
-        await seen(small.site, Holder("w"), running=1)
+        await seen(small.state, Holder("w"), running=1)
     assert await version() == 1
     monkeypatch.setattr(known, "SEEN_S", 0.0)
-    await seen(small.site, Holder("w"), running=2)
+    await seen(small.state, Holder("w"), running=2)
     assert await version() == 2
     later(small, monkeypatch, known.FORGOTTEN_MS + 1)
     assert (await small.client.get("/v1/workers")).json()["workers"] == []

@@ -152,7 +152,7 @@ async def test_a_waiting_heartbeat_hears_of_a_cancellation_at_once(
     await add(live)
     got = await worker.claim()
     waiting = asyncio.create_task(worker.say("heartbeat", got, wait_ms=20_000))
-    while not (found := live.site.parts.get(Waiting)) or not found._beats:
+    while not (found := live.state.parts.get(Waiting)) or not found._beats:
         await asyncio.sleep(0.005)
     assert not waiting.done()
     await live.engine.cancel(got["job_id"], "enough")

@@ -108,9 +108,9 @@ async def test_a_large_file_goes_up_in_parts_that_can_be_signed_anew(
 
 
 async def test_inputs_are_signed_for_the_tenants_own_objects_only(live: Live, worker: Remote) -> None:
-    assert live.site.objects is not None
-    await live.site.objects.put("uploads/acme/1/in.txt", b"mine")
-    await live.site.objects.put("uploads/other/1/in.txt", b"theirs")
+    assert live.state.objects is not None
+    await live.state.objects.put("uploads/acme/1/in.txt", b"mine")
+    await live.state.objects.put("uploads/other/1/in.txt", b"theirs")
     payload = {"source": "object:uploads/acme/1/in.txt", "more": ["object:uploads/other/1/in.txt", "objects"]}
     await add(live, requester_id="acme", payload=json.dumps(payload))
     got = await worker.claim()

@@ -71,7 +71,7 @@ async def test_a_clip_that_failed_comes_back_within_the_quota_of_whom_it_is_cut_
             made = (await mate.post("/clips", json=asked)).json()
             (job,) = await engine.claim(ClaimRequest("w", ((await engine.get(made["job_id"])).queue,)))
             await engine.settle([commands.dead_letter(job, JobError("broke", "it broke"))])
-            await stack.live.site.quotas.set(OTHER, {"queued": 1})
+            await stack.live.state.quotas.set(OTHER, {"queued": 1})
             await mate.post("/clips", json={**asked, "clip_id": "two"})
             refused = await mate.post("/clips", json=asked)
         assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded"), refused.text

@@ -11,7 +11,7 @@ from callsheet.contracts.cortana import paths
 from callsheet.contracts.cortana.keeping import Keeping
 from callsheet.engine.stored import OUTPUTS, VIDEOS
 from callsheet.http.maintenance import EVERY_MS, Recount
-from callsheet.http.object_access import SiteOwners
+from callsheet.http.object_access import OwnerLookup
 from tests import stores
 from tests.contracts.cortana.kit import OTHER, TEAM, TENANT, Stack, running
 from tests.media.made_up import MadeUp
@@ -20,7 +20,7 @@ YEAR_MS = 365 * 86_400_000
 
 
 async def parts(stack: Stack, tenant: str = TENANT) -> dict[str, int]:
-    found = (await stack.live.site.quotas.bytes.of(tenant)).parts
+    found = (await stack.live.state.quotas.bytes.of(tenant)).parts
     return {part: count for part, count in found.items() if count}
 
 
@@ -37,7 +37,7 @@ async def cut(stack: Stack, video_id: str, clip_id: str, **headers: str) -> None
 
 async def walked(stack: Stack) -> None:
     store = stack.live.engine.store
-    walk = Recount(stack.live.site.quotas, store, stack.objects, SiteOwners(stack.live.site))
+    walk = Recount(stack.live.state.quotas, store, stack.objects, OwnerLookup(stack.live.state))
     now = await store.now() + EVERY_MS
     while not await walk.step(now):
         pass

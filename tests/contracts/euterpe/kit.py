@@ -49,8 +49,8 @@ class Stack:
 
     @property
     def objects(self) -> Objects:
-        assert self.live.site.objects is not None
-        return self.live.site.objects
+        assert self.live.state.objects is not None
+        return self.live.state.objects
 
     @property
     def hook(self) -> str:
@@ -149,7 +149,7 @@ async def running(
         app,
     ):
         endpoints = Endpoints(live.engine.store, sealer_from(os.environ), RULES)
-        live.site.parts[Endpoints] = endpoints
+        live.state.parts[Endpoints] = endpoints
         _, secret = await endpoints.new_own_secret(TENANT)
         client = await live.key(TENANT)
         stack = Stack(live, client, sink, endpoints, Receiver([secret]), folder / "work", app)

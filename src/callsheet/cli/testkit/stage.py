@@ -147,7 +147,7 @@ async def _serving(engine: Engine, terms: Terms) -> AsyncIterator[str]:
         if running.done():
             running.result()
         await asyncio.sleep(LOOK_S)
-    app.state.site.parts[Terms] = terms
+    app.state.server_state.parts[Terms] = terms
     host, port = server.address
     try:
         yield f"http://{host}:{port}"

@@ -17,7 +17,7 @@ from .folders import ORPHAN_S, Folders
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
-    from callsheet.http.state import Site
+    from callsheet.http.state import ServerState
 
 log = logging.getLogger("callsheet.cleanup")
 FIRST_SWEEP_S, SWEEP_S = 60.0, 24 * 3600.0
@@ -86,11 +86,11 @@ class Cleanup:
         task.add_done_callback(self._tasks.discard)
 
 
-def cleanup_of(site: Site) -> Cleanup:
+def cleanup_of(state: ServerState) -> Cleanup:
     """Return the cleanup of this server process, started on first use and stopped with the process."""
-    found: Cleanup | None = site.parts.get(Cleanup)
+    found: Cleanup | None = state.parts.get(Cleanup)
     if found is None:
-        found = site.parts[Cleanup] = Cleanup(site.engine)
-        site.on_stop.append(found.stop)
+        found = state.parts[Cleanup] = Cleanup(state.engine)
+        state.on_stop.append(found.stop)
         found.start()
     return found

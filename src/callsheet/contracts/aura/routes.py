@@ -19,7 +19,7 @@ from callsheet.http.json_bodies import JsonAnswer, documented, json_text, read
 from callsheet.http.parameters import ALWAYS, CURSOR, JobId, Reader, Writer
 from callsheet.http.problems import Problem
 from callsheet.http.sse import frame
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 from callsheet.http.tickets import LastEventId, TicketQuery, ticket_of, who_follows
 from callsheet.kernel.errors import IllegalMove, InvalidInput
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
@@ -65,7 +65,7 @@ BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "payloa
 @contextlib.asynccontextmanager
 async def _sweeping(app: FastAPI) -> AsyncIterator[None]:
     """Start the cleanup of abandoned folders with the server."""
-    cleanup_of(app.state.site)
+    cleanup_of(app.state.server_state)
     yield
 
 
@@ -98,7 +98,7 @@ async def create(request: Request) -> Response:
     if (key := idempotency.key_of(request)) is not None:
         same = idempotency.request_hash(request, asked.model_dump())
         new = new._replace(idempotency=Idempotency(key, same, json_text(answer)))
-    found = await site_of(request).intake.enqueue(new)
+    found = await state_of(request).batcher.enqueue(new)
     headers = {"Location": f"/api/jobs/{found.job_id}"}
     if not found.created:
         headers["Idempotency-Replayed"] = "true"
@@ -122,22 +122,22 @@ def _correlation(request: Request) -> str:
 )
 async def get(request: Request, job_id: JobId, who: Reader) -> Response:
     """Read the job's present state."""
-    site = site_of(request)
-    return JsonAnswer(await _shown(site, await site.engine.get(job_id, requester_id=who.sees)))
+    state = state_of(request)
+    return JsonAnswer(await _shown(state, await state.engine.get(job_id, requester_id=who.sees)))
 
 
-async def _shown(site: Site, job: Job) -> dict[str, Any]:
-    return {**job_body(job, await _last_completed(site, job)), "lastEventId": latest_id(job)}
+async def _shown(state: ServerState, job: Job) -> dict[str, Any]:
+    return {**job_body(job, await _last_completed(state, job)), "lastEventId": latest_id(job)}
 
 
-async def _last_completed(site: Site, job: Job) -> str | None:
+async def _last_completed(state: ServerState, job: Job) -> str | None:
     """Return the step completed last, by this job or by a job that it resumes."""
     if job.started_at is None and not job.status.terminal:
         return None
-    known = (await site.engine.steps(job)).results
+    known = (await state.engine.steps(job)).results
     if job.kind == COMPOSE or not known:
         return last_step(known)
-    latest = await site.engine.store.events({job.job_id: max(0, job.event_seq - LATEST)}, LATEST)
+    latest = await state.engine.store.events({job.job_id: max(0, job.event_seq - LATEST)}, LATEST)
     completed = [event.step for event in latest if event.type == "checkpoint" and event.step in known]
     return completed[-1] if completed else list(known)[-1]
 
@@ -157,11 +157,11 @@ async def find(  # noqa: PLR0913, PLR0917 - each is a filter
     cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
 ) -> Response:
     """List the jobs of this contract, newest first."""
-    site = site_of(request)
+    state = state_of(request)
     statuses, begun = states_of(status or ())
     query = JobQuery(who.sees, statuses, task, contract=CONTRACT, limit=limit, cursor=cursor, has_begun=begun)
-    page = await site.engine.find(query)
-    shown = await asyncio.gather(*(_shown(site, job) for job in page.jobs))
+    page = await state.engine.find(query)
+    shown = await asyncio.gather(*(_shown(state, job) for job in page.jobs))
     return JsonAnswer({"jobs": shown, "next": page.cursor})
 
 
@@ -175,10 +175,10 @@ async def find(  # noqa: PLR0913, PLR0917 - each is a filter
 )
 async def cancel(request: Request, job_id: JobId, who: Writer) -> Response:
     """Stop the work, remove the job's files, then mark the job Canceled. A finished job is answered with 409."""
-    site = site_of(request)
+    state = state_of(request)
     reason = (await read(request, CancelBody)).reason if await request.body() else ""
-    job = await site.engine.cancel(job_id, reason, requester_id=who.sees)
-    cleanup_of(site).schedule(job.job_id)
+    job = await state.engine.cancel(job_id, reason, requester_id=who.sees)
+    cleanup_of(state).schedule(job.job_id)
     told = {"jobId": job.job_id, "status": word_of(job), "cleanupScheduled": True, "correlationId": job.correlation_id}
     return JsonAnswer(told, 202)
 
@@ -192,13 +192,13 @@ async def cancel(request: Request, job_id: JobId, who: Writer) -> Response:
 )
 async def resume(request: Request, job_id: JobId, who: Writer) -> Response:
     """Resume an ended job as a new job, which takes over the completed steps. The old job stays unchanged."""
-    site = site_of(request)
-    job = await site.engine.get(job_id, requester_id=who.sees)
-    last = await _last_completed(site, job)
+    state = state_of(request)
+    job = await state.engine.get(job_id, requester_id=who.sees)
+    last = await _last_completed(state, job)
     if last is None or not can_resume(job, last):
         raise Problem("not_resumable", _why_not(job, last))
     try:
-        found = await resuming.resume(site.engine.store, job, site.intake.enqueue)
+        found = await resuming.resume(state.engine.store, job, state.batcher.enqueue)
     except IllegalMove as error:
         raise Problem("not_resumable", str(error)) from None
     told = {**_created(found.job_id, found.correlation_id), "status": word_of(found)}
@@ -232,13 +232,13 @@ async def events(
     window: Window = None,
 ) -> Response:
     """Stream events until the job ends; resume with `lastEventId`. A newer stream of the same window ends the older."""
-    site = site_of(request)
-    who = await who_follows(request, ticket, f"live={job_id}", client=_client_of(site, request))
-    job = await site.engine.get(job_id, requester_id=who.sees)
+    state = state_of(request)
+    who = await who_follows(request, ticket, f"live={job_id}", client=_client_of(state, request))
+    job = await state.engine.get(job_id, requester_id=who.sees)
     seen = request.headers.get("last-event-id") or last_event_id
     first, after = b"", None
     if seen:
-        after = await _known_place(site, job, seen)
+        after = await _known_place(state, job, seen)
         if after is None and job.status.terminal:  # send the present state, then the outcome
             after = Place(job.event_seq, OWN)
         elif after is None:  # a foreign id: send the present state, then new events
@@ -246,14 +246,14 @@ async def events(
             after = Place(job.event_seq, PLACES)
         elif job.status.terminal and after.seq >= job.event_seq and after.told >= END_PLACES:
             return Response(status_code=204)
-    watcher = site.engine.follow({job.job_id: after.seq - 1 if after is not None else 0})
+    watcher = state.engine.follow({job.job_id: after.seq - 1 if after is not None else 0})
     try:
-        stream = LiveStream(site, who, first, watcher, job, after)
+        stream = LiveStream(state, who, first, watcher, job, after)
     except Problem:
         watcher.close()
         raise
     own = window or (tickets.window_of(ticket) if ticket else who.session_id)
-    _replace_older(site, (who.key_id, job_id, own), stream)
+    _replace_older(state, (who.key_id, job_id, own), stream)
     return stream
 
 
@@ -262,12 +262,12 @@ def _present(job: Job) -> dict[str, Any]:
     return {**told, "correlationId": job.correlation_id}
 
 
-def _client_of(site: Site, request: Request) -> str:
+def _client_of(state: ServerState, request: Request) -> str:
     """Return a client's address and user agent, which stay the same when the client reconnects."""
-    return f"{site.proxies.client_of(request)} {request.headers.get('user-agent', '')}"
+    return f"{state.proxies.client_of(request)} {request.headers.get('user-agent', '')}"
 
 
-async def _known_place(site: Site, job: Job, text: str) -> Place | None:
+async def _known_place(state: ServerState, job: Job, text: str) -> Place | None:
     """Return the position of an event id of this job; None for a foreign id, even if only its time is wrong."""
     try:
         place, ms = place_of(text), parse_event_id(text)[0]
@@ -275,7 +275,7 @@ async def _known_place(site: Site, job: Job, text: str) -> Place | None:
         return None
     if place.seq >= job.event_seq:
         return place if (place.seq, ms) == (job.event_seq, job.event_ms) else None
-    events = await site.engine.store.events({job.job_id: place.seq - 1}, 1)
+    events = await state.engine.store.events({job.job_id: place.seq - 1}, 1)
     return place if events and (events[0].seq, events[0].ms) == (place.seq, ms) else None
 
 
@@ -283,14 +283,14 @@ class _Open(dict[tuple[str, str, str], LiveStream]):
     """The newest stream of each key, job and window."""
 
 
-def _replace_older(site: Site, name: tuple[str, str, str], stream: LiveStream) -> None:
+def _replace_older(state: ServerState, name: tuple[str, str, str], stream: LiveStream) -> None:
     """Register the stream as the only connection of its key, job and window, and end the older stream."""
-    streams: _Open = site.parts.setdefault(_Open, _Open())
+    streams: _Open = state.parts.setdefault(_Open, _Open())
     older = streams.get(name)
     if older is not None:
         older.end()
     streams[name] = stream
-    for other in [key for key, open_stream in streams.items() if open_stream not in site.open]:
+    for other in [key for key, open_stream in streams.items() if open_stream not in state.open]:
         del streams[other]
 
 
@@ -302,6 +302,6 @@ def _replace_older(site: Site, name: tuple[str, str, str], stream: LiveStream) -
 )
 async def ticket(request: Request, job_id: JobId, who: Reader) -> Response:
     """Get a ticket for this stream, to use within a minute. The client that used the ticket may reconnect with it."""
-    site = site_of(request)
-    await site.engine.get(job_id, requester_id=who.sees)
-    return await ticket_of(site, who, f"live={job_id}", f"/api/jobs/{job_id}/events?")
+    state = state_of(request)
+    await state.engine.get(job_id, requester_id=who.sees)
+    return await ticket_of(state, who, f"live={job_id}", f"/api/jobs/{job_id}/events?")

@@ -18,7 +18,7 @@ from .stages import Stages, since_its_stage_began
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher
     from callsheet.http.keys import Principal
-    from callsheet.http.state import Site
+    from callsheet.http.state import ServerState
     from callsheet.kernel.job import Event, Job
 
 KEEPALIVE_S = 10.0
@@ -31,9 +31,9 @@ class LiveStream(EventStream):
     """One client's connection to one job. `first` is sent before any event; `after` is the place to resume from."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what one connection is
-        self, site: Site, who: Principal, first: bytes, watcher: Watcher, job: Job, after: Place | None
+        self, state: ServerState, who: Principal, first: bytes, watcher: Watcher, job: Job, after: Place | None
     ) -> None:
-        super().__init__(site, who, first, watcher)
+        super().__init__(state, who, first, watcher)
         self.ping_s, self.steady = KEEPALIVE_S, True
         self._job, self._after, self._behind = job, after, after is not None
         self._stages, self._debounce = Stages(), Debounce(round(DEBOUNCE_S * 1000))
@@ -75,7 +75,7 @@ class LiveStream(EventStream):
 
     async def _catch_up(self, before: int) -> None:
         """Replay the current stage's events that the client has seen, to restore stage and debounce state."""
-        for event in await since_its_stage_began(self._site.engine.store, self._job.job_id, before):
+        for event in await since_its_stage_began(self._state.engine.store, self._job.job_id, before):
             self._debounce.before(event)
             if event.type == "progress":
                 self._debounce.hold(*told(event, self._job))
@@ -99,13 +99,13 @@ class LiveStream(EventStream):
     async def _at_the_end(self, event: Event) -> Left:
         """Read the ended job, its files and last log lines; a job pruned meanwhile gives an empty result."""
         try:
-            self._job = await self._site.engine.get(self._job.job_id)
+            self._job = await self._state.engine.get(self._job.job_id)
             return await self._left(event)
         except JobNotFound:
             return Left()
 
     async def _left(self, event: Event) -> Left:
-        engine, job_id = self._site.engine, self._job.job_id
+        engine, job_id = self._state.engine, self._job.job_id
         files = [_shown(file) for file in await artifacts_of(engine.store, job_id)]
         last = await engine.store.events({job_id: max(0, event.seq - LAST_EVENTS)}, LAST_EVENTS)
         return Left(files, log_lines(last))

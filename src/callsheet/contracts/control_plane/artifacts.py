@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.http import object_access
 from callsheet.http.attempt_files import artifacts_of
-from callsheet.http.object_access import owned_by
+from callsheet.http.object_access import objects_owned_by
 from callsheet.http.problems import Problem
 from callsheet.kernel.job import ADOPTED, Status
 from callsheet.kernel.wire import decode, encode
@@ -24,7 +24,7 @@ from .leases import Lease
 from .models import Artifact
 
 if TYPE_CHECKING:
-    from callsheet.http.state import Site
+    from callsheet.http.state import ServerState
     from callsheet.kernel.job import Job, Json
     from callsheet.objects import Objects, Signed
 
@@ -32,19 +32,19 @@ SIGNED_S = 3600
 MOST_INPUTS = 100
 
 
-def objects_of(site: Site) -> Objects:
+def objects_of(state: ServerState) -> Objects:
     """Return the site's object store; raises Problem `not_found` if the server has none."""
-    if site.objects is None:
+    if state.objects is None:
         raise Problem("not_found", "this server keeps no objects; set CALLSHEET_OBJECTS_URL")
-    return site.objects
+    return state.objects
 
 
-async def adopt(site: Site, lease: Lease, artifacts: Sequence[Artifact]) -> tuple[str, Json]:
+async def adopt(state: ServerState, lease: Lease, artifacts: Sequence[Artifact]) -> tuple[str, Json]:
     """Return the checkpoint that adds uploads to the job's result; raises Problem for a missing or wrong-sized upload.
 
     All uploads are checked before the first is copied; later uploads cannot change the adopted files.
     """
-    objects = objects_of(site)
+    objects = objects_of(state)
     waiting = [await _waiting(objects, lease, artifact) for artifact in artifacts]
     kept = []
     for artifact, source in zip(artifacts, waiting, strict=True):
@@ -96,30 +96,30 @@ async def check_unchanged(objects: Objects, file: dict[str, Any]) -> None:
         raise ObjectChanged(f"{file['name']} was changed after the job had ended; it is not given out")
 
 
-async def inputs(site: Site, job: Job) -> dict[str, str]:
+async def inputs(state: ServerState, job: Job) -> dict[str, str]:
     """Return signed URLs of the payload's objects that the job's tenant may read; raises InvalidKey."""
-    if site.objects is None or REFERENCE not in job.payload:
+    if state.objects is None or REFERENCE not in job.payload:
         return {}
     named = dict.fromkeys(text for text in _texts(decode(job.payload)) if text.startswith(REFERENCE))
-    own = owned_by(site, job.requester_id)
+    own = objects_owned_by(state, job.requester_id)
     signed: dict[str, str] = {}
     for reference in list(named)[:MOST_INPUTS]:
         key = reference.removeprefix(REFERENCE)
         with contextlib.suppress(ObjectNotOwned):  # another tenant's object is treated as missing
-            if await _is_finished(site, key):
+            if await _is_finished(state, key):
                 signed[reference] = (await own.sign_get(key, SIGNED_S)).url
     return signed
 
 
-async def _is_finished(site: Site, key: str) -> bool:
+async def _is_finished(state: ServerState, key: str) -> bool:
     """Return True if the object under this key is final. A job's file is final once a succeeded job has adopted it."""
     named = named_by(key)
     if named.kind != "job":
         return True
-    (job,) = await site.engine.store.get([named.id])
+    (job,) = await state.engine.store.get([named.id])
     if job is None or job.status is not Status.SUCCEEDED:
         return False
-    return any(file["key"] == key for file in await artifacts_of(site.engine.store, named.id))
+    return any(file["key"] == key for file in await artifacts_of(state.engine.store, named.id))
 
 
 def _texts(value: Any) -> Iterator[str]:

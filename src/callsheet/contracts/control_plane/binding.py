@@ -14,7 +14,7 @@ from starlette.requests import Request
 from callsheet.http.auth import check
 from callsheet.http.limits import WorkerNames
 from callsheet.http.problems import Problem
-from callsheet.http.state import Site
+from callsheet.http.state import ServerState
 from callsheet.kernel.lane import is_lane_of_another, lane_of
 
 if TYPE_CHECKING:
@@ -95,17 +95,19 @@ async def worker_of(request: Request) -> WorkerIdentity:
     return WorkerIdentity.of(await check(request, "worker"))
 
 
-async def seen(site: Site, worker: Holder, labels: Sequence[str] = (), version: str = "", running: int = 0) -> None:
+async def seen(
+    state: ServerState, worker: Holder, labels: Sequence[str] = (), version: str = "", running: int = 0
+) -> None:
     """Record a worker's sign of life, with at most one store write per worker in ten seconds.
 
     An API key may use any worker name, but never updates an enrolled worker's record, and a tenant's key may create a
     limited number of names only.
     """
     if worker.enrolled:
-        await site.workers.seen(worker.worker_id, labels, version, running)
+        await state.workers.seen(worker.worker_id, labels, version, running)
         return
-    names: WorkerNames = site.parts.setdefault(WorkerNames, WorkerNames())
+    names: WorkerNames = state.parts.setdefault(WorkerNames, WorkerNames())
     if not all(names.has_room(tenant, worker.worker_id) for tenant in worker.tenants or ()):
         return
-    if not await site.workers.is_enrolled(worker.worker_id):
-        await site.workers.seen(worker.worker_id, labels, version, running)
+    if not await state.workers.is_enrolled(worker.worker_id):
+        await state.workers.seen(worker.worker_id, labels, version, running)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from callsheet.engine.beats import REMOTE_BEAT_S, remote_silence_ms
 from callsheet.engine.lanes import lane_of
-from callsheet.http.state import Site
+from callsheet.http.state import ServerState
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
@@ -73,14 +73,14 @@ class Turns(dict[str, Turn]):
 class Claimer:
     """One claim request of one worker. `run` returns the answer in the contract's words."""
 
-    def __init__(self, request: Request, site: Site, asked: ClaimBody, who: WorkerIdentity) -> None:
-        self._request, self._site, self._asked, self._who = request, site, asked, who
-        self._engine = site.engine
-        self._terms = terms_of(site)
+    def __init__(self, request: Request, state: ServerState, asked: ClaimBody, who: WorkerIdentity) -> None:
+        self._request, self._state, self._asked, self._who = request, state, asked, who
+        self._engine = state.engine
+        self._terms = terms_of(state)
         self._turn = Turn()
         self._worker = who.named(asked.worker_id)
         self._contents: dict[str, dict[str, Any]] = {}  # payload and inputs by job id, for the answer
-        transport = site.engine.transport
+        transport = state.engine.transport
         named = asked.streams if transport is None else list(dict.fromkeys(map(transport.queue_of, asked.streams)))
         self._streams = who.allowed(named)
 
@@ -88,7 +88,7 @@ class Claimer:
         """Return the claim's answer. If the worker hung up and cannot repeat the claim, release its jobs."""
         token = await self._token()
         owner = leases.owner(self._worker.worker_id, token)
-        turns: Turns = self._site.parts.setdefault(Turns, Turns())
+        turns: Turns = self._state.parts.setdefault(Turns, Turns())
         self._turn = turns.setdefault(owner, self._turn)
         self._turn.last = self
         try:
@@ -106,12 +106,12 @@ class Claimer:
         if jobs or self._who.draining:
             return jobs
         wish, wait_s = Wish(frozenset(self._streams), self._who.tenants), self._asked.max_wait_ms / 1000
-        return await waiting_of(self._site).claim(wish, wait_s, self._alive, lambda: self._take(owner))
+        return await waiting_of(self._state).claim(wish, wait_s, self._alive, lambda: self._take(owner))
 
     async def _token(self) -> str:
         if self._asked.claim_request_id is None:
             return leases.new_token()
-        return await tokens_of(self._site).repeatable(self._worker.worker_id, self._asked.claim_request_id)
+        return await tokens_of(self._state).repeatable(self._worker.worker_id, self._asked.claim_request_id)
 
     async def _again(self, owner: str) -> list[Job]:
         """Return jobs that an earlier request with this `claim_request_id` claimed: its answer may be lost."""
@@ -122,7 +122,7 @@ class Claimer:
         return await self._usable(found)
 
     async def _alive(self) -> bool:
-        gone = self._turn.last is not self or self._site.stopping.is_set()
+        gone = self._turn.last is not self or self._state.stopping.is_set()
         return not gone and not await self._request.is_disconnected()
 
     async def _take(self, owner: str) -> list[Job]:
@@ -148,7 +148,7 @@ class Claimer:
 
     async def _usable(self, jobs: list[Job]) -> list[Job]:
         """Return the jobs whose payload can be sent to a worker; each other job is ended or released."""
-        self._contents = await isolation.usable(self._site, jobs) if jobs else {}
+        self._contents = await isolation.usable(self._state, jobs) if jobs else {}
         return [job for job in jobs if job.job_id in self._contents]
 
     async def _told(self, jobs: list[Job], token: str) -> dict[str, Any]:
@@ -204,24 +204,24 @@ def _job(job: Job, token: str, message: tuple[str, str]) -> dict[str, Any]:
     }
 
 
-def terms_of(site: Site) -> Terms:
+def terms_of(state: ServerState) -> Terms:
     """Return this process's terms: the ones in the site's parts, which test kits set, else this module's constants."""
-    found: Terms | None = site.parts.get(Terms)
+    found: Terms | None = state.parts.get(Terms)
     return found or Terms(LEASE_S, BEAT_S, PROVISIONAL_S)
 
 
-def waiting_of(site: Site) -> Waiting:
+def waiting_of(state: ServerState) -> Waiting:
     """Return this process's parked requests, created on first use and cancelled when the process stops."""
-    found = site.parts.get(Waiting)
+    found = state.parts.get(Waiting)
     if found is None:
-        found = site.parts[Waiting] = Waiting(site.engine)
-        site.on_stop.append(found.let_go)
+        found = state.parts[Waiting] = Waiting(state.engine)
+        state.on_stop.append(found.let_go)
     waiting: Waiting = found
     return waiting
 
 
-def tokens_of(site: Site) -> leases.Tokens:
+def tokens_of(state: ServerState) -> leases.Tokens:
     """Return this process's token maker, created on first use."""
-    made = leases.Tokens(site.engine.store, site.engine.sealer)
-    found: leases.Tokens = site.parts.setdefault(leases.Tokens, made)
+    made = leases.Tokens(state.engine.store, state.engine.sealer)
+    found: leases.Tokens = state.parts.setdefault(leases.Tokens, made)
     return found

@@ -13,8 +13,8 @@ from callsheet.http.audit import act
 from callsheet.http.auth import check
 from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.problems import Problem
-from callsheet.http.routing import Direct
-from callsheet.http.state import site_of
+from callsheet.http.routing import RawRoute
+from callsheet.http.state import state_of
 from callsheet.http.worker_registry import Token
 
 from . import versions
@@ -22,7 +22,7 @@ from .models import Label
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
 BODY = ("validation_failed", "unsupported_media_type", "body_too_large")
-router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
+router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=RawRoute)
 
 
 class EnrollBody(BaseModel):
@@ -72,11 +72,11 @@ class WorkerToken(BaseModel):
 )
 async def enroll(request: Request) -> JsonAnswer:
     """Use an enrolment token and get a worker token. The worker token is short-lived: rotate it in time."""
-    site = site_of(request)
+    state = state_of(request)
     asked = await read(request, EnrollBody)
     protocol = versions.check(versions.claimed(request, asked.protocol))  # before the token is used up
-    with site.failures.counted(site.proxies.client_of(request), guessed=False):
-        token = await site.workers.enroll(
+    with state.failed_sign_ins.counted(state.proxies.client_of(request), guessed=False):
+        token = await state.workers.enroll(
             asked.enrolment_token, asked.worker_name, labels=asked.labels, version=asked.version, protocol=protocol
         )
     await act(request, "worker.enrolled", target=token.worker.worker_id, name=asked.worker_name)
@@ -99,7 +99,7 @@ async def rotate(request: Request) -> JsonAnswer:
     who = await check(request, "worker")
     if who.worker_id is None:
         raise Problem("forbidden", "only the token of an enrolled worker can be rotated; an API key stays as it is")
-    return JsonAnswer(_told(await site_of(request).workers.rotate(who.worker_id)))
+    return JsonAnswer(_told(await state_of(request).workers.rotate(who.worker_id)))
 
 
 def _told(token: Token) -> dict[str, Any]:

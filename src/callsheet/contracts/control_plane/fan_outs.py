@@ -16,7 +16,7 @@ from callsheet.engine.stored import refused
 
 if TYPE_CHECKING:
     from callsheet.engine.quotas import Quotas
-    from callsheet.http.state import Site
+    from callsheet.http.state import ServerState
 
     from .binding import Holder
 
@@ -48,13 +48,13 @@ class Lines(WeakValueDictionary[str, asyncio.Lock]):
 
 
 @contextlib.asynccontextmanager
-async def places_of(site: Site, worker: Holder, tenants: Iterable[str]) -> AsyncIterator[Places]:
+async def places_of(state: ServerState, worker: Holder, tenants: Iterable[str]) -> AsyncIterator[Places]:
     """Lock the tenants and yield their remaining quotas; workers of all tenants are an operator's and have no limit."""
     if worker.tenants is None:
         yield Places(None)
         return
-    lines: Lines = site.parts.setdefault(Lines, Lines())
+    lines: Lines = state.parts.setdefault(Lines, Lines())
     async with contextlib.AsyncExitStack() as stack:
         for tenant in sorted(set(tenants)):  # in order, so that no two wait for each other
             await stack.enter_async_context(lines.setdefault(tenant, asyncio.Lock()))
-        yield Places(site.quotas)
+        yield Places(state.quotas)

@@ -17,8 +17,8 @@ from callsheet.http.auth import allowed
 from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
-from callsheet.http.routing import Direct
-from callsheet.http.state import site_of
+from callsheet.http.routing import RawRoute
+from callsheet.http.state import state_of
 from callsheet.http.upload_records import SWEEP
 from callsheet.kernel.job import Status
 from callsheet.objects import Objects, Upload
@@ -34,7 +34,7 @@ from .routes import ALWAYS, PROVEN
 
 PART_BYTES = 16 * 1024 * 1024
 MOST_PARTS = 1_000  # part URLs in one answer
-worker_router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
+worker_router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=RawRoute)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
 FileName = Annotated[str, Field(min_length=1, max_length=255)]
@@ -116,7 +116,7 @@ class ArtifactList(BaseModel):
 
 async def _live(request: Request, who: WorkerIdentity, asked: UploadBody | UploadedBody) -> Lease:
     proof = Proof(asked.job_id, asked.lease_token)
-    lease = await prove_one(site_of(request).engine, who.named(asked.worker_id), proof)
+    lease = await prove_one(state_of(request).engine, who.named(asked.worker_id), proof)
     if not lease.live:
         raise lease.lost()
     return lease
@@ -135,11 +135,11 @@ async def uploads(request: Request) -> JsonAnswer:
     asked = await read(request, UploadBody)
     if asked.bytes is None and asked.upload_id is not None:
         raise Problem("validation_failed", "bytes: say how long the file is, so that its parts can be signed")
-    lease, objects = await _live(request, who, asked), objects_of(site_of(request))
+    lease, objects = await _live(request, who, asked), objects_of(state_of(request))
     key = checked(key_of(asked.job_id, lease.claim_version, asked.name))
     binding = object_access.of_attempt(asked.job_id, lease.claim_version, asked.worker_id)
     if random.random() < SWEEP:  # noqa: S311 - not each time: it lists what came in
-        await object_access.sweep(site_of(request).engine.store, objects)
+        await object_access.sweep(state_of(request).engine.store, objects)
     if asked.upload_id is None and (asked.bytes or 0) <= PART_BYTES:
         most = UNSAID_BYTES if asked.bytes is None else asked.bytes
         await _reserve(request, lease, asked.name, lambda file: file.with_whole(most, is_said=asked.bytes is not None))
@@ -157,8 +157,8 @@ async def uploads(request: Request) -> JsonAnswer:
 
 async def _reserve(request: Request, lease: Lease, name: str, how: Callable[[File], File]) -> AttemptFiles:
     """Change a file's reserved bytes and return the attempt's previous record. Raises QuotaExceeded."""
-    site = site_of(request)
-    return await attempt_files.change(site.quotas, site.engine.store, _attempt(lease), name, how)
+    state = state_of(request)
+    return await attempt_files.change(state.quotas, state.engine.store, _attempt(lease), name, how)
 
 
 def _attempt(lease: Lease) -> AttemptFiles:
@@ -167,7 +167,7 @@ def _attempt(lease: Lease) -> AttemptFiles:
 
 async def _begun(request: Request, lease: Lease, asked: UploadBody) -> Upload:
     """Start a multipart upload with quota for all parts, and abort an earlier upload of the same file name."""
-    objects, size = objects_of(site_of(request)), asked.bytes or 0
+    objects, size = objects_of(state_of(request)), asked.bytes or 0
     part_bytes = max(PART_BYTES, -(-size // 10_000))
     key = key_of(asked.job_id, lease.claim_version, asked.name)
     upload = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=asked.content_type)
@@ -188,7 +188,7 @@ async def _begun(request: Request, lease: Lease, asked: UploadBody) -> Upload:
 
 async def _open(request: Request, lease: Lease, asked: UploadBody | UploadedBody) -> Upload:
     """Return this attempt's open multipart upload of the file; raises Problem if its name, id or length differ."""
-    record = await attempt_files.read(site_of(request).engine.store, _attempt(lease))
+    record = await attempt_files.read(state_of(request).engine.store, _attempt(lease))
     upload = record.upload_of(asked.name)
     if upload is None or upload.upload_id != asked.upload_id:
         raise Problem("upload_not_found", "this attempt has no such upload of this file; ask without upload_id")
@@ -219,7 +219,7 @@ async def uploaded(request: Request) -> JsonAnswer:
     """Join the parts of a large file. The file becomes visible when the attempt completes and names it."""
     who = await worker_of(request)
     asked = await read(request, UploadedBody)
-    lease, objects = await _live(request, who, asked), objects_of(site_of(request))
+    lease, objects = await _live(request, who, asked), objects_of(state_of(request))
     key = key_of(asked.job_id, lease.claim_version, asked.name)
     upload = await _open(request, lease, asked)
     info = await objects.complete_multipart(upload, only_if_absent=True)
@@ -236,7 +236,7 @@ def _put_together(file: File, upload_id: str, size: int) -> File:
 @router.get("/{job_id}/artifacts", summary="List a job's files", responses=problems.responses(*ALWAYS, "job_not_found"))
 async def artifacts(request: Request, job_id: str, who: Reader) -> ArtifactList:
     """List the files of the attempt that succeeded; the list is empty before."""
-    engine = site_of(request).engine
+    engine = state_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     found = await artifacts_of(engine.store, job.job_id) if job.status is Status.SUCCEEDED else []
     return ArtifactList(artifacts=[ArtifactShown(**_public(file)) for file in found])
@@ -255,12 +255,12 @@ def _public(file: dict[str, Any]) -> dict[str, Any]:
 )
 async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Response:
     """Redirect to a signed URL that is valid for an hour."""
-    site = site_of(request)
-    job = await site.engine.get(job_id, requester_id=who.sees)
-    for file in await artifacts_of(site.engine.store, job.job_id) if job.status is Status.SUCCEEDED else ():
+    state = state_of(request)
+    job = await state.engine.get(job_id, requester_id=who.sees)
+    for file in await artifacts_of(state.engine.store, job.job_id) if job.status is Status.SUCCEEDED else ():
         if file["name"] == name:
-            await check_unchanged(objects_of(site), file)
-            signed = await objects_of(site).sign_get(file["key"], SIGNED_S, download_name=name.rpartition("/")[2])
+            await check_unchanged(objects_of(state), file)
+            signed = await objects_of(state).sign_get(file["key"], SIGNED_S, download_name=name.rpartition("/")[2])
             return RedirectResponse(signed.url, headers={"Cache-Control": "no-store"})
     raise Problem("not_found", f"job {job_id} has no file of this name")
 
@@ -273,7 +273,7 @@ async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Res
 )
 async def log(request: Request, job_id: str, who: Reader, attempt: int | None = None) -> Response:
     """Return the log text of an attempt; without `attempt`, of the present or last attempt."""
-    engine = site_of(request).engine
+    engine = state_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
     text = await logs.read(engine, job.job_id, job.claim_version if attempt is None else attempt)
     return Response(text, media_type="text/plain; charset=utf-8", headers={"X-Content-Type-Options": "nosniff"})

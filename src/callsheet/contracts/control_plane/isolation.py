@@ -20,7 +20,7 @@ from .artifacts import inputs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callsheet.http.state import Site
+    from callsheet.http.state import ServerState
     from callsheet.kernel.job import Job
     from callsheet.kernel.settlement import Settlement
 
@@ -32,26 +32,26 @@ LONG_REST_MS = 60_000
 OF_THE_KEY = (InvalidKey, KeyConflict, ObjectNotFound)
 
 
-async def contents_of(site: Site, job: Job) -> dict[str, Any]:
+async def contents_of(state: ServerState, job: Job) -> dict[str, Any]:
     """Return a job's payload and signed input URLs for the claim's answer; raises for an unusable payload."""
     payload = decode(job.payload)
     _check_depth(job.payload, payload)
-    return {"payload": payload, "inputs": await inputs(site, job)}
+    return {"payload": payload, "inputs": await inputs(state, job)}
 
 
-async def usable(site: Site, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
+async def usable(state: ServerState, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
     """Return the contents of usable jobs by id. Other jobs become dead letters; in a storage outage they go back."""
     found: dict[str, dict[str, Any]] = {}
     ends: list[Settlement] = []
     for job in jobs:
         try:
-            found[job.job_id] = await contents_of(site, job)
+            found[job.job_id] = await contents_of(state, job)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a payload does, it does to its own job
             ends.append(_release(job, error) if _is_outage(error) else _end(job, error))
     if ends:
-        await site.engine.settle(ends)
+        await state.engine.settle(ends)
     return found
 
 

@@ -32,7 +32,7 @@ from .leases import Lease, Proof, prove
 from .models import Chunk, LogEnd, MoveBody
 
 if TYPE_CHECKING:
-    from callsheet.http.state import Site
+    from callsheet.http.state import ServerState
 
     from .binding import Holder
 
@@ -62,45 +62,47 @@ class Decided(NamedTuple):
         return found | {self.queue} if last.status is Status.QUEUED and not last.delay_ms else found
 
 
-async def apply(site: Site, worker: Holder, checked: Sequence[MoveBody | Problem]) -> list[Answer | Problem]:
+async def apply(state: ServerState, worker: Holder, checked: Sequence[MoveBody | Problem]) -> list[Answer | Problem]:
     """Prove the leases, decide the moves, write them; returns each move's answer or the Problem that refused it."""
     moves = [move for move in checked if not isinstance(move, Problem)]
-    answers = iter(await _apply(site, worker, moves))
+    answers = iter(await _apply(state, worker, moves))
     return [move if isinstance(move, Problem) else next(answers) for move in checked]
 
 
-async def _apply(site: Site, worker: Holder, moves: Sequence[MoveBody]) -> list[Answer | Problem]:
-    leases = await prove(site.engine, worker, [Proof(m.job_id, m.lease_token, m.attempt_id) for m in moves])
+async def _apply(state: ServerState, worker: Holder, moves: Sequence[MoveBody]) -> list[Answer | Problem]:
+    leases = await prove(state.engine, worker, [Proof(m.job_id, m.lease_token, m.attempt_id) for m in moves])
     known = {(le.job.job_id, le.claim_version): le for le in leases if isinstance(le, Lease)}
     decided: list[Decided | Problem] = []
     proven = [(move, lease) for move, lease in zip(moves, leases, strict=True) if isinstance(lease, Lease)]
-    async with places_of(site, worker, {lease.job.requester_id for move, lease in proven if move.follow_ups}) as places:
+    async with places_of(
+        state, worker, {lease.job.requester_id for move, lease in proven if move.follow_ups}
+    ) as places:
         for move, lease in zip(moves, leases, strict=True):
             if isinstance(lease, Problem):
                 decided.append(lease)
                 continue
-            found = await _decide(site, worker, places, known[lease.job.job_id, lease.claim_version], move)
+            found = await _decide(state, worker, places, known[lease.job.job_id, lease.claim_version], move)
             decided.append(found)
             if isinstance(found, Decided) and found.settlements:
                 known[lease.job.job_id, lease.claim_version] = _after(lease, found.settlements)
-        answers = await _write(site, decided)
-    await _count_files(site, moves, leases)
+        answers = await _write(state, decided)
+    await _count_files(state, moves, leases)
     return answers
 
 
-async def _count_files(site: Site, moves: Sequence[MoveBody], leases: Sequence[Lease | Problem]) -> None:
+async def _count_files(state: ServerState, moves: Sequence[MoveBody], leases: Sequence[Lease | Problem]) -> None:
     """Count the files of completed attempts against quotas; the sweep of attempts repeats counts that fail here."""
-    store = site.engine.store
+    store = state.engine.store
     for move, lease in zip(moves, leases, strict=True):
-        if move.do == "complete" and move.artifacts and isinstance(lease, Lease) and site.objects is not None:
+        if move.do == "complete" and move.artifacts and isinstance(lease, Lease) and state.objects is not None:
             with contextlib.suppress(CallsheetError):
                 attempt = attempt_files.of(lease.job, lease.claim_version)
-                await attempt_files.close_one(site.quotas, store, site.objects, attempt)
+                await attempt_files.close_one(state.quotas, store, state.objects, attempt)
 
 
-async def apply_one(site: Site, worker: Holder, move: MoveBody) -> Answer:
+async def apply_one(state: ServerState, worker: Holder, move: MoveBody) -> Answer:
     """Return the answer of one move; raises Problem."""
-    (answer,) = await apply(site, worker, [move])
+    (answer,) = await apply(state, worker, [move])
     if isinstance(answer, Problem):
         raise answer
     return answer
@@ -114,16 +116,18 @@ def _after(lease: Lease, settlements: Sequence[Settlement]) -> Lease:
     return Lease(job, lease.claim_version, settlements[-1].outcome)
 
 
-async def _decide(site: Site, worker: Holder, places: Places, lease: Lease, move: MoveBody) -> Decided | Problem:
+async def _decide(
+    state: ServerState, worker: Holder, places: Places, lease: Lease, move: MoveBody
+) -> Decided | Problem:
     if not lease.live:
         if lease.outcome in ENDS_OF.get(move.do, ()):
             return Decided((), {**_ended(lease.outcome), "repeated": True})
         return lease.lost()
     try:
         if isinstance(move.log, Chunk):
-            settlement, kept = await logs.append(site.engine, lease, move.log)
+            settlement, kept = await logs.append(state.engine, lease, move.log)
             return Decided((settlement,) if settlement else (), {"ok": True, **kept})
-        settlements = await _settlements(site, worker, lease, move)
+        settlements = await _settlements(state, worker, lease, move)
         await places.take(lease.job.requester_id, len(settlements[-1].follow_ups))
     except StoreError:
         raise
@@ -140,11 +144,11 @@ def _ended(outcome: Outcome | None) -> Answer:
     return {"ok": True, "ack": True, "requeued": requeued, "dlq": dlq}
 
 
-async def _settlements(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
+async def _settlements(state: ServerState, worker: Holder, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
     job = lease.job
     match move.do:
         case "complete":
-            return await _complete(site, worker, lease, move)
+            return await _complete(state, worker, lease, move)
         case "fail":
             return (_fail(job, move),)
         case "cancel":
@@ -184,18 +188,18 @@ def _given(value: Any, name: str) -> Any:
     return value
 
 
-async def _complete(site: Site, worker: Holder, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
+async def _complete(state: ServerState, worker: Holder, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
     """Return the success with artifacts and follow-up jobs; a warning event comes first if the stored log differs."""
     result = encode(move.result, limit_bytes=RESULT_BYTES)
     notes: list[Settlement] = []
-    if isinstance(move.log, LogEnd) and not await logs.whole(site.engine, lease, move.log):
+    if isinstance(move.log, LogEnd) and not await logs.whole(state.engine, lease, move.log):
         warning = encode({"level": "warning", "message": "the log that was kept is not the one that was sent"})
         notes.append(commands.note(lease.job, NewEvent("warning", lease.job.stage, warning)))
-    asked = await follow_ups_of(site.engine, worker, lease.job, move.follow_ups)
-    follow_ups = tuple(map(site.intake.in_slot, asked))
+    asked = await follow_ups_of(state.engine, worker, lease.job, move.follow_ups)
+    follow_ups = tuple(map(state.batcher.in_slot, asked))
     success = commands.succeed(lease.job, result, follow_ups=follow_ups)
     if move.artifacts:
-        success = success._replace(checkpoint=await adopt(site, lease, move.artifacts))
+        success = success._replace(checkpoint=await adopt(state, lease, move.artifacts))
     return (*notes, success)
 
 
@@ -223,22 +227,22 @@ def _fail(job: Job, move: MoveBody) -> Settlement:
     return commands.fail(job, found, rand=random.random())  # noqa: S311 - jitter
 
 
-async def _write(site: Site, decided: Sequence[Decided | Problem]) -> list[Answer | Problem]:
+async def _write(state: ServerState, decided: Sequence[Decided | Problem]) -> list[Answer | Problem]:
     """Write all settlements together; if the store refuses (such as a follow-up id in use), write each move alone."""
     todo = [d for d in decided if isinstance(d, Decided) and d.settlements]
     answers: dict[int, Answer | Problem] = {}
     try:
-        settled = await site.engine.settle([s for d in todo for s in d.settlements]) if todo else []
+        settled = await state.engine.settle([s for d in todo for s in d.settlements]) if todo else []
     except StoreError:
         raise
     except CallsheetError as error:
         if len(todo) == 1:
             return [of_error(error) if d is todo[0] else _told(d) for d in decided]
         for d in todo:
-            (answers[id(d)],) = await _write(site, [d])
+            (answers[id(d)],) = await _write(state, [d])
         return [answers.get(id(d), _told(d)) for d in decided]
     if filled := frozenset[str]().union(*(d.fills for d in todo)):
-        waiting_of(site).wake(filled)
+        waiting_of(state).wake(filled)
     position = 0
     for d in todo:
         mine = settled[position : position + len(d.settlements)]

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer, documented
 from callsheet.http.problems import Problem
-from callsheet.http.routing import Direct
-from callsheet.http.state import Site, site_of
+from callsheet.http.routing import RawRoute
+from callsheet.http.state import ServerState, state_of
 from callsheet.kernel import commands
 from callsheet.kernel.job import Claim
 from callsheet.kernel.wire import decode
@@ -53,13 +53,13 @@ __all__ = ["router", "waiting_of"]
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "validation_failed", "body_too_large")
 PROVEN = (*ALWAYS, "job_not_found", "lease_lost")
 B = TypeVar("B", bound=BaseModel)
-router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=Direct)
+router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=RawRoute)
 
 
-async def _said(request: Request, model: type[B]) -> tuple[Site, WorkerIdentity, B]:
+async def _said(request: Request, model: type[B]) -> tuple[ServerState, WorkerIdentity, B]:
     """Return the site, the worker identity and the parsed body of a worker's request."""
     who = await worker_of(request)
-    return site_of(request), who, await read_report(request, model)
+    return state_of(request), who, await read_report(request, model)
 
 
 @router.post(
@@ -71,10 +71,10 @@ async def _said(request: Request, model: type[B]) -> tuple[Site, WorkerIdentity,
 )
 async def claim(request: Request) -> JsonAnswer:
     """Claim the first due jobs of the streams, in stream order, at once or within `max_wait_ms`."""
-    site, who, asked = await _said(request, ClaimBody)
+    state, who, asked = await _said(request, ClaimBody)
     protocol = versions.check(versions.claimed(request, asked.protocol))
-    await seen(site, who.named(asked.worker_id), asked.labels, request.headers.get("user-agent", "")[:100])
-    answer = await Claimer(request, site, asked, who).run()
+    await seen(state, who.named(asked.worker_id), asked.labels, request.headers.get("user-agent", "")[:100])
+    answer = await Claimer(request, state, asked, who).run()
     return JsonAnswer({**answer, "protocol": versions.CURRENT} if protocol > 1 else answer)
 
 
@@ -87,36 +87,36 @@ async def claim(request: Request) -> JsonAnswer:
 )
 async def heartbeat(request: Request) -> JsonAnswer:
     """Extend a lease. A true `cancel` in the answer asks the worker to stop; an ended lease is 409 `lease_lost`."""
-    site, who, asked = await _said(request, HeartbeatBody)
+    state, who, asked = await _said(request, HeartbeatBody)
     worker, proof = who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token)
-    lease = await prove_one(site.engine, worker, proof)
-    beat = await _beat(site, [lease])
-    kept = await _report(site, lease, asked)
+    lease = await prove_one(state.engine, worker, proof)
+    beat = await _beat(state, [lease])
+    kept = await _report(state, lease, asked)
     if asked.wait_ms and not beat[0] and not who.draining:
-        await _wait(site, [lease], asked.wait_ms, who.tenants)
-        beat = await _beat(site, [await prove_one(site.engine, worker, proof)])
-    terms = terms_of(site)
+        await _wait(state, [lease], asked.wait_ms, who.tenants)
+        beat = await _beat(state, [await prove_one(state.engine, worker, proof)])
+    terms = terms_of(state)
     lease_ms = terms.silence_ms if beat[0] else terms.lease_ms
-    expires_at = await site.engine.store.now() + lease_ms
+    expires_at = await state.engine.store.now() + lease_ms
     answer = {"ok": True, "lease_expires_at": expires_at, "lease_expires_in_ms": lease_ms, "cancel": beat[0]}
     return JsonAnswer({**answer, "drain": who.draining, **kept})
 
 
-async def _beat(site: Site, leases: list[Lease]) -> list[bool]:
+async def _beat(state: ServerState, leases: list[Lease]) -> list[bool]:
     """Extend the leases; returns a `cancel` flag per lease. Raises Problem if a lease has ended."""
     claims = [lease.job.claim for lease in leases if lease.live]
-    beats = await _extend(site, claims) if len(claims) == len(leases) else []
+    beats = await _extend(state, claims) if len(claims) == len(leases) else []
     if not beats or not all(beat.held for beat in beats):
         raise next((lease.lost() for lease in leases if not lease.live), leases[0].lost())
     return [beat.cancel_requested for beat in beats]
 
 
-async def _extend(site: Site, claims: list[Claim]) -> list[HeartbeatResult]:
-    terms = terms_of(site)
-    return await site.engine.heartbeat(claims, lease_ms=terms.lease_ms, silence_ms=terms.silence_ms)
+async def _extend(state: ServerState, claims: list[Claim]) -> list[HeartbeatResult]:
+    terms = terms_of(state)
+    return await state.engine.heartbeat(claims, lease_ms=terms.lease_ms, silence_ms=terms.silence_ms)
 
 
-async def _report(site: Site, lease: Lease, asked: HeartbeatBody) -> dict[str, Any]:
+async def _report(state: ServerState, lease: Lease, asked: HeartbeatBody) -> dict[str, Any]:
     """Write a heartbeat's stage, progress and log piece; returns the answer's log fields."""
     moves = []
     if asked.stage is not None and asked.stage != lease.job.stage:
@@ -125,21 +125,21 @@ async def _report(site: Site, lease: Lease, asked: HeartbeatBody) -> dict[str, A
         moves.append(commands.progress(lease.job, asked.progress, asked.message))
     kept: dict[str, Any] = {}
     if asked.log is not None:
-        more, kept = await logs.append(site.engine, lease, asked.log)
+        more, kept = await logs.append(state.engine, lease, asked.log)
         moves += [more] if more is not None else []
     if moves:
-        await site.engine.settle(moves)
+        await state.engine.settle(moves)
     return kept
 
 
-async def _wait(site: Site, leases: list[Lease], wait_ms: int, tenants: frozenset[str] | None) -> None:
+async def _wait(state: ServerState, leases: list[Lease], wait_ms: int, tenants: frozenset[str] | None) -> None:
     """Wait until a job is cancelled, a lease is lost or the time is over; other changes do not end the wait."""
     clock = asyncio.get_running_loop().time
     until, ids = clock() + wait_ms / 1000, [lease.job.job_id for lease in leases]
-    while (left_s := until - clock()) > 0 and not site.stopping.is_set():
-        if not await waiting_of(site).news(frozenset(ids), left_s, tenants):
+    while (left_s := until - clock()) > 0 and not state.stopping.is_set():
+        if not await waiting_of(state).news(frozenset(ids), left_s, tenants):
             return
-        jobs = await site.engine.store.get(ids)
+        jobs = await state.engine.store.get(ids)
         for job, lease in zip(jobs, leases, strict=True):
             if job is None or job.cancel_requested_at is not None or job.claim != lease.job.claim:
                 return
@@ -154,22 +154,22 @@ async def _wait(site: Site, leases: list[Lease], wait_ms: int, tenants: frozense
 )
 async def heartbeats(request: Request) -> JsonAnswer:
     """Extend all leases of a worker in one write. With `wait_ms` the answer comes once a job is cancelled or lost."""
-    site, who, asked = await _said(request, HeartbeatsBody)
+    state, who, asked = await _said(request, HeartbeatsBody)
     worker, proofs = who.named(asked.worker_id), [Proof(p.job_id, p.lease_token) for p in asked.leases]
-    await seen(site, worker, running=len(proofs))
-    told = await _beat_all(site, worker, proofs)
+    await seen(state, worker, running=len(proofs))
+    told = await _beat_all(state, worker, proofs)
     if asked.wait_ms and not who.draining and all(answer["ok"] and not answer["cancel"] for answer in told):
-        leases = [found for found in await prove(site.engine, worker, proofs) if isinstance(found, Lease)]
-        await _wait(site, leases, asked.wait_ms, who.tenants)
-        told = await _beat_all(site, worker, proofs)
-    lease_ms = terms_of(site).lease_ms
+        leases = [found for found in await prove(state.engine, worker, proofs) if isinstance(found, Lease)]
+        await _wait(state, leases, asked.wait_ms, who.tenants)
+        told = await _beat_all(state, worker, proofs)
+    lease_ms = terms_of(state).lease_ms
     return JsonAnswer({"ok": True, "leases": told, "lease_expires_in_ms": lease_ms, "drain": who.draining})
 
 
-async def _beat_all(site: Site, worker: Holder, proofs: list[Proof]) -> list[dict[str, Any]]:
-    leases = await prove(site.engine, worker, proofs)
+async def _beat_all(state: ServerState, worker: Holder, proofs: list[Proof]) -> list[dict[str, Any]]:
+    leases = await prove(state.engine, worker, proofs)
     live = [lease for lease in leases if isinstance(lease, Lease) and lease.live]
-    beats = await _extend(site, [lease.job.claim for lease in live]) if live else []
+    beats = await _extend(state, [lease.job.claim for lease in live]) if live else []
     held = {lease.job.job_id: beat for lease, beat in zip(live, beats, strict=True) if beat.held}
     told = []
     for proof, lease in zip(proofs, leases, strict=True):
@@ -191,11 +191,11 @@ async def _beat_all(site: Site, worker: Holder, proofs: list[Proof]) -> list[dic
 )
 async def moves(request: Request) -> JsonAnswer:
     """Write progress, stages, events, checkpoints, logs and ends of jobs in one write, in order; each has an answer."""
-    site, who, asked = await _said(request, UncheckedMoves)
+    state, who, asked = await _said(request, UncheckedMoves)
     checked = [validated(MoveBody, move) for move in asked.moves]
     if (refused := [move for move in checked if isinstance(move, Problem)]) and len(refused) == len(checked):
         raise refused[0]
-    answers = await apply(site, who.named(asked.worker_id), checked)
+    answers = await apply(state, who.named(asked.worker_id), checked)
     told = [_refused(a) if isinstance(a, Problem) else a for a in answers]
     return JsonAnswer({"ok": all(a["ok"] for a in told), "answers": told, "drain": who.draining})
 
@@ -206,10 +206,10 @@ def _refused(problem: Problem) -> dict[str, Any]:
 
 async def _end(request: Request, model: type[EndBody], do: str) -> tuple[dict[str, Any], bool]:
     """End one attempt through the code path of `/moves`; returns the answer and the drain flag. Raises Problem."""
-    site, who, asked = await _said(request, model)
+    state, who, asked = await _said(request, model)
     fields = asked.model_dump(exclude={"worker_id", "stream", "message_id"})
     move = MoveBody.model_validate({**fields, "do": do}, strict=False)
-    return await apply_one(site, who.named(asked.worker_id), move), who.draining
+    return await apply_one(state, who.named(asked.worker_id), move), who.draining
 
 
 @router.post(
@@ -261,11 +261,11 @@ async def release(request: Request) -> JsonAnswer:
 )
 async def checkpoints(request: Request) -> JsonAnswer:
     """Return the completed steps of a job that this worker holds."""
-    site, who, asked = await _said(request, CheckpointsBody)
-    lease = await prove_one(site.engine, who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token))
+    state, who, asked = await _said(request, CheckpointsBody)
+    lease = await prove_one(state.engine, who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token))
     if not lease.live:
         raise lost()
-    steps = await site.engine.steps(lease.job)
+    steps = await state.engine.steps(lease.job)
     found = {name: decode(text) for name, text in steps.results.items()}
     told = {"ok": True, "checkpoints": found, "resumes": steps.jobs[1:], "cancel_reason": lease.job.cancel_reason}
     return JsonAnswer(told)

@@ -11,7 +11,7 @@ from callsheet.catalog.records import Reader, Video
 from callsheet.http.auth import allowed
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
-from callsheet.http.state import Site
+from callsheet.http.state import ServerState
 from callsheet.kernel.intake import IS_UUID
 
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "catalog_off")
@@ -26,16 +26,16 @@ def reader_of(who: Principal) -> Reader:
     return Reader(who.requester_id, who.teams, who.admin)
 
 
-def catalog_of(site: Site) -> Catalog:
+def catalog_of(state: ServerState) -> Catalog:
     """Return the site's catalogue; raises Problem `catalog_off` if the server has none."""
-    if site.catalog is None:
+    if state.catalog is None:
         raise Problem("catalog_off", "this server keeps no videos; start it with --catalog-url")
-    return site.catalog
+    return state.catalog
 
 
-async def video_of(site: Site, video_id: str, who: Principal) -> Video:
+async def video_of(state: ServerState, video_id: str, who: Principal) -> Video:
     """Return a video that the caller may see; raises Problem `video_not_found` for a missing or foreign video."""
-    found = await catalog_of(site).video(video_id, reader_of(who)) if IS_UUID(video_id) else None
+    found = await catalog_of(state).video(video_id, reader_of(who)) if IS_UUID(video_id) else None
     if found is None:
         raise Problem("video_not_found", "no such video of yours")
     return found

@@ -19,7 +19,7 @@ from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import Principal
 from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem, of_faults
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.errors import DuplicateJob, JobNotFound
 from callsheet.kernel.job import NewJob
@@ -43,14 +43,14 @@ ClipId = Annotated[str, Path(description="The clip's id.")]
 )
 async def create(request: Request) -> JsonAnswer:
     """Cut a clip, exact to the frame. A repeated `clip_id` returns the existing clip."""
-    site, who = site_of(request), await check(request, "jobs:write")
+    state, who = state_of(request), await check(request, "jobs:write")
     asked = await _asked(request)
-    video = await video_of(site, asked.video_id, who)
+    video = await video_of(state, asked.video_id, who)
     if video.duration_ms is not None and asked.t_start >= video.duration_ms:
         raise Problem("invalid_range", f"the video lasts {video.duration_ms} ms only")
     clip_id = asked.clip_id or new_id()
     new = clip_job(video.video_id, clip_id, (asked.t_start, asked.t_end), asked.padding_ms, who.requester_id)
-    clip = await catalog_of(site).add_clip(
+    clip = await catalog_of(state).add_clip(
         Clip(
             clip_id,
             video.video_id,
@@ -65,24 +65,24 @@ async def create(request: Request) -> JsonAnswer:
     )
     if (clip.video_id, clip.owner_id) != (video.video_id, video.owner_id):
         raise Problem("refused", "this clip_id is taken; choose another one, or leave it out")
-    status = await _status(site, clip)
+    status = await _status(state, clip)
     if status is None:  # a new clip, or its job was never written or is pruned
-        await _start(site, clip, new._replace(job_id=clip.job_id))
+        await _start(state, clip, new._replace(job_id=clip.job_id))
     elif status == "failed":
-        await site.quotas.check_queued((await site.engine.get(clip.job_id)).requester_id)
-        await site.engine.requeue(clip.job_id)
+        await state.quotas.check_queued((await state.engine.get(clip.job_id)).requester_id)
+        await state.engine.requeue(clip.job_id)
     told = "queued" if status in (None, "failed") else status
     return JsonAnswer({"clip_id": clip_id, "status": told, "job_id": clip.job_id}, 202)
 
 
-async def _start(site: Site, clip: Clip, new: NewJob) -> None:
+async def _start(state: ServerState, clip: Clip, new: NewJob) -> None:
     """Enqueue the clip's job, unless a concurrent request with the same `clip_id` enqueues it."""
     try:
-        await site.intake.enqueue(new)
+        await state.batcher.enqueue(new)
     except DuplicateJob:
-        if await _status(site, clip) is None:  # the whole enqueue batch was refused because of another job
+        if await _status(state, clip) is None:  # the whole enqueue batch was refused because of another job
             with contextlib.suppress(DuplicateJob):
-                await site.intake.enqueue(new)
+                await state.batcher.enqueue(new)
 
 
 async def _asked(request: Request) -> ClipRequest:
@@ -103,9 +103,9 @@ async def _asked(request: Request) -> ClipRequest:
 )
 async def get(request: Request, clip_id: ClipId, who: MayRead) -> JsonAnswer:
     """Read a clip's status and URL."""
-    site = site_of(request)
-    clip = await _found(site, clip_id, who)
-    return JsonAnswer(clip_body(clip, await _shown(site, clip)))
+    state = state_of(request)
+    clip = await _found(state, clip_id, who)
+    return JsonAnswer(clip_body(clip, await _shown(state, clip)))
 
 
 @router.get(
@@ -116,10 +116,10 @@ async def get(request: Request, clip_id: ClipId, who: MayRead) -> JsonAnswer:
 )
 async def fetch(request: Request, clip_id: ClipId, who: MayRead) -> Response:
     """Download the clip as MP4; `?download=1` sets a file name for saving."""
-    site = site_of(request)
-    clip = await _found(site, clip_id, who)
+    state = state_of(request)
+    clip = await _found(state, clip_id, who)
     name = f"{clip_id}.mp4" if request.query_params.get("download") else ""
-    return await sent(request, objects_of(site), clip.s3_path, name)
+    return await sent(request, objects_of(state), clip.s3_path, name)
 
 
 @router.get(
@@ -130,27 +130,27 @@ async def fetch(request: Request, clip_id: ClipId, who: MayRead) -> Response:
 )
 async def of_video(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
     """List a video's clips, newest first."""
-    site = site_of(request)
-    await video_of(site, video_id, who)
-    clips = await catalog_of(site).clips_of(video_id, reader_of(who))
-    return JsonAnswer({"clips": [clip_body(clip, await _shown(site, clip)) for clip in clips]})
+    state = state_of(request)
+    await video_of(state, video_id, who)
+    clips = await catalog_of(state).clips_of(video_id, reader_of(who))
+    return JsonAnswer({"clips": [clip_body(clip, await _shown(state, clip)) for clip in clips]})
 
 
-async def _found(site: Site, clip_id: str, who: Principal) -> Clip:
-    clip = await catalog_of(site).clip(clip_id, reader_of(who))
+async def _found(state: ServerState, clip_id: str, who: Principal) -> Clip:
+    clip = await catalog_of(state).clip(clip_id, reader_of(who))
     if clip is None:
         raise Problem("clip_not_found", "no such clip of yours, or not any more: clips are kept for 30 days")
     return clip
 
 
-async def _shown(site: Site, clip: Clip) -> str:
+async def _shown(state: ServerState, clip: Clip) -> str:
     """Return the status word of the clip's job; a finished clip stays done after its job was pruned."""
-    status = await _status(site, clip)
+    status = await _status(state, clip)
     return status or ("done" if clip.actual_end is not None else "failed")
 
 
-async def _status(site: Site, clip: Clip) -> str | None:
+async def _status(state: ServerState, clip: Clip) -> str | None:
     try:
-        return CORTANA.word_of(await site.engine.get(clip.job_id))
+        return CORTANA.word_of(await state.engine.get(clip.job_id))
     except JobNotFound:
         return None

@@ -14,7 +14,7 @@ from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.parameters import CURSOR
 from callsheet.http.problems import Problem
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 from callsheet.kernel.job import Status
 from callsheet.store.protocol import JobQuery
 
@@ -53,7 +53,7 @@ async def list_jobs(  # noqa: PLR0913 - what can be asked
     kind = f"{NAME}.{job_type}" if job_type else None
     statuses = STATUSES[status] if status else ()
     query = JobQuery(who.sees, statuses, kind=kind, contract=CONTRACT, limit=limit, cursor=cursor)
-    page = await site_of(request).engine.find(query)
+    page = await state_of(request).engine.find(query)
     return JsonAnswer({"jobs": [pipeline_job(job) for job in page.jobs], "next": page.cursor})
 
 
@@ -65,7 +65,7 @@ async def list_jobs(  # noqa: PLR0913 - what can be asked
 )
 async def get(request: Request, job_id: JobId, who: MayRead) -> JsonAnswer:
     """Read a pipeline job, including the error of a failed job."""
-    job = await site_of(request).engine.get(job_id, requester_id=who.sees)
+    job = await state_of(request).engine.get(job_id, requester_id=who.sees)
     if job.contract != CONTRACT:
         raise Problem("job_not_found", "this job is not the pipeline's")
     return JsonAnswer(pipeline_job(job))
@@ -80,12 +80,12 @@ async def get(request: Request, job_id: JobId, who: MayRead) -> JsonAnswer:
 )
 async def retry(request: Request, job_id: JobId, who: MayAdmin) -> JsonAnswer:
     """Retry a failed job with fresh attempts, once its cause is repaired. Administrators only."""
-    site = site_of(request)
-    job = await site.engine.get(job_id, requester_id=who.sees)
+    state = state_of(request)
+    job = await state.engine.get(job_id, requester_id=who.sees)
     if job.contract != CONTRACT:
         raise Problem("job_not_found", "this job is not the pipeline's")
-    job = await site.engine.requeue(job_id, requester_id=who.sees)
+    job = await state.engine.requeue(job_id, requester_id=who.sees)
     video_id = json.loads(job.payload).get("video_id")
-    if video_id and site.catalog is not None:
-        await catalog_of(site).queue(video_id)
+    if video_id and state.catalog is not None:
+        await catalog_of(state).queue(video_id)
     return JsonAnswer(pipeline_job(job), 202)

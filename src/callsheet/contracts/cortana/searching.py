@@ -10,7 +10,7 @@ from starlette.requests import Request
 from callsheet.catalog.search import records
 from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 
 from .access import ALWAYS, MayRead, catalog_of, reader_of
 from .models import FoundBody, SuggestionList, found_body
@@ -56,7 +56,7 @@ async def search(  # noqa: PLR0913 - what can be asked
         limit,
         cursor,
     )
-    return JsonAnswer(found_body(await catalog_of(site_of(request)).search(query, reader_of(who))))
+    return JsonAnswer(found_body(await catalog_of(state_of(request)).search(query, reader_of(who))))
 
 
 @router.get(
@@ -72,5 +72,5 @@ async def suggestions(
     limit: Annotated[int, Query(ge=1, le=50)] = 8,
 ) -> JsonAnswer:
     """List words with this prefix, most frequent first."""
-    found = await catalog_of(site_of(request)).suggest(q, limit, reader_of(who))
+    found = await catalog_of(state_of(request)).suggest(q, limit, reader_of(who))
     return JsonAnswer({"suggestions": [suggestion._asdict() for suggestion in found]})

@@ -20,7 +20,7 @@ from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import Principal
 from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Job
@@ -48,7 +48,7 @@ BEGUN = (VideoStatus.PROCESSING, VideoStatus.READY)
 )
 async def add(request: Request) -> JsonAnswer:
     """Add a video. With `size`, the answer has an upload: send its parts, then complete. `upload_id` starts at once."""
-    site, who = site_of(request), await check(request, "jobs:write")
+    state, who = state_of(request), await check(request, "jobs:write")
     asked = await read(request, NewVideo)
     if asked.team_id is not None and not who.admin and asked.team_id not in who.teams:
         raise Problem("forbidden", f"this key is not of the team {asked.team_id}")
@@ -66,23 +66,23 @@ async def add(request: Request) -> JsonAnswer:
     )
     if asked.size is not None:
         new = NewUpload(name=paths.MASTER, size=asked.size, content_type=asked.content_type)
-        upload = await upload_records.open_upload(site, who, new, video.s3_original_path)
-        await catalog_of(site).add_video(video)
-        await site.engine.store.put_document(Document(UPLOAD, video_id, json.dumps(upload.upload_id), 0))
-        shown = await upload_records.shown(objects_of(site), upload)
-        return JsonAnswer({"video": video_body(await video_of(site, video_id, who)), "upload": shown}, 201)
+        upload = await upload_records.open_upload(state, who, new, video.s3_original_path)
+        await catalog_of(state).add_video(video)
+        await state.engine.store.put_document(Document(UPLOAD, video_id, json.dumps(upload.upload_id), 0))
+        shown = await upload_records.shown(objects_of(state), upload)
+        return JsonAnswer({"video": video_body(await video_of(state, video_id, who)), "upload": shown}, 201)
     kept = await upload_records.complete_upload(request, str(asked.upload_id))
-    await upload_records.charge(site, who.requester_id, kept.size, VIDEOS)
-    await catalog_of(site).add_video(video._replace(size_bytes=kept.size))
-    await objects_of(site).copy(kept.key, video.s3_original_path)
-    job_id = await begin(site, video)
-    return JsonAnswer({"video": video_body(await video_of(site, video_id, who)), "job_id": job_id}, 201)
+    await upload_records.charge(state, who.requester_id, kept.size, VIDEOS)
+    await catalog_of(state).add_video(video._replace(size_bytes=kept.size))
+    await objects_of(state).copy(kept.key, video.s3_original_path)
+    job_id = await begin(state, video)
+    return JsonAnswer({"video": video_body(await video_of(state, video_id, who)), "job_id": job_id}, 201)
 
 
-async def begin(site: Site, video: Video) -> str:
+async def begin(state: ServerState, video: Video) -> str:
     """Queue a video, whose original is stored, and enqueue its first job; returns the job's id."""
-    await catalog_of(site).queue(video.video_id)
-    return (await site.intake.enqueue(start_job(video.video_id, video.owner_id))).job_id
+    await catalog_of(state).queue(video.video_id)
+    return (await state.batcher.enqueue(start_job(video.video_id, video.owner_id))).job_id
 
 
 @router.post(
@@ -96,23 +96,23 @@ async def begin(site: Site, video: Video) -> str:
 )
 async def complete(request: Request, video_id: VideoId) -> JsonAnswer:
     """Complete the upload and start the pipeline. If the pipeline runs already, the answer names its first job."""
-    site, who = site_of(request), await check(request, "jobs:write")
-    video = await video_of(site, video_id, who)
+    state, who = state_of(request), await check(request, "jobs:write")
+    video = await video_of(state, video_id, who)
     check_change(video, who)
-    found = await site.engine.store.documents(UPLOAD, video_id)
+    found = await state.engine.store.documents(UPLOAD, video_id)
     if video.status is VideoStatus.UPLOADING and found:
         await upload_records.complete_upload(request, json.loads(found[0].body))
-        await site.engine.store.delete_document(UPLOAD, video_id)
-    if video.status in BEGUN and (known := await _first_job(site, video)) is not None:
+        await state.engine.store.delete_document(UPLOAD, video_id)
+    if video.status in BEGUN and (known := await _first_job(state, video)) is not None:
         return JsonAnswer({"video_id": video_id, "job_id": known.job_id, "status": CORTANA.word_of(known)}, 202)
-    return JsonAnswer({"video_id": video_id, "job_id": await begin(site, video), "status": "queued"}, 202)
+    return JsonAnswer({"video_id": video_id, "job_id": await begin(state, video), "status": "queued"}, 202)
 
 
-async def _first_job(site: Site, video: Video) -> Job | None:
+async def _first_job(state: ServerState, video: Video) -> Job | None:
     """Return the first job of the video's pipeline, None if the job was pruned."""
     known = json.loads(video.jobs).get(PIPELINE[0])
     try:
-        return await site.engine.get(known) if known else None
+        return await state.engine.get(known) if known else None
     except JobNotFound:
         return None
 
@@ -134,7 +134,7 @@ async def list_videos(  # noqa: PLR0913 - what can be asked
 ) -> JsonAnswer:
     """List videos of the key's owner and teams, newest first."""
     page = VideoPage(limit, before, VideoStatus(status) if status else None, text)
-    found = await catalog_of(site_of(request)).videos(page, reader_of(who))
+    found = await catalog_of(state_of(request)).videos(page, reader_of(who))
     more = found[-1].video_id if len(found) == limit else None
     return JsonAnswer({"videos": [video_body(video) for video in found], "next": more})
 
@@ -147,7 +147,7 @@ async def list_videos(  # noqa: PLR0913 - what can be asked
 )
 async def get(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
     """Read a video: status, facts, and the latest job of each stage."""
-    return JsonAnswer(video_body(await video_of(site_of(request), video_id, who)))
+    return JsonAnswer(video_body(await video_of(state_of(request), video_id, who)))
 
 
 @router.post(
@@ -160,17 +160,17 @@ async def get(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
 )
 async def again(request: Request, video_id: VideoId) -> JsonAnswer:
     """Run the pipeline again from a stage: `ocr` reuses the sampled frames, `segment_index` reuses the detections."""
-    site, who = site_of(request), await check(request, "jobs:write")
+    state, who = state_of(request), await check(request, "jobs:write")
     asked = await read(request, Again)
-    video = await video_of(site, video_id, who)
+    video = await video_of(state, video_id, who)
     check_change(video, who)
-    payload = await _payload(site, video, asked.stage)
-    found = await site.intake.enqueue(stage_job(asked.stage, video_id, video.owner_id, payload))
-    await catalog_of(site).queue(video_id)
+    payload = await _payload(state, video, asked.stage)
+    found = await state.batcher.enqueue(stage_job(asked.stage, video_id, video.owner_id, payload))
+    await catalog_of(state).queue(video_id)
     return JsonAnswer({"video_id": video_id, "job_id": found.job_id, "status": "queued"}, 202)
 
 
-async def _payload(site: Site, video: Video, stage: str) -> dict[str, object]:
+async def _payload(state: ServerState, video: Video, stage: str) -> dict[str, object]:
     options: dict[str, Any] = json.loads(video.options)
     payload: dict[str, object] = {"video_id": video.video_id}
     if stage in ("transcode", "sample"):
@@ -180,18 +180,18 @@ async def _payload(site: Site, video: Video, stage: str) -> dict[str, object]:
         payload |= {"dedupe_threshold": options.get("dedupe_threshold", 0.95)}
     if stage == "ocr":
         payload |= {
-            "frame_paths": [await _frames(site, video.video_id)],
+            "frame_paths": [await _frames(state, video.video_id)],
             "languages": options.get("languages", ["eng"]),
         }
         payload |= {"min_confidence": options.get("min_confidence", 0.6)}
     return payload
 
 
-async def _frames(site: Site, video_id: str) -> str:
+async def _frames(state: ServerState, video_id: str) -> str:
     """Return the key of the frame manifest, or the frame folder if a sampler that works by SQL wrote no manifest."""
-    if await objects_of(site).exists(paths.manifest(video_id)):
+    if await objects_of(state).exists(paths.manifest(video_id)):
         return paths.manifest(video_id)
-    async for _ in objects_of(site).list(paths.frames(video_id)):
+    async for _ in objects_of(state).list(paths.frames(video_id)):
         return f"{paths.frames(video_id)}/"
     raise Problem("refused", "there are no frames of this video yet; start with the stage `sample`")
 
@@ -205,26 +205,26 @@ async def _frames(site: Site, video_id: str) -> str:
 )
 async def delete(request: Request, video_id: VideoId, who: MayWrite) -> Response:
     """Delete a video: first its catalogue entry, then its files. A job still running ends without a result."""
-    video = await _delete(site_of(request), video_id, who)
+    video = await _delete(state_of(request), video_id, who)
     await act(request, "video.deleted", target=video_id, requester_id=video.owner_id)
     return Response(status_code=204)
 
 
-async def _delete(site: Site, video_id: str, who: Principal) -> Video:
-    video = await video_of(site, video_id, who)
+async def _delete(state: ServerState, video_id: str, who: Principal) -> Video:
+    video = await video_of(state, video_id, who)
     check_change(video, who)
-    await catalog_of(site).delete_video(video_id)
-    for link in await site.engine.store.documents(UPLOAD, video_id):
-        await upload_records.forget(site, json.loads(link.body))
-    await site.engine.store.delete_document(UPLOAD, video_id)
-    await _remove_files(site, video)
+    await catalog_of(state).delete_video(video_id)
+    for link in await state.engine.store.documents(UPLOAD, video_id):
+        await upload_records.forget(state, json.loads(link.body))
+    await state.engine.store.delete_document(UPLOAD, video_id)
+    await _remove_files(state, video)
     return video
 
 
-async def _remove_files(site: Site, video: Video) -> None:
+async def _remove_files(state: ServerState, video: Video) -> None:
     """Delete a video's files and subtract their bytes from the owner's count; open uploads have no files here."""
-    objects = objects_of(site)
+    objects = objects_of(state)
     for folder in paths.folders(video.video_id):
         sizes = {info.key: -info.size_bytes async for info in objects.list(folder)}
         await objects.delete_prefix(folder)
-        await site.quotas.bytes.add(video.owner_id, parts_of(sizes))
+        await state.quotas.bytes.add(video.owner_id, parts_of(sizes))

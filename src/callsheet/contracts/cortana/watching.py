@@ -17,7 +17,7 @@ from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem
-from callsheet.http.state import site_of
+from callsheet.http.state import state_of
 from callsheet.media.reading.exports import MEDIA_TYPES, WRITERS
 from callsheet.media.reading.records import Range
 from callsheet.objects import ObjectNotFound
@@ -38,11 +38,11 @@ At = Annotated[int, Path(ge=0, description="Milliseconds.")]
 )
 async def hls(request: Request, video_id: VideoId, name: FileName, who: MayRead) -> Response:
     """Send the playlist `index.m3u8` or one of the files that it names."""
-    site = site_of(request)
-    video = await video_of(site, video_id, who)
+    state = state_of(request)
+    video = await video_of(state, video_id, who)
     if not PLAIN(name):
         raise Problem("object_not_found", "a playlist has no such file")
-    return await sent(request, objects_of(site), f"{paths.proxies(video.video_id)}/{name}")
+    return await sent(request, objects_of(state), f"{paths.proxies(video.video_id)}/{name}")
 
 
 @router.get(
@@ -50,9 +50,9 @@ async def hls(request: Request, video_id: VideoId, name: FileName, who: MayRead)
 )
 async def poster(request: Request, video_id: VideoId, who: MayRead) -> Response:
     """Send the video's poster image."""
-    site = site_of(request)
-    video = await video_of(site, video_id, who)
-    return await sent(request, objects_of(site), paths.poster(video.video_id))
+    state = state_of(request)
+    video = await video_of(state, video_id, who)
+    return await sent(request, objects_of(state), paths.poster(video.video_id))
 
 
 @router.get(
@@ -63,9 +63,9 @@ async def poster(request: Request, video_id: VideoId, who: MayRead) -> Response:
 )
 async def frame_at(request: Request, video_id: VideoId, at: At, who: MayRead) -> Response:
     """Send the key frame on screen at a given time."""
-    site = site_of(request)
-    video = await video_of(site, video_id, who)
-    objects = objects_of(site)
+    state = state_of(request)
+    video = await video_of(state, video_id, who)
+    objects = objects_of(state)
     try:
         listed = json.loads(await objects.get(paths.manifest(video.video_id), max_bytes=64 * 1024 * 1024))
     except ObjectNotFound:
@@ -83,9 +83,9 @@ async def frame_at(request: Request, video_id: VideoId, at: At, who: MayRead) ->
 )
 async def segments(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
     """List the video's texts by time."""
-    site = site_of(request)
-    await video_of(site, video_id, who)
-    found = await catalog_of(site).segments_of(video_id, reader_of(who))
+    state = state_of(request)
+    await video_of(state, video_id, who)
+    found = await catalog_of(state).segments_of(video_id, reader_of(who))
     return JsonAnswer({"video_id": video_id, "segments": [segment_body(segment) for segment in found]})
 
 
@@ -97,9 +97,9 @@ async def segments(request: Request, video_id: VideoId, who: MayRead) -> JsonAns
 )
 async def entities(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
     """List mentions, hashtags, URLs, emoji and numbers by time."""
-    site = site_of(request)
-    await video_of(site, video_id, who)
-    found = await catalog_of(site).entities_of(video_id, reader_of(who))
+    state = state_of(request)
+    await video_of(state, video_id, who)
+    found = await catalog_of(state).entities_of(video_id, reader_of(who))
     return JsonAnswer({"video_id": video_id, "entities": [entity._asdict() for entity in found]})
 
 
@@ -116,9 +116,9 @@ async def text(
     request: Request, video_id: VideoId, who: MayRead, format: Annotated[Export, Query()] = "vtt"
 ) -> Response:
     """Export the texts as WebVTT, SRT, CSV or JSON."""
-    site = site_of(request)
-    await video_of(site, video_id, who)
-    found = await catalog_of(site).segments_of(video_id, reader_of(who))
+    state = state_of(request)
+    await video_of(state, video_id, who)
+    found = await catalog_of(state).segments_of(video_id, reader_of(who))
     name = {"content-disposition": f'attachment; filename="{video_id}.{format}"'}
     return StreamingResponse(WRITERS[format](map(as_range, found)), headers=name, media_type=MEDIA_TYPES[format])
 

@@ -15,10 +15,10 @@ from callsheet.http import idempotency, problems
 from callsheet.http.auth import allowed, check
 from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.keys import Principal
-from callsheet.http.object_access import owned_by
+from callsheet.http.object_access import objects_owned_by
 from callsheet.http.problems import Problem
-from callsheet.http.routing import Direct
-from callsheet.http.state import Site, site_of
+from callsheet.http.routing import RawRoute
+from callsheet.http.state import ServerState, state_of
 from callsheet.kernel.callbacks import normalised
 from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.errors import JobNotFound
@@ -52,7 +52,7 @@ KEY_HEADER = {
     "description": "The same request with the same key answers with the first job; credentials do not count.",
 }
 router = APIRouter(tags=["transcode"])
-direct = APIRouter(tags=["transcode"], route_class=Direct)
+direct = APIRouter(tags=["transcode"], route_class=RawRoute)
 
 
 @direct.post(
@@ -75,11 +75,11 @@ direct = APIRouter(tags=["transcode"], route_class=Direct)
 )
 async def create(request: Request) -> Response:
     """Create a job; the answer is sent once the job and its encrypted credentials are stored durably."""
-    site, who = site_of(request), await check(request, "jobs:write")
+    state, who = state_of(request), await check(request, "jobs:write")
     asked = await read(request, TranscodeRequest)
-    await _check_own(site, asked, who)
-    await _check_urls(site, asked, who.requester_id)
-    job_id = (await _ids(site)).new(who.requester_id)
+    await _check_own(state, asked, who)
+    await _check_urls(state, asked, who.requester_id)
+    job_id = (await _ids(state)).new(who.requester_id)
     output = asked.output_place
     target = (
         Place(OWN, "", outputs_of(who.requester_id)).below((output if asked.output else output.below(job_id)).path)
@@ -102,8 +102,8 @@ async def create(request: Request) -> Response:
         new = new._replace(idempotency=Idempotency(key, _same(request, asked), answer))
     if sealed := asked.sealed_parts:
         secret = Secret(json.dumps(sealed))
-        new = new._replace(credentials=await _vault(site).seal(secret, job_id, who.requester_id))
-    found = await site.intake.enqueue(new)
+        new = new._replace(credentials=await _vault(state).seal(secret, job_id, who.requester_id))
+    found = await state.batcher.enqueue(new)
     headers = {"Location": _status_url(found.job_id)}
     if not found.created:
         headers["Idempotency-Replayed"] = "true"
@@ -118,13 +118,13 @@ async def create(request: Request) -> Response:
 )
 async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max_length=64)]) -> Response:
     """Read the job's status in the contract's words, with its outputs or its error."""
-    site = site_of(request)
-    job = await _job(site, job_id, who)
-    (kept,) = await site.engine.store.credentials([job.job_id])
+    state = state_of(request)
+    job = await _job(state, job_id, who)
+    (kept,) = await state.engine.store.credentials([job.job_id])
     return JsonAnswer(
         {
             "job_id": job.job_id,
-            "replay_of": await named_by(site.engine.store, job.job_id),
+            "replay_of": await named_by(state.engine.store, job.job_id),
             "status": EUTERPE.word_of(job),
             "progress": job.progress,
             "attempt_count": job.attempt_count,
@@ -136,7 +136,7 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
             "started_at": job.started_at,
             "ended_at": job.ended_at,
             "metadata": decode(job.payload).get("metadata", {}),
-            "outputs": await _outputs(site, job),
+            "outputs": await _outputs(state, job),
             "error": normalised(job.error) if job.error else None,
         }
     )
@@ -161,28 +161,28 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
 )
 async def replace_credentials(request: Request, job_id: JobId, who: Writer) -> Response:
     """Replace a job's credentials at once, even while the job runs; the credential version rises by one."""
-    site = site_of(request)
+    state = state_of(request)
     asked = await read(request, CredentialsRequest)
-    job = await _job(site, job_id, who)
+    job = await _job(state, job_id, who)
     payload = decode(job.payload)
     try:
         parts = asked.parts(source_of(payload["source"]), target_of(payload["output"]))
     except ValueError as error:
         raise _at_fault(*str(error).removeprefix("credentials.").split(": ", 1)) from None
     if asked.source_url is not None:
-        _check_place(site, "source_url", asked.source_url.get_secret_value(), "source")
-    version = await _vault(site).replace(
+        _check_place(state, "source_url", asked.source_url.get_secret_value(), "source")
+    version = await _vault(state).replace(
         job.job_id, job.requester_id, Secret(json.dumps(parts)), expected_version=asked.expected_version
     )
     return JsonAnswer({"job_id": job.job_id, "credential_version": version})
 
 
-async def _job(site: Site, job_id: str, who: Principal) -> Job:
+async def _job(state: ServerState, job_id: str, who: Principal) -> Job:
     """Return a transcoding job; raises JobNotFound, and Problem `job_gone` for a pruned job."""
     try:
-        job = await site.engine.get(job_id, requester_id=who.sees)
+        job = await state.engine.get(job_id, requester_id=who.sees)
     except JobNotFound:
-        if (await _ids(site)).was_given(job_id, who.requester_id):
+        if (await _ids(state)).was_given(job_id, who.requester_id):
             raise Problem("job_gone", "this job has ended, and its time to be kept is over") from None
         raise
     if job.contract != EUTERPE.name or job.kind != NAME:
@@ -190,7 +190,7 @@ async def _job(site: Site, job_id: str, who: Principal) -> Job:
     return job
 
 
-async def _outputs(site: Site, job: Job) -> list[dict[str, Any]]:
+async def _outputs(state: ServerState, job: Job) -> list[dict[str, Any]]:
     """Return the outputs of a succeeded job; outputs in our own storage have URLs signed for an hour.
 
     Workers write the result, so only objects of the job's own tenant get a URL.
@@ -200,39 +200,39 @@ async def _outputs(site: Site, job: Job) -> list[dict[str, Any]]:
     result = decode(job.result)
     listed = result.get("outputs") if isinstance(result, dict) else None
     outputs = [output for output in listed if isinstance(output, dict)] if isinstance(listed, list) else []
-    return [{**output, "url": await _url(site, job, str(output.get("location")))} for output in outputs]
+    return [{**output, "url": await _url(state, job, str(output.get("location")))} for output in outputs]
 
 
-async def _url(site: Site, job: Job, location: str) -> str | None:
+async def _url(state: ServerState, job: Job, location: str) -> str | None:
     """Return a signed URL for an output in our own storage, None for other locations and other tenants' objects."""
     try:
         place = target_of(location)
     except ValueError:
         return None
-    objects = owned_by(site, job.requester_id)
-    if place.kind != OWN or site.objects is None or not place.path or not await objects.may_read(place.path):
+    objects = objects_owned_by(state, job.requester_id)
+    if place.kind != OWN or state.objects is None or not place.path or not await objects.may_read(place.path):
         return None
     return (await objects.sign_get(place.path, SIGNED_S)).url
 
 
-async def _check_own(site: Site, asked: TranscodeRequest, who: Principal) -> None:
+async def _check_own(state: ServerState, asked: TranscodeRequest, who: Principal) -> None:
     """Raise Problem unless the source belongs to the tenant; another tenant's object is reported as missing."""
     place = asked.source_place
-    if place.kind == OWN and not await owned_by(site, who.requester_id).may_read(place.path):
+    if place.kind == OWN and not await objects_owned_by(state, who.requester_id).may_read(place.path):
         raise _at_fault("source", "no such object of yours; use the `key` that an upload answers with")
 
 
-async def _check_urls(site: Site, asked: TranscodeRequest, requester_id: str) -> None:
+async def _check_urls(state: ServerState, asked: TranscodeRequest, requester_id: str) -> None:
     """Raise Problem for a forbidden URL, or if the tenant has no secret for signing callbacks."""
     storages = {"source_storage.endpoint": asked.source_storage, "output_storage.endpoint": asked.output_storage}
     for field, storage in storages.items():
         if storage is not None and storage.endpoint:
-            _check_place(site, field, storage.endpoint, "storage")
+            _check_place(state, field, storage.endpoint, "storage")
     if asked.source_place.kind == URL:
-        _check_place(site, "source", asked.source.get_secret_value(), "source")
+        _check_place(state, "source", asked.source.get_secret_value(), "source")
     callbacks = {"refresh_url": asked.refresh_url, "status_webhook_url": asked.status_webhook_url}
     if urls := {field: url for field, url in callbacks.items() if url}:
-        endpoints = _endpoints(site)
+        endpoints = _endpoints(state)
         for field, url in urls.items():
             _check_url(field, url, endpoints.rules, "callback")
         try:
@@ -242,14 +242,14 @@ async def _check_urls(site: Site, asked: TranscodeRequest, requester_id: str) ->
             raise Problem("webhook_secret_missing", told) from None
 
 
-def _check_place(site: Site, field: str, url: str, what: str) -> None:
+def _check_place(state: ServerState, field: str, url: str, what: str) -> None:
     """Raise Problem for a forbidden storage or source URL; without StorageRules, the webhook rules apply."""
-    own: StorageRules | None = site.parts.get(StorageRules)
-    _check_url(field, url, own.rules if own is not None else _endpoints(site).rules, what, OPENED_BY)
+    own: StorageRules | None = state.parts.get(StorageRules)
+    _check_url(field, url, own.rules if own is not None else _endpoints(state).rules, what, OPENED_BY)
 
 
-def _endpoints(site: Site) -> Endpoints:
-    found: Endpoints | None = site.parts.get(Endpoints)
+def _endpoints(state: ServerState) -> Endpoints:
+    found: Endpoints | None = state.parts.get(Endpoints)
     if found is None:
         raise Problem("webhooks_off", "this server calls nobody; leave out all URLs, or ask its operator for webhooks")
     return found
@@ -273,19 +273,19 @@ def _same(request: Request, asked: TranscodeRequest) -> str:
     return idempotency.request_hash(request, {**body, "source": without_signature(asked.source.get_secret_value())})
 
 
-def _vault(site: Site) -> Vault:
+def _vault(state: ServerState) -> Vault:
     """Return the process's vault, created on first use; raises NoKeyring."""
-    found: Vault | None = site.parts.get(Vault)
+    found: Vault | None = state.parts.get(Vault)
     if found is None:
-        found = site.parts[Vault] = Vault(site.engine.store, keyring_from(os.environ))
+        found = state.parts[Vault] = Vault(state.engine.store, keyring_from(os.environ))
     return found
 
 
-async def _ids(site: Site) -> JobIds:
+async def _ids(state: ServerState) -> JobIds:
     """Return the process's id maker, created on first use."""
-    found: JobIds | None = site.parts.get(JobIds)
+    found: JobIds | None = state.parts.get(JobIds)
     if found is None:
-        found = site.parts[JobIds] = await ids_of(site.engine.store, site.engine.sealer())
+        found = state.parts[JobIds] = await ids_of(state.engine.store, state.engine.sealer())
     return found
 
 

@@ -10,13 +10,13 @@ from callsheet.kernel.wire import parse_event_id
 from .routes import CONTRACT
 
 if TYPE_CHECKING:
-    from callsheet.http.state import Site
+    from callsheet.http.state import ServerState
     from callsheet.kernel.job import Job
 
 PAGE = 500
 
 
-async def known_seq(site: Site, job: Job, text: str) -> int | None:
+async def known_seq(state: ServerState, job: Job, text: str) -> int | None:
     """Return the `seq` of an event id of this job, 0 for the stream's start, None for an unknown id.
 
     As in `XREAD`, `$` means the newest event. Raw ids of entries that foreign workers wrote are known, too. An id that
@@ -30,13 +30,13 @@ async def known_seq(site: Site, job: Job, text: str) -> int | None:
         return None
     if seq == 0 and ms == 0:
         return 0
-    events = await site.engine.store.events({job.job_id: seq - 1}, 1) if 0 < seq <= job.event_seq else []
+    events = await state.engine.store.events({job.job_id: seq - 1}, 1) if 0 < seq <= job.event_seq else []
     if events and events[0].seq == seq and events[0].ms == ms:
         return seq
-    return await _raw_seq(site, job, f"{ms}-{seq}") if job.contract == CONTRACT else None
+    return await _raw_seq(state, job, f"{ms}-{seq}") if job.contract == CONTRACT else None
 
 
-async def _raw_seq(site: Site, job: Job, raw_id: str) -> int | None:
+async def _raw_seq(state: ServerState, job: Job, raw_id: str) -> int | None:
     """Return the `seq` of an entry that another program wrote into the job's stream, by the entry's raw id.
 
     Event times of a job never decrease: a binary search finds the first event of this time, then events are scanned.
@@ -44,12 +44,12 @@ async def _raw_seq(site: Site, job: Job, raw_id: str) -> int | None:
     ms, low, high = parse_event_id(raw_id)[0], 0, job.event_seq
     while low < high:
         middle = (low + high) // 2
-        events = await site.engine.store.events({job.job_id: middle}, 1)
+        events = await state.engine.store.events({job.job_id: middle}, 1)
         if events and events[0].ms < ms:
             low = middle + 1
         else:
             high = middle
-    while events := await site.engine.store.events({job.job_id: low}, PAGE):
+    while events := await state.engine.store.events({job.job_id: low}, PAGE):
         if (seq := next((event.seq for event in events if event.raw_id == raw_id), None)) is not None:
             return seq
         if events[-1].ms > ms:

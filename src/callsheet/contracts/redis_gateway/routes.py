@@ -16,8 +16,8 @@ from callsheet.http import idempotency, problems
 from callsheet.http.auth import check
 from callsheet.http.json_bodies import JsonAnswer, documented, read
 from callsheet.http.parameters import ALWAYS, CURSOR, LATEST_MS, JobId, Reader, Writer
-from callsheet.http.routing import Direct
-from callsheet.http.state import site_of
+from callsheet.http.routing import RawRoute
+from callsheet.http.state import state_of
 from callsheet.kernel.job import Idempotency, NewJob
 from callsheet.kernel.wire import encode
 from callsheet.store.protocol import JobPage, JobQuery
@@ -43,7 +43,7 @@ LOOK = 20_000  # jobs that one store query may scan, so that other readers get t
 PATIENCE_S = 0.25  # seconds for filling a page with rare matches; the next page continues
 TEXT = "Stands in the id, task, correlation id, payload or error; in any case of letters."
 router = APIRouter(tags=["jobs"])
-direct = APIRouter(tags=["jobs"], route_class=Direct)
+direct = APIRouter(tags=["jobs"], route_class=RawRoute)
 
 
 @direct.post(
@@ -77,9 +77,9 @@ direct = APIRouter(tags=["jobs"], route_class=Direct)
 )
 async def create_job(request: Request) -> Response:
     """Create a job; the answer is sent once the job is stored durably. Follow the job's events at `links.events`."""
-    site, who = site_of(request), await check(request, "jobs:write")
+    state, who = state_of(request), await check(request, "jobs:write")
     asked = await read(request, await _model_of(request))
-    ttl_s = asked.ttl_s or site.job_ttl_s
+    ttl_s = asked.ttl_s or state.job_ttl_s
     new = NewJob(
         new_id(),
         asked.task,
@@ -96,12 +96,12 @@ async def create_job(request: Request) -> Response:
         options = {name for name in ("queue", "max_attempts") if getattr(asked, name) is None}
         same = idempotency.request_hash(request, asked.model_dump(exclude=options))  # as before these options existed
         new = new._replace(idempotency=Idempotency(key, same, answer, max(ttl_s, Idempotency("", "").ttl_s)))
-    found = await site.intake.enqueue(new)
+    found = await state.batcher.enqueue(new)
     headers = {"Location": f"/v1/jobs/{found.job_id}"}
     if not found.created:
         headers["Idempotency-Replayed"] = "true"
         if found.response is None:  # the key of another gateway, which stores no answer
-            job = await site.engine.get(found.job_id, requester_id=who.requester_id)
+            job = await state.engine.get(found.job_id, requester_id=who.requester_id)
             answer = receipt(job.job_id, job.kind, job.ttl_s or ttl_s)
     return Response(found.response or answer, 202, headers, media_type="application/json")
 
@@ -131,7 +131,7 @@ async def _model_of(request: Request) -> type[CreateJobRequest | CreateWorkerJob
 )
 async def get_job(request: Request, job_id: JobId, who: Reader) -> Response:
     """Read the job's present state, with payload, result and error as JSON values."""
-    return JsonAnswer(job_body(await site_of(request).engine.get(job_id, requester_id=who.sees)))
+    return JsonAnswer(job_body(await state_of(request).engine.get(job_id, requester_id=who.sees)))
 
 
 @router.get(
@@ -161,7 +161,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
         return JsonAnswer({"jobs": [], "next": None})  # another requester's jobs are hidden
     mine = requester if who.sees is None else who.sees
     query = JobQuery(mine, statuses, task, queue, contract, created_from, created_to, limit, cursor, text, LOOK)
-    page = await _page(site_of(request).engine, query)
+    page = await _page(state_of(request).engine, query)
     return JsonAnswer({"jobs": [listed(job, brief=brief) for job in page.jobs], "next": page.cursor})
 
 
@@ -188,7 +188,7 @@ async def _page(engine: Engine, query: JobQuery) -> JobPage:
 async def cancel_job(request: Request, job_id: JobId, who: Writer) -> Response:
     """Cancel a job. A waiting job ends at once; a running job ends after its worker stops."""
     reason = (await read(request, CancelRequest)).reason if await request.body() else ""
-    job = await site_of(request).engine.cancel(job_id, reason, requester_id=who.sees)
+    job = await state_of(request).engine.cancel(job_id, reason, requester_id=who.sees)
     return JsonAnswer(job_body(job), 202)
 
 

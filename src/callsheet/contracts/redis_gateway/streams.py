@@ -18,7 +18,7 @@ from callsheet.http.keys import Principal
 from callsheet.http.parameters import ALWAYS, JobId, Reader
 from callsheet.http.problems import Problem
 from callsheet.http.sse import EventStream, body_of, frame
-from callsheet.http.state import Site, site_of
+from callsheet.http.state import ServerState, state_of
 from callsheet.http.tickets import ID_LENGTH, LastEventId, TicketQuery, ticket_of, who_follows
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Event, Job, Status
@@ -91,12 +91,12 @@ async def job_events(
     ] = None,
 ) -> Response:
     """Stream events until the job ends. Resume with Last-Event-ID; an unknown id is answered with a `reset` frame."""
-    site = site_of(request)
+    state = state_of(request)
     who = await who_follows(request, ticket, job_id)
-    job = await site.engine.get(job_id, requester_id=who.sees)
+    job = await state.engine.get(job_id, requester_id=who.sees)
     if _wants_json(request, asked=after is not None):
-        return await _page(site, job, after or "")
-    seq = await known_seq(site, job, seen) if seen else 0
+        return await _page(state, job, after or "")
+    seq = await known_seq(state, job, seen) if seen else 0
     if seq is not None and job.status.terminal and seq >= job.event_seq:
         return Response(status_code=204)
     latest = event_id(job.event_ms, job.event_seq)
@@ -105,10 +105,10 @@ async def job_events(
         first, seq = frame("reset", present, latest), job.event_seq
     else:
         first = frame("hello", present)
-    watcher = site.engine.follow({job.job_id: seq})
+    watcher = state.engine.follow({job.job_id: seq})
     if job.status.terminal and seq >= job.event_seq:
         watcher.end()  # after a reset, an ended job has only its snapshot
-    return _opened(site, who, first, watcher)
+    return _opened(state, who, first, watcher)
 
 
 @router.post(
@@ -120,9 +120,9 @@ async def job_events(
 )
 async def job_ticket(request: Request, job_id: JobId, who: Reader) -> Response:
     """Get a single-use ticket for this stream, valid for a minute: browsers cannot send a key with EventSource."""
-    site = site_of(request)
-    await site.engine.get(job_id, requester_id=who.sees)
-    return await ticket_of(site, who, job_id, f"/v1/jobs/{job_id}/events?")
+    state = state_of(request)
+    await state.engine.get(job_id, requester_id=who.sees)
+    return await ticket_of(state, who, job_id, f"/v1/jobs/{job_id}/events?")
 
 
 @router.post(
@@ -134,7 +134,7 @@ async def job_ticket(request: Request, job_id: JobId, who: Reader) -> Response:
 )
 async def many_ticket(request: Request, who: Reader, jobs: Jobs = "*") -> Response:
     """Get a ticket for `/v1/events?jobs=…` with the same jobs; works like the ticket of one job."""
-    return await ticket_of(site_of(request), who, f"jobs={jobs}", f"/v1/events?jobs={quote(jobs, safe='*,')}&")
+    return await ticket_of(state_of(request), who, f"jobs={jobs}", f"/v1/events?jobs={quote(jobs, safe='*,')}&")
 
 
 @router.get(
@@ -155,27 +155,27 @@ async def many_events(
     tail: Annotated[bool, Query(description="Begin at the present, as `*` does, not with all there was.")] = False,  # noqa: FBT002
 ) -> Response:
     """Follow many jobs over one connection. `hello` holds every job's state; each `id` is a cursor to resume from."""
-    site = site_of(request)
+    state = state_of(request)
     who = await who_follows(request, ticket, f"jobs={jobs}")
     if jobs == "*":
-        return await _all_jobs(site, who)
+        return await _all_jobs(state, who)
     ids = list(dict.fromkeys(part for part in jobs.split(",") if part))
-    if not ids or len(ids) > site.limits.watched_jobs:
-        raise Problem("validation_failed", f"jobs: name 1 to {site.limits.watched_jobs} ids, or *")
-    found = [await site.engine.get(job_id, requester_id=who.sees) for job_id in ids]
+    if not ids or len(ids) > state.limits.watched_jobs:
+        raise Problem("validation_failed", f"jobs: name 1 to {state.limits.watched_jobs} ids, or *")
+    found = [await state.engine.get(job_id, requester_id=who.sees) for job_id in ids]
     cursor = _Cursor(found)
     seen = request.headers.get("last-event-id") or last_event_id
     known = cursor.resumed(seen)
     if tail and not seen:
         cursor.to_present()
-    watcher = site.engine.follow({job_id: seq for job_id, seq in cursor.seqs.items() if not cursor.over(job_id)})
+    watcher = state.engine.follow({job_id: seq for job_id, seq in cursor.seqs.items() if not cursor.over(job_id)})
     if not watcher.seqs:
         watcher.end()
         if seen and known:
             return Response(status_code=204)
     present = {"jobs": [snapshot(job, SMALL) for job in found]}
     first = frame("hello", present) if known else frame("reset", present, cursor.text)
-    return _opened(site, who, first, watcher, cursor)
+    return _opened(state, who, first, watcher, cursor)
 
 
 class _Cursor:
@@ -219,28 +219,28 @@ class _Cursor:
         return self.text
 
 
-async def _all_jobs(site: Site, who: Principal) -> EventStream:
+async def _all_jobs(state: ServerState, who: Principal) -> EventStream:
     """Stream a requester's open jobs and new jobs; new jobs are polled once a second."""
-    most = site.limits.watched_jobs
-    new = JobQuery(who.sees, created_from=await site.engine.store.now() - LATE_MS, limit=most)
-    seen = {job.job_id for job in (await site.engine.find(new)).jobs if job.status.terminal}
-    page = await site.engine.find(JobQuery(who.sees, OPEN_STATUSES, limit=most))
+    most = state.limits.watched_jobs
+    new = JobQuery(who.sees, created_from=await state.engine.store.now() - LATE_MS, limit=most)
+    seen = {job.job_id for job in (await state.engine.find(new)).jobs if job.status.terminal}
+    page = await state.engine.find(JobQuery(who.sees, OPEN_STATUSES, limit=most))
     seen |= {job.job_id for job in page.jobs}
-    watcher = site.engine.follow({job.job_id: job.event_seq for job in page.jobs}, open_ended=True)
+    watcher = state.engine.follow({job.job_id: job.event_seq for job in page.jobs}, open_ended=True)
     first = frame("hello", {"jobs": [snapshot(job, SMALL) for job in page.jobs]})
-    answer = _opened(site, who, first, watcher, lambda event: event_id(event.ms, event.seq))
-    answer.beside = _look_for_more(site, new, watcher, seen)
+    answer = _opened(state, who, first, watcher, lambda event: event_id(event.ms, event.seq))
+    answer.beside = _look_for_more(state, new, watcher, seen)
     return answer
 
 
-async def _look_for_more(site: Site, new: JobQuery, watcher: Watcher, seen: set[str]) -> None:
+async def _look_for_more(state: ServerState, new: JobQuery, watcher: Watcher, seen: set[str]) -> None:
     """Follow new jobs up to the limit of watched jobs; further jobs wait until a watched job ends."""
     while not watcher.ended:
         await asyncio.sleep(LOOK_S)
         if (room := new.limit - len(watcher.seqs)) <= 0:
             continue
         with contextlib.suppress(CallsheetError):
-            page = await site.engine.find(new)
+            page = await state.engine.find(new)
             fresh = [job.job_id for job in reversed(page.jobs) if job.job_id not in seen]
             seen.update(fresh[:room])
             for job_id in fresh[:room]:
@@ -249,10 +249,10 @@ async def _look_for_more(site: Site, new: JobQuery, watcher: Watcher, seen: set[
                 new = new._replace(created_from=page.jobs[0].created_at - LATE_MS)
 
 
-def _opened(site: Site, who: Principal, first: bytes, watcher: Watcher, ident: object = None) -> EventStream:
+def _opened(state: ServerState, who: Principal, first: bytes, watcher: Watcher, ident: object = None) -> EventStream:
     """Return the event stream; if the server refuses the stream, close the watcher."""
     try:
-        return EventStream(site, who, first, watcher, ident)  # type: ignore[arg-type]
+        return EventStream(state, who, first, watcher, ident)  # type: ignore[arg-type]
     except Problem:
         watcher.close()
         raise
@@ -263,10 +263,10 @@ def _wants_json(request: Request, *, asked: bool) -> bool:
     return "text/event-stream" not in accept and (asked or "application/json" in accept)
 
 
-async def _page(site: Site, job: Job, after: str) -> Response:
+async def _page(state: ServerState, job: Job, after: str) -> Response:
     """Return a JSON page of the stream's events. An unknown id starts from the beginning."""
-    seq = (await known_seq(site, job, after) if after else 0) or 0
-    events = await site.engine.store.events({job.job_id: seq}, PAGE)
+    seq = (await known_seq(state, job, after) if after else 0) or 0
+    events = await state.engine.store.events({job.job_id: seq}, PAGE)
     last = events[-1] if events else None
     latest = event_id(last.ms, last.seq) if last else after or event_id(job.event_ms, job.event_seq)
     ended = job.status.terminal and (last.seq if last else seq) >= job.event_seq
