@@ -17,9 +17,9 @@ from bench.measure import keep, say
 from callsheet.media.arguments import arguments_for, input_for
 from callsheet.media.ffmpeg import LIMITS, Ffmpeg, Work
 from callsheet.media.probe import Media, probe
-from callsheet.media.sandbox import environment
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
+from callsheet.sandbox.command import environment
 
 SECONDS = 60
 LEAST, MOST = 2, 5  # rounds; as many as fit into an output's time

@@ -21,7 +21,7 @@ from callsheet.media.compose.running import LIMITS
 from callsheet.media.compose.timeline import Cue
 from callsheet.media.errors import FfmpegFailed, MediaError, MediaStopped
 from callsheet.media.ffmpeg import Ffmpeg
-from callsheet.media.process import start_alone
+from callsheet.sandbox.processes import start_alone
 from tests.compose.conftest import SMALL, Made, encoder, planned
 
 LONG = "---\nvoice: tone\nsize: 640x360\nfps: 60\n---\n## A\n<!-- duration: 600 -->\nIt lasts long."

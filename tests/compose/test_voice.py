@@ -17,7 +17,7 @@ from callsheet.media.compose.markdown import parse
 from callsheet.media.compose.running import Means
 from callsheet.media.compose.sound import Part, duration_of, join
 from callsheet.media.errors import MediaStopped
-from callsheet.media.process import start_alone
+from callsheet.sandbox.processes import start_alone
 from tests.compose.conftest import MEANS
 
 SPOKEN = (

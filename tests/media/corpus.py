@@ -9,7 +9,7 @@ from pathlib import Path
 
 from callsheet.media.binaries import find_ffmpeg
 from callsheet.media.probe import Media, probe
-from callsheet.media.sandbox import environment
+from callsheet.sandbox.command import environment
 
 X264 = "-c:v libx264 -preset ultrafast -pix_fmt yuv420p"
 BRIGHT = "setparams=color_trc=smpte2084:color_primaries=bt2020:colorspace=bt2020nc"

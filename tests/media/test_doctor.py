@@ -6,10 +6,11 @@ import pytest
 
 from callsheet.cli.check_machine import check_machine
 from callsheet.cli.findings import Finding, Mark
-from callsheet.media import binaries, libraries, sandbox
+from callsheet.media import binaries, libraries
 from callsheet.media.binaries import Binary, Choice
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
-from callsheet.media.sandbox import Walls
+from callsheet.sandbox import command
+from callsheet.sandbox.command import Walls
 
 
 def found(name: str) -> Finding:
@@ -88,7 +89,7 @@ def test_the_libraries_inside_pyav_are_told(monkeypatch: pytest.MonkeyPatch, bun
 def test_what_the_sandbox_keeps_out_is_told(
     monkeypatch: pytest.MonkeyPatch, walls: Walls, mark: Mark, text: str
 ) -> None:
-    monkeypatch.setattr(sandbox, "walls", lambda: walls)
+    monkeypatch.setattr(command, "walls", lambda: walls)
     finding = found("ffmpeg sandbox")
     assert finding.mark is mark
     assert text in finding.text

@@ -24,8 +24,8 @@ from callsheet.media.errors import (
     TookTooLong,
 )
 from callsheet.media.ffmpeg import LIMITS, Ffmpeg, Input, Work
-from callsheet.media.process import Start, start_alone
 from callsheet.media.progress import Progress
+from callsheet.sandbox.processes import Start, start_alone
 from tests.media.corpus import Corpus
 from tests.time_limits import within
 
@@ -250,7 +250,7 @@ ORPHAN = """
 import asyncio, sys
 from pathlib import Path
 from callsheet.media.ffmpeg import Ffmpeg, Input, Work
-from callsheet.media.process import Start, start_alone
+from callsheet.sandbox.processes import Start, start_alone
 
 async def start(program, /, *args, **options):
     process = await start_alone(program, *args, **options)

@@ -17,10 +17,10 @@ import pytest
 from callsheet.media.binaries import find_ffmpeg
 from callsheet.media.errors import MediaError
 from callsheet.media.ffmpeg import Ffmpeg, Input, Work
-from callsheet.media.sandbox import Limits, Sight, Walls, environment, sandboxed_command, walls
-from callsheet.media.sandbox_launcher import REFUSED
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
+from callsheet.sandbox.command import Limits, Sight, Walls, environment, sandboxed_command, walls
+from callsheet.sandbox.sandbox_launcher import REFUSED
 from tests.media.corpus import Corpus, list_in_avi, png_head, wav_of, y4m_head
 from tests.time_limits import within
 

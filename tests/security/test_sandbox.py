@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from callsheet.media import system_calls
 from callsheet.media.binaries import find_ffmpeg
-from callsheet.media.sandbox import Limits, Sight, Walls, loader_of, of_python, parts_of, sandboxed_command, walls
-from callsheet.media.system_calls import ALLOWED, BY_VALUE, CLONE, MACHINES, NEWER, TO_ITSELF, steps_for
+from callsheet.sandbox import system_calls
+from callsheet.sandbox.command import Limits, Sight, Walls, loader_of, of_python, parts_of, sandboxed_command, walls
+from callsheet.sandbox.system_calls import ALLOWED, BY_VALUE, CLONE, MACHINES, NEWER, TO_ITSELF, steps_for
 
 HAS_SECCOMP = pytest.mark.skipif(not walls().seccomp, reason="this machine has no seccomp")
 HAS_LANDLOCK = pytest.mark.skipif(not walls().landlock, reason="this kernel has no Landlock")

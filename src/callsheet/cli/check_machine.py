@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from callsheet.media import binaries, libraries, sandbox, versions
+from callsheet.media import binaries, libraries, versions
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
+from callsheet.sandbox import command
 
 from .findings import Finding, bad, good, warning
 
@@ -75,7 +76,7 @@ def _halves(error: Exception) -> tuple[str, str]:
 
 def _box() -> Finding:
     """What keeps a decoder that a file has taken over from doing harm."""
-    walls = sandbox.walls()
+    walls = command.walls()
     network = "no network" if walls.no_network else "network open"
     files = "sees its own files only" if walls.landlock else "sees all files of this user"
     how = ", ".join(name for name in ("namespace", "seccomp", "landlock") if getattr(walls, name))

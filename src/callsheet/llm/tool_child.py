@@ -19,7 +19,7 @@ import sys
 import threading
 from typing import Any
 
-from callsheet.llm.descendants import kill_below
+from callsheet.sandbox.processes import kill_below
 
 MB = 1024 * 1024
 PR_SET_CHILD_SUBREAPER = 36

@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from . import sandbox
+from callsheet.sandbox.command import environment
+
 from .errors import FfmpegMissing, FfmpegUnfit
 from .versions import OLDEST_VERSION, SAFE_VERSIONS, Numbers, is_old, is_safe, numbers_of
 
@@ -198,7 +199,7 @@ def _output_of(path: Path, *arguments: str) -> str:
             stdin=subprocess.DEVNULL,
             timeout=ASK_S,
             check=True,
-            env=sandbox.environment(Path("/")),
+            env=environment(Path("/")),
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise FfmpegMissing(f"{path} does not run ({type(error).__name__}); {ADVICE}") from None

@@ -11,10 +11,13 @@ import contextlib
 import os
 import shutil
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from callsheet.sandbox.command import MB, Limits, Sight, Walls, environment
+from callsheet.sandbox.processes import Bounds, Program, Start, output_of, run_child, start_alone
 
 from .binaries import Binary, ffmpeg
 from .errors import (
@@ -22,20 +25,18 @@ from .errors import (
     FfmpegFailed,
     LimitReached,
     MediaError,
+    MediaStopped,
     OutputTooLarge,
     Stalled,
     TookTooLong,
     UnsupportedInput,
 )
 from .ffmpeg_errors import error_of
-from .process import Start, end, raise_if_stopped, start_alone, tail_of
 from .progress import Progress, Reader
-from .sandbox import MB, Limits, Sight, Walls, environment, sandboxed_command
 from .taken import DEMUXERS, OWN_DEMUXERS, WHITELIST
 
 LOOK_S = 0.25
 PERIOD_S = 0.5
-PIPES_S = 2.0
 MAX_PIXELS = 8192 * 8192
 MAX_ALLOC_BYTES = 1024 * MB
 LIMITS = Limits()
@@ -78,6 +79,26 @@ def ignore_progress(progress: Progress) -> None:
 def never_stopped() -> bool:
     """Return False: the caller stops work only by cancelling the asyncio task."""
     return False
+
+
+def raise_if_stopped(is_stopped: Callable[[], bool]) -> None:
+    """Raise MediaStopped if the caller requested a stop."""
+    if is_stopped():
+        raise MediaStopped("the caller stopped the work")
+
+
+async def watch_for_stop(is_stopped: Callable[[], bool]) -> None:
+    """Raise MediaStopped as soon as the caller requests a stop; never return."""
+    while True:
+        raise_if_stopped(is_stopped)
+        await asyncio.sleep(LOOK_S)
+
+
+def check_disk(folder: Path, limits: Limits) -> None:
+    """Raise DiskFull when the folder's disk has less free space than the limits ask for."""
+    least = limits.free_bytes
+    if least and (free := shutil.disk_usage(folder).free) < least:
+        raise DiskFull(f"{free // MB} MB are free, and {least // MB} MB have to be; make room on the disk")
 
 
 class Ffmpeg(NamedTuple):
@@ -126,27 +147,23 @@ class Ffmpeg(NamedTuple):
         folder = folder.absolute()  # noqa: ASYNC240 - no disk access
         sight = Sight(tuple(source.path.absolute() for source in work.inputs), (folder,))
         watch = _Watch(self, folder, Reader(work.duration_s, on_progress))
-        watch.look_at_disk()
-        line = sandboxed_command(self.command(work), sight, self.limits, self.walls)
-        began = time.monotonic()
-        process = await self.start(
-            line[0], *line[1:], stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd=str(folder), env=environment(folder)
+        check_disk(folder, self.limits)
+        program = Program(self.command(work), sight, self.limits, environment(folder), str(folder), self.walls)
+        bounds = Bounds(
+            self.limits.wall_s,
+            TookTooLong(f"the work took longer than {self.limits.wall_s:g} s"),
+            FfmpegFailed("ffmpeg ended, and something that it started still holds its output"),
         )
-        try:
-            async with asyncio.timeout(self.limits.wall_s):
-                stderr_tail = await watch.over(process)
-                code = await process.wait()
-        except TimeoutError:
-            raise TookTooLong(f"the work took longer than {self.limits.wall_s:g} s") from None
-        finally:
-            await end(process)
+        began = time.monotonic()
+        process = await program.start(self.start, stdin=DEVNULL)
+        ended = await run_child(process, watch.reader.read(output_of(process)), bounds, watch.until_end(process))
         raise_if_stopped(self.is_stopped)
-        if code != 0:
-            raise watch.reason() or error_of(code, stderr_tail)
+        if ended.code != 0:
+            raise watch.reason() or error_of(ended.code, ended.stderr_tail)
         if not watch.reader.has_ended:
             raise FfmpegFailed("ffmpeg left without saying that it had finished")
         watch.look_at_size(await asyncio.to_thread(folder_state, folder))  # it may have ended between two checks
-        return Ran(time.monotonic() - began, watch.reader.out_time_s, stderr_tail)
+        return Ran(time.monotonic() - began, watch.reader.out_time_s, ended.stderr_tail)
 
 
 class _Watch:
@@ -161,36 +178,15 @@ class _Watch:
         self._moved_at_s = time.monotonic()
         self._cpu_s = 0.0
 
-    async def over(self, process: Process) -> str:
-        """Read all output until the program ends, and return the tail of stderr. Raises at the first violation."""
-        assert process.stdout is not None  # noqa: S101 - both are pipes
-        assert process.stderr is not None  # noqa: S101
-        output = asyncio.gather(self.reader.read(process.stdout), tail_of(process.stderr))
-        looks = asyncio.create_task(self._look(process))
-        either: set[asyncio.Future[object]] = {output, looks}  # type: ignore[arg-type]
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if looks.done():
-                looks.result()
-                await asyncio.wait(
-                    {output}, timeout=PIPES_S
-                )  # the process ended, and its last output may still be in the pipes
-                if not output.done():
-                    raise FfmpegFailed("ffmpeg ended, and something that it started still holds its output")
-            return (await output)[1]
-        finally:
-            looks.cancel()
-            output.cancel()
-            await asyncio.gather(looks, output, return_exceptions=True)
-
-    async def _look(self, process: Process) -> None:
+    async def until_end(self, process: Process) -> None:
+        """Return when the program has ended. Raises at the first violation."""
         while process.returncode is None:
             raise_if_stopped(self._how.is_stopped)
             state = await asyncio.to_thread(folder_state, self._folder)
             self.look_at_size(state)
             self._cpu_s = max(self._cpu_s, cpu_s_of(process.pid))
             self._look_for_life((state, self.reader.moves))
-            self.look_at_disk()
+            check_disk(self._folder, self._how.limits)
             await asyncio.sleep(LOOK_S)
 
     def reason(self) -> MediaError | None:
@@ -211,12 +207,6 @@ class _Watch:
             self._last, self._moved_at_s = state, now
         elif now - self._moved_at_s > self._how.limits.stall_s:
             raise Stalled(f"nothing has moved for {self._how.limits.stall_s:g} s")
-
-    def look_at_disk(self) -> None:
-        """Raise DiskFull when free disk space is below the minimum."""
-        least = self._how.limits.free_bytes
-        if least and (free := shutil.disk_usage(self._folder).free) < least:
-            raise DiskFull(f"{free // MB} MB are free, and {least // MB} MB have to be; make room on the disk")
 
 
 def folder_state(folder: Path) -> tuple[int, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
+from callsheet.sandbox.sandbox_launcher import REFUSED
+
 from .errors import (
     CorruptInput,
     DiskFull,
@@ -18,7 +20,6 @@ from .errors import (
     OutputTooLarge,
     UnsupportedInput,
 )
-from .sandbox_launcher import REFUSED
 
 MESSAGE_CHARS = 300
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://\S+", re.IGNORECASE)
@@ -56,6 +57,13 @@ def error_of(code: int, stderr_tail: str) -> MediaError:
         if pattern.search(stderr_tail):
             return error(words)
     return FfmpegFailed(f"{words} (exit code {code})")
+
+
+def death_of(code: int, work: str) -> MediaError | None:
+    """Return the error for a decoding child of ours that a signal ended, None for an exit code. `work` names it."""
+    if code in (-signal.SIGKILL, -signal.SIGXCPU):  # the kernel's kill, for CPU time or memory
+        return LimitReached(f"{work} took more CPU time or memory than it may")
+    return FfmpegCrashed(f"the decoder died of signal {-code} on this file") if code < 0 else None
 
 
 def _of_signal(number: int, stderr_tail: str) -> MediaError:

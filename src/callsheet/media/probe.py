@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
-import signal
 import sys
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE
-from functools import cache
+from asyncio.subprocess import DEVNULL
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from callsheet.sandbox.command import GB, MB, Limits, Sight, environment, of_python
+from callsheet.sandbox.processes import Bounds, Program, Start, import_folders, output_of, run_child, start_alone
+
 from .errors import (
     CorruptInput,
-    FfmpegCrashed,
     InputTooLarge,
     LimitReached,
     MediaError,
@@ -23,8 +22,7 @@ from .errors import (
     TookTooLong,
     UnsupportedInput,
 )
-from .process import Start, end, start_alone, tail_of
-from .sandbox import GB, MB, Limits, Sight, environment, of_python, sandboxed_command
+from .ffmpeg_errors import death_of
 from .sniff import MAX_BYTES, Kind, sniff
 from .taken import WHITELIST, is_codec_taken, why_refused
 
@@ -121,30 +119,24 @@ async def probe(path: Path, *, start: Start = start_alone, caps: Caps = Caps()) 
 
 
 async def _run_child(path: Path, kind: Kind, start: Start, caps: Caps) -> dict[str, Any]:
-    packages = _packages()
+    try:
+        packages = import_folders("av")[-1]
+    except ModuleNotFoundError:
+        raise MediaError("PyAV is not installed; pip install 'callsheet[media]'") from None
     command = [sys.executable, "-I", "-S", "-B", str(CHILD)]
     command += [str(packages), str(path), kind.demuxer, WHITELIST, str(caps.streams + 1)]
-    line = sandboxed_command(command, Sight(read=(path, *of_python(), CHILD, CHILD.resolve(), packages)), PROBE_LIMITS)
-    home = Path(tempfile.gettempdir())
-    process = await start(line[0], *line[1:], stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home))
-    assert process.stdout is not None  # noqa: S101 - both are pipes
-    assert process.stderr is not None  # noqa: S101
-    try:
-        async with asyncio.timeout(PROBE_LIMITS.wall_s):
-            out, stderr_tail = await asyncio.gather(process.stdout.read(), tail_of(process.stderr))
-            code = await process.wait()
-    except TimeoutError:
-        raise TookTooLong(f"looking into the file took longer than {PROBE_LIMITS.wall_s:g} s") from None
-    finally:
-        await end(process)
-    return _content(out, stderr_tail, code)
+    sight = Sight(read=(path, *of_python(), CHILD, CHILD.resolve(), packages))
+    program = Program(command, sight, PROBE_LIMITS, environment(Path(tempfile.gettempdir())))
+    bounds = Bounds(
+        PROBE_LIMITS.wall_s, TookTooLong(f"looking into the file took longer than {PROBE_LIMITS.wall_s:g} s")
+    )
+    process = await program.start(start, stdin=DEVNULL)
+    return _content(*await run_child(process, output_of(process).read(), bounds))
 
 
-def _content(out: bytes, stderr_tail: str, code: int) -> dict[str, Any]:
-    if code == -signal.SIGKILL:  # the kernel's kill, for CPU time or memory
-        raise LimitReached("looking into the file took more CPU time or memory than it may")
-    if code < 0:
-        raise FfmpegCrashed(f"the decoder died of signal {-code} on this file")
+def _content(out: bytes, code: int, stderr_tail: str) -> dict[str, Any]:
+    if death := death_of(code, "looking into the file"):
+        raise death
     try:
         answer: dict[str, Any] = json.loads(out)
     except ValueError:
@@ -187,11 +179,3 @@ def _check(media: Media, caps: Caps) -> None:
         raise CorruptInput("the file says that it holds sound, and none can be read")
     if not any(stream.kind in ("video", "audio") for stream in media.streams):
         raise NotMedia("the file holds neither sound nor picture")
-
-
-@cache
-def _packages() -> Path:
-    spec = importlib.util.find_spec("av")
-    if spec is None or spec.origin is None:
-        raise MediaError("PyAV is not installed; pip install 'callsheet[media]'")
-    return Path(spec.origin).parents[1]

@@ -31,13 +31,13 @@ from callsheet.media.errors import (
     UnsupportedInput,
 )
 from callsheet.media.probe import Caps
-from callsheet.media.process import start_alone
 from callsheet.media.progress import Progress
 from callsheet.media.sampling import running
 from callsheet.media.sampling.child import AHEAD
 from callsheet.media.sampling.records import Kept, Sampling
 from callsheet.media.sampling.sample import sample
-from callsheet.media.sandbox import of_python
+from callsheet.sandbox.command import of_python
+from callsheet.sandbox.processes import start_alone
 from tests.media.made_up import CAPTIONS_40, MadeUp
 from tests.media.sampling.kit import MEANS, sampled
 

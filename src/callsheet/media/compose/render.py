@@ -15,8 +15,8 @@ from callsheet.media.errors import OutputIncomplete
 from callsheet.media.ffmpeg import Ffmpeg, Input, Work, ignore_progress
 from callsheet.media.probe import Media, probe
 from callsheet.media.progress import Progress
-from callsheet.media.sandbox import Sight
 from callsheet.media.spec import OutputSpec, audio_encoder, video_encoder
+from callsheet.sandbox.command import Sight
 
 from .captions import web_vtt
 from .draw import Drawn

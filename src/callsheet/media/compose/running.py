@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Callable
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from callsheet.media.errors import TookTooLong
-from callsheet.media.ffmpeg import never_stopped
-from callsheet.media.process import Start, end, raise_if_stopped, start_alone, wait_for_end
-from callsheet.media.sandbox import GB, MB, Limits, Sight, environment, of_python, sandboxed_command
+from callsheet.media.ffmpeg import never_stopped, raise_if_stopped, watch_for_stop
+from callsheet.sandbox import processes
+from callsheet.sandbox.command import GB, MB, Limits, Sight, environment, of_python
+from callsheet.sandbox.processes import Bounds, Program, Start, import_folders, output_of, send, start_alone
 
 from . import errors
 from .errors import ChildFailed, ComposeError
@@ -51,36 +49,27 @@ async def run_child(order: Order, means: Means, on_answer: Callable[[dict[str, A
     """Run a child to its end. Raises the child's ComposeError, ChildFailed if it died, MediaStopped."""
     raise_if_stopped(means.is_stopped)
     process = await start_child(order, means)
-    try:
-        async with asyncio.timeout(LIMITS.wall_s):
-            code, stderr_tail = await wait_for_end(process, _answers(process, order, on_answer), means.is_stopped)
-    except TimeoutError:
-        raise TookTooLong(f"the work took longer than {LIMITS.wall_s:g} s") from None
-    finally:
-        await end(process)
-    if code != 0:
-        raise ChildFailed(f"the process for `{order.verb}` ended with {code}: {_last(stderr_tail)}")
+    bounds = Bounds(LIMITS.wall_s, TookTooLong(f"the work took longer than {LIMITS.wall_s:g} s"))
+    ended = await processes.run_child(
+        process, _answers(process, order, on_answer), bounds, watch_for_stop(means.is_stopped)
+    )
+    if ended.code != 0:
+        raise ChildFailed(f"the process for `{order.verb}` ended with {ended.code}: {_last(ended.stderr_tail)}")
 
 
 async def start_child(order: Order, means: Means) -> Process:
     """Start a child, which waits for its order on stdin."""
-    command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages())), order.verb]
-    sight = order.sight._replace(read=(*order.sight.read, *of_python(), *_packages()))
-    line = sandboxed_command(command, sight, LIMITS._replace(nice=means.nice))
+    folders = import_folders(*filter(find_spec, PACKAGES))
+    command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, folders)), order.verb]
+    sight = order.sight._replace(read=(*order.sight.read, *of_python(), *folders))
     home = order.sight.write[0] if order.sight.write else Path("/")
-    return await means.start(
-        line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=environment(home), limit=LINE_BYTES
-    )
+    program = Program(command, sight, LIMITS._replace(nice=means.nice), environment(home))
+    return await program.start(means.start, line_bytes=LINE_BYTES)
 
 
 async def _answers(process: Process, order: Order, on_answer: Callable[[dict[str, Any]], object]) -> None:
-    assert process.stdin is not None  # noqa: S101 - all three are pipes
-    assert process.stdout is not None  # noqa: S101
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the child died; its exit code shows it
-        process.stdin.write(json.dumps(order.facts).encode())
-        await process.stdin.drain()
-        process.stdin.close()
-    while line := await process.stdout.readline():
+    await send(process, json.dumps(order.facts).encode(), is_last=True)
+    while line := await output_of(process).readline():
         answer = json.loads(line)
         if "error" in answer:
             raise KINDS.get(answer["error"], ChildFailed)(answer["text"])
@@ -90,14 +79,3 @@ async def _answers(process: Process, order: Order, on_answer: Callable[[dict[str
 def _last(stderr_tail: str) -> str:
     lines = [line for line in stderr_tail.strip().splitlines() if line.strip()]
     return lines[-1][:300] if lines else "it printed no error"
-
-
-@cache
-def _packages() -> tuple[Path, ...]:
-    """Return the folders of the child's imports: ours, Pillow, and the voice."""
-    folders = [Path(__file__).parents[3]]
-    for name in PACKAGES:
-        spec = find_spec(name)
-        if spec is not None and spec.origin:
-            folders.append(Path(spec.origin).parents[1])
-    return tuple(dict.fromkeys(folders))

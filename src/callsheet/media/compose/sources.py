@@ -9,8 +9,8 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Protocol
 
-from callsheet.media.process import raise_if_stopped
-from callsheet.media.sandbox import Sight
+from callsheet.media.ffmpeg import raise_if_stopped
+from callsheet.sandbox.command import Sight
 
 from .errors import PictureRefused
 from .pictures import MAX_BYTES

@@ -11,9 +11,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from callsheet.media.ffmpeg import Ffmpeg
-from callsheet.media.process import Start, raise_if_stopped
+from callsheet.media.ffmpeg import Ffmpeg, raise_if_stopped
 from callsheet.media.progress import Progress
+from callsheet.sandbox.processes import Start
 
 from .artifacts import Shelf, fetch_all, keep_all, place_in, read_layers, read_narration, write_layers, write_narration
 from .draw import Drawn

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from callsheet.media.sandbox import Sight
+from callsheet.sandbox.command import Sight
 
 from .draw import Drawn
 from .fonts import Faces, choose

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callsheet.media.sandbox import Sight
+from callsheet.sandbox.command import Sight
 
 from .errors import ChildFailed
 from .espeak import NoVoice, place_of

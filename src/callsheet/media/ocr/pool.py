@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
-import signal
 import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
-from functools import cache
+from asyncio.subprocess import Process
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from callsheet.media.errors import InputTooLarge, LimitReached, MediaError, TookTooLong
-from callsheet.media.process import Start, start_alone, tail_of
-from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, environment, of_python, sandboxed_command
+from callsheet.sandbox.command import GB, KEEPS_MEMORY, MB, Limits, Sight, environment, of_python
+from callsheet.sandbox.processes import Program, Start, import_folders, kill, output_of, send, start_alone, tail_of
 
 from .child import ANSWER, QUESTION
 from .engines import KINDS, check, engine_module
@@ -107,9 +104,7 @@ class Child:
     @classmethod
     async def start(cls, options: Reading, start: Start) -> Child:
         """Start a child and wait until its engine has loaded. Raises EngineMissing."""
-        line = _command(options)
-        env = environment(Path(tempfile.gettempdir())) | ONE_THREAD | KEEPS_MEMORY
-        child = cls(await start(line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=env))
+        child = cls(await _program(options).start(start))
         try:
             async with asyncio.timeout(START_S):
                 child.engine = f"{options.engine} {_raise_child_error(await child._answer())['engine']}"
@@ -135,17 +130,11 @@ class Child:
             raise TookTooLong(f"reading one frame took longer than {patience_s:g} s") from None
 
     async def _send_picture(self, picture: bytes, *, thorough: bool) -> dict[str, Any]:
-        pipe = self._process.stdin
-        assert pipe is not None  # noqa: S101
-        with contextlib.suppress(OSError):  # its death shows in the answer
-            pipe.write(QUESTION.pack(len(picture), thorough))
-            pipe.write(picture)
-            await pipe.drain()
+        await send(self._process, QUESTION.pack(len(picture), thorough) + picture)
         return await self._answer()
 
     async def _answer(self) -> dict[str, Any]:
-        pipe = self._process.stdout
-        assert pipe is not None  # noqa: S101
+        pipe = output_of(self._process)
         try:
             (size,) = ANSWER.unpack(await pipe.readexactly(ANSWER.size))
             answer: dict[str, Any] = json.loads(await pipe.readexactly(size))
@@ -161,8 +150,7 @@ class Child:
 
     def kill(self) -> None:
         """Kill the child with SIGKILL; no cleanup is necessary."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill(self._process)
 
     async def wait(self) -> str:
         """Wait for the child's end; return the tail of its stderr."""
@@ -189,25 +177,19 @@ def _regions(answer: dict[str, Any]) -> tuple[Region, ...]:
     )
 
 
-def _command(options: Reading) -> list[str]:
+def _program(options: Reading) -> Program:
     data = engine_module(options.engine).data_for(options.languages)
-    packages = _packages(options.engine)
+    try:
+        folders = import_folders(*KINDS[options.engine].needs)
+    except ModuleNotFoundError as error:
+        raise EngineMissing(
+            f"{options.engine} needs the package {error.name}; pip install 'callsheet[media]'"
+        ) from None
     command = [sys.executable, "-I", "-S", "-B", "-c", CODE, options.engine, "+".join(options.languages)]
-    command += [str(options.min_confidence), str(data or ""), *map(str, packages)]
-    readable = (*packages, *of_python(), *([data, data.resolve()] if data is not None else []))
-    return sandboxed_command(command, Sight(read=readable, write=(SILENCE,)), LIMITS)
-
-
-@cache
-def _packages(engine: str) -> tuple[Path, ...]:
-    """The folders that hold Callsheet and what the engine imports."""
-    places = [Path(__file__).resolve().parents[3]]
-    for name in KINDS[engine].needs:
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            raise EngineMissing(f"{engine} needs the package {name}; pip install 'callsheet[media]'")
-        places.append(Path(spec.origin).parents[1])
-    return tuple(dict.fromkeys(places))
+    command += [str(options.min_confidence), str(data or ""), *map(str, folders)]
+    readable = (*folders, *of_python(), *([data, data.resolve()] if data is not None else []))
+    env = environment(Path(tempfile.gettempdir())) | ONE_THREAD | KEEPS_MEMORY
+    return Program(command, Sight(read=readable, write=(SILENCE,)), LIMITS, env)
 
 
 def _how(code: int | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from callsheet.media.errors import InputTooLarge, TookTooLong
-from callsheet.media.process import Start, start_alone
+from callsheet.sandbox.processes import Start, start_alone
 
 from .errors import NotAPicture, OcrCrashed
 from .pool import Pool

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import shutil
-import signal
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from callsheet.media.errors import (
     CorruptInput,
     DiskFull,
-    FfmpegCrashed,
     InputTooLarge,
     LimitReached,
     MediaError,
     Stalled,
+    TookTooLong,
 )
-from callsheet.media.ffmpeg import never_stopped
-from callsheet.media.ffmpeg_errors import last_words
+from callsheet.media.ffmpeg import check_disk, never_stopped, watch_for_stop
+from callsheet.media.ffmpeg_errors import death_of, last_words
 from callsheet.media.probe import Caps, Media
-from callsheet.media.process import Start, start_alone, wait_for_end
 from callsheet.media.progress import ALMOST, Progress
-from callsheet.media.sandbox import GB, KEEPS_MEMORY, MB, Limits, Sight, environment, of_python, sandboxed_command
+from callsheet.sandbox.command import GB, KEEPS_MEMORY, MB, Limits, Sight, environment, of_python
+from callsheet.sandbox.processes import Bounds, Program, Start, import_folders, output_of, run_child, send, start_alone
 
 from .records import Kept, Sampled, Sampling
 
@@ -68,19 +63,23 @@ class Run:
 
     async def start(self) -> Process:
         """Start a child, which waits for its order on stdin."""
-        command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, _packages()))]
-        sight = Sight((self._media.path, *of_python(), *_packages()), (self._folder,))
-        line = sandboxed_command(command, sight, self._means.limits)
+        folders = _import_folders()
+        command = [sys.executable, "-I", "-S", "-B", str(CHILD), os.pathsep.join(map(str, folders))]
+        sight = Sight((self._media.path, *of_python(), *folders), (self._folder,))
         # one thread: pictures of 32 by 32 are no work for more, and each thread takes from the memory limit
         env = {**environment(self._folder), **KEEPS_MEMORY, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        return await self._means.start(line[0], *line[1:], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd="/", env=env)
+        return await Program(command, sight, self._means.limits, env).start(self._means.start)
 
     async def watch(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
         """Read answers until the child ends. Raises as soon as an error occurs or the caller stops the work."""
+        wall_s = self._means.limits.wall_s
+        bounds = Bounds(wall_s, TookTooLong(f"sampling took longer than {wall_s:g} s"))
         answers = self._answers(process, on_kept, on_progress)
-        code, stderr_tail = await wait_for_end(process, answers, self._means.is_stopped)
-        if code != 0 or self._summary is None:
-            raise _death(code, stderr_tail)
+        ended = await run_child(process, answers, bounds, watch_for_stop(self._means.is_stopped))
+        if ended.code != 0 or self._summary is None:
+            raise death_of(ended.code, "sampling") or MediaError(
+                f"the process that samples ended with {ended.code}: {last_words(ended.stderr_tail)}"
+            )
 
     def result(self) -> Sampled:
         """Return the summary. Raises CorruptInput if no frame could be decoded."""
@@ -92,17 +91,14 @@ class Run:
         return Sampled(summary["sampled"], summary["kept"], summary["duration_ms"], period_ms, self._options, gaps)
 
     async def _answers(self, process: Process, on_kept: OnKept, on_progress: OnProgress) -> None:
-        assert process.stdin is not None  # noqa: S101 - all three are pipes
-        assert process.stdout is not None  # noqa: S101
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the child died; its exit code shows it
-            process.stdin.write(json.dumps(self._order()).encode() + b"\n")
-            await process.stdin.drain()
-        while line := await self._line(process.stdout):
+        assert process.stdin is not None  # noqa: S101 - a pipe
+        await send(process, json.dumps(self._order()).encode() + b"\n")
+        while line := await self._line(output_of(process)):
             answer = json.loads(line)
             if "error" in answer:
                 raise _error(answer)
             if "kept" in answer:
-                self._look_at_disk()
+                check_disk(self._folder, self._means.limits)
                 frame = answer["kept"]
                 await on_kept(Kept(**{**frame, "path": Path(frame["path"])}))
                 if not process.stdin.is_closing():
@@ -142,11 +138,6 @@ class Run:
         percent = min(ALMOST, 100 * at_s / self._media.duration_s)
         return Progress(percent, at_s, speed, left_s / speed if speed else None, sample_count)
 
-    def _look_at_disk(self) -> None:
-        least = self._means.limits.free_bytes
-        if least and (free := shutil.disk_usage(self._folder).free) < least:
-            raise DiskFull(f"{free // MB} MB are free, and {least // MB} MB have to be; make room on the disk")
-
 
 def _error(answer: dict[str, Any]) -> MediaError:
     kind, text = answer["error"], answer.get("text", "")
@@ -161,21 +152,8 @@ def _error(answer: dict[str, Any]) -> MediaError:
     return MediaError(f"sampling failed: {text}")
 
 
-def _death(code: int, stderr_tail: str) -> MediaError:
-    if code in (-signal.SIGKILL, -signal.SIGXCPU):  # the kernel's kill, for CPU time or memory
-        return LimitReached("sampling took more CPU time or memory than it may")
-    if code < 0:
-        return FfmpegCrashed(f"the decoder died of signal {-code} on this file")
-    return MediaError(f"the process that samples ended with {code}: {last_words(stderr_tail)}")
-
-
-@cache
-def _packages() -> tuple[Path, ...]:
-    """Return the folders of the child's imports: ours, PyAV, numpy and Pillow."""
-    folders = [Path(__file__).parents[3]]
-    for name in PACKAGES:
-        spec = find_spec(name)
-        if spec is None or spec.origin is None:
-            raise MediaError(f"{name} is not installed; pip install 'callsheet[media]'")
-        folders.append(Path(spec.origin).parents[1])
-    return tuple(dict.fromkeys(folders))
+def _import_folders() -> tuple[Path, ...]:
+    try:
+        return import_folders(*PACKAGES)
+    except ModuleNotFoundError as error:
+        raise MediaError(f"{error.name} is not installed; pip install 'callsheet[media]'") from None

@@ -7,14 +7,12 @@ declared length (MPEG-TS) is sampled as far as it goes. Undecodable parts in the
 
 from __future__ import annotations
 
-import asyncio
 import math
 from pathlib import Path
 
-from callsheet.media.errors import InvalidOutput, NoSuchStream, TookTooLong
-from callsheet.media.ffmpeg import ignore_progress
+from callsheet.media.errors import InvalidOutput, NoSuchStream
+from callsheet.media.ffmpeg import ignore_progress, raise_if_stopped
 from callsheet.media.probe import probe
-from callsheet.media.process import end, raise_if_stopped
 
 from .records import Sampled, Sampling
 from .running import Means, OnKept, OnProgress, Run
@@ -43,16 +41,7 @@ async def sample(  # noqa: PLR0913 - two of them are seldom given
         raise NoSuchStream("the file holds no moving picture, so that nothing can be sampled")
     run = Run(media, folder.absolute(), options, means)  # noqa: ASYNC240 - no disk access
     raise_if_stopped(means.is_stopped)
-    process = await run.start()
-    try:
-        async with asyncio.timeout(means.limits.wall_s) as clock:
-            await run.watch(process, on_kept, on_progress)
-    except TimeoutError:
-        if clock.expired():
-            raise TookTooLong(f"sampling took longer than {means.limits.wall_s:g} s") from None
-        raise  # a TimeoutError of `on_kept`
-    finally:
-        await end(process)
+    await run.watch(await run.start(), on_kept, on_progress)
     return run.result()
 
 
