@@ -7,8 +7,8 @@ import pytest
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull
-from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import HoldReason, Idempotency, OnDependencyFailure, Status
+from callsheet.kernel.new_jobs import max_attempts_of
 from callsheet.store.protocol import ClaimRequest, JobQuery
 from tests.store_driver import T0, StoreDriver, new_job
 

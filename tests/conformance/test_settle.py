@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from callsheet.kernel import apply, commands
+from callsheet.kernel.apply import timeline_faults
 from callsheet.kernel.errors import DuplicateJob
 from callsheet.kernel.job import Attempt, Delivery, HoldReason, Job, NewOutboxEvent, Outcome, Status
-from callsheet.kernel.progress import timeline_faults
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import Settled

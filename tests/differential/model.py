@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from callsheet.kernel import apply
-from callsheet.kernel.beats import silence_of
 from callsheet.kernel.errors import DependencyNotFound, DocumentConflict, DuplicateJob, IdempotencyConflict
-from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
     DELETES_CREDENTIALS,
     RESUMED_FROM,
@@ -28,7 +26,9 @@ from callsheet.kernel.job import (
     OutboxEvent,
     Status,
 )
+from callsheet.kernel.new_jobs import max_attempts_of
 from callsheet.kernel.settlement import OutboxSettlement, Settlement
+from callsheet.kernel.workers import silence_of
 from callsheet.store.clock import TOLERANCE_MS, ClockStep, Rebased
 from callsheet.store.protocol import ClaimRequest, Document, Enqueued, HeartbeatResult, IdempotencyRecord, Settled
 from callsheet.store.rows import running_attempt

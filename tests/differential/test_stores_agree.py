@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from callsheet.kernel import commands, intake
+from callsheet.kernel import commands, new_jobs
+from callsheet.kernel.apply import timeline_faults
 from callsheet.kernel.errors import CallsheetError, IllegalMove
 from callsheet.kernel.job import (
     Credentials,
@@ -31,7 +32,6 @@ from callsheet.kernel.job import (
     NewOutboxEvent,
     OnDependencyFailure,
 )
-from callsheet.kernel.progress import timeline_faults
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import OutboxSettlement, Settlement
 from callsheet.store.clock import ClockStep
@@ -109,7 +109,7 @@ class Machine(RuleBasedStateMachine):
     def enqueue(self, batch: list[dict[str, Any]]) -> None:
         made = [self.make(spec, n) for n, spec in enumerate(batch)]
         try:
-            intake.check_batch(made)
+            new_jobs.check_batch(made)
         except CallsheetError:
             return
         self.ids += [new.job_id for new in made if new.job_id not in self.ids]

@@ -6,8 +6,8 @@ from callsheet.engine import Engine
 from callsheet.engine.ids import new_id
 from callsheet.kernel import commands
 from callsheet.kernel.errors import IllegalMove, InvalidJob, JobNotFound, StaleClaim
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import NewJob, Status
+from callsheet.kernel.new_jobs import IS_UUID
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, JobQuery, Settled
 from tests.store_driver import new_job

@@ -10,11 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from callsheet.kernel import commands
-from callsheet.kernel.apply import applied
+from callsheet.kernel.apply import applied, timeline_faults
 from callsheet.kernel.contracts import CONTRACTS
 from callsheet.kernel.errors import IllegalMove
 from callsheet.kernel.job import Job, NewEvent, Status
-from callsheet.kernel.progress import timeline_faults
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from tests.kernel.jobs import NOW, in_state

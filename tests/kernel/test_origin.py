@@ -9,7 +9,7 @@ from types import FunctionType
 
 import pytest
 
-from callsheet.kernel.origin import is_from_driver
+from callsheet.kernel.errors import is_from_driver
 
 
 def within(module: str, function: FunctionType) -> Callable[..., object]:

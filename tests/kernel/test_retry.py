@@ -5,14 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsheet.kernel import commands
-from callsheet.kernel.contracts import RETRY_POLICIES
+from callsheet.kernel.contracts import POLICIES, read_policy, write_policy
 from callsheet.kernel.errors import InvalidJob
 from callsheet.kernel.job import Outcome, Status
-from callsheet.kernel.policies import read_policy, write_policy
 from callsheet.kernel.retry import DEFAULT, OUTBOX, Backoff, JobError, RetryPolicy, Verdict
 from tests.kernel.jobs import a_job
 
-EUTERPE, CORTANA = RETRY_POLICIES["euterpe"], RETRY_POLICIES["cortana"]
+EUTERPE, CORTANA = POLICIES["euterpe"], POLICIES["cortana"]
 
 
 def verdict(policy: RetryPolicy, code: str, **more: object) -> Verdict:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsheet.kernel import commands, intake, wire
-from callsheet.kernel.contracts import lifecycle_of
+from callsheet.kernel import commands, new_jobs, wire
+from callsheet.kernel.apply import progress_after, timeline_faults
+from callsheet.kernel.contracts import AURA, lifecycle_of
 from callsheet.kernel.errors import (
     CallsheetError,
     DependencyCycle,
@@ -19,24 +20,23 @@ from callsheet.kernel.errors import (
     NotJson,
     PayloadTooLarge,
 )
-from callsheet.kernel.identity import worker_identity
 from callsheet.kernel.job import Idempotency, OnDependencyFailure, Status
-from callsheet.kernel.progress import PHASES, phase_of, raised, timeline_faults
 from callsheet.kernel.retry import JobError
+from callsheet.kernel.workers import worker_identity
 from tests.kernel.jobs import NOW, a_job
 from tests.store_driver import new_job
 
 
 @given(st.lists(st.floats(allow_nan=False), max_size=30))
 def test_progress_only_rises_and_stays_within_bounds(reports: list[float]) -> None:
-    values = list(itertools.accumulate(reports, raised, initial=0.0))
+    values = list(itertools.accumulate(reports, progress_after, initial=0.0))
     assert values == sorted(values)
     assert all(0 <= value <= 100 for value in values)
 
 
 def test_progress_that_is_no_number_is_refused() -> None:
     with pytest.raises(InvalidInput):
-        raised(0, float("nan"))
+        progress_after(0, float("nan"))
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_progress_that_is_no_number_is_refused() -> None:
 def test_stages_belong_to_phases(phase: str, low: int | None, high: int | None, stages: str) -> None:
     for stage in stages.split():
         for spelling in (stage, stage.lower(), stage.upper()):
-            assert phase_of(spelling) == (phase, low, high)
+            assert AURA.phase_of(spelling) == (phase, low, high)
 
 
 def test_nineteen_stage_names_are_known() -> None:
-    assert len(PHASES) == 19
+    assert len(AURA.phase_by_stage) == 19
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_other_texts_are_no_event_ids(text: str) -> None:
 )
 def test_a_bad_job_is_refused_with_advice(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob) as caught:
-        intake.check_batch([new_job(**fields)])
+        new_jobs.check_batch([new_job(**fields)])
     assert len(str(caught.value)) > 20
 
 
@@ -173,31 +173,33 @@ def test_a_contract_that_cannot_cancel_a_queued_job_needs_another_policy() -> No
     parent = new_job().job_id
     for contract in ("euterpe", "cortana"):
         with pytest.raises(InvalidJob, match="on_dependency_failure"):
-            intake.enqueue(new_job(contract=contract, depends_on=(parent,)))
-        intake.enqueue(new_job(contract=contract, depends_on=(parent,), on_dependency_failure=OnDependencyFailure.RUN))
+            new_jobs.enqueue(new_job(contract=contract, depends_on=(parent,)))
+        new_jobs.enqueue(
+            new_job(contract=contract, depends_on=(parent,), on_dependency_failure=OnDependencyFailure.RUN)
+        )
 
 
 def test_circles_of_dependencies_are_refused() -> None:
     a, b, c = new_job(), new_job(), new_job()
     ring = [n._replace(depends_on=(m.job_id,)) for n, m in zip((a, b, c), (b, c, a), strict=True)]
     with pytest.raises(DependencyCycle, match=a.job_id):
-        intake.check_batch(ring)
+        new_jobs.check_batch(ring)
     with pytest.raises(DependencyCycle):
-        intake.check_batch([a._replace(depends_on=(a.job_id,))])
-    intake.check_batch([a, b._replace(depends_on=(a.job_id,)), c._replace(depends_on=(a.job_id, b.job_id))])
+        new_jobs.check_batch([a._replace(depends_on=(a.job_id,))])
+    new_jobs.check_batch([a, b._replace(depends_on=(a.job_id,)), c._replace(depends_on=(a.job_id, b.job_id))])
 
 
 def test_one_batch_cannot_use_an_id_twice() -> None:
     new = new_job()
     with pytest.raises(DuplicateJob, match="twice"):
-        intake.check_batch([new, new._replace(unique_key="u")])
+        new_jobs.check_batch([new, new._replace(unique_key="u")])
 
 
 def test_one_batch_cannot_use_an_idempotency_key_twice() -> None:
     key = Idempotency("k", "h")
     with pytest.raises(InvalidJob, match="twice"):
-        intake.check_batch([new_job(idempotency=key), new_job(idempotency=key)])
-    intake.check_batch([new_job(idempotency=key), new_job(idempotency=key, requester_id="other")])
+        new_jobs.check_batch([new_job(idempotency=key), new_job(idempotency=key)])
+    new_jobs.check_batch([new_job(idempotency=key), new_job(idempotency=key, requester_id="other")])
 
 
 @pytest.mark.parametrize(
@@ -207,14 +209,14 @@ def test_one_batch_cannot_use_an_idempotency_key_twice() -> None:
 )  # fmt: skip
 def test_a_payload_must_be_json_text_within_the_limit(payload: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        intake.check_batch([new_job(), new_job(payload=payload)])
+        new_jobs.check_batch([new_job(), new_job(payload=payload)])
 
 
 def test_the_payload_limit_can_be_set() -> None:
     new = new_job(payload='"12345678"')
-    intake.check_batch([new], payload_limit_bytes=10)
+    new_jobs.check_batch([new], payload_limit_bytes=10)
     with pytest.raises(PayloadTooLarge):
-        intake.check_batch([new], payload_limit_bytes=9)
+        new_jobs.check_batch([new], payload_limit_bytes=9)
 
 
 def test_an_errors_message_is_kept_whatever_is_in_it() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from callsheet.kernel import commands
 from callsheet.kernel.apply import applied, claimed
+from callsheet.kernel.contracts import write_policy
 from callsheet.kernel.job import Job, Outcome, Status
-from callsheet.kernel.policies import write_policy
 from callsheet.kernel.retry import JobError, RetryPolicy
 from callsheet.kernel.settlement import Settlement
 from tests.kernel.jobs import NOW, a_job

@@ -216,7 +216,7 @@ EUTERPE_LETTER = [
     Guard(
         "sqlite",
         "euterpe letter, a job may begin with newer credentials than its first",
-        "kernel/intake.py",
+        "kernel/new_jobs.py",
         "envelope.credential_version >= 1",
         "envelope.credential_version == 1",
         f"{REPLAYS}::test_newer_ones_of_the_dead_letter_go_with_its_replay",

@@ -46,10 +46,12 @@ KERNEL = [
         "if False:",
         "test_moves.py",
     ),
-    kernel("progress is clamped", "progress.py", "min(100.0, max(0.0, float(asked)))", "float(asked)", "test_rules.py"),
+    kernel(
+        "progress is clamped", "apply.py", "min(100.0, max(0.0, float(percent)))", "float(percent)", "test_rules.py"
+    ),
     kernel(
         "circles of dependencies",
-        "intake.py",
+        "new_jobs.py",
         "    if not any(new.depends_on for new in batch):",
         "    if True:",
         "test_rules.py",

@@ -91,9 +91,9 @@ OUTAGES = [
     Guard(
         "kernel",
         "a mistake of ours is no outage",
-        "kernel/origin.py",
-        'called = "" if package == OURS else called or package',
-        "called = called or package if package != OURS else called",
+        "kernel/errors.py",
+        'package_below = "" if package == OURS else package_below or package',
+        "package_below = package_below or package if package != OURS else package_below",
         "tests/kernel/test_origin.py",
     ),
     Guard(

@@ -241,7 +241,7 @@ SECURITY_BYTES = [
     Guard(
         "kernel",
         "a wait that another program wrote has bounds",
-        "kernel/waiting.py",
+        "kernel/retry.py",
         "if type(count) is int and count >= 0}",
         "if type(count) is int}",
         "tests/kernel/test_waits.py::test_a_wait_that_a_worker_made_up_makes_no_job_wait_for_ever",

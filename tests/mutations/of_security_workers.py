@@ -95,7 +95,7 @@ SECURITY_WORKERS = [
     Guard(
         "sqlite",
         "nobody puts a job into another tenant's lane",
-        "kernel/intake.py",
+        "kernel/new_jobs.py",
         "is_lane_of_another(new.queue, new.requester_id),",
         "False,",
         f"{BOUND}::test_a_lane_cannot_be_spelled_by_others",

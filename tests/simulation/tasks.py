@@ -11,9 +11,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.engine.ids import new_id
+from callsheet.kernel.contracts import write_policy
 from callsheet.kernel.errors import Outage
 from callsheet.kernel.job import NewJob, OnDependencyFailure
-from callsheet.kernel.policies import write_policy
 from callsheet.kernel.retry import RetryPolicy
 from callsheet.worker.context import Context
 from callsheet.worker.current import RUN

@@ -12,9 +12,9 @@ import pydantic
 import pytest
 
 from callsheet import Backoff, Callsheet, Context, RetryPolicy
+from callsheet.kernel.contracts import read_policy
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import InvalidInput, InvalidPayload, InvalidTask, UnknownTask
-from callsheet.kernel.policies import read_policy
 
 app = Callsheet("sqlite::memory:")
 

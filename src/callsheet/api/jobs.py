@@ -17,10 +17,9 @@ from callsheet.http.state import state_of
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import lifecycle_of
 from callsheet.kernel.errors import CallsheetError
-from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Attempt, Job, Status
 from callsheet.kernel.lifecycle import Lifecycle
-from callsheet.kernel.progress import phase_of
+from callsheet.kernel.workers import name_of
 
 router = APIRouter(tags=["jobs"])
 
@@ -154,7 +153,7 @@ def state_body(job: Job, *, paused: bool, can_retry: bool) -> dict[str, Any]:
         "word": lifecycle.word_of(job),
         "stage": job.stage,
         "stages": _stages(lifecycle),
-        "phase": phase_of(job.stage).name if lifecycle.phases and job.stage else None,
+        "phase": lifecycle.phase_of(job.stage).name if lifecycle.phases and job.stage else None,
         "waits": _waits(job, paused=paused),
         "run_at": job.run_at,
         "blocked_by": job.blocked_by,

@@ -16,8 +16,8 @@ from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.parameters import ALWAYS, Moment, Reader
 from callsheet.http.state import ServerState, state_of
-from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import HoldReason, Job, Status
+from callsheet.kernel.workers import name_of
 from callsheet.store.protocol import Backlog, JobQuery, WorkerLoad
 
 if TYPE_CHECKING:

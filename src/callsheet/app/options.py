@@ -12,11 +12,10 @@ from typing import Any, TypedDict
 
 from callsheet.engine.ids import new_id
 from callsheet.engine.lanes import lane_name
-from callsheet.kernel.contracts import lifecycle_of
+from callsheet.kernel.contracts import lifecycle_of, read_policy, write_policy
 from callsheet.kernel.durations import Duration, milliseconds, seconds
 from callsheet.kernel.errors import InvalidInput, InvalidTask
 from callsheet.kernel.job import Idempotency, Json, NewJob, OnDependencyFailure
-from callsheet.kernel.policies import read_policy, write_policy
 from callsheet.kernel.retry import DEFAULT, Backoff, RetryPolicy
 from callsheet.worker.definition import Definition, Executor
 

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
-from callsheet.kernel import intake
+from callsheet.kernel import new_jobs
 from callsheet.kernel.errors import InvalidInput, StoreError
 from callsheet.kernel.job import NewJob
 
@@ -61,7 +61,7 @@ class Within:
         """Create jobs made by `task.new_job(…)`. Workers are notified on the caller's commit."""
         from callsheet.store.postgres.enqueue import Q, enqueue_within  # noqa: PLC0415 - needs asyncpg
 
-        intake.check_batch(jobs)
+        new_jobs.check_batch(jobs)
         note = json.dumps(["", sorted({new.queue for new in jobs}), []])
         await self._savepoint()
         try:
@@ -107,7 +107,7 @@ class _WithinSqlite(Within):
         """Create jobs in a savepoint, so that a batch is atomic even if the caller has not begun a transaction."""
         from callsheet.store.sqlite.enqueue import enqueue  # noqa: PLC0415
 
-        intake.check_batch(jobs)
+        new_jobs.check_batch(jobs)
         legacy = getattr(self._db, "autocommit", None) is not True  # an option of Python 3.12
         if legacy and not self._db.in_transaction and self._db.isolation_level is not None:
             self._db.execute("BEGIN")  # as sqlite3 itself does before a first write; else RELEASE would commit

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from callsheet.kernel.errors import InvalidInput
-from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.new_jobs import IS_UUID
 
 from .records import ENTITY_TYPES, Clip, Json, NewEntity, NewSegment, Reader, Video, VideoPage
 

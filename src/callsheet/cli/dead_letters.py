@@ -12,8 +12,8 @@ import click
 from callsheet.engine import Engine, dead_letters
 from callsheet.engine.dead_letters import Done, Wanted
 from callsheet.engine.operations import ACT_OF
-from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Claim, Job
+from callsheet.kernel.workers import name_of
 from callsheet.settings import DEAD_LIST, DEAD_PURGE, DEAD_REPLAY, JOBS_SHOW
 
 from . import bars

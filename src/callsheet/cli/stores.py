@@ -13,7 +13,7 @@ from callsheet.app.sealing import system_sealer
 from callsheet.catalog import BESIDE_REDIS, catalog_url, open_catalog
 from callsheet.engine import Engine
 from callsheet.kernel.errors import JobNotFound, SchemaMismatch, StoreError
-from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.new_jobs import IS_UUID
 from callsheet.store import store_from_url
 from callsheet.store.protocol import JobQuery, Store
 from callsheet.store.sqlite import SqliteStore

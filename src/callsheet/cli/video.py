@@ -21,8 +21,8 @@ from callsheet.contracts.cortana.jobs import PIPELINE, clip_job, start_job
 from callsheet.contracts.cortana.watching import as_range
 from callsheet.engine.ids import new_id
 from callsheet.kernel.durations import milliseconds
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Status
+from callsheet.kernel.new_jobs import IS_UUID
 from callsheet.media.reading.exports import WRITERS
 from callsheet.settings import VIDEO_ADD, VIDEO_CLIP, VIDEO_LIST, VIDEO_SEARCH, VIDEO_TEXT
 

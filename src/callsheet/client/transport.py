@@ -11,8 +11,7 @@ from typing import Any, Self
 
 import httpx2
 
-from callsheet.kernel.errors import CallsheetError, InvalidInput
-from callsheet.kernel.origin import is_from_driver
+from callsheet.kernel.errors import CallsheetError, InvalidInput, is_from_driver
 from callsheet.settings import DEFAULT_URL
 
 from .errors import ApiError, ServerUnreachable, UnexpectedAnswer, problem_of

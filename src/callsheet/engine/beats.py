@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.beats import BEATS_OF_SILENCE, silence_of
+from callsheet.kernel.workers import BEATS_OF_SILENCE, silence_of
 
 from .begun import is_remote
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Self
 
-from callsheet.kernel import commands, intake
+from callsheet.kernel import commands, new_jobs
 from callsheet.kernel.apply import applied
 from callsheet.kernel.errors import JobNotFound, StaleClaim, StoreError
 from callsheet.kernel.job import Job, NewJob, Outcome, Status
@@ -109,7 +109,7 @@ class Engine:
     ) -> list[Enqueued]:
         """Create jobs, all or none; raises InvalidJob or a related error before anything is written."""
         with verb("enqueue", len(batch)):
-            intake.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
+            new_jobs.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
             if self.fair_queues:
                 batch = [self._in_lane(new) for new in batch]
                 self.lanes.heard(new.queue for new in batch)
@@ -187,7 +187,7 @@ class Engine:
         """
         lower = job_id.lower()
         ids = [job_id] if lower == job_id else [job_id, lower]
-        jobs = await self.store.get(ids) if intake.IS_UUID(lower) else []
+        jobs = await self.store.get(ids) if new_jobs.IS_UUID(lower) else []
         job = next((job for job in jobs if job is not None), None)
         if job is None or requester_id not in (None, job.requester_id):
             raise JobNotFound(f"no job {job_id}")

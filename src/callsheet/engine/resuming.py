@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.kernel.contracts import RESUMABLE
 from callsheet.kernel.errors import DuplicateJob, IllegalMove
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import RESERVED, RESUMED_FROM, Job, Json, NewJob, Status
+from callsheet.kernel.new_jobs import IS_UUID
 
 from .quotas import slot_of
 

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from callsheet.kernel import intake
+from callsheet.kernel import new_jobs
 from callsheet.kernel.errors import DocumentConflict, DuplicateJob, InvalidInput, StoreError
 from callsheet.kernel.job import Json, NewJob
 from callsheet.kernel.wire import decode, encode
@@ -75,7 +75,7 @@ async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = No
     """Create or replace a schedule, which fires from the next slot on; raises InvalidInput or InvalidJob."""
     at = await store.now() if now is None else now
     slot = schedule.next_slot(at)
-    intake.enqueue(schedule.job_at(slot))
+    new_jobs.enqueue(schedule.job_at(slot))
     known = await store.documents(KIND, schedule.name)
     await store.put_document(_document(schedule, slot, at, known[0].version if known else 0))
 

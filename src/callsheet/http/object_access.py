@@ -11,8 +11,8 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.catalog.records import SERVICE
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Status
+from callsheet.kernel.new_jobs import IS_UUID
 from callsheet.objects import LinkRefused
 from callsheet.objects.folders import INCOMING, JOBS, UPLOADS
 from callsheet.objects.owned import Holder, OwnedObjects, Source

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from callsheet.kernel.errors import CallsheetError, QuotaExceeded
-from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.new_jobs import IS_UUID
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

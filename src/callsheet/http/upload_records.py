@@ -20,7 +20,7 @@ from callsheet.engine.ids import new_id
 from callsheet.engine.quotas import Quotas
 from callsheet.engine.stored import UPLOADS, VIDEOS
 from callsheet.kernel.errors import DocumentConflict, QuotaExceeded
-from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.new_jobs import IS_UUID
 from callsheet.objects import (
     ObjectExists,
     ObjectInfo,

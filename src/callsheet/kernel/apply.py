@@ -6,6 +6,7 @@ compares each store with them.
 
 from __future__ import annotations
 
+from .errors import InvalidInput
 from .job import HoldReason, Job, Status
 from .settlement import Settlement
 
@@ -93,3 +94,27 @@ def revived(job: Job, fresh_attempts: int) -> Job:
         lease_losses=0,
         max_attempts=job.attempt_count + fresh_attempts if fresh_attempts else job.max_attempts,
     )
+
+
+def progress_after(current: float, percent: float) -> float:
+    """Return the progress after a report: clamped to 0–100, rounded to two decimals, never below `current`."""
+    if percent != percent:  # noqa: PLR0124 - the one value that differs from itself
+        message = "progress is not a number; report a percentage from 0 to 100"
+        raise InvalidInput(message)
+    return max(current, round(min(100.0, max(0.0, float(percent))), 2))
+
+
+def timeline_faults(job: Job) -> list[str]:
+    """Return the faults in a job's timestamps: created ≤ started ≤ ended, an end time exactly for terminal jobs."""
+    faults: list[str] = []
+    if job.started_at is not None and job.started_at < job.created_at:
+        faults.append("started before it was created")
+    if job.ended_at is not None and job.ended_at < (job.started_at or job.created_at):
+        faults.append("ended before it started")
+    if (job.ended_at is not None) is not job.status.terminal:
+        faults.append("ended_at must be set exactly when the status is terminal")
+    if job.status is Status.RUNNING and job.lease_expires_at is None:
+        faults.append("running without a lease")
+    if job.updated_at < job.created_at:
+        faults.append("updated before it was created")
+    return faults

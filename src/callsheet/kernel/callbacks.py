@@ -25,21 +25,26 @@ from .wire import decode, encode
 
 if TYPE_CHECKING:
     from .job import Job, Json, NewJob
-    from .lifecycle import Lifecycle
+    from .lifecycle import CallbackBody, Lifecycle
 
-TIME = "occurred_at"
+
+class _Request(NamedTuple):
+    """A job's request for callbacks: the contract's form of them, the receiver's URL and the whole payload."""
+
+    form: CallbackBody
+    url: str
+    payload: dict[str, Any]
 
 
 def claim_callback(job: Job) -> NewOutboxEvent | None:
     """Return the callback for a job's newest claim; None if the job asked for no callbacks."""
     if job.contract not in WITH_CALLBACKS or job.status is not Status.RUNNING:
         return None
-    lifecycle, asked = lifecycle_of(job.contract), _asked(job.contract, job.payload)
-    if not asked:
+    if (request := _request_in(job.contract, job.payload)) is None:
         return None
     claim = Settlement(job.job_id, job.claim_version, Status.RUNNING, Status.RUNNING, stage="")
     at = job.updated_at if job.attempt_started_at is None else job.attempt_started_at
-    return _callback(job, asked, claim, lifecycle.word(Status.QUEUED), at)
+    return _callback(job, request, claim, lifecycle_of(job.contract).word(Status.QUEUED), at)
 
 
 class ClaimCallback(NamedTuple):
@@ -59,35 +64,34 @@ class ClaimCallback(NamedTuple):
 
 def claim_callback_of(new: NewJob) -> ClaimCallback | None:
     """Return the prepared callback for a new job's claims; None if the job asked for no callbacks."""
-    asked = _asked(new.contract, new.payload) if new.contract in WITH_CALLBACKS else {}
-    if not asked:
+    request = _request_in(new.contract, new.payload) if new.contract in WITH_CALLBACKS else None
+    if request is None:
         return None
     lifecycle = lifecycle_of(new.contract)
     word = lifecycle.word(Status.RUNNING, started=True) or ""
-    fixed = _fixed_members(new.kind, new.job_id, word, lifecycle.word(Status.QUEUED), asked)
-    endpoint = asked[lifecycle.callback]
-    destination = NewOutboxEvent("", endpoint, "").destination
-    return ClaimCallback(endpoint, destination, word, _sequence(lifecycle, 1, Status.RUNNING, ""), _written(fixed)[1:])
+    rest = request.form.constant_members(new.kind, new.job_id, word, lifecycle.word(Status.QUEUED), request.payload)
+    destination = NewOutboxEvent("", request.url, "").destination
+    return ClaimCallback(request.url, destination, word, _sequence(lifecycle, 1, Status.RUNNING, ""), _json(rest)[1:])
 
 
 def with_callback(job: Job, settlement: Settlement) -> Settlement:
     """Return the settlement with its job's callback, if the job asked for callbacks and the contract's word changes."""
-    asked = _asked(job.contract, job.payload)
-    if not asked:
+    request = _request_in(job.contract, job.payload)
+    if request is None:
         return settlement
     lifecycle = lifecycle_of(job.contract)
     stage = job.stage if settlement.stage is None else settlement.stage
     before, after = lifecycle.word_of(job), lifecycle.word(settlement.status, stage, started=True)
     if before == after:
         return settlement
-    told = [_callback(job, asked, settlement, before)]
+    callbacks = [_callback(job, request, settlement, before)]
     if _goes_through_failed(lifecycle, settlement):
-        failed = settlement._replace(status=Status.FAILED)
-        ended = _callback(job, asked, settlement, lifecycle.word(Status.FAILED))
-        told = [_callback(job, asked, failed, before), ended]
+        failure = settlement._replace(status=Status.FAILED)
+        end = _callback(job, request, settlement, lifecycle.word(Status.FAILED))
+        callbacks = [_callback(job, request, failure, before), end]
     if not job.stage and settlement.status is not Status.RUNNING and (claim := claim_callback(job)) is not None:
-        told = [claim, *told]
-    return settlement._replace(outbox=(*settlement.outbox, *told))
+        callbacks = [claim, *callbacks]
+    return settlement._replace(outbox=(*settlement.outbox, *callbacks))
 
 
 def _goes_through_failed(lifecycle: Lifecycle, settlement: Settlement) -> bool:
@@ -100,24 +104,24 @@ def _goes_through_failed(lifecycle: Lifecycle, settlement: Settlement) -> bool:
     return settlement.status is Status.DEAD_LETTER or settlement.outcome is Outcome.RETRIED
 
 
-def _asked(contract: str, payload: Json) -> dict[str, Any]:
-    """Return the payload of a job that asked for callbacks; an empty dict for every other job."""
-    name = lifecycle_of(contract).callback
-    if not name or f'"{name}"' not in payload:
-        return {}
+def _request_in(contract: str, payload: Json) -> _Request | None:
+    """Return the request for callbacks in a job's payload; None if the payload has none."""
+    form = lifecycle_of(contract).callback
+    if form is None or f'"{form.url}"' not in payload:
+        return None
     try:
-        asked = decode(payload)
+        members = decode(payload)
     except (ValueError, RecursionError):
-        return {}  # without a readable payload there is no URL to call
-    url = asked.get(name) if isinstance(asked, dict) else None
-    return asked if isinstance(url, str) and url else {}
+        return None  # without a readable payload there is no URL to call
+    url = members.get(form.url) if isinstance(members, dict) else None
+    return _Request(form, url, members) if isinstance(url, str) and url else None
 
 
 def _callback(
-    job: Job, asked: dict[str, Any], settlement: Settlement, before: str | None, at: int | None = None
+    job: Job, request: _Request, settlement: Settlement, before: str | None, at: int | None = None
 ) -> NewOutboxEvent:
     """Return the callback for a move away from the word `before`. Without `at` the store adds the time of the move."""
-    lifecycle = lifecycle_of(job.contract)
+    form, lifecycle = request.form, lifecycle_of(job.contract)
     stage = job.stage if settlement.stage is None else settlement.stage
     after = lifecycle.word(settlement.status, stage, started=True) or ""
     event_id = f"evt_{job.job_id.replace('-', '')}_{job.claim_version}_{after}"
@@ -127,25 +131,14 @@ def _callback(
         "attempt_count": job.attempt_count,
         "max_attempts": job.max_attempts,
         "progress": max(job.progress, settlement.progress or 0.0),
-        **({} if at is None else {TIME: at}),
-        **_fixed_members(job.kind, job.job_id, after, before, asked),
-        **_end_of(settlement),
+        **({} if at is None else {form.time: at}),
+        **form.constant_members(job.kind, job.job_id, after, before, request.payload),
+        **form.end_members(settlement),
     }
-    return NewOutboxEvent(event_id, asked[lifecycle.callback], _written(body), TIME if at is None else "")
+    return NewOutboxEvent(event_id, request.url, _json(body), form.time if at is None else "")
 
 
-def _fixed_members(kind: str, job_id: str, after: str, before: str | None, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the members of a callback's body that are equal for every claim of the job."""
-    return {
-        "type": f"{kind}.{after}",
-        "job_id": job_id,
-        "status": after,
-        "previous_status": before,
-        "metadata": asked.get("metadata") or {},
-    }
-
-
-def _written(body: dict[str, Any]) -> Json:
+def _json(body: dict[str, Any]) -> Json:
     """Return the body as JSON. Metadata that cannot be written as JSON is dropped: the move matters more."""
     try:
         return encode(body)
@@ -163,21 +156,3 @@ def _sequence(lifecycle: Lifecycle, claim_version: int, status: Status, stage: s
     after_failure = status in (Status.DEAD_LETTER, Status.QUEUED)
     rank = stages.index(stage) if status is Status.RUNNING else last + int(after_failure)
     return claim_version * (last + 2) + rank
-
-
-def _end_of(settlement: Settlement) -> dict[str, Any]:
-    """Return the outputs of a success, or the error of any other settlement that carries an error."""
-    if settlement.status is Status.SUCCEEDED:
-        result = decode(settlement.result) if settlement.result else None
-        return {"outputs": result.get("outputs", []) if isinstance(result, dict) else []}
-    if settlement.error:
-        return {"error": normalised(settlement.error)}
-    return {}
-
-
-def normalised(error: str) -> dict[str, Any]:
-    """Return an error as clients see it: code, message and whether a retry may help; no traceback."""
-    told = decode(error)
-    if not isinstance(told, dict):
-        return {"code": "error", "message": str(told)}
-    return {name: told[name] for name in ("code", "message", "retryable") if name in told}

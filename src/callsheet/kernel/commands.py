@@ -8,20 +8,17 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from .apply import begin
+from .apply import begin, progress_after
 from .callbacks import with_callback
-from .contracts import lifecycle_of
+from .contracts import lifecycle_of, read_policy
 from .events import MOVES
-from .identity import name_of
-from .intake import check_batch
 from .job import Json, NewEvent, NewJob, Outcome, Status
 from .lifecycle import MAX_NAME, illegal
-from .policies import read_policy
-from .progress import raised
-from .retry import OUTAGE_BACKOFF, JobError, RetryPolicy, Verdict
+from .new_jobs import check_batch
+from .retry import OUTAGE_BACKOFF, JobError, RetryPolicy, Verdict, waits_of
 from .settlement import Settlement
-from .waiting import details_of
 from .wire import clean, encode
+from .workers import name_of
 
 if TYPE_CHECKING:
     from .job import Job, NewOutboxEvent
@@ -57,7 +54,7 @@ def progress(job: Job, percent: float, message: str = "") -> Settlement:
     """Report progress; the job's percentage never falls."""
     _require(job, "progress", Status.RUNNING)
     event = NewEvent("progress", job.stage, encode({"message": clean(message)}) if message else "{}")
-    return _move(job, Status.RUNNING, event, progress=raised(job.progress, percent))
+    return _move(job, Status.RUNNING, event, progress=progress_after(job.progress, percent))
 
 
 def checkpoint(job: Job, name: str, data: Json) -> Settlement:
@@ -184,7 +181,7 @@ def wait(job: Job, error: JobError, *, waits_for: str, rand: float, after_ms: in
     `outage_ms` of such waits (retry policy), the outage counts as a failed attempt.
     """
     _require(job, "wait", Status.RUNNING)
-    before = details_of(job)
+    before = waits_of(job)
     waits, waited_ms = before.get("waits", 0), before.get("waited_ms", 0)
     if waited_ms >= policy_of(job).outage_ms:
         return fail(job, error._replace(retryable=True), rand=rand)

@@ -33,6 +33,7 @@ CallsheetError
 
 from __future__ import annotations
 
+OURS = __name__.partition(".")[0]
 ADVICE = {  # what a tenant can do once a quota is used up
     "queued": "wait until some of its jobs have run, or ask the operator for more",
     "bytes": "delete what is not needed any more, or ask the operator for more",
@@ -265,3 +266,19 @@ class StoreRefused(StoreUnavailable):
     """
 
     code = "store_refused"
+
+
+def is_from_driver(error: BaseException, *drivers: str) -> bool:
+    """Return whether the last call from our code, before this exception was raised, went into one of these packages.
+
+    Each adapter treats every exception from its driver as an outage, for a driver's error classes do not tell: a
+    connection that is reset under uvloop reaches callers of redis-py as RuntimeError and callers of httpcore as
+    AttributeError. Exceptions from our own code, from code that uses us, or from other libraries are bugs and must
+    surface as bugs.
+    """
+    trace, package_below = error.__traceback__, ""
+    while trace is not None:
+        package = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        package_below = "" if package == OURS else package_below or package
+        trace = trace.tb_next
+    return package_below in drivers

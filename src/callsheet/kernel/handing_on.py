@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from .commands import dead_letter, release
 from .job import NewEvent, Status
 from .lifecycle import MAX_NAME
-from .retry import Backoff, JobError
-from .waiting import details_of
+from .retry import Backoff, JobError, waits_of
 from .wire import clean, encode
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def hand_on(job: Job, *, patience_ms: int, rand: float) -> Settlement:
 
     After `patience_ms` of such waits in all since its last failure, the job becomes a dead letter.
     """
-    before = details_of(job)
+    before = waits_of(job)
     times, passed_ms = before.get("handed_on", 0), before.get("handed_on_ms", 0)
     if passed_ms >= patience_ms:
         return dead_letter(job, JobError(UNKNOWN_TASK, _what_to_do(job, passed_ms)))

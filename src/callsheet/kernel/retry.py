@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .job import Json
-from .wire import clean, encode
+from .wire import clean, decode, encode
 
+if TYPE_CHECKING:
+    from .job import Job, Json
+
+WAIT_COUNTS = ("waits", "waited_ms", "handed_on", "handed_on_ms")
+MAX_COUNT = 10**12
 WAITS_FOR = "waits_for"  # in an error's details, marks them as written by the kernel
 
 
@@ -36,6 +40,16 @@ class JobError(NamedTuple):
         """Return the error of a job that waits for a service. Only the kernel writes the `waits_for` in its details."""
         body = json.loads(self.json())
         return encode({**body, "details": {**body["details"], WAITS_FOR: service}})
+
+
+def waits_of(job: Job) -> dict[str, int]:
+    """Return how often and for how many milliseconds a job has waited, by kind of wait; empty after a failure."""
+    error = decode(job.error) if job.error is not None else None
+    details = error.get("details") if isinstance(error, dict) else None
+    if not isinstance(details, dict) or WAITS_FOR not in details:
+        return {}
+    counts = {name: details.get(name) for name in WAIT_COUNTS}  # another program may have written anything there
+    return {name: min(count, MAX_COUNT) for name, count in counts.items() if type(count) is int and count >= 0}
 
 
 class Verdict(StrEnum):

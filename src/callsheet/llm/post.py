@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from callsheet.kernel.origin import is_from_driver
+from callsheet.kernel.errors import is_from_driver
 
 from .errors import Away, CutOff, LlmError, NotConfigured, RequestRefused, Unavailable, Unreachable
 from .settings import Endpoint

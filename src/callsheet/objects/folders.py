@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from callsheet.engine import stored
-from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.new_jobs import IS_UUID
 
 UPLOADS, OUTPUTS, JOBS, SHARED, INCOMING = "uploads", "outputs", "jobs", "shared", "incoming"
 OF_VIDEOS = (("videos", "original"), ("videos", "proxy"), ("videos", "clips"), ("thumbs",), ("frames",))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import httpx2
 
-from callsheet.kernel.origin import is_from_driver
+from callsheet.kernel.errors import is_from_driver
 
 from .credentials import HeldCredentials
 from .errors import ObjectsError, ObjectsForbidden, ObjectsUnavailable

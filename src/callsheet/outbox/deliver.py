@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Self
 from callsheet.engine.clock import ClockWatch
 from callsheet.engine.ids import new_id
 from callsheet.kernel.errors import StoreError
-from callsheet.kernel.identity import worker_identity
 from callsheet.kernel.job import Claim, Delivery
 from callsheet.kernel.settlement import OutboxSettlement
+from callsheet.kernel.workers import worker_identity
 from callsheet.store.protocol import Settled
 from callsheet.store.tasks import end, wait
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from callsheet.kernel.origin import is_from_driver
+from callsheet.kernel.errors import is_from_driver
 
 from .errors import KeyServiceUnavailable
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from callsheet.kernel.beats import BEATS_PER_LEASE
 from callsheet.kernel.errors import StoreError, StoreUnavailable
+from callsheet.kernel.workers import BEATS_PER_LEASE
 from callsheet.store import store_from_url
 from callsheet.store.tasks import wait
 

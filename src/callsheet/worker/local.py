@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 from callsheet.engine.begun import BegunJobs
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.engine.unheard import UnheardClaims
-from callsheet.kernel.beats import BEATS_PER_LEASE
 from callsheet.kernel.errors import StoreError
+from callsheet.kernel.workers import BEATS_PER_LEASE
 from callsheet.store.hints import NoDoor
 from callsheet.store.protocol import Hint
 from callsheet.store.tasks import end

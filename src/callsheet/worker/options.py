@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from callsheet.kernel.durations import Duration, seconds
 from callsheet.kernel.errors import InvalidInput
-from callsheet.kernel.identity import worker_identity
+from callsheet.kernel.workers import worker_identity
 
 if TYPE_CHECKING:
     from callsheet.kernel.job import Job

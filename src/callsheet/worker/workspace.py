@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Self
 
 from callsheet.kernel.errors import StoreError
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Claim
+from callsheet.kernel.new_jobs import IS_UUID
 
 log = logging.getLogger("callsheet.worker")
 LOCK = ".lock"

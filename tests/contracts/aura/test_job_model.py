@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from callsheet.contracts.aura.models import STEPS, can_resume, job_body, last_step, stage_of, utc, word_of
 from callsheet.kernel import commands
-from callsheet.kernel.apply import applied
+from callsheet.kernel.apply import applied, timeline_faults
 from callsheet.kernel.contracts import AURA
+from callsheet.kernel.contracts.aura import RESUMABLE_STAGES
 from callsheet.kernel.errors import IllegalMove
 from callsheet.kernel.job import Job, Status
-from callsheet.kernel.progress import RESUMABLE_STAGES, timeline_faults
 from callsheet.kernel.retry import JobError
 from tests.kernel.jobs import a_job
 

@@ -12,8 +12,8 @@ import pytest
 from callsheet.contracts.aura import routes, stream
 from callsheet.contracts.aura.projection import PLACES, TYPES, place_of, told
 from callsheet.kernel import commands
+from callsheet.kernel.contracts import AURA
 from callsheet.kernel.job import Event, Job
-from callsheet.kernel.progress import phase_of
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
 from tests.http.live import Frame, Live, frames, serving
@@ -44,8 +44,8 @@ async def read(live: Live, job_id: str, last: str | None = None, *, header: bool
 
 @pytest.mark.parametrize(("stage", "phase"), [(stage, phase) for phase, stages in STAGES.items() for stage in stages])
 def test_every_stage_has_its_phase(stage: str, phase: str) -> None:
-    found = phase_of(stage)
-    assert found.name == phase_of(stage.upper()).name == phase
+    found = AURA.phase_of(stage)
+    assert found.name == AURA.phase_of(stage.upper()).name == phase
     if phase in RANGES:
         assert (found.low, found.high) == RANGES[phase]
 

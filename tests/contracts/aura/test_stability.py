@@ -13,9 +13,9 @@ from callsheet.contracts.aura.folders import Folders
 from callsheet.contracts.aura.models import job_body
 from callsheet.engine.ids import new_id
 from callsheet.kernel import commands
+from callsheet.kernel.apply import timeline_faults
 from callsheet.kernel.errors import IllegalMove
 from callsheet.kernel.job import Job, NewJob, Status
-from callsheet.kernel.progress import timeline_faults
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, Settled
 from tests.time_limits import within

@@ -12,7 +12,8 @@ import pytest
 from callsheet.engine import Engine
 from callsheet.engine.housekeeping import Housekeeping
 from callsheet.kernel import commands
-from callsheet.kernel.callbacks import claim_callback, normalised
+from callsheet.kernel.callbacks import claim_callback
+from callsheet.kernel.contracts.euterpe import error_for_clients
 from callsheet.kernel.job import Delivery, Job, NewEvent, OutboxEvent, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import OutboxSettlement, Settlement
@@ -319,8 +320,11 @@ async def test_a_callback_is_found_by_its_id_and_waits_for_delivery(memory: Engi
 
 
 def test_an_error_is_shown_without_what_is_inside() -> None:
-    assert normalised(BUSY.json()) == {"code": "503", "message": "busy"}
-    assert normalised('"a foreign worker wrote this"') == {"code": "error", "message": "a foreign worker wrote this"}
+    assert error_for_clients(BUSY.json()) == {"code": "503", "message": "busy"}
+    assert error_for_clients('"a foreign worker wrote this"') == {
+        "code": "error",
+        "message": "a foreign worker wrote this",
+    }
 
 
 async def test_a_callback_tells_when_its_move_was_and_not_when_it_is_sent(engine: Engine) -> None:

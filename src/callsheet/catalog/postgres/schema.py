@@ -7,9 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from callsheet.kernel.contracts import CORTANA
+from callsheet.kernel.contracts import CORTANA, read_policy
 from callsheet.kernel.errors import SchemaMismatch, StoreError
-from callsheet.kernel.policies import read_policy
 from callsheet.store.postgres.connection import Database, connect, edge
 from callsheet.store.postgres.target import Target
 from callsheet.store.queries import Queries, migrations_of

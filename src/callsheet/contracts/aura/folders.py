@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from callsheet.kernel.errors import InvalidInput, StoreError
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Claim
+from callsheet.kernel.new_jobs import IS_UUID
 
 log = logging.getLogger("callsheet.cleanup")
 KINDS = ("temp", "proxy")

@@ -12,7 +12,6 @@ from callsheet.engine.resuming import can_be_resumed
 from callsheet.http.json_bodies import parsed
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.job import Job, Status
-from callsheet.kernel.progress import phase_of
 
 Word = Literal["Queued", "Running", "Done", "Failed", "Canceled"]
 COMPOSE = "compose"
@@ -179,7 +178,7 @@ def job_body(job: Job, last_completed: str | None) -> dict[str, Any]:
         "task": job.kind,
         "status": word_of(job),
         "stage": stage,
-        "phase": phase_of(stage).name,
+        "phase": AURA.phase_of(stage).name,
         "percent": whole(job.progress),
         "createdUtc": utc(job.created_at),
         "queuedUtc": utc(job.created_at),

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from callsheet.http.json_bodies import parsed
+from callsheet.kernel.contracts import AURA
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.job import Event, Job
-from callsheet.kernel.progress import phase_of
 from callsheet.kernel.wire import event_id, parse_event_id
 
 from .models import errors_of, stage_of, utc, whole
@@ -129,7 +129,7 @@ def _told(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]
             return [("step-status", _step(step, "completed"))]
         case "progress":
             more = {"progressPct": percent, "message": str(data.get("message", ""))}
-            return [("step-progress", {"step": step, "phase": phase_of(step).name, **more})]
+            return [("step-progress", {"step": step, "phase": AURA.phase_of(step).name, **more})]
         case "warning" | "waiting":
             return [("warning", {"message": str(data.get("message", "")), "step": step})]
         case "log" if data.get("level") in ("warning", "error"):
@@ -166,4 +166,4 @@ def _failure(job: Job) -> dict[str, Any]:
 
 
 def _step(step: str, status: str) -> dict[str, Any]:
-    return {"step": step, "status": status, "phase": phase_of(step).name}
+    return {"step": step, "status": status, "phase": AURA.phase_of(step).name}

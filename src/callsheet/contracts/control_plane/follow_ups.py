@@ -11,8 +11,8 @@ from callsheet.http.batcher import reserved
 from callsheet.http.problems import Problem
 from callsheet.kernel.contracts import PAYLOAD_CHECKED, TASKS
 from callsheet.kernel.errors import DependencyNotFound
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import NewJob, OnDependencyFailure
+from callsheet.kernel.new_jobs import IS_UUID
 from callsheet.kernel.wire import encode
 
 from .models import FollowUp

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.engine.system_secrets import LEASE_TOKENS, Sealers, system_secret
 from callsheet.http.problems import Problem
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Job, Outcome, Status
+from callsheet.kernel.new_jobs import IS_UUID
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine

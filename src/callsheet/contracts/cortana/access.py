@@ -12,7 +12,7 @@ from callsheet.http.auth import allowed
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.state import ServerState
-from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.new_jobs import IS_UUID
 
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "catalog_off")
 BODY = ("validation_failed", "unsupported_media_type", "body_too_large")

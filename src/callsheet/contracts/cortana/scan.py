@@ -13,8 +13,8 @@ from typing import NamedTuple
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import SERVICE, Video, VideoStatus
 from callsheet.engine import Engine
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Idempotency
+from callsheet.kernel.new_jobs import IS_UUID
 from callsheet.objects import ObjectInfo, Objects
 
 from . import paths

@@ -17,8 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import httpcore2
 
-from callsheet.kernel.errors import CallsheetError, Outage
-from callsheet.kernel.origin import is_from_driver
+from callsheet.kernel.errors import CallsheetError, Outage, is_from_driver
 from callsheet.objects.errors import ObjectTooLarge
 from callsheet.outbox.guard import Resolve, Rules, SystemResolver, Target, addresses_of, target_of
 from callsheet.vault.refresh import Meaning, meaning_of

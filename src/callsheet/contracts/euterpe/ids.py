@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from callsheet.engine.ids import new_id
 from callsheet.engine.system_secrets import TRANSCODE_IDS, Sealer, system_secret
-from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.new_jobs import IS_UUID
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, SecretStr, model_validator
 
-from callsheet.kernel.intake import MAX_PRIORITY
+from callsheet.kernel.new_jobs import MAX_PRIORITY
 from callsheet.media.errors import InvalidOutput
 from callsheet.media.spec import OutputSpec, check_spec
 

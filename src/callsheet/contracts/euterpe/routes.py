@@ -19,8 +19,8 @@ from callsheet.http.object_access import objects_owned_by
 from callsheet.http.problems import Problem
 from callsheet.http.routing import RawRoute
 from callsheet.http.state import ServerState, state_of
-from callsheet.kernel.callbacks import normalised
 from callsheet.kernel.contracts import EUTERPE
+from callsheet.kernel.contracts.euterpe import error_for_clients
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
 from callsheet.kernel.wire import decode, encode
@@ -137,7 +137,7 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
             "ended_at": job.ended_at,
             "metadata": decode(job.payload).get("metadata", {}),
             "outputs": await _outputs(state, job),
-            "error": normalised(job.error) if job.error else None,
+            "error": error_for_clients(job.error) if job.error else None,
         }
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import Status
+from callsheet.kernel.new_jobs import IS_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

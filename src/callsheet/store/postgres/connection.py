@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import asyncpg
 
-from callsheet.kernel.errors import CallsheetError, StoreError, StoreRefused, StoreUnavailable
-from callsheet.kernel.origin import is_from_driver
+from callsheet.kernel.errors import CallsheetError, StoreError, StoreRefused, StoreUnavailable, is_from_driver
 from callsheet.store.queries import Queries
 from callsheet.store.tasks import end
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import asyncpg
 
 from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull, QuotaExceeded
-from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import RESUMED_FROM, RUN_AT, NewJob, OnDependencyFailure, Status
+from callsheet.kernel.new_jobs import max_attempts_of
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callsheet.kernel.intake import IS_UUID
+from callsheet.kernel.new_jobs import IS_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

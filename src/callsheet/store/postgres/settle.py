@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from callsheet.kernel.errors import DuplicateJob, StoreError
-from callsheet.kernel.intake import IS_UUID
 from callsheet.kernel.job import NewJob, Outcome, Status
+from callsheet.kernel.new_jobs import IS_UUID
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import Settled
 from callsheet.store.queries import Queries

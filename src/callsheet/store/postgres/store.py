@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from callsheet.kernel.beats import silence_of
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.job import Claim, Event, Status
+from callsheet.kernel.workers import silence_of
 from callsheet.store.hints import NoDoor
 from callsheet.store.outbox import ANY_EVENT, UNLIMITED, ClaimShares, OutboxFilter
 from callsheet.store.protocol import (

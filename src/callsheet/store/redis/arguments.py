@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from callsheet.kernel.callbacks import claim_callback_of
 from callsheet.kernel.contracts import WITH_CALLBACKS
-from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import NewEvent, OnDependencyFailure, Status
+from callsheet.kernel.new_jobs import max_attempts_of
 from callsheet.kernel.settlement import Settlement
 
 from .keys import idempotency_name

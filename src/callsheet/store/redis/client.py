@@ -27,8 +27,8 @@ from callsheet.kernel.errors import (
     StoreRefused,
     StoreUnavailable,
     UnknownStore,
+    is_from_driver,
 )
-from callsheet.kernel.origin import is_from_driver
 
 from .keys import Keys
 

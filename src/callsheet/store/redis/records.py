@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from callsheet.kernel.contracts import CALLSHEET, FOREIGN, SHARED
+from callsheet.kernel.contracts import CALLSHEET, FOREIGN, SHARED_CONTRACTS
 from callsheet.kernel.events import TERMINAL_EVENTS
-from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import (
     Attempt,
     Delivery,
@@ -20,6 +19,7 @@ from callsheet.kernel.job import (
     Outcome,
     Status,
 )
+from callsheet.kernel.new_jobs import max_attempts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,7 +107,7 @@ def _job_of(h: Mapping[str, Any]) -> Job:
 
 def is_run_by_others(job: Job) -> bool:
     """Return whether a foreign worker runs the job, or has ended it: no worker of ours is named in the job."""
-    return job.worker_id is None and job.status is not Status.QUEUED and job.contract in SHARED
+    return job.worker_id is None and job.status is not Status.QUEUED and job.contract in SHARED_CONTRACTS
 
 
 def numbered(job: Job, count: int, last: Sequence[tuple[str, Mapping[str, str]]]) -> Job:

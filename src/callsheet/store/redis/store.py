@@ -6,13 +6,12 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Self
 
-from callsheet.kernel.beats import silence_of
 from callsheet.kernel.callbacks import claim_callback
 from callsheet.kernel.contracts import WITH_CALLBACKS
 from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, StoreError
-from callsheet.kernel.identity import name_of
 from callsheet.kernel.job import Outcome, Status
 from callsheet.kernel.settlement import Settlement
+from callsheet.kernel.workers import name_of, silence_of
 from callsheet.store.clock import TOLERANCE_MS, Rebased
 from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, UNLIMITED, ClaimShares, OutboxFilter

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict, QueueFull, QuotaExceeded
-from callsheet.kernel.intake import max_attempts_of
 from callsheet.kernel.job import RESUMED_FROM, RUN_AT, HoldReason, NewJob, OnDependencyFailure, Status
+from callsheet.kernel.new_jobs import max_attempts_of
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 

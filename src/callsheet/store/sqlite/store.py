@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qsl, unquote
 
-from callsheet.kernel.beats import silence_of
 from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownStore
 from callsheet.kernel.job import Event, Status
+from callsheet.kernel.workers import silence_of
 from callsheet.store.hints import Hints, NoDoor
 from callsheet.store.outbox import ANY_EVENT, UNLIMITED, ClaimShares, OutboxFilter
 from callsheet.store.protocol import (

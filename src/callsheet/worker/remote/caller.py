@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from callsheet.kernel.origin import is_from_driver
+from callsheet.kernel.errors import is_from_driver
 
 from .answers import UNAUTHORIZED, ServerAway, ServerRefused, read
 from .credentials import Credentials

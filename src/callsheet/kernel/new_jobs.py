@@ -6,12 +6,11 @@ import re
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from .contracts import lifecycle_of
+from .contracts import lifecycle_of, read_policy
 from .errors import DependencyCycle, DuplicateJob, InvalidJob
 from .job import Envelope, NewEvent, NewJob, OnDependencyFailure, Status
 from .lane import is_lane_of_another
 from .lifecycle import MAX_NAME
-from .policies import read_policy
 from .settlement import Settlement
 from .wire import PAYLOAD_LIMIT_BYTES, check_json
 
