@@ -16,7 +16,7 @@ FILE = re.compile(r"[\w./-]+\.(?:py|lua|sql|js|md)")
 
 def folders_of(stop: str) -> set[Path]:
     """Return the folders that a stop of the tour is about: those of which it names a file, or themselves."""
-    names = [name for name in re.findall(r"`([\w./-]+)`", stop) if "/" in name]
+    names = [name for name in re.findall(r"`([\w./-]+)`", stop) if "/" in name and name[0] != "/"]
     found = {base / (name if name.endswith("/") else Path(name).parent) for name in names for base in (SRC, ROOT)}
     return {folder for folder in found if folder.is_dir() and folder not in (SRC, ROOT)}
 
