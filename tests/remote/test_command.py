@@ -173,7 +173,7 @@ def test_wrong_flags_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
     assert told in found.stderr
 
 
-async def driver(*words: str, **variables: str) -> tuple[int, str]:
+async def testkit(*words: str, **variables: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "callsheet.cli", "testkit", *words,
         env={**os.environ, "PYTHONPATH": "src:.", **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -183,7 +183,7 @@ async def driver(*words: str, **variables: str) -> tuple[int, str]:
 
 
 async def test_our_own_control_plane_holds_the_test_kit(live: Live) -> None:
-    code, out = await driver("server", "--url", live.url, "--json", CALLSHEET_TOKEN=ADMIN)
+    code, out = await testkit("server", "--url", live.url, "--json", CALLSHEET_TOKEN=ADMIN)
     found = json.loads(out)
     assert {one["claim"]: one["told"] for one in found if one["verdict"] == "broken"} == {}
     assert code == 0
@@ -200,7 +200,7 @@ async def test_a_control_plane_that_forgets_tokens_is_found_out(live: Live) -> N
         return Fate(change=lambda said: {k: v for k, v in said.items() if k not in ("protocol", "message_id", "dlq")})
 
     async with FaultProxy.before(live.url, change) as proxy:
-        code, out = await driver("server", "--url", proxy.url, "--only", "C", "--json", CALLSHEET_TOKEN=ADMIN)
+        code, out = await testkit("server", "--url", proxy.url, "--only", "C", "--json", CALLSHEET_TOKEN=ADMIN)
     told = {one["claim"]: one["told"] for one in json.loads(out) if one["verdict"] == "broken"}
     assert code == 1
     assert any("message_id" in text for text in told.values())
@@ -216,12 +216,12 @@ async def test_another_servers_jobs_are_made_by_a_command(live: Live, store_url:
         "app.sync(app.enqueue([new]))\n"
     )
     command = f"{sys.executable} {script} {store_url}"
-    code, out = await driver(
+    code, out = await testkit(
         "server", "--url", live.url, "--only", "extends", "--enqueue", command, CALLSHEET_TOKEN=ADMIN
     )
     assert (code, "1 held" in out) == (0, True), out
 
 
 async def test_a_worker_that_cannot_be_started_is_told() -> None:
-    code, _ = await driver("worker", "--", "/no/such/program")
+    code, _ = await testkit("worker", "--", "/no/such/program")
     assert code == 2
