@@ -49,7 +49,7 @@ class Measure(Protocol):
 
 
 class Section(NamedTuple):
-    """A bench and what it is for: kinds of store, or a program."""
+    """The function that measures one section, and the stores or programs that it measures."""
 
     measure: Measure
     kinds: tuple[str, ...]
@@ -84,25 +84,25 @@ def main() -> int:
         return _soak(options.soak)
     names = options.names or [*SECTIONS, PEERS]
     began = time.perf_counter()
-    asked = [
+    chosen_runs = [
         (name, kind)
         for name, section in SECTIONS.items()
         for kind in section.kinds
         if name in names and options.only in (None, kind)
     ]
-    if not asked and PEERS not in names and names != ["report"]:
+    if not chosen_runs and PEERS not in names and names != ["report"]:
         sys.exit(f"{', '.join(names)} has nothing to measure on {options.only}")
     try:
-        failed = [f"{name} {kind}" for name, kind in asked if not _run(name, kind, quick=options.quick)]
+        failures = [f"{name} {kind}" for name, kind in chosen_runs if not _run(name, kind, quick=options.quick)]
     finally:
         places.stop()
     if PEERS in names and not _run_peers(options.only, quick=options.quick):
-        failed.append(PEERS)
+        failures.append(PEERS)
     report.write()
     say(f"RESULTS.md written, {time.perf_counter() - began:.0f} s in all")
-    if failed:
-        say(f"FAILED: {', '.join(failed)}")
-    return 1 if failed else 0
+    if failures:
+        say(f"FAILED: {', '.join(failures)}")
+    return 1 if failures else 0
 
 
 def _options() -> argparse.Namespace:
@@ -143,7 +143,7 @@ def _run(name: str, kind: str, *, quick: bool) -> bool:
     say(f"— {name}, {kind}")
     forget(f"{name}-{kind}")
     try:
-        uvloop.run(_awaited(lambda: SECTIONS[name].measure(kind, quick=quick)))
+        uvloop.run(_call(lambda: SECTIONS[name].measure(kind, quick=quick)))
     except Exception:  # noqa: BLE001 - told, and the other sections still run
         traceback.print_exc()
         say(f"FAILED: {name}, {kind}")
@@ -151,7 +151,7 @@ def _run(name: str, kind: str, *, quick: bool) -> bool:
     return True
 
 
-async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
+async def _call(work: Callable[[], Awaitable[None]]) -> None:
     await work()
 
 

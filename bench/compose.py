@@ -57,7 +57,7 @@ def photo(path: Path) -> None:
 
 
 async def measure(kind: str, *, quick: bool) -> None:
-    """`kind` is always ffmpeg: no store has a part in this."""
+    """Measure and keep the figures; `kind` is always ffmpeg, because no store takes part."""
     folder = Path(tempfile.mkdtemp(prefix="callsheet-bench-"))
     try:
         photo(folder / "photo.png")
@@ -83,7 +83,7 @@ def _row(script: str, rounds: list[tuple[float, dict[str, Cost]]]) -> dict[str, 
 
 
 async def _once(kind: str, folder: Path) -> tuple[float, dict[str, Cost]]:
-    """One video; how long it is, and what each stage took."""
+    """Render one video; return its duration and the cost of each stage."""
     place = folder / "work"
     place.mkdir()
     how = Ffmpeg.default(limits=LIMITS._replace(nice=0))
@@ -95,9 +95,9 @@ async def _once(kind: str, folder: Path) -> tuple[float, dict[str, Cost]]:
         clock.lap("script")
         narration = await voice.speak(script, place, MEANS)
         clock.lap("voice")
-        drawn = await visuals.draw(script, {name: place / file for name, file in files.items()}, place, MEANS)
+        pictures = await visuals.draw(script, {name: place / file for name, file in files.items()}, place, MEANS)
         clock.lap("visuals")
-        plan = await render.plan(script, narration, drawn, place, place)
+        plan = await render.plan(script, narration, pictures, place, place)
         clock.lap("compose")
         output = place / "output"
         output.mkdir()

@@ -40,7 +40,7 @@ async def measure(kind: str, *, quick: bool) -> None:
 
 
 async def _grow(kind: str, payload: str, count: int) -> dict[str, float]:
-    """Bytes for each job after it was enqueued, and after it ended."""
+    """Return the bytes per job after the enqueue, and after the jobs ended."""
     size = SIZES[kind]
     async with fresh(kind) as url:
         empty = await _after(url, _nothing, size)
@@ -52,12 +52,12 @@ async def _grow(kind: str, payload: str, count: int) -> dict[str, float]:
         async def drain(side: Ours) -> None:
             await side.drain(BATCH)
 
-        queued = await _after(url, enqueue, size)
-        ended = await _after(url, drain, size)
-        found = {"queued_bytes": (queued - empty) / count, "ended_bytes": (ended - empty) / count}
+        queued_bytes = await _after(url, enqueue, size)
+        ended_bytes = await _after(url, drain, size)
+        figures = {"queued_bytes": (queued_bytes - empty) / count, "ended_bytes": (ended_bytes - empty) / count}
         if kind == "postgres":
-            found["log_bytes"] = (await _log_position(url) - log) / count
-        return found
+            figures["log_bytes"] = (await _log_position(url) - log) / count
+        return figures
 
 
 async def _after(url: str, work: Callable[[Ours], Awaitable[None]], size: Size) -> int:
@@ -70,7 +70,7 @@ async def _after(url: str, work: Callable[[Ours], Awaitable[None]], size: Size) 
 
 
 async def _nothing(_: Ours) -> None:
-    """Only make the tables."""
+    """Open the store, which creates the tables, and add no jobs."""
 
 
 async def _sqlite_size(url: str) -> int:

@@ -1,6 +1,6 @@
-"""Stores with very many jobs: some are written through the store and then multiplied by the database itself.
+"""Stores with very many jobs: the store writes some seeds, and SQL multiplies the seeds.
 
-Every column of a copy is that of a row which the store wrote, but for its id and its places in the order of things.
+A copy differs from the row that the store wrote in `seq`, `position` and `job_id` only.
 Copies of ended jobs bring their events and their attempt; those of waiting jobs their first event.
 """
 
@@ -45,20 +45,20 @@ POSTGRES_RELATED = """
 INSERT INTO {table} SELECT j.job_id, {columns} FROM inbox_jobs j CROSS JOIN {table} t
 WHERE j.seq >= $1 AND t.job_id = $2 ORDER BY j.seq, t.{second}
 """
-RELATED = {
+COPIES_OF_RELATED = {
     "job_events": ("seq", "ms", "type", "step", "progress", "data"),
     "job_attempts": ("claim_version", "attempt", "worker_id", "started_at", "ended_at", "outcome", "error"),
 }
 
 
 class Kind(NamedTuple):
-    """Which jobs are multiplied: all of one state."""
+    """The SQL condition for the jobs that are multiplied: all jobs of one state."""
 
     name: str
     which: str
 
 
-ENDED = Kind("ended", "status = 'succeeded'")
+ENDED_JOBS = Kind("ended", "status = 'succeeded'")
 FUTURE = Kind("future", "status = 'queued' AND held = 'delay'")
 WAITING = Kind("waiting", "status = 'queued' AND held IS NULL")
 
@@ -68,14 +68,14 @@ async def seed(store: Store, kind: Kind, count: int = SEED) -> list[str]:
     ids = new_ids(count)
     delay_ms = FAR_MS if kind is FUTURE else 0
     await store.enqueue([NewJob(i, "bench", PAYLOAD, delay_ms=delay_ms) for i in ids])
-    if kind is ENDED:
+    if kind is ENDED_JOBS:
         jobs = await store.claim(ClaimRequest(WORKER, limit=count, lease_ms=LEASE_MS))
         await store.settle([commands.succeed(job, RESULT) for job in jobs])
     return ids
 
 
 async def multiply_sqlite(path: str, kind: Kind, example: str, copies: int) -> None:
-    """Copy the seeds of a state, with a connection of our own beside the store's; ANALYZE afterwards."""
+    """Copy the seed jobs of one state through a second connection, then run ANALYZE."""
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA synchronous=OFF")
     db.execute("PRAGMA cache_size=-262144")
@@ -83,8 +83,8 @@ async def multiply_sqlite(path: str, kind: Kind, example: str, copies: int) -> N
     names = [row[1] for row in db.execute("PRAGMA table_info(inbox_jobs)")]
     first = db.execute("SELECT max(seq) + 1 FROM inbox_jobs").fetchone()[0]
     numbers = {"first": first, "copies": copies, "seeds": SEED}
-    db.execute(SQLITE_JOBS.format(which=kind.which, columns=_shared(names)), numbers)
-    for table, columns in RELATED.items():
+    db.execute(SQLITE_JOBS.format(which=kind.which, columns=_columns_of_both(names)), numbers)
+    for table, columns in COPIES_OF_RELATED.items():
         sql = SQLITE_RELATED.format(table=table, columns=_of("t", columns), second=columns[0])
         db.execute(sql, {"first": first, "example": example})
     db.execute("UPDATE counters SET value = (SELECT max(seq) FROM inbox_jobs) WHERE name = 'position'")
@@ -101,17 +101,17 @@ async def multiply_postgres(url: str, kind: Kind, example: str, copies: int) -> 
         "SELECT column_name FROM information_schema.columns WHERE table_name = 'inbox_jobs' ORDER BY ordinal_position"
     )
     first = await session.fetchval("SELECT max(seq) + 1 FROM inbox_jobs")
-    sql = POSTGRES_JOBS.format(which=kind.which, columns=_shared([row[0] for row in rows]))
+    sql = POSTGRES_JOBS.format(which=kind.which, columns=_columns_of_both([row[0] for row in rows]))
     await session.execute(sql, first, copies, SEED, timeout=None)
-    for table, columns in RELATED.items():
-        related = POSTGRES_RELATED.format(table=table, columns=_of("t", columns), second=columns[0])
-        await session.execute(related, first, example, timeout=None)
+    for table, columns in COPIES_OF_RELATED.items():
+        copy_related = POSTGRES_RELATED.format(table=table, columns=_of("t", columns), second=columns[0])
+        await session.execute(copy_related, first, example, timeout=None)
     await session.execute("SELECT setval('inbox_jobs_line', (SELECT max(seq) FROM inbox_jobs))")
     await session.execute("VACUUM ANALYZE", timeout=None)
     await session.close()
 
 
-def _shared(names: Sequence[str]) -> str:
+def _columns_of_both(names: Sequence[str]) -> str:
     """The columns that a copy takes over."""
     return ", ".join(name for name in names if name not in OWN)
 

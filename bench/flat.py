@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from bench.fill import ENDED, FUTURE, SEED, WAITING, multiply_postgres, multiply_sqlite, seed
+from bench.fill import ENDED_JOBS, FUTURE, SEED, WAITING, multiply_postgres, multiply_sqlite, seed
 from bench.measure import LEASE_MS, PAYLOAD, RESULT, WORKER, keep, new_ids, percentile, say
 from bench.places import fresh, server_versions
 from callsheet.kernel import commands
@@ -32,7 +32,7 @@ Timings = dict[str, list[float]]
 async def measure(kind: str, *, quick: bool) -> None:
     """Latencies of one kind of store, small beside big."""
     big = QUICK_BIG if quick else BIG
-    async with _filled(kind, 0) as small_store, _filled(kind, big) as big_store:
+    async with _full_store(kind, 0) as small_store, _full_store(kind, big) as big_store:
         stores = {"small": small_store, "big": big_store}
         rows = [await _alternate(stores, size, QUICK_SAMPLES if quick else SAMPLES) for size in BATCHES]
     for row in rows:
@@ -45,7 +45,7 @@ async def measure(kind: str, *, quick: bool) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _filled(kind: str, more: int) -> AsyncIterator[Store]:
+async def _full_store(kind: str, more: int) -> AsyncIterator[Store]:
     """An open store with SEED queued jobs, or with `more` jobs in each of three states."""
     async with fresh(kind) as url:
         store = store_from_url(url)
@@ -62,7 +62,7 @@ async def _filled(kind: str, more: int) -> AsyncIterator[Store]:
 
 
 async def _fill(store: Store, kind: str, url: str, more: int) -> None:
-    for state in (ENDED, FUTURE, WAITING):
+    for state in (ENDED_JOBS, FUTURE, WAITING):
         began = time.perf_counter()
         example = (await seed(store, state))[0]
         copies = more // SEED - 1

@@ -1,7 +1,7 @@
 """A forgotten transaction on PostgreSQL: its old snapshot keeps vacuum from removing what every claim leaves behind.
 
-The same offered load twice: a short control without it, then a long run with it. One producer, two claimers, each with
-a store of its own, as three processes would have.
+The same offered load twice: a short control run without the transaction, then a long run with it. One producer and two
+claimers each open their own store, as three processes would.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEAD = "SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables WHERE relna
 
 
 class Plan(NamedTuple):
-    """How long the two runs take, and how finely they are told."""
+    """The length of both runs, and the interval between reported figures."""
 
     control_s: float
     held_s: float
@@ -46,17 +46,17 @@ QUICK = Plan(control_s=10, held_s=60, window_s=10)
 
 @dataclass
 class Load:
-    """What has happened so far in one run."""
+    """The counters of one run."""
 
     began: float = field(default_factory=time.perf_counter)
-    offered: int = 0
-    done: int = 0
+    offered_jobs: int = 0
+    done_jobs: int = 0
     claims: list[float] = field(default_factory=list)
     over: bool = False
 
     @property
     def backlog(self) -> int:
-        return self.offered - self.done
+        return self.offered_jobs - self.done_jobs
 
 
 async def measure(kind: str, *, quick: bool) -> None:
@@ -107,17 +107,17 @@ async def _old_snapshot(url: str) -> AsyncIterator[None]:
 
 async def _produce(store: Store, load: Load, seconds: float) -> None:
     """Enqueue small batches by the clock; what the store cannot take in time comes late, and is offered still."""
-    while (elapsed := time.perf_counter() - load.began) < seconds:
-        if load.offered >= elapsed * OFFERED_PER_S:
+    while (elapsed_s := time.perf_counter() - load.began) < seconds:
+        if load.offered_jobs >= elapsed_s * OFFERED_PER_S:
             await asyncio.sleep(SMALL_BATCH / OFFERED_PER_S / 2)
             continue
         await store.enqueue([NewJob(i, "bench", PAYLOAD) for i in new_ids(SMALL_BATCH)])
-        load.offered += SMALL_BATCH
+        load.offered_jobs += SMALL_BATCH
     load.over = True
 
 
 async def _work(store: Store, load: Load) -> None:
-    """Claim and settle until all that was offered is done, or the grace time is over."""
+    """Claim and settle jobs until every offered job is done or the grace time is over."""
     request = ClaimRequest(WORKER, limit=CLAIM_LIMIT, lease_ms=LEASE_MS)
     ended_at = 0.0
     while not (load.over and load.backlog == 0):
@@ -126,7 +126,7 @@ async def _work(store: Store, load: Load) -> None:
         load.claims.append((time.perf_counter() - began) * 1000)
         if jobs:
             answers = await store.settle([commands.succeed(job, RESULT) for job in jobs])
-            load.done += answers.count(Settled.APPLIED)
+            load.done_jobs += answers.count(Settled.APPLIED)
         else:
             await asyncio.sleep(IDLE_S)
         if load.over:
@@ -139,12 +139,12 @@ async def _watch(load: Load, seconds: float, window_s: float, *, held: bool) -> 
     """One row for each window of time."""
     rows = []
     for number in range(1, round(seconds / window_s) + 1):
-        before, seen = load.done, len(load.claims)
+        before, seen = load.done_jobs, len(load.claims)
         await asyncio.sleep(max(0.0, load.began + number * window_s - time.perf_counter()))
         claims = load.claims[seen:] or [float("nan")]
         row = {
             "until_s": number * window_s,
-            "done_per_s": (load.done - before) / window_s,
+            "done_per_s": (load.done_jobs - before) / window_s,
             "claim_p50_ms": percentile(claims, 0.5),
             "claim_p99_ms": percentile(claims, 0.99),
             "backlog": load.backlog,

@@ -1,4 +1,4 @@
-"""What a worker's memory does while a source of 2 GB goes through it: fetched from an S3, made, sent back."""
+"""The memory of a worker that transcodes a source of 2 GB: fetched from S3, encoded, uploaded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_S = 1_200
 
 
 async def measure(kind: str, *, quick: bool) -> None:
-    """`kind` is always s3. Sound without compression in and out: nothing is quicker to make, and all bytes go through."""
+    """Measure and keep the figures; `kind` is always s3. Uncompressed sound encodes fastest and moves most bytes."""
     from tests.seaweed import ADMIN, s3_server  # noqa: PLC0415 - starts a server
 
     folder = Path(tempfile.mkdtemp(prefix="callsheet-bench-"))
@@ -47,9 +47,9 @@ async def measure(kind: str, *, quick: bool) -> None:
             say(f"large: {SMALL_MB} MB, {small['took_s']:.1f} s, peak {small['peak_mb']:.1f} MiB")
             large = await _through(engine, vault, worker, storage, prefix, await _sound(folder, size_mb))
             say(f"large: {size_mb} MB, {large['took_s']:.1f} s, peak {large['peak_mb']:.1f} MiB")
-        measured = {"size_mb": size_mb, "small_mb": SMALL_MB, "small": small, "large": large}
-        measured["grew_mb"] = large["peak_mb"] - small["peak_mb"]
-        keep(f"large-{kind}", {**measured, "servers": {}}, quick=quick)
+        figures = {"size_mb": size_mb, "small_mb": SMALL_MB, "small": small, "large": large}
+        figures["grew_mb"] = large["peak_mb"] - small["peak_mb"]
+        keep(f"large-{kind}", {**figures, "servers": {}}, quick=quick)
     finally:
         await storage.delete(*[info.key async for info in storage.list()])
         await storage.close()
@@ -57,7 +57,7 @@ async def measure(kind: str, *, quick: bool) -> None:
 
 
 async def _sound(folder: Path, size_mb: int) -> Path:
-    """A WAV of so many bytes, with holes in it: its disk is read for nothing."""
+    """Write a sparse WAV file of `size` bytes, whose holes cost no disk reads."""
     path, size = folder / f"source-{size_mb}.wav", size_mb * MEBIBYTE
     head = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 2, RATE_HZ, RATE_HZ * FRAME_BYTES, FRAME_BYTES, 16)
     body = struct.pack("<4sI4s", b"RIFF", size + 36, b"WAVE") + head + struct.pack("<4sI", b"data", size)
@@ -93,13 +93,13 @@ async def _working(folder: Path) -> AsyncIterator[tuple[Engine, Vault, subproces
 async def _through(  # noqa: PLR0913, PLR0917 - one job and all that it needs
     engine: Engine, vault: Vault, worker: subprocess.Popen[bytes], storage: Objects, prefix: str, path: Path
 ) -> dict[str, float]:
-    """One job from its first byte to its last; its time, and the most memory that the worker has had until then."""
+    """Run one job from source to output; return its time and the worker's peak memory so far."""
     from tests.seaweed import ADMIN, BUCKET, s3_server  # noqa: PLC0415
 
     await storage.put_file(path.name, path)
     keys = {"access_key_id": ADMIN.access_key_id, "secret_access_key": ADMIN.secret_access_key, "session_token": ""}
     job_id, where = new_id(), {"endpoint": s3_server().endpoint}
-    sealed = await vault.seal(Secret(json.dumps({"source": keys, "output": keys})), job_id, "bench")
+    envelope = await vault.seal(Secret(json.dumps({"source": keys, "output": keys})), job_id, "bench")
     payload = {
         "source": f"s3://{BUCKET}/{prefix}/{path.name}",
         "output": f"s3://{BUCKET}/{prefix}/out",
@@ -114,9 +114,9 @@ async def _through(  # noqa: PLR0913, PLR0917 - one job and all that it needs
         "transcode",
         requester_id="bench",
         contract="euterpe",
-        credentials=sealed,
+        credentials=envelope,
     )
-    begun = time.perf_counter()
+    start = time.perf_counter()
     await engine.enqueue([new])
     async with asyncio.timeout(MOST_S):
         async for _ in engine.watch(job_id):
@@ -124,21 +124,21 @@ async def _through(  # noqa: PLR0913, PLR0917 - one job and all that it needs
     job = await engine.get(job_id)
     if job.status is not Status.SUCCEEDED:
         raise RuntimeError(f"the job ended as {job.status}: {job.error}")
-    made = json.loads(job.result or "{}")["outputs"][0]["bytes"]
-    took_s = time.perf_counter() - begun
-    return {"took_s": took_s, "peak_mb": _peak_mb(worker.pid), "output_mb": made / MEBIBYTE}
+    output_bytes = json.loads(job.result or "{}")["outputs"][0]["bytes"]
+    took_s = time.perf_counter() - start
+    return {"took_s": took_s, "peak_mb": _peak_mb(worker.pid), "output_mb": output_bytes / MEBIBYTE}
 
 
 def _peak_mb(pid: int) -> float:
-    """The most that a process has had in memory since its start, without its children."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
-    assert found is not None
-    return int(found[1]) / 1024
+    """Return the peak memory of a process since its start, without its children."""
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
+    assert match is not None
+    return int(match[1]) / 1024
 
 
 def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
-    """For RESULTS.md."""
-    measured = record["measured"]
+    """Return the paragraphs and tables for RESULTS.md."""
+    figures = record["measured"]
     text = (
         "A transcoding job whose source and outputs are in an S3 (SeaweedFS on this machine), sound without compression in "
         "and out, so that all bytes go through the worker twice: fetched with a digest to the disk, made by ffmpeg, sent in "
@@ -146,10 +146,10 @@ def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[s
     )
     rows = [
         (
-            f"{measured[f'{name}_mb' if name == 'small' else 'size_mb']:,} MB",
-            f"{found['took_s']:.1f} s",
-            f"{found['peak_mb']:.1f} MiB",
+            f"{figures[f'{name}_mb' if name == 'small' else 'size_mb']:,} MB",
+            f"{run['took_s']:.1f} s",
+            f"{run['peak_mb']:.1f} MiB",
         )
-        for name, found in (("small", measured["small"]), ("large", measured["large"]))
+        for name, run in (("small", figures["small"]), ("large", figures["large"]))
     ]
-    return [text, table(("source", "from enqueue to end", "peak"), rows), f"It grew by {measured['grew_mb']:.1f} MiB."]
+    return [text, table(("source", "from enqueue to end", "peak"), rows), f"It grew by {figures['grew_mb']:.1f} MiB."]

@@ -1,7 +1,7 @@
-"""The PostgreSQL loop one would write by hand: the same rows and events as the store's, and nothing else.
+"""The PostgreSQL loop one would write by hand: the store's rows and events, nothing else.
 
 asyncpg and prepared statements; one connection claims while another ends what was claimed before. Rows are found again
-by `ctid`, UUIDs travel as bytes and the planner is kept on the indexes: the fastest of the ways that were tried.
+by `ctid`, UUIDs travel as bytes and the planner is kept on the indexes: the fastest loop among several alternatives.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Batch = tuple[list[bytes], list[str]]
 
 
 class LostClaim(Exception):
-    """The fence did not hold; in this loop nobody else is there to break it."""
+    """The claim fence failed, although no other worker runs in this loop."""
 
 
 class PostgresLimit:
@@ -95,15 +95,15 @@ class PostgresLimit:
 
     async def drain(self, size: int) -> int:
         claim = await self._claimer.prepare(CLAIM)
-        finish = await self._finisher.prepare(FINISH)
+        statement = await self._finisher.prepare(FINISH)
 
-        async def ended(rows: Sequence[Any]) -> None:
+        async def finish(rows: Sequence[Any]) -> None:
             results = [RESULT] * len(rows)
-            await finish.fetch([row[0] for row in rows], [row[1] for row in rows], results)
-            if finish.get_statusmsg() != f"UPDATE {len(rows)}":
+            await statement.fetch([row[0] for row in rows], [row[1] for row in rows], results)
+            if statement.get_statusmsg() != f"UPDATE {len(rows)}":
                 raise LostClaim
 
-        return await overlap(lambda: claim.fetch(size, WORKER, LEASE_MS), ended)
+        return await overlap(lambda: claim.fetch(size, WORKER, LEASE_MS), finish)
 
     async def _connect(self) -> Any:
         session = await asyncpg.connect(self._url, server_settings=SETTINGS)

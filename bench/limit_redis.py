@@ -87,7 +87,7 @@ return #messages
 
 
 class LostClaim(Exception):
-    """The fence did not hold; in this loop nobody else is there to break it."""
+    """The claim fence failed, although no other worker runs in this loop."""
 
 
 class RedisLimit:
@@ -115,12 +115,12 @@ class RedisLimit:
             await _call(self._claimer, self._enqueue, *arguments)
 
     async def drain(self, size: int) -> int:
-        async def ended(rows: Sequence[Any]) -> None:
+        async def finish(rows: Sequence[Any]) -> None:
             arguments = [text for row in rows for text in (*row[:3], RESULT)]
             if await _call(self._finisher, self._finish, *arguments) != len(rows):
                 raise LostClaim
 
-        return await overlap(lambda: _call(self._claimer, self._claim, WORKER, size, LEASE_MS), ended)
+        return await overlap(lambda: _call(self._claimer, self._claim, WORKER, size, LEASE_MS), finish)
 
 
 async def _call(client: Any, script: str, *arguments: object) -> Any:

@@ -41,7 +41,7 @@ ATTEMPT = "INSERT INTO job_attempts VALUES (?1, ?2, 1, ?3, ?4, ?5, 'succeeded', 
 
 
 class LostClaim(Exception):
-    """The fence did not hold; in this loop nobody else is there to break it."""
+    """The claim fence failed, although no other worker runs in this loop."""
 
 
 class SqliteLimit:
@@ -80,25 +80,25 @@ class SqliteLimit:
             db.execute("COMMIT")
 
     async def drain(self, size: int) -> int:
-        done = 0
+        count = 0
         rows = self._turn([], size)
         while rows:
-            done += len(rows)
+            count += len(rows)
             rows = self._turn(rows, size)
-        return done
+        return count
 
-    def _turn(self, claimed: Rows, size: int) -> Rows:
+    def _turn(self, claimed_rows: Rows, size: int) -> Rows:
         """End what was claimed and claim as much again, in one transaction."""
         db = self._db
         now = now_ms()
         db.execute("BEGIN IMMEDIATE")
-        if claimed:
-            ends = [(job_id, version, RESULT, now) for job_id, version, _, _ in claimed]
-            if db.executemany(FINISH, ends).rowcount != len(claimed):
+        if claimed_rows:
+            ends = [(job_id, version, RESULT, now) for job_id, version, _, _ in claimed_rows]
+            if db.executemany(FINISH, ends).rowcount != len(claimed_rows):
                 db.execute("ROLLBACK")
                 raise LostClaim
-            db.executemany(EVENT, [(row[0], 3, now, "done", 100.0) for row in claimed])
-            attempts = [(row[0], row[1], WORKER, row[2], now) for row in claimed]
+            db.executemany(EVENT, [(row[0], 3, now, "done", 100.0) for row in claimed_rows])
+            attempts = [(row[0], row[1], WORKER, row[2], now) for row in claimed_rows]
             db.executemany(ATTEMPT, attempts)
         rows = db.execute(CLAIM, (WORKER, now + LEASE_MS, now, size)).fetchall()
         db.executemany(EVENT, [(row[0], 2, now, "running", 0.0) for row in rows])

@@ -14,7 +14,7 @@ PACKAGES = ("asyncpg", "redis", "hiredis", "uvloop")
 
 
 def describe() -> dict[str, str]:
-    """The machine as it is now, its load included."""
+    """Return the hardware, the load average and the versions of this machine."""
     return {
         "CPU": f"{_cpu_model()}, {os.cpu_count()} cores",
         "RAM": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",

@@ -35,8 +35,8 @@ class Spread(NamedTuple):
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The value below which `share` of the values lie: the nearest one measured, not interpolated."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+    in_order = sorted(values)
+    return in_order[min(len(in_order) - 1, int(share * len(in_order)))]
 
 
 def now_ms() -> int:
@@ -44,7 +44,7 @@ def now_ms() -> int:
 
 
 def new_ids(count: int) -> list[str]:
-    """Ids as the engine makes them; both sides get the same."""
+    """Return ids from the engine's generator; both sides get the same ids."""
     return [new_id() for _ in range(count)]
 
 
@@ -58,14 +58,14 @@ def forget(name: str) -> None:
     (RESULTS / f"{name}.json").unlink(missing_ok=True)
 
 
-def keep(name: str, measured: Any, *, quick: bool) -> None:
-    """Write a section's result, with when and where it was measured."""
+def keep(name: str, figures: Any, *, quick: bool) -> None:
+    """Write a section's figures, with time and machine, to its results file."""
     RESULTS.mkdir(exist_ok=True)
     stamp = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    record = {"at": stamp, "quick": quick, "machine": machine.describe(), "measured": measured}
+    record = {"at": stamp, "quick": quick, "machine": machine.describe(), "measured": figures}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
-def kept() -> dict[str, Any]:
-    """All results there are, by section."""
+def all_results() -> dict[str, Any]:
+    """Return the figures of all sections from their results files."""
     return {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))}

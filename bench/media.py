@@ -37,7 +37,7 @@ class Cost(NamedTuple):
 
 
 async def measure(kind: str, *, quick: bool) -> None:
-    """`kind` is always ffmpeg: no store has a part in this."""
+    """Measure and keep the figures; `kind` is always ffmpeg, because no store takes part."""
     folder = Path(tempfile.mkdtemp(prefix="callsheet-bench-"))
     try:
         how = Ffmpeg.default(limits=LIMITS._replace(nice=0))  # as the bare one
@@ -58,9 +58,10 @@ async def measure(kind: str, *, quick: bool) -> None:
 
 
 async def _compare(spec: OutputSpec, media: Media, folder: Path, how: Ffmpeg, budget_s: float) -> dict[str, Any]:
-    """All three in turns, each round in another order: bare, in the box, and the whole of `transcode`.
+    """Measure ffmpeg bare, in the sandbox, and the whole `transcode`, in turns; each round has another order.
 
-    That has both probes and the digest. A ratio is that of one round, so what the machine does meanwhile falls on all.
+    `transcode` includes both probes and the digest. A ratio compares runs of one round, so other load on the machine
+    slows both sides.
     """
     work = Work((input_for(spec, media),), arguments_for(spec, media, how.binary), media.duration_s)
     place = folder / "boxed"
@@ -76,25 +77,25 @@ async def _compare(spec: OutputSpec, media: Media, folder: Path, how: Ffmpeg, bu
     }
     if spec.form.video:
         del sides["boxed"]  # what it adds is the same for all, and is seen better where the work is short
-    taken: dict[str, list[Cost]] = {name: [] for name in sides}
-    begun, rounds = time.perf_counter(), 0
-    while rounds < LEAST or (rounds < MOST and time.perf_counter() - begun < budget_s * rounds / (rounds + 1)):
+    costs_of: dict[str, list[Cost]] = {name: [] for name in sides}
+    start, rounds = time.perf_counter(), 0
+    while rounds < LEAST or (rounds < MOST and time.perf_counter() - start < budget_s * rounds / (rounds + 1)):
         order = list(sides)[rounds % len(sides) :] + list(sides)[: rounds % len(sides)]
         for name in order:
-            taken[name].append(await _cost(sides[name]))
+            costs_of[name].append(await _cost(sides[name]))
         rounds += 1
     row: dict[str, Any] = {"output": spec.key, "rounds": rounds}
     row["added_s"] = statistics.median(
-        whole.wall_s - bare.wall_s for whole, bare in zip(taken["whole"], taken["bare"], strict=True)
+        whole.wall_s - bare.wall_s for whole, bare in zip(costs_of["whole"], costs_of["bare"], strict=True)
     )
-    for name, costs in taken.items():
+    for name, costs in costs_of.items():
         row[f"{name}_s"] = statistics.median(cost.wall_s for cost in costs)
         row[f"{name}_cpu_s"] = statistics.median(cost.cpu_s for cost in costs)
         row[f"{name}_ratio"] = statistics.median(
-            cost.wall_s / bare.wall_s for cost, bare in zip(costs, taken["bare"], strict=True)
+            cost.wall_s / bare.wall_s for cost, bare in zip(costs, costs_of["bare"], strict=True)
         )
         row[f"{name}_cpu_ratio"] = statistics.median(
-            cost.cpu_s / bare.cpu_s for cost, bare in zip(costs, taken["bare"], strict=True)
+            cost.cpu_s / bare.cpu_s for cost, bare in zip(costs, costs_of["bare"], strict=True)
         )
     say(f"media {spec.key}: " + ", ".join(f"{k} {v:.3f}" for k, v in row.items() if k not in {"output", "rounds"}))
     return row
@@ -120,10 +121,10 @@ async def _bare(command: list[str], folder: Path) -> None:
 
 
 def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
-    """For RESULTS.md."""
-    measured = record["measured"]
+    """Return the paragraphs and tables for RESULTS.md."""
+    figures = record["measured"]
     text = (
-        f"A source of {measured['seconds']} s (1080p, 30 frames a second, with sound), ffmpeg {measured['servers']['ffmpeg']}. Bare is "
+        f"A source of {figures['seconds']} s (1080p, 30 frames a second, with sound), ffmpeg {figures['servers']['ffmpeg']}. Bare is "
         "ffmpeg with the same arguments; boxed adds the launcher, the walls and the watch; whole is `transcode`: a probe of "
         "the source, the run, a probe and the digest of the output. Medians, factors of each round's own bare run, by the "
         "clock and by CPU time. What is added hardly depends on how long the work takes. Target: 1.05 for the whole of a video."
@@ -139,6 +140,6 @@ def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[s
             f"{row['whole_cpu_ratio']:.3f}",
             f"{row['added_s']:.2f} s",
         )
-        for row in measured["rows"]
+        for row in figures["rows"]
     ]
     return [text, table(("output", "rounds", "bare", "boxed", "boxed, CPU", "whole", "whole, CPU", "added"), rows)]

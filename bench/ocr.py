@@ -39,7 +39,7 @@ SIDES = {
 
 
 class Cost(NamedTuple):
-    """Of one run: seconds by the clock, of CPU with all children, and the most memory that was seen at once."""
+    """The cost of one run: wall-clock seconds, CPU seconds with all children, and peak memory."""
 
     wall_s: float
     cpu_s: float
@@ -56,35 +56,35 @@ class Shown(NamedTuple):
 
 
 async def measure(kind: str, *, quick: bool) -> None:
-    """`kind` is always tesseract: no store has a part in this."""
-    drawn = [*frames.kinds(), *frames.captions()]
+    """Measure and keep the figures; `kind` is always tesseract, because no store takes part."""
+    frames_drawn = [*frames.kinds(), *frames.captions()]
     engine, alone = Tesseract(), Alone()
-    passes = [alone.passes(frame.jpeg) for frame in drawn] * (1 if quick else 4)
-    pictures = [frame.jpeg for frame in drawn] * (1 if quick else 4)
-    taken: dict[str, list[Cost]] = {name: [] for name in SIDES}
+    passes = [alone.passes(frame.jpeg) for frame in frames_drawn] * (1 if quick else 4)
+    pictures = [frame.jpeg for frame in frames_drawn] * (1 if quick else 4)
+    costs_of: dict[str, list[Cost]] = {name: [] for name in SIDES}
     for _ in range(1 if quick else ROUNDS):
-        taken["engine"].append(await _cost("engine", lambda: _threads(alone.read, passes)))
-        taken["threads"].append(
+        costs_of["engine"].append(await _cost("engine", lambda: _threads(alone.read, passes)))
+        costs_of["threads"].append(
             await _cost("threads", lambda: _threads(lambda jpeg: len(engine.read(jpeg, CODES)), pictures))
         )
-        taken["reader"].append(await _cost("reader", lambda: _read(pictures)))
+        costs_of["reader"].append(await _cost("reader", lambda: _read(pictures)))
         async with Pool(Reading()) as pool:
             await _all(pool, pictures[: pool.size])
-            taken["steady"].append(await _cost("steady", lambda: _all(pool, pictures)))
-    row = _row(taken, len(pictures)) | {"frames": len(pictures), "cores": cores(), "version": engine.version}
+            costs_of["steady"].append(await _cost("steady", lambda: _all(pool, pictures)))
+    row = _row(costs_of, len(pictures)) | {"frames": len(pictures), "cores": cores(), "version": engine.version}
     say("ocr: " + ", ".join(f"{name} {value}" for name, value in row.items()))
     keep(f"ocr-{kind}", row | {"servers": {"tesseract": engine.version}}, quick=quick)
 
 
 class Alone:
-    """Tesseract and nothing around it; each thread has its own."""
+    """Tesseract alone, with one engine per thread."""
 
     def __init__(self) -> None:
         self._tesserocr = import_module("tesserocr")
         self._local = threading.local()
 
     def passes(self, jpeg: bytes) -> list[Shown]:
-        """Those that our reader makes of a frame."""
+        """Return the recognition passes that our reader makes of a frame."""
         image = grey(jpeg)
         assert image is not None, "too small"
         modes = self._tesserocr.PSM
@@ -96,21 +96,21 @@ class Alone:
         return [whole, Shown(mask.pixels.tobytes(), width, height, modes.SPARSE_TEXT)]
 
     def read(self, passes: list[Shown]) -> int:
-        """How many words there are."""
-        return sum(len(self._words(shown)) for shown in passes)
+        """Return the number of words that the passes recognise."""
+        return sum(len(self._words(picture)) for picture in passes)
 
-    def _words(self, shown: Shown) -> list[tuple[Box, float]]:
+    def _words(self, picture: Shown) -> list[tuple[Box, float]]:
         api, word = self._api(), self._tesserocr.RIL.WORD
-        api.SetImageBytes(shown.pixels, shown.width, shown.height, 1, shown.width)
+        api.SetImageBytes(picture.pixels, picture.width, picture.height, 1, picture.width)
         api.SetSourceResolution(RESOLUTION)
-        api.SetPageSegMode(shown.mode)
-        found = []
+        api.SetPageSegMode(picture.mode)
+        words = []
         if api.Recognize() and (each := api.GetIterator()) is not None:
             for one in self._tesserocr.iterate_level(each, word):
                 if not one.Empty(word) and one.GetUTF8Text(word).strip():
                     left, top, right, bottom = one.BoundingBox(word)
-                    found.append((Box(left, top, right - left, bottom - top), one.Confidence(word)))
-        return found
+                    words.append((Box(left, top, right - left, bottom - top), one.Confidence(word)))
+        return words
 
     def _api(self) -> Any:
         if not hasattr(self._local, "api"):
@@ -119,12 +119,12 @@ class Alone:
         return self._local.api
 
 
-async def _threads(act: Callable[[Any], int], given: Sequence[object]) -> int:
-    """As many as there are cores."""
+async def _threads(act: Callable[[Any], int], pictures: Sequence[object]) -> int:
+    """Run `act` on all pictures, with one thread per core."""
 
     def run() -> int:
         with ThreadPoolExecutor(cores()) as threads:
-            return sum(threads.map(act, given))
+            return sum(threads.map(act, pictures))
 
     return await asyncio.to_thread(run)
 
@@ -144,25 +144,25 @@ async def _read(pictures: Sequence[bytes]) -> int:
 async def _cost(name: str, side: Callable[[], Awaitable[int]]) -> Cost:
     memory = _Memory()
     before, began = _cpu_s(), time.perf_counter()
-    found = await side()
+    words = await side()
     wall_s = time.perf_counter() - began
     cost = Cost(wall_s, _cpu_s() - before, memory.most_mb())
     busy = cost.cpu_s / wall_s / cores()
     say(
-        f"ocr {name}: {wall_s:.2f} s, {cost.cpu_s:.2f} s of CPU, {busy:.0%} busy, {cost.memory_mb:.0f} MB, {found} found"
+        f"ocr {name}: {wall_s:.2f} s, {cost.cpu_s:.2f} s of CPU, {busy:.0%} busy, {cost.memory_mb:.0f} MB, {words} found"
     )
     return cost
 
 
 def _cpu_s() -> float:
-    """Of this process and of all its children, those that have ended too."""
+    """Return the CPU time of this process and all its children, ended ones included."""
     over = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     here = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
     return sum(used.ru_utime + used.ru_stime for used in over) + sum(used.user + used.system for used in here)
 
 
 class _Memory:
-    """Looks at this process and its children until it is asked."""
+    """Samples the memory of this process and its children until `stop`."""
 
     def __init__(self) -> None:
         self._most = 0
@@ -187,10 +187,10 @@ class _Memory:
             self._most = max(self._most, total)
 
 
-def _row(taken: dict[str, list[Cost]], count: int) -> dict[str, Any]:
+def _row(costs_of: dict[str, list[Cost]], count: int) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    for name, costs in taken.items():
-        pairs = list(zip(costs, taken["engine"], strict=True))
+    for name, costs in costs_of.items():
+        pairs = list(zip(costs, costs_of["engine"], strict=True))
         row[f"{name}_ms"] = round(1000 * statistics.median(cost.wall_s for cost in costs) / count, 1)
         row[f"{name}_cpu_ms"] = round(1000 * statistics.median(cost.cpu_s for cost in costs) / count, 1)
         row[f"{name}_ratio"] = round(statistics.median(cost.wall_s / alone.wall_s for cost, alone in pairs), 3)
@@ -201,11 +201,11 @@ def _row(taken: dict[str, list[Cost]], count: int) -> dict[str, Any]:
 
 
 def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
-    """For RESULTS.md."""
-    measured = record["measured"]
+    """Return the paragraphs and tables for RESULTS.md."""
+    figures = record["measured"]
     text = (
-        f"{measured['frames']} frames of 1080p (ten kinds and forty captions, drawn), Tesseract {measured['version']}, "
-        f"{measured['cores']} cores. The engine alone is a thread per core that does the same recognitions on pictures which "
+        f"{figures['frames']} frames of 1080p (ten kinds and forty captions, drawn), Tesseract {figures['version']}, "
+        f"{figures['cores']} cores. The engine alone is a thread per core that does the same recognitions on pictures which "
         "were decoded and masked beforehand; then the same with decoding and masks. `read_frames` is children in the box, "
         "started and ended within the time; the last row leaves out their start. Medians per frame; factors of each "
         "round's own engine alone. Target: 1.10 of its CPU time, and 85 % of the cores busy."
@@ -213,15 +213,15 @@ def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[s
     rows = [
         (
             title,
-            f"{measured[f'{name}_ms']} ms",
-            f"{measured[f'{name}_cpu_ms']} ms",
-            f"{measured[f'{name}_ratio']:.3f}",
-            f"{measured[f'{name}_cpu_ratio']:.3f}",
-            f"{measured[f'{name}_busy']:.0%}",
-            f"{measured[f'{name}_mb']} MB",
+            f"{figures[f'{name}_ms']} ms",
+            f"{figures[f'{name}_cpu_ms']} ms",
+            f"{figures[f'{name}_ratio']:.3f}",
+            f"{figures[f'{name}_cpu_ratio']:.3f}",
+            f"{figures[f'{name}_busy']:.0%}",
+            f"{figures[f'{name}_mb']} MB",
         )
         for name, title in SIDES.items()
-        if f"{name}_ms" in measured
+        if f"{name}_ms" in figures
     ]
     return [text, table(("side", "clock", "CPU", "factor", "factor, CPU", "cores busy", "memory"), rows)]
 

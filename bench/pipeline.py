@@ -1,4 +1,4 @@
-"""A ten-minute screencast in 1080p through the whole of video search: how long each stage takes, and the memory of all."""
+"""A ten-minute 1080p screencast through the whole video search pipeline: the time of each stage, and total memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MB = 1024 * 1024
 
 
 async def measure(kind: str, *, quick: bool) -> None:
-    """On one store, with a folder."""
+    """Measure the pipeline on one store, with a folder for objects."""
     minutes = QUICK_MINUTES if quick else MINUTES
     with tempfile.TemporaryDirectory(prefix="callsheet-bench-") as place:
         folder = Path(place)
@@ -102,7 +102,7 @@ async def _through(url: str, folder: Path, source: Path, minutes: int) -> dict[s
 
 
 class _Peak:
-    """The most memory that this process and all below it had together."""
+    """Return the peak memory of this process and all its descendants together."""
 
     bytes = 0
 
@@ -120,7 +120,7 @@ class _Peak:
 
 
 def sections(records: dict[str, dict[str, Any]], table: Callable[[Any, Any], str]) -> list[str]:
-    """For RESULTS.md."""
+    """Return the paragraphs and tables for RESULTS.md."""
     text = (
         "A screencast in 1080p with forty captions a minute, from the first job to `ready`, with one worker on both cores. "
         "Memory is that of the worker and all its programs together (shared pages counted once)."

@@ -1,4 +1,4 @@
-"""RESULTS.md from what the sections kept: one table each, and how to read them."""
+"""Writes RESULTS.md from the sections' results files: a table per section, and how to read the table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import large, media, ocr, pipeline, sampling, search, studio, truth
 from bench.http import report as http
-from bench.measure import PAYLOAD, kept
+from bench.measure import PAYLOAD, all_results
 from bench.outbox import report as outbox
 from bench.peers import report as peers
 from bench.places import POSTGRES_SETTINGS, REDIS_SETTINGS
@@ -32,8 +32,8 @@ Row = Sequence[object]
 
 
 def write() -> None:
-    """Render all results that are there."""
-    results = {name: result for name, result in kept().items() if name != "peers"}
+    """Render the results files of all sections."""
+    results = {name: result for name, result in all_results().items() if name != "peers"}
     parts = ["# What it does, measured", _intro(results), *_environment(results)]
     if beside := peers.sections():
         parts += ["![Jobs a second and idle pick-up beside other queues](peers.png)", beside]
@@ -49,9 +49,9 @@ def write() -> None:
         ("A forgotten transaction", "held_xmin-", _held),
         ("What a job costs to keep", "cost-", _cost),
     ):
-        found = {name.removeprefix(prefix): r for name, r in results.items() if name.startswith(prefix)}
-        if found:
-            parts += [f"## {title}", *render({kind: found[kind] for kind in TITLES if kind in found})]
+        results_of = {name.removeprefix(prefix): r for name, r in results.items() if name.startswith(prefix)}
+        if results_of:
+            parts += [f"## {title}", *render({kind: results_of[kind] for kind in TITLES if kind in results_of})]
     parts += _media(results)
     parts += studio.parts(results, _table)
     TARGET.write_text("\n\n".join(parts) + "\n", "utf-8")
@@ -66,8 +66,8 @@ def _media(results: dict[str, Any]) -> list[str]:
         ("Reading text in frames", "ocr-tesseract", ocr.sections),
         ("Text in videos", "truth-tesseract", truth.sections),
     ):
-        if (found := results.get(name)) is not None:
-            parts += [f"## {title}", *one(found, _table)]
+        if (record := results.get(name)) is not None:
+            parts += [f"## {title}", *one(record, _table)]
     for title, prefix, many in (
         ("A video, from its upload to ready", "pipeline-", pipeline.sections),
         ("Search", "search-", search.sections),
@@ -111,10 +111,10 @@ def _environment(results: dict[str, Any]) -> list[str]:
     ]
 
 
-def _store(found: dict[str, Any]) -> list[str]:
+def _store(figures: dict[str, Any]) -> list[str]:
     parts = ["Jobs in a second, median (lowest–highest). Target: a ratio of 0.60 or more at batches of 100 and 200."]
     header = ("batch", "jobs", "enqueue, ours", "by hand", "ratio", "claim + settle, ours", "by hand", "ratio")
-    for record in found.values():
+    for record in figures.values():
         for subject in record["measured"]["subjects"]:
             rows = [
                 (str(row["batch"]), f"{row['jobs']:,}", *_verdict(row["enqueue"]), *_verdict(row["drain"]))
@@ -133,20 +133,20 @@ def _spread(values: Sequence[float]) -> str:
     return f"{median:,.0f} ({low:,.0f}–{high:,.0f})"
 
 
-def _flat(found: dict[str, Any]) -> list[str]:
+def _flat(results: dict[str, Any]) -> list[str]:
     parts = []
     header = ("claims of", "verb", "p50 small", "p50 big", "p99 small", "p99 big", "p99 big ÷ small")
-    for kind, record in found.items():
-        measured = record["measured"]
-        big = f"{measured['big']:,}"
+    for kind, record in results.items():
+        figures = record["measured"]
+        big = f"{figures['big']:,}"
         parts.append(
-            f"{TITLES[kind]}, milliseconds, {measured['rows'][0]['samples']:,} samples each, turn by turn: small is "
+            f"{TITLES[kind]}, milliseconds, {figures['rows'][0]['samples']:,} samples each, turn by turn: small is "
             f"1,000 queued jobs, big {big} queued, {big} ended and {big} future ones. Target: a claim's p99 in the big "
             "store is at most twice that in the small one."
         )
         rows = [
             (row["batch"], verb, *_pair(row[verb], "p50"), *_pair(row[verb], "p99"), _ratio(row[verb]))
-            for row in measured["rows"]
+            for row in figures["rows"]
             for verb in ("claim", "settle", "enqueue")
         ]
         parts.append(_table(header, rows))
@@ -161,18 +161,18 @@ def _ratio(timings: dict[str, Any]) -> str:
     return f"**{timings['big']['p99'] / timings['small']['p99']:.2f}**"
 
 
-def _held(found: dict[str, Any]) -> list[str]:
-    (record,) = found.values()
-    measured = record["measured"]
-    control, held = measured["control"]["windows"], measured["held"]["windows"]
+def _held(results: dict[str, Any]) -> list[str]:
+    (record,) = results.values()
+    figures = record["measured"]
+    control, held = figures["control"]["windows"], figures["held"]["windows"]
     third = max(1, len(held) // 3)
     share = _mean(held, "done_per_s") / _mean(control, "done_per_s")
     climb = _middle(held[-third:], "claim_p99_ms") / _middle(held[:third], "claim_p99_ms")
     text = (
-        f"PostgreSQL under {measured['offered_per_s']} offered jobs/s with two claimers, and one idle REPEATABLE READ "
+        f"PostgreSQL under {figures['offered_per_s']} offered jobs/s with two claimers, and one idle REPEATABLE READ "
         f"transaction open all the while: **{share:.0%}** of the control's throughput (target 90 %), claim p99 of the "
         f"last third **{climb:.2f}** times that of the first. Dead rows of `inbox_jobs` at the end: "
-        f"{measured['held']['dead_rows']:,} (control {measured['control']['dead_rows']:,})."
+        f"{figures['held']['dead_rows']:,} (control {figures['control']['dead_rows']:,})."
     )
     header = ("run", "until", "done/s", "claim p50 ms", "claim p99 ms", "backlog", "load average")
     rows = [
@@ -186,7 +186,7 @@ def _held(found: dict[str, Any]) -> list[str]:
             f"{w['machine_load']:.1f}",
         )
         for name in ("control", "held")
-        for w in measured[name]["windows"]
+        for w in figures[name]["windows"]
     ]
     return [text, _table(header, rows)]
 
@@ -199,7 +199,7 @@ def _middle(windows: list[dict[str, float]], name: str) -> float:
     return statistics.median(w[name] for w in windows)
 
 
-def _cost(found: dict[str, Any]) -> list[str]:
+def _cost(results: dict[str, Any]) -> list[str]:
     rows = [
         (
             TITLES[kind],
@@ -208,10 +208,10 @@ def _cost(found: dict[str, Any]) -> list[str]:
             f"{row['ended_bytes']:,.0f}",
             f"{row['log_bytes']:,.0f}" if "log_bytes" in row else "",
         )
-        for kind, record in found.items()
+        for kind, record in results.items()
         for row in record["measured"]["rows"]
     ]
-    counts = " or ".join(sorted({f"{record['measured']['jobs']:,}" for record in found.values()}))
+    counts = " or ".join(sorted({f"{record['measured']['jobs']:,}" for record in results.values()}))
     text = (
         f"Bytes for each of {counts} jobs, tables and indexes: SQLite's file, PostgreSQL's relations (with the dead "
         "rows that vacuum has not reached yet), Redis' memory. The log is PostgreSQL's WAL from enqueue to end in "
@@ -221,15 +221,15 @@ def _cost(found: dict[str, Any]) -> list[str]:
 
 
 def _http(results: dict[str, Any]) -> list[str]:
-    found = {kind: results[f"http-{kind}"] for kind in TITLES if f"http-{kind}" in results}
-    return ["## The server over HTTP", *http.sections(found, TITLES, _table)] if found else []
+    records = {kind: results[f"http-{kind}"] for kind in TITLES if f"http-{kind}" in results}
+    return ["## The server over HTTP", *http.sections(records, TITLES, _table)] if records else []
 
 
 WORKERS = """\
 One API process{apart}; eight workers, each with one keep-alive connection and the smallest client there is. A cycle is a
 claim and a completion of a no-op, one by one or {size} at a time (`max_jobs`, `/moves`). Pick-up is from before the
 enqueue (through the engine, in another process) until a worker whose claim was parked has the job's answer. Parked:
-{parked:,} long polls for a queue that stays empty, while another connection reads one job {asked:,} times. Medians of
+{parked_claims:,} long polls for a queue that stays empty, while another connection reads one job {requests:,} times. Medians of
 {rounds} rounds, lowest and highest beside them.
 """
 
@@ -240,12 +240,12 @@ def _fine(values: Sequence[float]) -> str:
 
 
 def _workers(results: dict[str, Any]) -> list[str]:
-    found = _measured(results, "workers")
-    if not found:
+    records = _figures_of(results, "workers")
+    if not records:
         return []
-    first = next(iter(found.values()))
+    first = next(iter(records.values()))
     apart = ", pinned to one core, all else on the others" if first["apart"] else ""
-    return ["## Workers over HTTP", WORKERS.strip().format(**first["plan"], apart=apart, size=50), _by_store(found)]
+    return ["## Workers over HTTP", WORKERS.strip().format(**first["plan"], apart=apart, size=50), _by_store(records)]
 
 
 LIVE = """\
@@ -256,10 +256,10 @@ commit until the watcher's process has the frame. Medians of {rounds} rounds, lo
 
 
 def _live(results: dict[str, Any]) -> list[str]:
-    found = _measured(results, "live")
-    if not found:
+    records = _figures_of(results, "live")
+    if not records:
         return []
-    return ["## Live jobs", LIVE.strip().format(**next(iter(found.values()))["plan"]), _by_store(found)]
+    return ["## Live jobs", LIVE.strip().format(**next(iter(records.values()))["plan"]), _by_store(records)]
 
 
 COMPOSE = "A script of a title and three scenes becomes a video of 720p, all stages, medians of three rounds."
@@ -276,19 +276,19 @@ def _compose(results: dict[str, Any]) -> list[str]:
     return ["## From a script to a video", COMPOSE, _table(header, rows)]
 
 
-def _measured(results: dict[str, Any], name: str) -> dict[str, Any]:
+def _figures_of(results: dict[str, Any], name: str) -> dict[str, Any]:
     return {kind: results[f"{name}-{kind}"]["measured"] for kind in TITLES if f"{name}-{kind}" in results}
 
 
-def _by_store(found: dict[str, Any]) -> str:
-    names = next(iter(found.values()))["found"]
-    rows = [(name, *(_fine(one["found"][name]) for one in found.values())) for name in names]
-    return _table(("", *(TITLES[kind] for kind in found)), rows)
+def _by_store(records: dict[str, Any]) -> str:
+    names = next(iter(records.values()))["found"]
+    rows = [(name, *(_fine(one["found"][name]) for one in records.values())) for name in names]
+    return _table(("", *(TITLES[kind] for kind in records)), rows)
 
 
 def _outbox(results: dict[str, Any]) -> list[str]:
-    found = {kind: results[f"outbox-{kind}"] for kind in TITLES if f"outbox-{kind}" in results}
-    return ["## Webhooks", *outbox.sections(found, TITLES, _table)] if found else []
+    records = {kind: results[f"outbox-{kind}"] for kind in TITLES if f"outbox-{kind}" in results}
+    return ["## Webhooks", *outbox.sections(records, TITLES, _table)] if records else []
 
 
 def _settings(settings: dict[str, str]) -> str:

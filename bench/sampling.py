@@ -23,7 +23,7 @@ from callsheet.sandbox.command import environment
 SECONDS, QUICK_SECONDS, PART_SECONDS = 60, 20, 10  # coding takes longer than all the rest: a part, again and again
 ROUNDS = 3
 LEAST = "-threads 1 -i {source} -map 0:v:0 -f null -"
-CODED = "-c:v libx264 -preset veryfast -pix_fmt yuv420p -g 250"
+ENCODING = "-c:v libx264 -preset veryfast -pix_fmt yuv420p -g 250"
 FLOW = (
     "-f lavfi -i gradients=s=1920x1080:r=30:d={{s}}:speed={speed}:n=6:seed=1"
     " -vf noise=alls=14:allf=t {{coded}} -b:v 6M -maxrate 8M -bufsize 12M {{source}}"
@@ -39,7 +39,7 @@ CLIPS = {
 
 
 async def measure(kind: str, *, quick: bool) -> None:
-    """`kind` is always ffmpeg: no store has a part in this."""
+    """Measure and keep the figures; `kind` is always ffmpeg, because no store takes part."""
     folder = Path(tempfile.mkdtemp(prefix="callsheet-bench-"))
     seconds, rounds = (QUICK_SECONDS, 1) if quick else (SECONDS, ROUNDS)
     try:
@@ -52,29 +52,29 @@ async def measure(kind: str, *, quick: bool) -> None:
 
 async def _clip(name: str, folder: Path, seconds: int, rounds: int) -> dict[str, Any]:
     source = folder / f"{name}.mp4"
-    await _run(CLIPS[name].format(s=PART_SECONDS, coded=CODED, source=folder / "part.mp4"), folder)
+    await _run(CLIPS[name].format(s=PART_SECONDS, coded=ENCODING, source=folder / "part.mp4"), folder)
     await _run(f"-stream_loop {seconds // PART_SECONDS - 1} -i {folder / 'part.mp4'} -c copy {source}", folder)
     sides: dict[str, Callable[[], Awaitable[object]]] = {
         "bare": lambda: _run(LEAST.format(source=source), folder),
         "one": lambda: _sample(source, folder, 1),
         "two": lambda: _sample(source, folder, 2),
     }
-    taken: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
+    costs_of: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
     outcome: Any = None
     for _ in range(rounds):
         for side, act in sides.items():
             cost, outcome = await _cost(act)
-            taken[side].append(cost)
+            costs_of[side].append(cost)
     row: dict[str, Any] = {
         "clip": name,
         "kept": outcome.kept,
         "sampled": outcome.sampled,
         "kbit_s": source.stat().st_size // (125 * seconds),
     }
-    for side, costs in taken.items():
+    for side, costs in costs_of.items():
         row[f"{side}_s"] = statistics.median(wall_s for wall_s, _ in costs)
         row[f"{side}_cpu_s"] = statistics.median(cpu_s for _, cpu_s in costs)
-        ratios = [cpu_s / bare_s for (_, cpu_s), (_, bare_s) in zip(costs, taken["bare"], strict=True)]
+        ratios = [cpu_s / bare_s for (_, cpu_s), (_, bare_s) in zip(costs, costs_of["bare"], strict=True)]
         row[f"{side}_ratio"] = statistics.median(ratios)
     say(f"sampling {name}: " + ", ".join(f"{k} {v:.3f}" for k, v in row.items() if k != "clip"))
     return row
@@ -89,8 +89,8 @@ async def _sample(source: Path, folder: Path, threads: int) -> Sampled:
         shutil.rmtree(frames)
 
 
-async def _drop(kept: Kept) -> None:
-    kept.path.unlink()
+async def _drop(frame: Kept) -> None:
+    frame.path.unlink()
 
 
 async def _cost(act: Callable[[], Awaitable[object]]) -> tuple[tuple[float, float], object]:
@@ -108,11 +108,11 @@ async def _run(words: str, folder: Path) -> None:
 
 
 def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
-    """For RESULTS.md."""
-    measured = record["measured"]
+    """Return the paragraphs and tables for RESULTS.md."""
+    figures = record["measured"]
     text = (
-        f"Clips of {measured['seconds']} s, 1080p, 30 frames a second, ten samples a second. The least is `ffmpeg -threads 1 -f null`, "
-        f"ffmpeg {measured['servers']['ffmpeg']}; sampling is all of it: the probe, both children and their start, the JPEGs that are "
+        f"Clips of {figures['seconds']} s, 1080p, 30 frames a second, ten samples a second. The least is `ffmpeg -threads 1 -f null`, "
+        f"ffmpeg {figures['servers']['ffmpeg']}; sampling is all of it: the probe, both children and their start, the JPEGs that are "
         "kept. Medians of CPU time, factors of each round's own least. Target: 1.5."
     )
     rows = [
@@ -124,6 +124,6 @@ def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[s
             f"{row['two_ratio']:.2f}",
             f"{row['bare_s']:.1f} / {row['one_s']:.1f} / {row['two_s']:.1f} s",
         )
-        for row in measured["rows"]
+        for row in figures["rows"]
     ]
     return [text, table(("clip", "kept", "least, CPU", "one thread", "two threads", "by the clock"), rows)]

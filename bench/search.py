@@ -1,6 +1,7 @@
-"""Search in the text of made-up videos: 20,000 and 500,000 segments, kind by kind of query, beside nothing else.
+"""Full-text search over made-up videos: 20,000 and 500,000 segments, kind by kind of query, beside nothing else.
 
-`python -m bench.search sqlite` (or postgres) fills, measures and prints; `--url` measures where it was filled before.
+`python -m bench.search sqlite` (or postgres) fills, measures and prints; `--url` measures a database that is filled
+already.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PER_VIDEO = 500
 
 
 class Plan(NamedTuple):
-    """How many videos of 500 segments each, how many words there are, and how often each kind of query is asked."""
+    """The number of videos of 500 segments, of distinct words, and of queries per kind."""
 
     videos: int
     words: int
@@ -40,18 +41,18 @@ RARE = 3_000  # from here on words are in few segments
 
 async def measure(kind: str, *, quick: bool) -> None:
     """Fill, ask, keep."""
-    found = {}
+    figures_of = {}
     for name, plan in {"quick": QUICK}.items() if quick else {"small": SMALL, "full": FULL}.items():
         async with places.fresh(kind) as url:
             filled_s = await fill(url, plan)
-            found[name] = {"plan": plan._asdict(), "filled_s": filled_s, **await ask(url, plan)}
-    keep(f"search-{kind}", {"found": found, "servers": await places.server_versions()}, quick=quick)
+            figures_of[name] = {"plan": plan._asdict(), "filled_s": filled_s, **await ask(url, plan)}
+    keep(f"search-{kind}", {"found": figures_of, "servers": await places.server_versions()}, quick=quick)
 
 
 async def fill(url: str, plan: Plan) -> float:
-    """Put the videos in, as the pipeline does; how long it took."""
+    """Store the videos as the pipeline does; return the seconds."""
     corpus = Corpus(SEED, words=plan.words)
-    spent = 0.0
+    total_s = 0.0
     catalog = open_catalog(url)
     await catalog.migrate()
     await catalog.open()
@@ -60,16 +61,16 @@ async def fill(url: str, plan: Plan) -> float:
             rows = list(segments_of(corpus, corpus.lines(number, PER_VIDEO)))
             began = time.perf_counter()
             await put(catalog, number, f"owner{number % 10}", f"team{number % 7}" if number % 3 else None, rows)
-            spent += time.perf_counter() - began
+            total_s += time.perf_counter() - began
             if number % 100 == 99:
-                say(f"{number + 1} videos in {spent:.0f} s")
+                say(f"{number + 1} videos in {total_s:.0f} s")
     finally:
         await catalog.close()
-    return spent
+    return total_s
 
 
 class Asker:
-    """One query of each kind at a time, with words of the corpus."""
+    """Builds one query of each kind from words of the corpus."""
 
     def __init__(self, plan: Plan) -> None:
         self._corpus = Corpus(SEED, words=plan.words)
@@ -90,7 +91,7 @@ class Asker:
         return line[at], line[at + 1]
 
     def kinds(self) -> dict[str, Callable[[], tuple[Query, Reader]]]:
-        """How each kind is made."""
+        """Return a function per kind that runs one query."""
 
         def by(make: Callable[[], Query], reader: Reader = SERVICE) -> Callable[[], tuple[Query, Reader]]:
             return lambda: (make(), reader)
@@ -130,40 +131,40 @@ async def ask(url: str, plan: Plan) -> dict[str, Any]:
         await catalog.search(Query("warm"), SERVICE)
         first_ms = (time.perf_counter() - began) * 1000
         for name, make in asker.kinds().items():
-            spent = [await _timed(catalog.search(*make())) for _ in range(plan.times)]
-            everything += spent
-            kinds[name] = _told(name, spent)
-        spent = [await _timed(catalog.suggest(asker.rare()[:2], 10, SERVICE)) for _ in range(plan.times)]
-        kinds["suggestions"] = _told("suggestions", spent)
+            times = [await _time(catalog.search(*make())) for _ in range(plan.times)]
+            everything += times
+            kinds[name] = _figures(name, times)
+        times = [await _time(catalog.suggest(asker.rare()[:2], 10, SERVICE)) for _ in range(plan.times)]
+        kinds["suggestions"] = _figures("suggestions", times)
     finally:
         await catalog.close()
     say(f"first search (reads the list of words) {first_ms:.0f} ms")
-    return {"first_ms": first_ms, "kinds": kinds, "all": _told("all", everything)}
+    return {"first_ms": first_ms, "kinds": kinds, "all": _figures("all", everything)}
 
 
-def _told(name: str, spent: list[Spent]) -> dict[str, float]:
-    walls, cpus = [one.wall for one in spent], [one.cpu for one in spent]
-    found = {"p50": percentile(walls, 0.5), "p95": percentile(walls, 0.95), "max": max(walls)}
-    found |= {"cpu p50": percentile(cpus, 0.5), "cpu p95": percentile(cpus, 0.95)}
-    say(f"{name:28} " + "  ".join(f"{key} {value:8.1f} ms" for key, value in found.items()))
-    return found
+def _figures(name: str, times: list[Spent]) -> dict[str, float]:
+    walls, cpus = [one.wall for one in times], [one.cpu for one in times]
+    figures = {"p50": percentile(walls, 0.5), "p95": percentile(walls, 0.95), "max": max(walls)}
+    figures |= {"cpu p50": percentile(cpus, 0.5), "cpu p95": percentile(cpus, 0.95)}
+    say(f"{name:28} " + "  ".join(f"{key} {value:8.1f} ms" for key, value in figures.items()))
+    return figures
 
 
 class Spent(NamedTuple):
-    """Milliseconds of one query: by the clock, and of the CPU in this process (PostgreSQL's own is not in it)."""
+    """Milliseconds of one query: wall clock, and CPU of this process without PostgreSQL's own."""
 
     wall: float
     cpu: float
 
 
-async def _timed(asked: Awaitable[Any]) -> Spent:
+async def _time(query: Awaitable[Any]) -> Spent:
     began, used = time.perf_counter(), time.process_time()
-    await asked
+    await query
     return Spent((time.perf_counter() - began) * 1000, (time.process_time() - used) * 1000)
 
 
 def sections(records: dict[str, dict[str, Any]], table: Callable[[Any, Any], str]) -> list[str]:
-    """For RESULTS.md."""
+    """Return the paragraphs and tables for RESULTS.md."""
     text = (
         "Segments of made-up videos, 500 each, with a share of their words misread; 100 queries of each kind, one after "
         "the other, in milliseconds: the median and the 95th percentile. The first search of a process reads the words."
@@ -171,17 +172,22 @@ def sections(records: dict[str, dict[str, Any]], table: Callable[[Any, Any], str
     parts = [text]
     sizes = {name for record in records.values() for name in record["measured"]["found"]}
     for size in sorted(sizes, reverse=True):
-        found = {kind: r["measured"]["found"][size] for kind, r in records.items() if size in r["measured"]["found"]}
-        plan = next(iter(found.values()))["plan"]
-        names = next(iter(found.values()))["kinds"]
+        figures_of = {
+            kind: r["measured"]["found"][size] for kind, r in records.items() if size in r["measured"]["found"]
+        }
+        plan = next(iter(figures_of.values()))["plan"]
+        names = next(iter(figures_of.values()))["kinds"]
         rows = [
-            (name, *(f"{one['kinds'][name]['p50']:.1f} / {one['kinds'][name]['p95']:.1f}" for one in found.values()))
+            (
+                name,
+                *(f"{one['kinds'][name]['p50']:.1f} / {one['kinds'][name]['p95']:.1f}" for one in figures_of.values()),
+            )
             for name in names
         ]
-        rows.append(("**all**", *(f"{one['all']['p50']:.1f} / {one['all']['p95']:.1f}" for one in found.values())))
-        rows.append(("first search", *(f"{one['first_ms']:.0f}" for one in found.values())))
-        rows.append(("filled in", *(f"{one['filled_s']:.0f} s" for one in found.values())))
-        parts += [f"{plan['videos'] * PER_VIDEO:,} segments:", table(("query", *found), rows)]
+        rows.append(("**all**", *(f"{one['all']['p50']:.1f} / {one['all']['p95']:.1f}" for one in figures_of.values())))
+        rows.append(("first search", *(f"{one['first_ms']:.0f}" for one in figures_of.values())))
+        rows.append(("filled in", *(f"{one['filled_s']:.0f} s" for one in figures_of.values())))
+        parts += [f"{plan['videos'] * PER_VIDEO:,} segments:", table(("query", *figures_of), rows)]
     return parts
 
 
@@ -201,9 +207,9 @@ async def _one(kind: str, url: str | None, plan: Plan) -> None:
         await ask(url, plan)
         return
     try:
-        async with places.fresh(kind) as made:
-            say(f"filled in {await fill(made, plan):.0f} s")
-            await ask(made, plan)
+        async with places.fresh(kind) as fresh_url:
+            say(f"filled in {await fill(fresh_url, plan):.0f} s")
+            await ask(fresh_url, plan)
     finally:
         places.stop()
 

@@ -1,4 +1,4 @@
-"""What the two sides of a comparison share: the shape of a loop, and the way in which claims and ends overlap."""
+"""The interface of both sides of a comparison, and the loop in which claims overlap with finishes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ AHEAD = 2
 
 
 class Side(Protocol[B]):
-    """One way to bring jobs through their life: our store, or a loop written by hand."""
+    """A way to run jobs from enqueue to end: our store, or a loop written by hand."""
 
     async def open(self) -> None:
-        """Connect and make the tables."""
+        """Connect and create the tables."""
         ...
 
     async def close(self) -> None: ...
 
     def batches(self, ids: Sequence[str], size: int) -> list[B]:
-        """New jobs ready to be sent: what is made here is not measured."""
+        """Return new jobs in batches, outside the measured time."""
         ...
 
     async def enqueue(self, batches: Sequence[B]) -> None: ...
@@ -53,38 +53,38 @@ async def run(side: Side[B], ids: Sequence[str], size: int) -> Rates:
         gc.collect()
         began = time.perf_counter()
         await side.enqueue(batches)
-        enqueued = time.perf_counter()
+        enqueued_at = time.perf_counter()
         gc.collect()
         claimed_from = time.perf_counter()
-        done = await side.drain(size)
-        ended = time.perf_counter()
+        finished_count = await side.drain(size)
+        ended_at = time.perf_counter()
     finally:
         await side.close()
-    if done != count:
-        raise JobsMissing(f"{type(side).__name__} finished {done} of {count} jobs")
-    return Rates(count / (enqueued - began), count / (ended - claimed_from))
+    if finished_count != count:
+        raise JobsMissing(f"{type(side).__name__} finished {finished_count} of {count} jobs")
+    return Rates(count / (enqueued_at - began), count / (ended_at - claimed_from))
 
 
 async def overlap(claim: Callable[[], Awaitable[Sequence[T]]], finish: Callable[[Sequence[T]], Awaitable[None]]) -> int:
-    """Claim ahead while earlier claims are being finished, until nothing is left; how many were finished."""
-    claimed: asyncio.Queue[Sequence[T]] = asyncio.Queue(AHEAD)
+    """Claim ahead while earlier claims are finished, until the queue is empty; return the number of finished jobs."""
+    batches: asyncio.Queue[Sequence[T]] = asyncio.Queue(AHEAD)
 
     async def claimer() -> None:
         while batch := await claim():
-            await claimed.put(batch)
-        await claimed.put(())
+            await batches.put(batch)
+        await batches.put(())
 
     async def finisher() -> int:
-        done = 0
-        while batch := await claimed.get():
+        count = 0
+        while batch := await batches.get():
             await finish(batch)
-            done += len(batch)
-        return done
+            count += len(batch)
+        return count
 
     async with asyncio.TaskGroup() as group:
         group.create_task(claimer())
-        finished = group.create_task(finisher())
-    return finished.result()
+        finishing = group.create_task(finisher())
+    return finishing.result()
 
 
 def cut(values: Sequence[T], size: int) -> list[Sequence[T]]:

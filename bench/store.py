@@ -25,7 +25,7 @@ QUICK_ROUNDS = 3
 
 
 class Subject(NamedTuple):
-    """One store with one durability, and the loop that it is measured by."""
+    """A store with one durability setting, and the hand-written loop that is compared with it."""
 
     name: str
     kind: str
@@ -46,7 +46,7 @@ class NotApplied(Exception):
 
 
 class Ours:
-    """A Side: a store through its protocol, and the kernel for the moves."""
+    """A Side: a store behind its protocol, with kernel settlements."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -69,22 +69,22 @@ class Ours:
     async def drain(self, size: int) -> int:
         request = ClaimRequest(WORKER, limit=size, lease_ms=LEASE_MS)
 
-        async def ended(jobs: Sequence[Job]) -> None:
+        async def finish(jobs: Sequence[Job]) -> None:
             answers = await self.store.settle([commands.succeed(job, RESULT) for job in jobs])
             if any(answer is not Settled.APPLIED for answer in answers):
                 raise NotApplied(str(answers))
 
-        return await overlap(lambda: self.store.claim(request), ended)
+        return await overlap(lambda: self.store.claim(request), finish)
 
 
 async def measure(kind: str, *, quick: bool) -> None:
     """All durabilities and batch sizes of one kind of store."""
-    found = []
+    subjects = []
     for subject in SUBJECTS:
         if subject.kind == kind:
             rows = [await _compare(subject, size, quick=quick) for size in BATCHES]
-            found.append({"name": subject.name, "rows": rows})
-    keep(f"store-{kind}", {"subjects": found, "servers": await server_versions()}, quick=quick)
+            subjects.append({"name": subject.name, "rows": rows})
+    keep(f"store-{kind}", {"subjects": subjects, "servers": await server_versions()}, quick=quick)
 
 
 async def _compare(subject: Subject, size: int, *, quick: bool) -> dict[str, Any]:

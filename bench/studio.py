@@ -1,7 +1,7 @@
 """The studio in Chromium on `callsheet serve`, with 100,000 jobs in the store: first paint, first rows, filters.
 
-All times are taken within the page: from the start of its navigation, or from the change of a filter, until the frame
-after the rows were put there. `python -m bench studio --soak 60` is bench/studio_soak.py.
+All times are taken within the page: from the start of navigation, or from a change of the filter, until the first frame
+with new rows. `python -m bench studio --soak 60` is bench/studio_soak.py.
 """
 
 from __future__ import annotations
@@ -14,17 +14,7 @@ from playwright.async_api import Browser, Page
 
 from bench import places, studio_soak
 from bench.measure import keep, say
-from bench.studio_stage import (
-    RARE_KIND,
-    RARE_QUEUE,
-    RARE_TEAM,
-    RARE_WORD,
-    ServerState,
-    chromium,
-    fill,
-    served,
-    signed_in,
-)
+from bench.studio_stage import RARE_KIND, RARE_QUEUE, RARE_TEAM, RARE_WORD, Site, chromium, fill, serve, signed_in
 
 JOBS, QUICK_JOBS = 100_000, 5_000
 TIMES, QUICK_TIMES = 5, 2
@@ -101,22 +91,22 @@ async def measure(kind: str, *, quick: bool) -> None:
     jobs, times = (QUICK_JOBS, QUICK_TIMES) if quick else (JOBS, TIMES)
     async with places.fresh(kind) as url:
         await fill(url, jobs)
-        async with served(url) as site, chromium() as browser:
-            await _opened(browser, site, "/studio", ".figures")  # a server's first answers read its files
-            found = {
+        async with serve(url) as site, chromium() as browser:
+            await _open_page(browser, site, "/studio", ".figures")  # a server's first answers read its files
+            figures = {
                 "overview": await _overview(browser, site, times),
                 "rows": await _rows(browser, site, times),
                 "filters": await _filters(browser, site, times),
             }
     keep(
         f"studio-{kind}",
-        {"jobs": jobs, "times": times, **found, "servers": await places.server_versions()},
+        {"jobs": jobs, "times": times, **figures, "servers": await places.server_versions()},
         quick=quick,
     )
 
 
-async def _opened(browser: Browser, site: ServerState, path: str, until: str, script: str = "") -> Page:
-    """A page of a new visitor: signed in, nothing in the cache."""
+async def _open_page(browser: Browser, site: Site, path: str, until: str, script: str = "") -> Page:
+    """Open a page for a new visitor: signed in, with an empty cache."""
     page = await (await signed_in(browser, site)).new_page()
     if script:
         await page.add_init_script(script)
@@ -125,13 +115,13 @@ async def _opened(browser: Browser, site: ServerState, path: str, until: str, sc
     return page
 
 
-async def _overview(browser: Browser, site: ServerState, times: int) -> dict[str, Any]:
+async def _overview(browser: Browser, site: Site, times: int) -> dict[str, Any]:
     paints: list[float] = []
     ready: list[float] = []
     sizes: list[float] = []
     for _ in range(times):
-        page = await _opened(browser, site, "/studio", ".figures")
-        told = await page.evaluate(
+        page = await _open_page(browser, site, "/studio", ".figures")
+        page_figures = await page.evaluate(
             """() => ({
               paint: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? null,
               ready: performance.now(),
@@ -139,22 +129,22 @@ async def _overview(browser: Browser, site: ServerState, times: int) -> dict[str
                 .reduce((sum, entry) => sum + entry.transferSize, 0),
             })"""
         )
-        paints.append(told["paint"])
-        ready.append(told["ready"])
-        sizes.append(told["bytes"] / 1024)
+        paints.append(page_figures["paint"])
+        ready.append(page_figures["ready"])
+        sizes.append(page_figures["bytes"] / 1024)
         await page.context.close()
-    found = {"paint": Measured.of(paints), "figures": Measured.of(ready), "kb": Measured.of(sizes)}
-    say("overview: " + ", ".join(f"{name} {one.median:.0f} ({one.worst:.0f})" for name, one in found.items()))
-    return found
+    figures = {"paint": Measured.of(paints), "figures": Measured.of(ready), "kb": Measured.of(sizes)}
+    say("overview: " + ", ".join(f"{name} {one.median:.0f} ({one.worst:.0f})" for name, one in figures.items()))
+    return figures
 
 
-async def _rows(browser: Browser, site: ServerState, times: int) -> dict[str, Measured]:
-    """From an empty browser, and by a click within the studio."""
-    opened: list[float] = []
+async def _rows(browser: Browser, site: Site, times: int) -> dict[str, Measured]:
+    """Measure the first rows in a new browser context, and after a click within the studio."""
+    open_ms: list[float] = []
     within: list[float] = []
     for _ in range(times):
-        page = await _opened(browser, site, "/studio/jobs", "[data-row]", FIRST_ROW)
-        opened.append(await _first_row_ms(page))
+        page = await _open_page(browser, site, "/studio/jobs", "[data-row]", FIRST_ROW)
+        open_ms.append(await _first_row_ms(page))
         await page.click(".side [data-nav='/studio']")
         await page.wait_for_selector(".figures")
         within.append(
@@ -172,9 +162,9 @@ async def _rows(browser: Browser, site: ServerState, times: int) -> dict[str, Me
             )
         )
         await page.context.close()
-    found = {"opened": Measured.of(opened), "within": Measured.of(within)}
-    say("first rows: " + ", ".join(f"{name} {one.median:.0f} ({one.worst:.0f})" for name, one in found.items()))
-    return found
+    figures = {"opened": Measured.of(open_ms), "within": Measured.of(within)}
+    say("first rows: " + ", ".join(f"{name} {one.median:.0f} ({one.worst:.0f})" for name, one in figures.items()))
+    return figures
 
 
 async def _first_row_ms(page: Page) -> float:
@@ -183,20 +173,20 @@ async def _first_row_ms(page: Page) -> float:
     return float(at)
 
 
-async def _filters(browser: Browser, site: ServerState, times: int) -> dict[str, dict[str, float]]:
-    page = await _opened(browser, site, "/studio/jobs", "[data-row]")
-    found: dict[str, dict[str, float]] = {}
+async def _filters(browser: Browser, site: Site, times: int) -> dict[str, dict[str, float]]:
+    page = await _open_page(browser, site, "/studio/jobs", "[data-row]")
+    figures_of: dict[str, dict[str, float]] = {}
     for name, fields in FILTERS.items():
-        spent: list[float] = []
+        times_ms: list[float] = []
         for _ in range(times):
-            told = await page.evaluate(FILTER, fields)
-            spent.append(told["ms"])
+            page_figures = await page.evaluate(FILTER, fields)
+            times_ms.append(page_figures["ms"])
             await page.evaluate(FILTER, {})
-        one = Measured.of(spent)
-        found[name] = {"median": one.median, "worst": one.worst, "rows": told["rows"]}
-        say(f"filter {name:28} {told['rows']:3} rows  {one.median:5.0f} ms ({one.worst:.0f})")
+        one = Measured.of(times_ms)
+        figures_of[name] = {"median": one.median, "worst": one.worst, "rows": page_figures["rows"]}
+        say(f"filter {name:28} {page_figures['rows']:3} rows  {one.median:5.0f} ms ({one.worst:.0f})")
     await page.context.close()
-    return found
+    return figures_of
 
 
 TEXT = """\
@@ -210,33 +200,39 @@ TYPING_MS = 150
 
 
 def parts(results: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
-    """For RESULTS.md: both measurements, as far as they were made."""
-    made: list[str] = []
-    if found := {kind: results[f"studio-{kind}"]["measured"] for kind in TITLES if f"studio-{kind}" in results}:
-        made += ["## The studio", *_sections(found, table)]
+    """Return the parts for RESULTS.md that have figures: the page loads and the soak."""
+    sections: list[str] = []
+    if figures_of := {kind: results[f"studio-{kind}"]["measured"] for kind in TITLES if f"studio-{kind}" in results}:
+        sections += ["## The studio", *_sections(figures_of, table)]
     if (hour := results.get("studio_soak-sqlite")) is not None:
-        made += ["## The studio, left open", *studio_soak.sections(hour, table)]
-    return made
+        sections += ["## The studio, left open", *studio_soak.sections(hour, table)]
+    return sections
 
 
-def _sections(found: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
-    first = next(iter(found.values()))
+def _sections(figures_of: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
+    first = next(iter(figures_of.values()))
     targets = {"paint": PAINT_MS, "kb": PAGE_KB, "rows": ROWS_MS, "filter": FILTER_MS, "typing": TYPING_MS}
     rows: list[tuple[str, ...]] = [
-        ("Overview, first contentful paint", *(_cell(one["overview"]["paint"], PAINT_MS) for one in found.values())),
-        ("Overview, figures shown", *(_cell(one["overview"]["figures"], PAINT_MS) for one in found.values())),
-        ("Overview, KB transferred", *(_cell(one["overview"]["kb"], PAGE_KB) for one in found.values())),
-        ("Jobs, first rows, by its address", *(_cell(one["rows"]["opened"], ROWS_MS) for one in found.values())),
-        ("Jobs, first rows, from another page", *(_cell(one["rows"]["within"], ROWS_MS) for one in found.values())),
+        (
+            "Overview, first contentful paint",
+            *(_cell(one["overview"]["paint"], PAINT_MS) for one in figures_of.values()),
+        ),
+        ("Overview, figures shown", *(_cell(one["overview"]["figures"], PAINT_MS) for one in figures_of.values())),
+        ("Overview, KB transferred", *(_cell(one["overview"]["kb"], PAGE_KB) for one in figures_of.values())),
+        ("Jobs, first rows, by its address", *(_cell(one["rows"]["opened"], ROWS_MS) for one in figures_of.values())),
+        (
+            "Jobs, first rows, from another page",
+            *(_cell(one["rows"]["within"], ROWS_MS) for one in figures_of.values()),
+        ),
     ]
     for name in first["filters"]:
-        cells = [one["filters"][name] for one in found.values()]
+        cells = [one["filters"][name] for one in figures_of.values()]
         rows.append((f"filter {name}", *(_cell((c["median"], c["worst"]), FILTER_MS) for c in cells)))
     text = TEXT.strip().format(jobs=first["jobs"], times=first["times"], **targets)
-    return [text, table(("", *(TITLES[kind] for kind in found)), rows)]
+    return [text, table(("", *(TITLES[kind] for kind in figures_of)), rows)]
 
 
-def _cell(measured: Any, most: float) -> str:
-    median, worst = measured
+def _cell(figures: Any, most: float) -> str:
+    median, worst = figures
     text = f"{median:,.0f} ({worst:,.0f})"
     return text if median <= most else f"**{text}**"

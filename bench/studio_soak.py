@@ -22,7 +22,7 @@ from playwright.async_api import CDPSession, Page, expect
 
 from bench import places
 from bench.measure import keep, say
-from bench.studio_stage import ServerState, chromium, fill, served, shown, signed_in
+from bench.studio_stage import Site, chromium, fill, open_page, serve, signed_in
 
 ROOT = Path(__file__).parents[1]
 JOBS = 100_000
@@ -37,7 +37,7 @@ METRICS = {"JSHeapUsedSize": "heap_mb", "Nodes": "nodes", "JSEventListeners": "l
 
 
 class Watched(NamedTuple):
-    """A page, and the browser's own view of it."""
+    """A page, with its DevTools session."""
 
     name: str
     page: Page
@@ -47,19 +47,19 @@ class Watched(NamedTuple):
         """What it holds after garbage was collected, twice, since the first pass frees what the second can reach."""
         for _ in range(2):
             await self.session.send("HeapProfiler.collectGarbage")
-        told = await self.session.send("Performance.getMetrics")
-        found = {METRICS[one["name"]]: float(one["value"]) for one in told["metrics"] if one["name"] in METRICS}
-        found["heap_mb"] /= MB
-        return {f"{self.name} {name}": value for name, value in found.items()}
+        answer = await self.session.send("Performance.getMetrics")
+        figures = {METRICS[one["name"]]: float(one["value"]) for one in answer["metrics"] if one["name"] in METRICS}
+        figures["heap_mb"] /= MB
+        return {f"{self.name} {name}": value for name, value in figures.items()}
 
 
 async def soak(minutes: int) -> None:
     """Fill, open, write and look; kept as `studio_soak-sqlite`."""
     async with places.fresh("sqlite") as url:
         await fill(url, JOBS)
-        async with served(url) as site, chromium() as browser, _writer(url) as writer:
-            watched = [
-                await _watched(name, await shown(await signed_in(browser, site), site, path, until))
+        async with serve(url) as site, chromium() as browser, _writer(url) as writer:
+            pages = [
+                await _watch(name, await open_page(await signed_in(browser, site), site, path, until))
                 for name, path, until in (
                     ("jobs, used", "/studio/jobs", "[data-row]"),
                     ("jobs, left alone", "/studio/jobs", "[data-row]"),
@@ -67,40 +67,40 @@ async def soak(minutes: int) -> None:
                 )
             ]
             samples: list[dict[str, float]] = []
-            async for sample in _samples(watched, site, writer, minutes):
+            async for sample in _samples(pages, site, writer, minutes):
                 samples.append(sample)
                 keep("studio_soak-sqlite", {"jobs": JOBS, "samples": samples}, quick=len(samples) < WHOLE_MIN)
 
 
-async def _watched(name: str, page: Page) -> Watched:
+async def _watch(name: str, page: Page) -> Watched:
     session = await page.context.new_cdp_session(page)
     await session.send("Performance.enable")
     return Watched(name, page, session)
 
 
 async def _samples(
-    watched: Sequence[Watched], site: ServerState, writer: Written, minutes: int
+    pages: Sequence[Watched], site: Site, writer: Written, minutes: int
 ) -> AsyncIterator[dict[str, float]]:
-    server, begun = psutil.Process(site.pid), time.monotonic()
+    server, start = psutil.Process(site.pid), time.monotonic()
     for minute in range(minutes):
-        await _use(watched[0].page, begun + (minute + 1) * MINUTE_S)
-        found: dict[str, float] = {"minute": (time.monotonic() - begun) / 60}
-        for one in watched:
-            found |= await one.sample()
-        found["server rss_mb"] = server.memory_info().rss / MB
-        found["server fds"] = server.num_fds()
-        found["events"] = writer.events
-        found["load average"] = os.getloadavg()[0]
-        say("  ".join(f"{name} {value:.1f}" for name, value in found.items()))
+        await _use(pages[0].page, start + (minute + 1) * MINUTE_S)
+        sample: dict[str, float] = {"minute": (time.monotonic() - start) / 60}
+        for one in pages:
+            sample |= await one.sample()
+        sample["server rss_mb"] = server.memory_info().rss / MB
+        sample["server fds"] = server.num_fds()
+        sample["events"] = writer.events
+        sample["load average"] = os.getloadavg()[0]
+        say("  ".join(f"{name} {value:.1f}" for name, value in sample.items()))
         if writer.process.returncode is not None:
             raise RuntimeError(f"the writer ended with code {writer.process.returncode}")
-        yield found
+        yield sample
 
 
 async def _use(page: Page, until: float) -> None:
-    """Take what is new for a while, then filter and come back to the first page, so that samples are alike.
+    """Load new rows for a while, then filter and return to the first page, so that samples are alike.
 
-    The button is pressed from within: a click by Playwright that comes too late keeps the button for ever.
+    The button is clicked by script: a late click by Playwright would keep the button alive.
     """
     while time.monotonic() < until - TAKE_S:
         await asyncio.sleep(TAKE_S)
@@ -112,7 +112,7 @@ async def _use(page: Page, until: float) -> None:
 
 
 class Written:
-    """The writing process, and how far it is."""
+    """The writer process, and its number of events so far."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -128,10 +128,10 @@ class Written:
 async def _writer(url: str) -> AsyncIterator[Written]:
     command = (sys.executable, "-m", "bench.studio_write", url, str(RATE))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
-    written = Written(process)
-    listening = asyncio.create_task(written.listen())
+    counter = Written(process)
+    listening = asyncio.create_task(counter.listen())
     try:
-        yield written
+        yield counter
     finally:
         assert process.stdin is not None
         process.stdin.close()
@@ -140,7 +140,7 @@ async def _writer(url: str) -> AsyncIterator[Written]:
 
 
 def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
-    """For RESULTS.md."""
+    """Return the paragraphs and tables for RESULTS.md."""
     of = record["measured"]
     samples = of["samples"]
     first, last = samples[0], samples[-1]

@@ -1,4 +1,4 @@
-"""What the studio is measured on: a store with many jobs of all sorts, `callsheet serve` on it, and pages in Chromium."""
+"""The setting of the studio benches: a store with many kinds of jobs, `callsheet serve` on it, and pages in Chromium."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEASE_MS = 30 * DAY_MS
 BATCH = 500
 KINDS = ("chat", "ocr", "transcode", "clip", "embed", "summarize", "thumbnail", "translate", "align", "compose")
 QUEUES = ("default", "gpu", "media", "bulk")
-PARKED = "parked"  # a queue that nobody claims from: an eighth of the jobs waits there
+PARKED_QUEUE = "parked"  # a queue that nobody claims from: an eighth of the jobs waits there
 TEAMS = tuple(f"team-{n:02}" for n in range(40))
 RARE_KIND, RARE_QUEUE, RARE_TEAM, RARE_WORD = "seldom", "night", "team-rare", "zanzibar"
 RARE_EVERY = 4_000  # of the oldest fifth
@@ -44,8 +44,8 @@ WORDS = ("harbour", "lantern", "copper", "meadow", "signal", "velvet", "thunder"
 START_S = 120.0
 
 
-class ServerState(NamedTuple):
-    """A server process that answers, and the key to it."""
+class Site(NamedTuple):
+    """A running server process, with its address and key."""
 
     url: str
     pid: int
@@ -70,9 +70,9 @@ async def fill(url: str, jobs: int) -> None:
 async def _fill_some(store: Store, first: int, count: int, jobs: int, at: int) -> None:
     ids = new_ids(count)
     await store.enqueue([new_job(job_id, first + i, jobs) for i, job_id in enumerate(ids)], now=at)
-    asked = ClaimRequest(f"worker-{first // BATCH % 8}", (*QUEUES, RARE_QUEUE), limit=count, lease_ms=LEASE_MS)
-    claimed = await store.claim(asked, now=at + 1_000)
-    ends = [end for i, job in enumerate(claimed) if (end := ended(job, i)) is not None]
+    request = ClaimRequest(f"worker-{first // BATCH % 8}", (*QUEUES, RARE_QUEUE), limit=count, lease_ms=LEASE_MS)
+    claimed_jobs = await store.claim(request, now=at + 1_000)
+    ends = [end for i, job in enumerate(claimed_jobs) if (end := settlement_for(job, i)) is not None]
     await store.settle(ends, now=at + 5_000)
 
 
@@ -85,14 +85,14 @@ def new_job(job_id: str, number: int, jobs: int) -> NewJob:
         job_id,
         RARE_KIND if rare else KINDS[number % len(KINDS)],
         json.dumps(payload),
-        queue=RARE_QUEUE if rare else PARKED if number % 8 == 7 else QUEUES[number % 3 + number % 2],
+        queue=RARE_QUEUE if rare else PARKED_QUEUE if number % 8 == 7 else QUEUES[number % 3 + number % 2],
         requester_id=RARE_TEAM if rare else TEAMS[number // 3 % len(TEAMS)],
         correlation_id=f"order-{number}",
     )
 
 
-def ended(job: Job, number: int) -> Settlement | None:
-    """How a claimed job ends: most well, some not at all."""
+def settlement_for(job: Job, number: int) -> Settlement | None:
+    """Return the settlement of a claimed job: most succeed, some fail, some keep running."""
     match number % 100:
         case 0:
             return None if number == 0 else commands.cancel(job, "not wanted")
@@ -103,18 +103,18 @@ def ended(job: Job, number: int) -> Settlement | None:
 
 
 @contextlib.asynccontextmanager
-async def served(url: str) -> AsyncIterator[ServerState]:
-    """`callsheet serve` on a store, until the end of the block."""
+async def serve(url: str) -> AsyncIterator[Site]:
+    """Run `callsheet serve` on a store during the block."""
     port, key = free_port(), secrets.token_urlsafe(24)
     with tempfile.TemporaryDirectory(prefix="callsheet-bench-") as folder:
-        given = {"CALLSHEET_DATABASE_URL": url, "CALLSHEET_PORT": str(port), "CALLSHEET_API_KEY": key}
-        given |= {"CALLSHEET_LOG_LEVEL": "warning", "CALLSHEET_OBJECTS_URL": f"file://{folder}"}
+        variables = {"CALLSHEET_DATABASE_URL": url, "CALLSHEET_PORT": str(port), "CALLSHEET_API_KEY": key}
+        variables |= {"CALLSHEET_LOG_LEVEL": "warning", "CALLSHEET_OBJECTS_URL": f"file://{folder}"}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "callsheet.cli", "serve", env={**os.environ, **given}, stdin=DEVNULL, cwd=folder
+            sys.executable, "-m", "callsheet.cli", "serve", env={**os.environ, **variables}, stdin=DEVNULL, cwd=folder
         )
         try:
             await _answers(f"http://127.0.0.1:{port}", process)
-            yield ServerState(f"http://127.0.0.1:{port}", process.pid, key)
+            yield Site(f"http://127.0.0.1:{port}", process.pid, key)
         finally:
             await end(process)
 
@@ -144,8 +144,8 @@ async def chromium() -> AsyncIterator[Browser]:
             await browser.close()
 
 
-async def signed_in(browser: Browser, site: ServerState) -> BrowserContext:
-    """A context of its own (and so a renderer of its own) with a session, and nothing in its cache."""
+async def signed_in(browser: Browser, site: Site) -> BrowserContext:
+    """Return a browser context (with its own renderer) that is signed in and has an empty cache."""
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
     answer = await context.request.post(
         f"{site.url}/studio/session", data={"key": site.key}, headers={"X-Callsheet-Studio": "1", "Origin": site.url}
@@ -155,8 +155,8 @@ async def signed_in(browser: Browser, site: ServerState) -> BrowserContext:
     return context
 
 
-async def shown(context: BrowserContext, site: ServerState, path: str, until: str) -> Page:
-    """A page that has come so far that `until` is there."""
+async def open_page(context: BrowserContext, site: Site, path: str, until: str) -> Page:
+    """Open a page and wait until the element `until` is visible."""
     page = await context.new_page()
     await page.goto(site.url + path)
     await page.wait_for_selector(until)

@@ -1,4 +1,4 @@
-"""What of the text in made-up videos is found, and when: sampled, read and merged with the defaults of the pipeline.
+"""How much text of made-up videos the pipeline finds, and how exact its times are, with default settings.
 
 `python -m bench.truth [NAME …]` prints a row per video and each line that was missed or came at another time.
 """
@@ -23,28 +23,28 @@ Row = dict[str, Any]
 
 async def measure(kind: str, *, quick: bool) -> None:
     """`kind` is the engine."""
-    rows, every, took_s = await _measured(QUICK if quick else (*ALL, CAPTIONS_40))
+    rows, every, took_s = await _read_all(QUICK if quick else (*ALL, CAPTIONS_40))
     whole = score(every)
     facts = {"rows": rows, "recall": whole.recall, "on_time_share": whole.on_time_share, "seconds": took_s}
     keep(f"truth-{kind}", facts, quick=quick)
 
 
-async def _measured(names: Sequence[str]) -> tuple[list[Row], list[Judged], float]:
+async def _read_all(names: Sequence[str]) -> tuple[list[Row], list[Judged], float]:
     with tempfile.TemporaryDirectory(prefix="callsheet-bench-") as place:
         folder = Path(place)
         videos = [await asyncio.to_thread(made_up, name, folder) for name in names]
         began_s = time.perf_counter()
-        found = await read_back(videos, folder)
+        reads = await read_back(videos, folder)
         took_s = time.perf_counter() - began_s
-    judged = {video.name: judge(video, found[video.name].ranges) for video in videos}
-    rows = [_row(video, found[video.name], judged[video.name]) for video in videos]
-    return rows, [one for video in videos for one in judged[video.name]], took_s
+    judgements = {video.name: judge(video, reads[video.name].ranges) for video in videos}
+    rows = [_row(video, reads[video.name], judgements[video.name]) for video in videos]
+    return rows, [one for video in videos for one in judgements[video.name]], took_s
 
 
-def _row(video: MadeUp, found: ReadBack, judged: list[Judged]) -> Row:
-    of = score(judged)
+def _row(video: MadeUp, read: ReadBack, judgements: list[Judged]) -> Row:
+    of = score(judgements)
     say(f"truth {video.name}: {of.found}/{of.words} words, {of.on_time}/{of.timed} on time, {of.whole} whole")
-    for one in judged:
+    for one in judgements:
         if not (one.is_whole and one.is_on_time):
             say(
                 f"    {one.truth.text!r} {one.truth.t_start_ms}–{one.truth.t_end_ms} ms: {one.found}/{one.words}, {one.off_ms}"
@@ -52,22 +52,22 @@ def _row(video: MadeUp, found: ReadBack, judged: list[Judged]) -> Row:
     return {
         "video": video.name,
         "seconds": video.duration_ms / 1000,
-        "kept": found.sampled.kept,
-        "detections": len(found.seen),
-        "ranges": len(found.ranges),
-        "lines": len(judged),
+        "kept": read.sampled.kept,
+        "detections": len(read.seen),
+        "ranges": len(read.ranges),
+        "lines": len(judgements),
         **of._asdict(),
     }
 
 
 def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
-    """For RESULTS.md."""
-    measured = record["measured"]
+    """Return the paragraphs and tables for RESULTS.md."""
+    figures = record["measured"]
     text = (
         "Videos that are drawn by `tests/media/made_up`, so that each line of text and its times are known, through the "
         "sampler, the engine and the merge with their defaults. A word is found when a text that was there at the same time "
         "has it letter by letter; a line of 24 pixels or more is on time when it begins and ends within 150 ms. In all: "
-        f"{measured['recall']:.1%} of words, {measured['on_time_share']:.1%} of lines on time, in {measured['seconds']:.0f} s."
+        f"{figures['recall']:.1%} of words, {figures['on_time_share']:.1%} of lines on time, in {figures['seconds']:.0f} s."
     )
     rows = [
         (
@@ -81,7 +81,7 @@ def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[s
             f"{row['on_time']}/{row['timed']}",
             row["whole"],
         )
-        for row in measured["rows"]
+        for row in figures["rows"]
     ]
     heads = (
         "video",
@@ -98,7 +98,7 @@ def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[s
 
 
 if __name__ == "__main__":
-    _, lines, seconds = asyncio.run(_measured(sys.argv[1:] or (*ALL, CAPTIONS_40)))
+    _, lines, seconds = asyncio.run(_read_all(sys.argv[1:] or (*ALL, CAPTIONS_40)))
     total = score(lines)
     print(
         f"{total.recall:.3f} of {total.words} words, {total.on_time_share:.3f} of {total.timed} lines on time, {seconds:.0f} s"

@@ -2,8 +2,8 @@
 
 CALLSHEET_URL=https://jobs.example.org CALLSHEET_TOKEN=… CALLSHEET_STREAMS=media,default python examples/http_worker.py
 
-One job at a time. Heartbeats wait at the server: a cancellation is heard of at once. SIGTERM hands the job back.
-`TASKS` are yours to write; these are the ones of `callsheet testkit worker`.
+One job at a time. Heartbeats wait at the server: a cancellation arrives at once. SIGTERM hands the job back.
+Write your own `TASKS`; these are the tasks of `callsheet testkit worker`.
 """
 # ruff: noqa: INP001, T201 - a script that prints
 
@@ -31,11 +31,11 @@ claiming = False
 
 
 class Stopped(Exception):
-    """The work is not wanted any more."""
+    """The job was cancelled."""
 
 
 class Going(Exception):
-    """Told to go while waiting for a job."""
+    """SIGTERM arrived while the worker waited for a job."""
 
 
 class Refused(Exception):
@@ -49,14 +49,14 @@ def ask(client: httpx2.Client, verb: str, body: dict[str, Any], *, tries: int = 
         try:
             timeout = httpx2.Timeout(wait_ms / 1000 + SLACK_S, connect=5.0)
             first = {"first": True} if verb == "claim" and not attempt else {}
-            said = {"worker_id": WORKER_ID, "protocol": 2, **first, **body}
-            answer = client.post(f"/internal/worker/{verb}", json=said, timeout=timeout)
+            message = {"worker_id": WORKER_ID, "protocol": 2, **first, **body}
+            answer = client.post(f"/internal/worker/{verb}", json=message, timeout=timeout)
             if answer.is_success:
-                found = answer.json()
-                if isinstance(found, dict):
-                    if found.get("drain"):
+                content = answer.json()
+                if isinstance(content, dict):
+                    if content.get("drain"):
                         stopping.set()
-                    return found
+                    return content
             elif answer.status_code not in AGAIN and answer.status_code < 500:  # noqa: PLR2004 - HTTP's own number
                 raise Refused(f"{verb}: {answer.status_code} {answer.text[:200]}")
             pause_s += min(60.0, float(answer.headers.get("Retry-After", "0")))
@@ -69,38 +69,38 @@ def ask(client: httpx2.Client, verb: str, body: dict[str, Any], *, tries: int = 
 class Job:
     """A claimed job, kept alive by a thread of its own while it runs."""
 
-    def __init__(self, client: httpx2.Client, claimed: dict[str, Any]) -> None:
-        self.payload, self.task = claimed["payload"], claimed["task"]
-        self.over, self.stopped = threading.Event(), ""
+    def __init__(self, client: httpx2.Client, answer: dict[str, Any]) -> None:
+        self.payload, self.task = answer["payload"], answer["task"]
+        self.over, self.stop_reason = threading.Event(), ""
         self.client = client
-        self.names = {name: claimed[name] for name in ("job_id", "attempt_id", "lease_token", "stream", "message_id")}
-        self.every_s, self.lease_s = claimed["heartbeat_interval_seconds"], claimed["lease_ttl_seconds"]
+        self.names = {name: answer[name] for name in ("job_id", "attempt_id", "lease_token", "stream", "message_id")}
+        self.every_s, self.lease_s = answer["heartbeat_interval_seconds"], answer["lease_ttl_seconds"]
 
     def beat(self) -> None:
         """Extend the lease until the end. The server answers when the job is to be cancelled, else after a beat."""
         proof = {k: self.names[k] for k in ("job_id", "lease_token")}
         held_until, wait_ms = time.monotonic() + self.lease_s, 0  # the first beat confirms the claim, at once
-        while not self.over.is_set() and not self.stopped:
+        while not self.over.is_set() and not self.stop_reason:
             asked_at = time.monotonic()
             try:
-                said = ask(self.client, "heartbeat", {**proof, "wait_ms": wait_ms}, tries=1, wait_ms=wait_ms)
+                answer = ask(self.client, "heartbeat", {**proof, "wait_ms": wait_ms}, tries=1, wait_ms=wait_ms)
                 held_until = asked_at + self.lease_s
-                self.stopped = "canceled" if said.get("cancel") else ""
+                self.stop_reason = "canceled" if answer.get("cancel") else ""
             except Refused:
-                self.stopped = "lost"
+                self.stop_reason = "lost"
             except TimeoutError:
-                self.stopped = "lost" if time.monotonic() > held_until else ""
+                self.stop_reason = "lost" if time.monotonic() > held_until else ""
             if time.monotonic() - asked_at < wait_ms / 2000:
                 self.over.wait(min(1.0, self.every_s))  # an answer before its time: do not hurry
             wait_ms = round(self.every_s * 1000)
 
     def check(self) -> None:
         """Call this often in long work: raises Stopped."""
-        if self.stopped or going:
-            raise Stopped(self.stopped or "going down")
+        if self.stop_reason or going:
+            raise Stopped(self.stop_reason or "going down")
 
     def end(self, verb: str, **more: Any) -> None:
-        """Say how it went, as often as it takes; a lease that is lost makes it nobody's business."""
+        """Report the outcome, repeating until the server answers; after a lost lease the report is dropped."""
         try:
             ask(self.client, verb, {**self.names, **more})
             print(f"{self.names['job_id']} {verb}", flush=True)
@@ -117,12 +117,12 @@ class Failed(Exception):
 
 
 def fail(job: Job) -> None:
-    """Fail as the payload says."""
+    """Fail with the error that the payload describes."""
     raise Failed(job.payload)
 
 
 def sleep(job: Job) -> dict[str, float]:
-    """Sleep in small steps, so that it can be stopped."""
+    """Sleep in small steps, so that a cancellation can interrupt."""
     until = time.monotonic() + job.payload["seconds"]
     while (left_s := until - time.monotonic()) > 0:
         job.check()
@@ -134,7 +134,7 @@ TASKS = {"echo": lambda job: job.payload, "fail": fail, "sleep": sleep}
 
 
 def run(job: Job) -> None:
-    """One attempt, with its heartbeats."""
+    """Run one attempt, with its heartbeats."""
     threading.Thread(target=job.beat, daemon=True).start()
     try:
         if job.task not in TASKS:
@@ -143,13 +143,13 @@ def run(job: Job) -> None:
             job.end("complete", result=TASKS[job.task](job))
     except Stopped as why:
         print(f"stopped: {why}", flush=True)
-        if job.stopped == "canceled":
+        if job.stop_reason == "canceled":
             job.end("fail", error={"code": "canceled", "retryable": False})
-        elif job.stopped != "lost":
+        elif job.stop_reason != "lost":
             job.end("release")
     except Exception as error:  # noqa: BLE001 - whatever it raises is the outcome
-        told = {"code": type(error).__name__, "message": str(error), "stack": traceback.format_exc()[-8000:]}
-        job.end("fail", error={**told, "retryable": getattr(error, "retryable", True)})
+        details = {"code": type(error).__name__, "message": str(error), "stack": traceback.format_exc()[-8000:]}
+        job.end("fail", error={**details, "retryable": getattr(error, "retryable", True)})
     finally:
         job.over.set()
 
@@ -167,21 +167,21 @@ def go(*_: object) -> None:
 
 
 def main() -> None:
-    """Work until SIGTERM, or until the server says so."""
+    """Work until SIGTERM, or until the server drains this worker."""
     global claiming  # noqa: PLW0603
     signal.signal(signal.SIGTERM, go)
     with httpx2.Client(base_url=URL, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         while not stopping.is_set():
-            wanted = {"streams": STREAMS, "max_wait_ms": WAIT_MS, "claim_request_id": uuid.uuid4().hex}
+            request = {"streams": STREAMS, "max_wait_ms": WAIT_MS, "claim_request_id": uuid.uuid4().hex}
             try:
                 claiming = True
-                claimed = ask(client, "claim", wanted, tries=1_000_000, wait_ms=WAIT_MS)
+                answer = ask(client, "claim", request, tries=1_000_000, wait_ms=WAIT_MS)
                 claiming = False
             except Going:  # its answer may be lost: the same name asks for the same job
                 claiming = False
-                claimed = ask(client, "claim", {**wanted, "max_wait_ms": 0, "first": False}, tries=2)
-            if claimed.get("claimed"):
-                run(Job(client, claimed))
+                answer = ask(client, "claim", {**request, "max_wait_ms": 0, "first": False}, tries=2)
+            if answer.get("claimed"):
+                run(Job(client, answer))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A stand-in for a language model: it speaks the OpenAI protocol and has no wits. For trying things out.
+"""A stand-in for a language model: it speaks the OpenAI protocol with canned answers, for experiments.
 
 python examples/llm_stand_in.py 8080
 CALLSHEET_LLM_URL=http://127.0.0.1:8080/v1 callsheet worker studio:app
@@ -20,17 +20,17 @@ DIMENSIONS = 256
 
 
 def reply(messages: list[dict[str, Any]]) -> str:
-    """What it says: a plan, code or a quotation where it is asked for one, else an echo."""
+    """Return a plan, code or a quotation when the prompt asks for one, else an echo."""
     system = next((m["content"] for m in messages if m["role"] == "system"), "")
-    asked = messages[-1]["content"]
+    prompt = messages[-1]["content"]
     if '"steps"' in system:
-        parts = [part.strip() for part in re.split(r",| and ", asked)]
+        parts = [part.strip() for part in re.split(r",| and ", prompt)]
         return json.dumps({"steps": [{"title": part, "detail": f"Do it: {part}."} for part in parts if part]})
     if "fenced block" in system:
-        return f"This prints the request.\n\n```python\nprint({asked!r})\n```"
-    if found := re.search(r"\[1\] (?:\(.*\)\n)?(.+)", asked):
-        return f"{found[1]} [1]"
-    return f"You said: {asked}"
+        return f"This prints the request.\n\n```python\nprint({prompt!r})\n```"
+    if quotation := re.search(r"\[1\] (?:\(.*\)\n)?(.+)", prompt):
+        return f"{quotation[1]} [1]"
+    return f"You said: {prompt}"
 
 
 def vector_of(text: str) -> list[float]:
@@ -42,17 +42,17 @@ def vector_of(text: str) -> list[float]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Two resources, as every such server has them."""
+    """Handles the two resources of an OpenAI server: chat completions and embeddings."""
 
     def do_POST(self) -> None:
         """Answer a chat or an embedding."""
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path.endswith("/embeddings"):
-            texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]
+            texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
             data = [{"index": n, "embedding": vector_of(text)} for n, text in enumerate(texts)]
             self._send("application/json", json.dumps({"model": MODEL, "data": data}).encode())
         else:
-            self._send("text/event-stream", b"".join(_events(reply(asked["messages"]))))
+            self._send("text/event-stream", b"".join(_events(reply(request["messages"]))))
 
     def _send(self, kind: str, body: bytes) -> None:
         self.send_response(200)
@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _events(text: str) -> list[bytes]:
@@ -70,8 +70,8 @@ def _events(text: str) -> list[bytes]:
     choices: list[dict[str, Any]] = [{"index": 0, "delta": {"content": word}} for word in words]
     choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
     usage = {"completion_tokens": len(words)}
-    told = [{"model": MODEL, "choices": [choice]} for choice in choices]
-    lines = [*map(json.dumps, told), json.dumps({"model": MODEL, "choices": [], "usage": usage}), "[DONE]"]
+    chunks = [{"model": MODEL, "choices": [choice]} for choice in choices]
+    lines = [*map(json.dumps, chunks), json.dumps({"model": MODEL, "choices": [], "usage": usage}), "[DONE]"]
     return [f"data: {line}\n\n".encode() for line in lines]
 
 

@@ -36,7 +36,7 @@ def produce(client: Any, task: str, payload: str, ttl_s: int) -> str:
 
 
 def follow(client: Any, job_id: str) -> Iterator[dict[str, str]]:
-    """The job's events from the first to the terminal one."""
+    """Yield the job's events from the first to the terminal one."""
     last_id = "0"
     while True:
         for _, entries in client.xread({f"job:{job_id}:events": last_id}, block=1_000) or ():
@@ -48,13 +48,13 @@ def follow(client: Any, job_id: str) -> Iterator[dict[str, str]]:
 
 
 def tell(**facts: Any) -> None:
-    """One line."""
+    """Print facts as one line of JSON."""
     sys.stdout.write(f"{json.dumps(facts)}\n")
     sys.stdout.flush()
 
 
 def main(url: str, task: str, payload: str, ttl_s: str = "3600") -> None:
-    """Put a job in line and tell of it until it has ended."""
+    """Enqueue a job and print its events until it ends."""
     client: Any = redis.Redis.from_url(url, decode_responses=True, protocol=2)
     job_id = produce(client, task, payload, int(ttl_s))
     tell(job_id=job_id)

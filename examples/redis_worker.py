@@ -1,4 +1,4 @@
-"""A worker of the redis gateway's contract in plain redis-py; it knows the contract and nothing of Callsheet.
+"""A worker of the redis gateway's contract in plain redis-py; it uses the contract and imports nothing of Callsheet.
 
 python redis_worker.py redis://127.0.0.1:6379/0 [NAME]
 """  # noqa: INP001 - a program on its own
@@ -20,7 +20,7 @@ STREAM, GROUP, TERMINAL = "jobs:stream", "workers", ("done", "error", "canceled"
 
 
 def work(task: str, payload: Any, name: str) -> Any:
-    """Your code. This one echoes, after `seconds`; `fail` makes it fail."""
+    """Your code. This example echoes after `seconds`; `fail` raises an error."""
     options = payload if isinstance(payload, dict) else {}
     time.sleep(float(options.get("seconds", 0)))
     if "fail" in options:
@@ -29,7 +29,7 @@ def work(task: str, payload: Any, name: str) -> Any:
 
 
 class Worker:
-    """One job at a time, each in the contract's order: state, event, then the acknowledgement."""
+    """Run one job at a time, writing in the contract's order: state, event, then the acknowledgement."""
 
     def __init__(self, url: str, name: str) -> None:
         # The driver must not repeat a write whose answer was lost: the job would end twice.
@@ -42,8 +42,8 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stopping", True))
         while not self.stopping:
             try:
-                found = self.redis.xreadgroup(GROUP, self.name, {STREAM: ">"}, count=1, block=1_000)
-                for message_id, message in found[0][1] if found else ():
+                streams = self.redis.xreadgroup(GROUP, self.name, {STREAM: ">"}, count=1, block=1_000)
+                for message_id, message in streams[0][1] if streams else ():
                     self.handle(message_id, message)
             except redis.ResponseError as error:
                 if not str(error).startswith("NOGROUP"):

@@ -1,4 +1,4 @@
-"""A worker of cortana-vision's `jobs` table in plain psycopg; it knows the contract and nothing of Callsheet.
+"""A worker of cortana-vision's `jobs` table in plain psycopg; it uses the contract and imports nothing of Callsheet.
 
 python sql_worker.py postgresql://…/database transcode [NAME]
 """  # noqa: INP001 - a program on its own

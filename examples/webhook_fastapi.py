@@ -14,7 +14,7 @@ receiver = Receiver(os.environ["WEBHOOK_SECRET"].split())  # two, with a space b
 
 @app.post("/hook", status_code=204)
 async def hook(request: Request) -> None:
-    """Answer soon: the sender waits 15 seconds. What takes longer belongs in a job of its own."""
+    """Answer soon: the sender waits 15 seconds. Longer work belongs in a job of its own."""
     try:
         event = receiver.verify(request.headers, await request.body())
     except NotVerified as error:

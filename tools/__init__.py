@@ -1,1 +1,1 @@
-"""Programs for those who work on Callsheet itself."""
+"""Programs for developers of Callsheet."""

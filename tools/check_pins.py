@@ -1,8 +1,8 @@
-"""Check that no pinned wheel carries an ffmpeg with known holes: `python -m tools.check_pins`; 0 if none does.
+"""Check that no pinned wheel contains an ffmpeg with known holes: `python -m tools.check_pins`.
 
-What a wheel carries is asked of the program and the library inside it, and never taken from its own number. So the
-wheels that are installed have to be the pinned ones: `make check` installs them first. A pin for another Python cannot
-be asked here; it must not be older than the one that was.
+The version is read from the ffmpeg program and library inside the wheel, never from the wheel's own number, so the
+pinned wheels must be installed: `make check` installs them first. A pin for another Python version cannot be read here;
+its version must not be older than the installed wheel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Carrier(NamedTuple):
     ffmpeg: str
 
 
-def installed() -> list[Carrier]:
+def installed_carriers() -> list[Carrier]:
     """The wheels of this environment that carry an ffmpeg; raises PackageNotFoundError when one is missing."""
     program = binaries.in_wheel()
     if program is None:
@@ -53,14 +53,15 @@ class Pin(NamedTuple):
 def pins(file: Path) -> list[Pin]:
     """The pinned packages of a lock file."""
     lines = re.findall(r"^[A-Za-z0-9][^\\\n]*==[^\\\n]*", file.read_text("utf-8"), re.MULTILINE)
-    wanted = [Requirement(line) for line in lines]
+    requirements = [Requirement(line) for line in lines]
     return [
-        Pin(one.name, next(iter(one.specifier)).version, one.marker is None or one.marker.evaluate()) for one in wanted
+        Pin(one.name, next(iter(one.specifier)).version, one.marker is None or one.marker.evaluate())
+        for one in requirements
     ]
 
 
 def problems(files: Iterable[Path], carriers: list[Carrier]) -> list[str]:
-    """What is wrong, one line each; none when every pin is a wheel whose ffmpeg is safe."""
+    """Return one line per unsafe pin; empty when every pinned wheel's ffmpeg is safe."""
     by_name = {carrier.name: carrier for carrier in carriers}
     return [
         f"{file.name} pins {pin.name} {pin.number}, {wrong}"
@@ -85,7 +86,7 @@ def _wrong_with(pin: Pin, carrier: Carrier) -> str:
 def main() -> int:
     """Print what is wrong; 0 when nothing is."""
     try:
-        wrong = problems(REQUIREMENTS.glob("*.txt"), installed())
+        wrong = problems(REQUIREMENTS.glob("*.txt"), installed_carriers())
     except (PackageNotFoundError, ModuleNotFoundError) as error:
         wrong = [f"{error} is not installed: run `make venv`"]
     for line in wrong:

@@ -1,4 +1,4 @@
-"""Check the types of the browser's modules with TypeScript: `python -m tools.check_types`; ends with 0 when all fit.
+"""Check the types of the browser's modules with TypeScript: `python -m tools.check_types`.
 
 TypeScript is pinned by hash in `tools/typescript/package-lock.json` and installed beside it when it is first needed.
 Node comes from the wheel among the development requirements, else from the system.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent / "typescript"
 STATIC = Path(__file__).parents[1] / "src" / "callsheet" / "studio" / "static"
-CHECKED = "// @ts-check"
+TYPE_CHECK_MARK = "// @ts-check"
 MARK = HERE / "node_modules" / ".pins"
 
 
@@ -26,10 +26,10 @@ def node() -> tuple[Path, Path]:
     if wheel is not None and wheel.origin is not None:
         root = Path(wheel.origin).parent
         return root / "bin" / "node", root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    found, npm = shutil.which("node"), shutil.which("npm")
-    if found is None or npm is None:
+    program, npm = shutil.which("node"), shutil.which("npm")
+    if program is None or npm is None:
         raise FileNotFoundError("there is no node; install requirements/dev.txt or node itself")
-    return Path(found), Path(npm).resolve()
+    return Path(program), Path(npm).resolve()
 
 
 def install() -> None:
@@ -48,8 +48,8 @@ def check(*files: Path) -> int:
 
 
 def modules() -> list[Path]:
-    """Those that ask to be checked in their first line."""
-    return [path for path in sorted(STATIC.rglob("*.js")) if path.read_text("utf-8").startswith(CHECKED)]
+    """Return the modules whose first line asks for type checks."""
+    return [path for path in sorted(STATIC.rglob("*.js")) if path.read_text("utf-8").startswith(TYPE_CHECK_MARK)]
 
 
 def _options() -> tuple[str, ...]:

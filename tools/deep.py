@@ -1,7 +1,7 @@
-"""Runs the suites that take too long for `make test`, one after the other, and prints one table: `make deep`.
+"""Runs the suites that take too long for `make test` and prints one table: `make deep`.
 
-`python -m tools.deep mutations faults` runs some of them; what stands after `--` goes to pytest. Each is run as its own
-`make` target runs it. It ends with 1 when one of them failed.
+`python -m tools.deep mutations faults` runs some of the suites; arguments after `--` go to pytest. Each suite runs as
+its own `make` target does. The exit code is 1 when a suite failed.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ DID_NOT_RUN = "did not run"
 
 
 class Ran(NamedTuple):
-    """What came of a suite; `problems` are its tests that failed, or that it did not run at all."""
+    """The outcome of one suite run; `problems` are its failed tests, or the reason why no test ran."""
 
     suite: str
-    passed: int
-    skipped: int
+    pass_count: int
+    skip_count: int
     problems: tuple[str, ...]
     took_s: float
 
 
 def main(words: Sequence[str]) -> int:
     """Run the suites that are named, else all; the exit code."""
-    names, _, more = _parted(words)
+    names, _, more = _split_words(words)
     if unknown := set(names) - set(SUITES):
         print(f"there is no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}", file=sys.stderr)  # noqa: T201
         return 2
@@ -50,7 +50,8 @@ def table(ran: Sequence[Ran]) -> str:
     """Return the suites as a table, and below it every test that failed."""
     rows = [("suite", "passed", "failed", "skipped", "minutes")]
     rows += [
-        (one.suite, str(one.passed), str(len(one.problems)), str(one.skipped), f"{one.took_s / 60:.1f}") for one in ran
+        (one.suite, str(one.pass_count), str(len(one.problems)), str(one.skip_count), f"{one.took_s / 60:.1f}")
+        for one in ran
     ]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -58,15 +59,15 @@ def table(ran: Sequence[Ran]) -> str:
 
 
 def read_report(suite: str, report: Path, took_s: float) -> Ran:
-    """Return what a report of pytest (JUnit's XML) says; a suite without tests, or without a report, did not run."""
+    """Return the outcome in a report of pytest (JUnit's XML); a missing or empty report counts as a problem."""
     cases = list(ET.parse(report).iter("testcase")) if report.exists() else []  # noqa: S314 - pytest wrote it
-    failed = tuple(_name_of(case) for case in cases if {part.tag for part in case} & {"failure", "error"})
-    skipped = sum(case.find("skipped") is not None for case in cases)
-    problems = failed if cases else (f"{suite} {DID_NOT_RUN}",)
-    return Ran(suite, len(cases) - len(failed) - skipped, skipped, problems, took_s)
+    failures = tuple(_name_of(case) for case in cases if {part.tag for part in case} & {"failure", "error"})
+    skip_count = sum(case.find("skipped") is not None for case in cases)
+    problems = failures if cases else (f"{suite} {DID_NOT_RUN}",)
+    return Ran(suite, len(cases) - len(failures) - skip_count, skip_count, problems, took_s)
 
 
-def _parted(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
+def _split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
     at = list(words).index("--") if "--" in words else len(words)
     return list(words[:at]), "--", list(words[at + 1 :])
 
@@ -77,10 +78,10 @@ def _run(suite: str, more: Sequence[str]) -> Ran:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *SUITES[suite], *more]
-        done = subprocess.run(command, cwd=ROOT, env={**os.environ, "CALLSHEET_DEEP": "1"}, check=False)  # noqa: S603
+        process = subprocess.run(command, cwd=ROOT, env={**os.environ, "CALLSHEET_DEEP": "1"}, check=False)  # noqa: S603
         ran = read_report(suite, report, time.monotonic() - began)
-    if done.returncode and not ran.problems:  # it was stopped, or collected nothing that it was asked for
-        return ran._replace(problems=(f"{suite} ended with {done.returncode}",))
+    if process.returncode and not ran.problems:  # it was stopped, or collected nothing that it was asked for
+        return ran._replace(problems=(f"{suite} ended with {process.returncode}",))
     return ran
 
 

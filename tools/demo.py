@@ -26,8 +26,8 @@ def main() -> int:
         return _run(home, [])
     # where another account can reach it: PostgreSQL refuses to run as root
     name = hashlib.sha256(str(home).encode()).hexdigest()[:12]
-    kept = binaries.shared_directory() / f"callsheet-demo-{engine}-{name}"
-    server = PostgresServer.start(kept=kept) if engine == "postgres" else RedisServer.start(kept=kept)
+    folder = binaries.shared_directory() / f"callsheet-demo-{engine}-{name}"
+    server = PostgresServer.start(kept=folder) if engine == "postgres" else RedisServer.start(kept=folder)
     with server:
         return _run(home, ["--database-url", server.url()])
 

@@ -1,4 +1,4 @@
-"""The pages of `docs/reference` that are made whole: settings, events, errors."""
+"""Renders the generated pages of `docs/reference`: settings, events, errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from callsheet.kernel.job import Status
 from callsheet.kernel.lifecycle import Lifecycle
 
 SRC = Path(__file__).parents[1] / "src"
-MADE = "<!-- written by `make reference` from the code -->\n"
+HEAD = "<!-- written by `make reference` from the code -->\n"
 
 OTHERS = {
     "CALLSHEET_LLM_URL": "Base of an OpenAI-compatible API, for the tasks chat, plan and code.",
@@ -89,24 +89,24 @@ LIVE = {
 
 
 class Used(NamedTuple):
-    """A setting of some commands."""
+    """A setting and the commands with this setting."""
 
     flag: str
     default: str
-    told: str
+    help_text: str
     commands: tuple[str, ...]
 
 
 def settings_page(commands: Mapping[str, click.Command]) -> str:
     """Every environment variable."""
     rows = [
-        f"| `{variable}` | `{used.flag}` | {used.default} | {used.told} | {_where(used.commands)} |"
+        f"| `{variable}` | `{used.flag}` | {used.default} | {used.help_text} | {_where(used.commands)} |"
         for variable, used in sorted(_used(commands).items())
     ]
-    others = [f"| `{name}` | {told} |" for name, told in OTHERS.items()]
+    others = [f"| `{name}` | {help_text} |" for name, help_text in OTHERS.items()]
     return f"""# Settings
 
-{MADE}
+{HEAD}
 A setting is a flag of the commands that use it, and an environment variable; the flag wins. Durations are `500ms`,
 `30s`, `10m`, `2d`; a switch is on by `1`, `true`, `yes` or `on`; lists are `a,b`. Nothing is read from a file. What
 each command takes is in [the command line](command-line.md).
@@ -124,7 +124,7 @@ Secrets, which others could see on a command line, and what belongs to a machine
 
 
 def _used(commands: Mapping[str, click.Command]) -> dict[str, Used]:
-    found: dict[str, Used] = {}
+    by_variable: dict[str, Used] = {}
     for name, command in commands.items():
         for option in command.params:
             if not isinstance(option, click.Option) or not option.envvar:
@@ -132,40 +132,40 @@ def _used(commands: Mapping[str, click.Command]) -> dict[str, Used]:
             variables = [option.envvar] if isinstance(option.envvar, str) else option.envvar
             default = f"`{option.default}`" if isinstance(option.default, str) else ""
             for variable in variables:
-                known = found.get(variable, Used(option.opts[0], default, option.help or "", ()))
-                found[variable] = known._replace(commands=(*known.commands, name.removeprefix("callsheet ")))
-    return found
+                entry = by_variable.get(variable, Used(option.opts[0], default, option.help or "", ()))
+                by_variable[variable] = entry._replace(commands=(*entry.commands, name.removeprefix("callsheet ")))
+    return by_variable
 
 
 def _where(commands: Iterable[str], most: int = 5) -> str:
     names = list(commands)
-    shown = ", ".join(f"`{name}`" for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    first_names = ", ".join(f"`{name}`" for name in names[:most])
+    return f"{first_names} and {len(names) - most} more" if len(names) > most else first_names
 
 
 def variables_in_code() -> set[str]:
     """The names of our environment variables, wherever they stand in the code."""
-    found: set[str] = set()
+    variables: set[str] = set()
     for path in SRC.rglob("*.py"):
-        found |= set(re.findall(r"\b((?:CALLSHEET|S3)_[A-Z][A-Z0-9_]+[A-Z0-9])\b", path.read_text("utf-8")))
-    return found
+        variables |= set(re.findall(r"\b((?:CALLSHEET|S3)_[A-Z][A-Z0-9_]+[A-Z0-9])\b", path.read_text("utf-8")))
+    return variables
 
 
 def events_in_code() -> set[str]:
     """The types of events that the engine, its tasks and its contracts write."""
-    found: set[str] = set()
+    event_types: set[str] = set()
     for path in SRC.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
                 name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
                 if name in {"NewEvent", "emit"} and node.args[0].value:
-                    found.add(str(node.args[0].value))
-    return found
+                    event_types.add(str(node.args[0].value))
+    return event_types
 
 
 def events_page() -> str:
     """Every type of event."""
-    rows = [f"| `{name}` | {told} | {data} |" for name, (told, data) in EVENTS.items()]
+    rows = [f"| `{name}` | {help_text} | {data} |" for name, (help_text, data) in EVENTS.items()]
     live = [f"| `{name}` | {LIVE[name]} |" for name in TYPES]
     words = [
         f"| `{name}` | {' | '.join(_word(contract, status) for status in Status)} |"
@@ -175,7 +175,7 @@ def events_page() -> str:
     ends = ", ".join(f"`{name}`" for name in EVENTS if name in TERMINAL_EVENTS)
     return f"""# Events
 
-{MADE}
+{HEAD}
 An event is a fact about a job, written in the same transaction as what it tells of. A job's events are numbered from 1
 without a gap. Each has `id` (`{{ms}}-{{seq}}`), `job_id`, `seq`, `type`, `ts` (milliseconds), `step`, `progress` and
 `data`. They are read by `job.events()`, `GET /v1/jobs/{{job_id}}/events` and `callsheet watch`, from any of them on; a
@@ -237,17 +237,17 @@ def python_page() -> str:
     parts = [_public(import_module(name)) for name in PUBLIC]
     return f"""# Python
 
-{MADE}
+{HEAD}
 These modules, and the names that each of them lists in `__all__`, are the library's public face: the guides use nothing
 else, and a name goes only [after a release that warns](../releasing.md). Everything else may change at any time.
 {"".join(parts)}"""
 
 
 def _public(module: ModuleType) -> str:
-    named = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
-    rows = [f"| `{name}` | {_first(value) if callable(value) else 'A constant.'} |" for name, value in named.items()]
-    said = (module.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
-    return f"\n## {module.__name__}\n\n{said}\n\n| name | |\n|---|---|\n{_lines(rows)}"
+    values = {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
+    rows = [f"| `{name}` | {_first(value) if callable(value) else 'A constant.'} |" for name, value in values.items()]
+    summary = (module.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
+    return f"\n## {module.__name__}\n\n{summary}\n\n| name | |\n|---|---|\n{_lines(rows)}"
 
 
 def errors_page() -> str:
@@ -258,7 +258,7 @@ def errors_page() -> str:
     ]
     return f"""# Errors
 
-{MADE}
+{HEAD}
 Every error that the library raises has a `code` that does not change: match on it, or on the class. Over HTTP it is the
 `code` of a problem, with the status below where a route may answer with it; [the HTTP reference](http.md) has those
 that only requests meet. A job's own error has the `code` that its task gave
@@ -282,8 +282,8 @@ def _below(error: type[CallsheetError]) -> set[type[CallsheetError]]:
     return {error}.union(*(_below(child) for child in error.__subclasses__()))
 
 
-def _first(named: Any) -> str:
-    return (named.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
+def _first(value: Any) -> str:
+    return (value.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
 
 
 def _lines(rows: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
-"""Writes what `docs/reference` has from the code: flags, settings, events, errors, public names: `make reference`.
+"""Writes `docs/reference` from the code: flags, settings, events, errors, public names: `make reference`.
 
-`command-line.md` keeps its prose; its tables are made anew and commands that it lacks are added. The other pages are
-made whole. `tests/docs/test_reference.py` fails when a page is not what this writes.
+`command-line.md` keeps its prose; its tables are replaced and missing commands are added. The other pages are generated
+whole. `tests/docs/test_reference.py` fails when a page differs from the generated text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def commands(group: click.Group, path: str = "callsheet") -> Iterator[tuple[str,
 
 
 def table_of(command: click.Command) -> str:
-    """The flags of a command."""
+    """Render the table of a command's flags."""
     return HEAD + "".join(_row(param) for param in command.params if isinstance(param, click.Option))
 
 
@@ -44,18 +44,18 @@ def _row(option: click.Option) -> str:
     names = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
     variables = ", ".join(f"`{name}`" for name in names)
     default = f"`{option.default}`" if isinstance(option.default, str) else ""
-    told = option.help or ""
+    help_text = option.help or ""
     if isinstance(option.type, click.Choice):
-        told += f" One of {', '.join(f'`{choice}`' for choice in option.type.choices)}."
-    return f"| `{option.opts[0]}` | {variables} | {default} | {told} |\n"
+        help_text += f" One of {', '.join(f'`{choice}`' for choice in option.type.choices)}."
+    return f"| `{option.opts[0]}` | {variables} | {default} | {help_text} |\n"
 
 
 def command_line_page(text: str) -> str:
-    """The page with its tables as the code has them, and with a section for every command."""
+    """Return the page with tables from the code and one section per command."""
     head, parts = _split(text)
-    known = dict(commands(cli))
+    commands_by_name = dict(commands(cli))
     lines = []
-    for name, command in known.items():
+    for name, command in commands_by_name.items():
         body = parts.get(name) or _new(command)
         if not isinstance(command, click.Group):
             body = TABLE.sub(table_of(command).replace("\\", r"\\"), body, count=1)
@@ -65,28 +65,28 @@ def command_line_page(text: str) -> str:
 
 
 def _split(text: str) -> tuple[str, dict[str, str]]:
-    """What stands before the first command, and the text of each."""
-    found = list(SECTION.finditer(text))
-    ends = [match.start() for match in found[1:]] + [len(text)]
-    parts = {match[1].strip(): text[match.end() : end] for match, end in zip(found, ends, strict=True)}
-    return text[: found[0].start()], parts
+    """Return the text before the first command, and the text of each command."""
+    headings = list(SECTION.finditer(text))
+    ends = [match.start() for match in headings[1:]] + [len(text)]
+    parts = {match[1].strip(): text[match.end() : end] for match, end in zip(headings, ends, strict=True)}
+    return text[: headings[0].start()], parts
 
 
 def _new(command: click.Command) -> str:
     """A section from the command's own help."""
-    shown = re.findall(r"^  (callsheet .*)$", command.epilog or "", re.MULTILINE)
-    console = "```console\n" + "".join(f"$ {line}\n" for line in shown) + "```\n\n" if shown else ""
-    told = " ".join((command.help or "").split())
-    return console + told + ("" if isinstance(command, click.Group) else "\n\n" + table_of(command))
+    examples = re.findall(r"^  (callsheet .*)$", command.epilog or "", re.MULTILINE)
+    console = "```console\n" + "".join(f"$ {line}\n" for line in examples) + "```\n\n" if examples else ""
+    help_text = " ".join((command.help or "").split())
+    return console + help_text + ("" if isinstance(command, click.Group) else "\n\n" + table_of(command))
 
 
 def pages() -> dict[Path, str]:
-    """What each page has to be."""
+    """Return the expected text of each page."""
     line = FOLDER / "command-line.md"
-    known = {name: command for name, command in commands(cli) if not isinstance(command, click.Group)}
+    commands_by_name = {name: command for name, command in commands(cli) if not isinstance(command, click.Group)}
     return {
         line: command_line_page(line.read_text("utf-8")),
-        FOLDER / "settings.md": settings_page(known),
+        FOLDER / "settings.md": settings_page(commands_by_name),
         FOLDER / "events.md": events_page(),
         FOLDER / "errors.md": errors_page(),
         FOLDER / "python.md": python_page(),
@@ -94,7 +94,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write all pages; tells which have changed."""
+    """Write all pages and print the changed ones."""
     for path, text in pages().items():
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")

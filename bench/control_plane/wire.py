@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class Line:
-    """One connection to one server."""
+    """A keep-alive connection to a server of the control plane."""
 
     def __init__(self, port: int, key: str) -> None:
         self._port, self._key = port, key

@@ -1,4 +1,4 @@
-"""The least that `POST /v1/jobs` could be: the same server, Front, key and validation, and then a constant answer."""
+"""The lower bound of `POST /v1/jobs`: the same server, middleware, key check and validation, then a constant answer."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class NotStarted(Exception):
 
 
 class Usage(NamedTuple):
-    """What a process has used up to a moment."""
+    """The CPU time and memory that a process has used up to one moment."""
 
     at: float
     cpu_s: float
@@ -44,16 +44,16 @@ class Usage(NamedTuple):
     core_s: float  # what its core has worked, for whomever
 
     def share_since(self, before: Usage) -> float:
-        """The part of one core that it had."""
+        """Return the share of one core that this process used."""
         return (self.cpu_s - before.cpu_s) / (self.at - before.at)
 
     def others_since(self, before: Usage) -> float:
-        """The part of its core that others had, the kernel's interrupts among them."""
+        """Return the share of the process' core that other processes and interrupts used."""
         return max(0.0, (self.core_s - before.core_s) / (self.at - before.at) - self.share_since(before))
 
 
 class Server(NamedTuple):
-    """A server process that answers. With granian it is the worker, without the parent that watches it."""
+    """A running server process. With granian it is the worker process, without its parent."""
 
     port: int
     pid: int
@@ -70,10 +70,10 @@ class Helper:
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def ask(self, do: str, **asked: Any) -> Any:
+    async def ask(self, do: str, **arguments: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"do": do, **asked}).encode() + b"\n")
+        self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
         await self._process.stdin.drain()
         if line := await self._process.stdout.readline():
             return json.loads(line)
@@ -83,7 +83,7 @@ class Helper:
 @contextlib.asynccontextmanager
 async def helper(module: str) -> AsyncIterator[Helper]:
     """A helper program beside the server's core."""
-    command = _pinned(OTHER_CORES, sys.executable, "-m", f"bench.http.{module}")
+    command = _on_cores(OTHER_CORES, sys.executable, "-m", f"bench.http.{module}")
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE, limit=LINE_BYTES)
     try:
         yield Helper(process)
@@ -100,7 +100,7 @@ async def server(app: str, program: str, url: str) -> AsyncIterator[Server]:
 
 @contextlib.asynccontextmanager
 async def trivial_server() -> AsyncIterator[Server]:
-    """One that does nothing but answer."""
+    """Start a server that gives a constant answer to every request."""
     async with _listening("trivial", lambda port: (str(port),)) as one:
         yield one
 
@@ -108,7 +108,7 @@ async def trivial_server() -> AsyncIterator[Server]:
 @contextlib.asynccontextmanager
 async def _listening(module: str, arguments: Callable[[int], Sequence[str]]) -> AsyncIterator[Server]:
     port = _free_port()
-    command = _pinned(SERVER_CORES, sys.executable, "-m", f"bench.http.{module}", *arguments(port))
+    command = _on_cores(SERVER_CORES, sys.executable, "-m", f"bench.http.{module}", *arguments(port))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=DEVNULL, stdout=DEVNULL)
     try:
         async with asyncio.timeout(START_S):
@@ -122,7 +122,7 @@ async def _listening(module: str, arguments: Callable[[int], Sequence[str]]) -> 
 
 
 async def new_key(url: str) -> str:
-    """A key as a client has it, with no limit that a load would meet."""
+    """Create an API key without limits that the load could reach."""
     engine = Engine.from_url(url)
     await engine.store.migrate()
     async with engine:
@@ -133,19 +133,19 @@ async def new_key(url: str) -> str:
 @contextlib.contextmanager
 def database_apart(kind: str) -> Iterator[None]:
     """The database of a kind off the servers' core, while this lasts."""
-    started = {"redis": places.redis_server, "postgres": places.postgres_server}.get(kind)
-    if started is None or not APART:
+    start_server = {"redis": places.redis_server, "postgres": places.postgres_server}.get(kind)
+    if start_server is None or not APART:
         yield
         return
-    _move(started().pid, OTHER_CORES)
+    _move(start_server().pid, OTHER_CORES)
     try:
         yield
     finally:
-        _move(started().pid, CORES)
+        _move(start_server().pid, CORES)
 
 
 def _core_s() -> float:
-    """The time that the servers' core has not been idle."""
+    """Return the busy time of the servers' core."""
     if not APART:
         return 0.0
     times = psutil.cpu_times(percpu=True)[SERVER_CORES[0]]
@@ -159,12 +159,12 @@ def _move(pid: int, cores: list[int]) -> None:
             process.cpu_affinity(cores)
 
 
-def _pinned(cores: list[int], *command: str) -> tuple[str, ...]:
+def _on_cores(cores: list[int], *command: str) -> tuple[str, ...]:
     return ("taskset", "-c", ",".join(map(str, cores)), *command) if APART else command
 
 
 def _worker(pid: int) -> int:
-    """The process that answers: granian's has a parent, and a sibling that is small."""
+    """Return the process that answers requests; granian starts it below a parent, beside a small sibling."""
     children = psutil.Process(pid).children(recursive=True)
     return max(children, key=lambda p: p.memory_info().rss).pid if children else pid
 
@@ -191,7 +191,7 @@ async def _answers(port: int) -> bool:
 
 
 async def end(process: Process) -> None:
-    """End a process and what it has started."""
+    """End a process and its children."""
     family = []
     with contextlib.suppress(psutil.NoSuchProcess):
         family = psutil.Process(process.pid).children(recursive=True)

@@ -1,4 +1,4 @@
-"""The section `http` of RESULTS.md: figures, with what they should be beside them."""
+"""The section `http` of RESULTS.md: figures beside their targets."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ RATIOS = {
 }
 
 
-def sections(found: dict[str, Any], titles: dict[str, str], table: Table) -> list[str]:
+def sections(records: dict[str, Any], titles: dict[str, str], table: Table) -> list[str]:
     """The parts under the section's title."""
-    measured = {titles[kind]: record["measured"] for kind, record in found.items()}
-    parts = [_reading(measured), _posts(measured, table)]
-    first = next(iter(measured.values()))["streams"]["plan"]
+    figures = {titles[kind]: record["measured"] for kind, record in records.items()}
+    parts = [_reading(figures), _posts(figures, table)]
+    first = next(iter(figures.values()))["streams"]["plan"]
     deliveries = first["events_per_s"] * first["streams"] // first["jobs"]
     parts += ["### Event streams", STREAMS.strip().format(**first, deliveries=deliveries)]
-    parts += [_idle(measured, table), _busy(measured, table)]
-    if any(next(iter(RATIOS)) in m["posts"]["ratios"] for m in measured.values()):
-        parts += ["### uvicorn or granian", _choice(measured, table)]
+    parts += [_idle(figures, table), _busy(figures, table)]
+    if any(next(iter(RATIOS)) in m["posts"]["ratios"] for m in figures.values()):
+        parts += ["### uvicorn or granian", _choice(figures, table)]
     return parts
 
 
-def _reading(measured: dict[str, Any]) -> str:
-    first = next(iter(measured.values()))
+def _reading(figures: dict[str, Any]) -> str:
+    first = next(iter(figures.values()))
     apart = " is pinned to one core, load and databases to the others" if first["apart"] else " is not pinned"
-    ceiling = min(m["posts"]["ceiling"] for m in measured.values())
+    ceiling = min(m["posts"]["ceiling"] for m in figures.values())
     return READING.strip().format(**{**first["posts"], "apart": apart, "ceiling": f"{ceiling:,.0f}"})
 
 
-def _posts(measured: dict[str, Any], table: Table) -> str:
+def _posts(figures: dict[str, Any], table: Table) -> str:
     header = (
         "store",
         "route",
@@ -65,16 +65,16 @@ def _posts(measured: dict[str, Any], table: Table) -> str:
         "CPU µs each",
     )
     rows = []
-    for title, m in measured.items():
-        found, ratios = m["posts"]["found"], m["posts"]["ratios"]
-        jobs, empty = found["jobs uvicorn"], found["empty uvicorn"]
+    for title, m in figures.items():
+        summaries, ratios = m["posts"]["found"], m["posts"]["ratios"]
+        jobs, empty = summaries["jobs uvicorn"], summaries["empty uvicorn"]
         target = "≥ 0.60" if title != "PostgreSQL" else ""
         rows += [
             (title, "`POST /v1/jobs`", *_row(jobs, empty, ratios["jobs uvicorn/empty uvicorn"], target)),
             ("", "empty", *_row(empty)),
         ]
-        if "deep uvicorn" in found:
-            deep = found["deep uvicorn"]
+        if "deep uvicorn" in summaries:
+            deep = summaries["deep uvicorn"]
             behind = deep["rate"][0] / empty["rate"][0]
             rows.append(("", f"`POST /v1/jobs`, {m['posts']['deep']:,} queued before", *_row(deep, empty, (behind,))))
     return table(header, rows)
@@ -96,7 +96,7 @@ def _row(
     )
 
 
-def _idle(measured: dict[str, Any], table: Table) -> str:
+def _idle(figures: dict[str, Any], table: Table) -> str:
     header = ("store", "server", "idle streams", "RSS without", "RSS with", "target", "CPU idle", "opened in", "lost")
     rows = [
         (
@@ -110,13 +110,13 @@ def _idle(measured: dict[str, Any], table: Table) -> str:
             f"{idle['open_s']:.1f} s",
             idle["lost"],
         )
-        for title, m in measured.items()
+        for title, m in figures.items()
         for program, idle in m["streams"]["idle"].items()
     ]
     return table(header, rows)
 
 
-def _busy(measured: dict[str, Any], table: Table) -> str:
+def _busy(figures: dict[str, Any], table: Table) -> str:
     header = (
         "store",
         "server",
@@ -146,13 +146,13 @@ def _busy(measured: dict[str, Any], table: Table) -> str:
             _whole(busy["cpu_us"]),
             busy["missing"],
         )
-        for title, m in measured.items()
+        for title, m in figures.items()
         for program, busy in m["streams"]["busy"].items()
     ]
     return table(header, rows)
 
 
-def _choice(measured: dict[str, Any], table: Table) -> str:
+def _choice(figures: dict[str, Any], table: Table) -> str:
     """What granian would bring, as ratios of one run."""
     header = (
         "store",
@@ -162,16 +162,16 @@ def _choice(measured: dict[str, Any], table: Table) -> str:
         "idle streams' RSS",
     )
     rows = []
-    for title, m in measured.items():
+    for title, m in figures.items():
         if next(iter(RATIOS)) not in m["posts"]["ratios"]:
             continue
-        told = (
+        reasons = (
             ", ".join(f"{name} {_ratio(m['posts'][figure][pair])}" for pair, name in RATIOS.items())
             for figure in ("ratios", "costs")
         )
-        rows.append((title, *told, *_streams_of(m["streams"])))
+        rows.append((title, *reasons, *_streams_of(m["streams"])))
     rates, costs = (
-        [m["posts"][figure][pair][0] for m in measured.values() for pair in RATIOS if pair in m["posts"][figure]]
+        [m["posts"][figure][pair][0] for m in figures.values() for pair in RATIOS if pair in m["posts"][figure]]
         for figure in ("ratios", "costs")
     )
     verdict = "dearer" if min(costs) > 1 else "cheaper" if max(costs) < 1 else "neither cheaper nor dearer throughout"
@@ -183,9 +183,9 @@ def _choice(measured: dict[str, Any], table: Table) -> str:
     return f"{text}\n\n{table(header, rows)}"
 
 
-def _streams_of(found: dict[str, Any]) -> tuple[str, str]:
-    """Granian's CPU time of a delivery by uvicorn's, and both their memories; nothing where it was left out."""
-    busy, idle = found["busy"], found["idle"]
+def _streams_of(rows: dict[str, Any]) -> tuple[str, str]:
+    """Return granian's CPU time per delivery relative to uvicorn's, and the memory of both."""
+    busy, idle = rows["busy"], rows["idle"]
     if "granian" not in busy:
         return "", ""
     return (

@@ -17,10 +17,10 @@ async def measure(kind: str, *, quick: bool) -> None:
     """New jobs and event streams. A quick run has granian for new jobs on SQLite alone."""
     programs = PROGRAMS if not quick or kind == "sqlite" else PROGRAMS[:1]
     with database_apart(kind):
-        measured = {
+        figures = {
             "apart": APART,
             "posts": await posts.measure(kind, programs, quick=quick),
             "streams": await streams.measure(kind, PROGRAMS[:1] if quick else PROGRAMS, quick=quick),
             "servers": {**await server_versions(), **{package: version(package) for package in PACKAGES}},
         }
-    keep(f"http-{kind}", measured, quick=quick)
+    keep(f"http-{kind}", figures, quick=quick)

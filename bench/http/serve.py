@@ -1,6 +1,7 @@
 """One server process: `python -m bench.http.serve jobs|workers|empty uvicorn|granian PORT STORE_URL`.
 
-It is set up as `callsheet` sets it up; only the limits for one key are out of the way, for one key asks for all.
+The server is composed as `callsheet serve` composes it; only the limits per key and per tenant are off, because one key
+sends all requests.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine import Engine
+from callsheet.engine.quotas import UNLIMITED
 from callsheet.http.limits import Limits
 from callsheet.http.server import BACKLOG, Server, ServerOptions, create_app, listen
 
-LIMITS = Limits(streams=100_000)
+LIMITS = Limits(streams=100_000, quota=UNLIMITED)
 
 
 def main() -> None:

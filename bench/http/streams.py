@@ -1,4 +1,4 @@
-"""Event streams of one server process: many that are idle, and 5,000 deliveries in a second.
+"""Event streams of one server process: many idle streams, and 5,000 deliveries per second.
 
 All clocks are this machine's CLOCK_MONOTONIC, which its processes share. A latency begins before the writer asks for
 the commit, or when the commit was acknowledged to it, and ends when the reader's process has the bytes of the frame.
@@ -18,7 +18,7 @@ from bench.places import fresh
 
 
 class Plan(NamedTuple):
-    """How many and how long."""
+    """The sizes of one measurement."""
 
     idle_streams: int
     calm_s: float
@@ -36,6 +36,10 @@ QUICK = Plan(300, calm_s=0.2, idle_s=1.0, rounds=1, streams=500, jobs=50, events
 LAST_S = 0.5
 
 
+class CountsDiffer(Exception):
+    """Events were lost, or arrived twice: the figures mean nothing."""
+
+
 class Stage(NamedTuple):
     """A server with readers and a writer, on a store with jobs that run."""
 
@@ -49,14 +53,14 @@ class Stage(NamedTuple):
 async def measure(kind: str, programs: Sequence[str], *, quick: bool) -> dict[str, Any]:
     plan = QUICK if quick else FULL
     idle: dict[str, dict[str, Any]] = {}
-    taken: dict[str, list[dict[str, Any]]] = {program: [] for program in programs}
+    rounds_of: dict[str, list[dict[str, Any]]] = {program: [] for program in programs}
     for n in range(plan.rounds):
         for program in programs if n % 2 == 0 else reversed(programs):
-            async with staged(kind, program, plan.jobs if n else plan.idle_streams) as stage:
+            async with open_stage(kind, program, plan.jobs if n else plan.idle_streams) as stage:
                 if n == 0:
                     idle[program] = await _idle(stage, plan)
-                taken[program].append(await _busy(stage, plan))
-    busy = {program: _summary(rounds) for program, rounds in taken.items()}
+                rounds_of[program].append(await _busy(stage, plan))
+    busy = {program: _summary(rounds) for program, rounds in rounds_of.items()}
     for program in programs:
         say(
             f"{kind}, {program}: {plan.idle_streams} idle streams {idle[program]['rss_mb']:.0f} MB, "
@@ -67,7 +71,7 @@ async def measure(kind: str, programs: Sequence[str], *, quick: bool) -> dict[st
 
 
 @contextlib.asynccontextmanager
-async def staged(kind: str, program: str, jobs: int) -> AsyncIterator[Stage]:
+async def open_stage(kind: str, program: str, jobs: int) -> AsyncIterator[Stage]:
     """A server, and jobs that run."""
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(fresh(kind))
@@ -81,42 +85,52 @@ async def staged(kind: str, program: str, jobs: int) -> AsyncIterator[Stage]:
 
 
 async def _idle(stage: Stage, plan: Plan) -> dict[str, Any]:
-    """Each stream watches a job of its own; what is counted includes the pings of 15 s."""
+    """Open one stream per job and measure the idle server; its pings every 15 s are included."""
     empty_mb = stage.server.usage().rss_mb
-    opened = await stage.readers.ask("open", port=stage.server.port, key=stage.key, jobs=stage.jobs, keeps=False)
+    opening = await stage.readers.ask("open", port=stage.server.port, key=stage.key, jobs=stage.jobs, keeps=False)
     await asyncio.sleep(plan.calm_s)
     before = stage.server.usage()
     await asyncio.sleep(plan.idle_s)
     after = stage.server.usage()
-    closed = await stage.readers.ask("close")
+    closing = await stage.readers.ask("close")
     return {
         "empty_mb": empty_mb,
         "rss_mb": after.rss_mb,
         "cpu": after.share_since(before),
-        "open_s": opened["took_s"],
-        **closed,
+        "open_s": opening["took_s"],
+        **closing,
     }
 
 
 async def _busy(stage: Stage, plan: Plan) -> dict[str, Any]:
-    watched = [stage.jobs[n % plan.jobs] for n in range(plan.streams)]
+    watched_jobs = [stage.jobs[n % plan.jobs] for n in range(plan.streams)]
     pace = {"jobs": plan.jobs, "rate": plan.events_per_s}
-    await stage.readers.ask("open", port=stage.server.port, key=stage.key, jobs=watched, keeps=True)
+    await stage.readers.ask("open", port=stage.server.port, key=stage.key, jobs=watched_jobs, keeps=True)
     await stage.writer.ask("write", **pace, seconds=plan.warm_s)
     before = stage.server.usage()
     writes = await stage.writer.ask("write", **pace, seconds=plan.seconds)
     after = stage.server.usage()
-    found = await stage.readers.ask("collect", writes=writes, wait_s=max(LAST_S, plan.seconds / 4))
-    closed = await stage.readers.ask("close")
+    arrivals = await stage.readers.ask("collect", writes=writes, wait_s=max(LAST_S, plan.seconds / 4))
+    closing = await stage.readers.ask("close")
     due = sum(count for _, count, _, _ in writes) * plan.streams // plan.jobs
+    check(due, arrivals, closing)
     return {
-        **found,
-        **closed,
-        "missing": due - found["deliveries"],
+        **arrivals,
+        **closing,
+        "missing": due - arrivals["deliveries"],
         "cpu": after.share_since(before),
-        "cpu_us": (after.cpu_s - before.cpu_s) / max(1, found["deliveries"]) * 1e6,
+        "cpu_us": (after.cpu_s - before.cpu_s) / max(1, arrivals["deliveries"]) * 1e6,
         "others": after.others_since(before),
     }
+
+
+def check(due: int, arrivals: dict[str, Any], closing: dict[str, Any]) -> None:
+    """Raise CountsDiffer unless each event that was due arrived exactly once and no stream was lost."""
+    if arrivals["deliveries"] != due or arrivals["repeats"] or closing["lost"]:
+        raise CountsDiffer(
+            f"{due} deliveries were due: {arrivals['deliveries']} arrived, {arrivals['repeats']} twice; "
+            f"{closing['lost']} streams were lost"
+        )
 
 
 def _summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How the helper programs are asked: a line of JSON in, a line of JSON out. They import nothing that is measured."""
+"""The protocol of the helper programs: one line of JSON per request and per answer. Helpers import no measured code."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Verbs = Mapping[str, Callable[..., Awaitable[Any]]]
 
 
 def answer(verbs: Verbs) -> None:
-    """Do what is asked, in order, until nobody asks any more."""
+    """Answer requests in order until standard input ends."""
     gc.disable()  # a pause of ours would be told as one of the server's
     uvloop.run(_answer(verbs))
 
 
 async def _answer(verbs: Verbs) -> None:
     while line := await asyncio.to_thread(sys.stdin.readline):
-        asked = json.loads(line)
-        print(json.dumps(await verbs[asked.pop("do")](**asked)), flush=True)
+        request = json.loads(line)
+        print(json.dumps(await verbs[request.pop("do")](**request)), flush=True)
         gc.collect()
 
 
 def ranks(values: list[float]) -> dict[str, float]:
     """Percentiles of seconds, in milliseconds; none of nothing."""
-    ranked = sorted(values)
+    in_order = sorted(values)
     shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-    return {name: 1000 * ranked[min(len(ranked) - 1, int(share * len(ranked)))] for name, share in shares.items()}
+    return {name: 1000 * in_order[min(len(in_order) - 1, int(share * len(in_order)))] for name, share in shares.items()}

@@ -1,4 +1,4 @@
-"""A server that answers whatever comes, at once: `python -m bench.http.trivial PORT`. What the load alone reaches."""
+"""A server with a constant answer, which shows the limit of the load program: `python -m bench.http.trivial PORT`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import cast
 
 import uvloop
 
-ACCEPTED = b"HTTP/1.1 202 Accepted\r\ncontent-length: 2\r\n\r\n{}"
+ANSWER = b"HTTP/1.1 202 Accepted\r\ncontent-length: 2\r\n\r\n{}"
 HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
 
 class Answers(asyncio.Protocol):
-    """One connection."""
+    """A client connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self._transport.write(ACCEPTED if data.startswith(b"POST") else HEALTHY)
+        self._transport.write(ANSWER if data.startswith(b"POST") else HEALTHY)
 
 
 async def serve(port: int) -> None:

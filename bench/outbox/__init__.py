@@ -1,1 +1,1 @@
-"""Deliveries: how many in a second, and what a slow endpoint with a long backlog costs the others."""
+"""Webhook deliveries: the throughput, and how much a slow endpoint with a long backlog delays other endpoints."""

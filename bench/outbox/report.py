@@ -18,10 +18,10 @@ turns of {seconds:g} s, {slices} each, on stores that have had as many writes. T
 """
 
 
-def sections(found: dict[str, Any], titles: dict[str, str], table: Table) -> list[str]:
+def sections(records: dict[str, Any], titles: dict[str, str], table: Table) -> list[str]:
     """The parts under the section's title."""
-    measured = {titles[kind]: record["measured"] for kind, record in found.items()}
-    first = next(iter(measured.values()))
+    figures = {titles[kind]: record["measured"] for kind, record in records.items()}
+    first = next(iter(figures.values()))
     apart = " on a core of its own" if first["apart"] else ""
     return [
         READING.strip().format(**first["plan"], apart=apart),
@@ -29,7 +29,7 @@ def sections(found: dict[str, Any], titles: dict[str, str], table: Table) -> lis
             ("store", "slots", "deliveries/s", "by CPU", "target", "RSS grew"),
             [
                 (store, name, _spread(r["per_s"]), _spread(r["per_cpu_s"]), "1,000", f"{r['rss_growth_mb']:.1f} MiB")
-                for store, m in measured.items()
+                for store, m in figures.items()
                 for name, r in m["rates"].items()
             ],
         ),
@@ -43,7 +43,7 @@ def sections(found: dict[str, Any], titles: dict[str, str], table: Table) -> lis
                     f"{m['fairness'].get('ratio', m['fairness']['p99_slow_ms'] / m['fairness']['p99_ms']):.2f}",
                     ", ".join(f"{ratio:.2f}" for ratio in m["fairness"]["ratios"]),
                 )
-                for store, m in measured.items()
+                for store, m in figures.items()
             ],
         ),
     ]

@@ -1,10 +1,11 @@
-"""A receiver in a process of its own: it answers 200 at once on its ports, and nothing at all on the last one."""
+"""A webhook receiver in its own process: all ports answer 200 at once, except the last, which never answers."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
+from typing import Any
 
 from bench.http.talk import answer
 
@@ -14,44 +15,51 @@ LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
 
 
 class Receiver(asyncio.Protocol):
-    """One connection."""
+    """A connection of a webhook sender."""
 
     def __init__(self, sink: Sink, *, answers: bool) -> None:
         self._sink = sink
         self._answers = answers
-        self._got = b""
+        self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment] # uvloop's have their own classes
 
     def data_received(self, data: bytes) -> None:
-        self._got += data
-        head, found, body = self._got.partition(b"\r\n\r\n")
+        self._buffer += data
+        head, separator, body = self._buffer.partition(b"\r\n\r\n")
         length, event = LENGTH.search(head + b"\r\n"), EVENT.search(head + b"\r\n")
-        if found and length and event and len(body) >= int(length[1]) and self._answers:
-            self._sink.arrived[event[1].decode()] = time.monotonic_ns()
+        if separator and length and event and len(body) >= int(length[1]) and self._answers:
+            self._sink.add(event[1].decode())
             self._transport.write(ANSWER)
             self._transport.close()
 
 
 class Sink:
-    """The ports, and when each event came."""
+    """The listening ports, and when each event arrived."""
 
     def __init__(self) -> None:
-        self.arrived: dict[str, int] = {}
+        self.arrivals: dict[str, int] = {}
+        self._repeats = 0
         self._servers: list[asyncio.Server] = []
+
+    def add(self, event_id: str) -> None:
+        """Note that an event arrived, and count it as a repeat if it had arrived since the last `take`."""
+        self._repeats += event_id in self.arrivals
+        self.arrivals.setdefault(event_id, time.monotonic_ns())
 
     async def open(self, ports: int) -> list[int]:
         loop = asyncio.get_running_loop()
         for n in range(ports + 1):
-            made = await loop.create_server(lambda n=n: Receiver(self, answers=n < ports), "127.0.0.1", 0)  # type: ignore[misc]
-            self._servers.append(made)
+            listener = await loop.create_server(lambda n=n: Receiver(self, answers=n < ports), "127.0.0.1", 0)  # type: ignore[misc]
+            self._servers.append(listener)
         return [server.sockets[0].getsockname()[1] for server in self._servers]
 
-    async def take(self) -> dict[str, int]:
-        """What came since the last time it was asked."""
-        came, self.arrived = self.arrived, {}
-        return came
+    async def take(self) -> dict[str, Any]:
+        """Return the events that arrived since the last call, and how many arrived twice."""
+        answer = {"arrivals": self.arrivals, "repeats": self._repeats}
+        self.arrivals, self._repeats = {}, 0
+        return answer
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Other people's job queues beside Callsheet: the same scenarios, each peer in its own environment."""
+"""Other job queues beside Callsheet: the same scenarios, with one virtual environment per peer."""

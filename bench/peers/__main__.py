@@ -1,7 +1,7 @@
 """`python -m bench.peers [--store redis] [--peers bullmq,saq] [--scenarios drain,latency] [--quick]`.
 
 Measures the peers beside Callsheet, writes results/peers.json and peers.png, and prints the tables. `--report` only
-prints and draws what is there. `--quick` keeps its figures and its picture apart, as results/peers-quick.*.
+prints and draws existing figures. `--quick` keeps its figures and its picture apart, as results/peers-quick.*.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The peers that are measured: where each keeps its jobs, how its driver runs, and in which mode."""
+"""The measured peers: store, driver command and mode of each."""
 
 from __future__ import annotations
 
@@ -170,15 +170,15 @@ ENTRIES = (
 )
 
 
-def chosen(store: str | None, names: list[str] | None) -> list[Entry]:
-    """The entries that are asked for; Callsheet is always among them, since the others are set beside it."""
-    known = {entry.name for entry in ENTRIES}
-    if unknown := set(names or ()) - known:
-        raise SystemExit(f"no peer is called {', '.join(sorted(unknown))}: there are {', '.join(sorted(known))}")
-    wanted = [entry for entry in ENTRIES if store in (None, entry.store)]
-    picked = {entry.store for entry in wanted if names is None or entry.name in names}
+def choose(store: str | None, names: list[str] | None) -> list[Entry]:
+    """Return the entries of a store or with these names; Callsheet is always included as the reference."""
+    all_names = {entry.name for entry in ENTRIES}
+    if unknown := set(names or ()) - all_names:
+        raise SystemExit(f"no peer is called {', '.join(sorted(unknown))}: there are {', '.join(sorted(all_names))}")
+    entries = [entry for entry in ENTRIES if store in (None, entry.store)]
+    stores = {entry.store for entry in entries if names is None or entry.name in names}
     return [
         entry
-        for entry in wanted
-        if entry.store in picked and (names is None or entry.name in names or entry.name == OURS)
+        for entry in entries
+        if entry.store in stores and (names is None or entry.name in names or entry.name == OURS)
     ]

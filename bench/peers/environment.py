@@ -15,12 +15,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PINS = HERE / "environments"
 NODE = HERE / "node"
-BUILT = HERE / ".environments"
+ENVIRONMENTS = HERE / ".environments"
 NODE_NAME = "node"
 
 
 class NotHere(Exception):
-    """This environment cannot be built on this machine; the message says why."""
+    """An environment cannot be built on this machine; the message names the reason."""
 
 
 def build(name: str) -> Path:
@@ -29,17 +29,17 @@ def build(name: str) -> Path:
 
 
 def versions(name: str) -> dict[str, str]:
-    """What is pinned, by package: a Node environment's direct dependencies, a Python one's whole list."""
+    """Return the pinned versions by package: direct dependencies for Node, the whole list for Python."""
     if name == NODE_NAME:
         return dict(json.loads((NODE / "package.json").read_text("utf-8"))["dependencies"])
     lines = (PINS / f"{name}.txt").read_text("utf-8").splitlines()
-    pinned = [line.partition(" ")[0].partition("==") for line in lines if "==" in line]
-    return {package.partition("[")[0]: version for package, _, version in pinned}
+    pins = [line.partition(" ")[0].partition("==") for line in lines if "==" in line]
+    return {package.partition("[")[0]: version for package, _, version in pins}
 
 
 def _python(name: str) -> Path:
     pins = PINS / f"{name}.txt"
-    folder = BUILT / name
+    folder = ENVIRONMENTS / name
     python = folder / "bin" / "python"
     if not _is_fresh(folder, pins):
         shutil.rmtree(folder, ignore_errors=True)
@@ -68,7 +68,7 @@ def _node() -> Path:
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         raise NotHere("no node")
-    folder = BUILT / NODE_NAME
+    folder = ENVIRONMENTS / NODE_NAME
     lock = NODE / "package-lock.json"
     if not _is_fresh(folder, lock):
         shutil.rmtree(folder, ignore_errors=True)
@@ -82,7 +82,7 @@ def _node() -> Path:
 
 def modules() -> Path:
     """Where the Node drivers find their packages."""
-    return BUILT / NODE_NAME / "node_modules"
+    return ENVIRONMENTS / NODE_NAME / "node_modules"
 
 
 def _is_fresh(folder: Path, pins: Path) -> bool:
@@ -99,6 +99,6 @@ def _digest(pins: Path) -> str:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise NotHere(f"{Path(command[0]).name} {command[1]} failed: {done.stderr.strip()[-400:]}")
+    process = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    if process.returncode != 0:
+        raise NotHere(f"{Path(command[0]).name} {command[1]} failed: {process.stderr.strip()[-400:]}")

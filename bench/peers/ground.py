@@ -63,8 +63,8 @@ class Ground:
             case _:
                 raise ValueError(store)
 
-    def counted(self, store: str, url: str) -> dict[str, int]:
-        """What the server has counted so far: PostgreSQL by database, Redis for all of it."""
+    def row_counts(self, store: str, url: str) -> dict[str, int]:
+        """Return the server's own counters: per database for PostgreSQL, for the whole server on Redis."""
         match store:
             case "postgres":
                 query = "SELECT xact_commit FROM pg_stat_database WHERE datname = $1"
@@ -78,16 +78,16 @@ class Ground:
                 return {}
 
     def versions(self) -> dict[str, str]:
-        """The versions of the servers that were started."""
-        found = {}
+        """Return the versions of the started database servers."""
+        versions = {}
         if "_postgres" in self.__dict__:
-            found["PostgreSQL"] = str(asyncio.run(_fetch(self._postgres.url(), "SHOW server_version"))[0][0])
+            versions["PostgreSQL"] = str(asyncio.run(_fetch(self._postgres.url(), "SHOW server_version"))[0][0])
         for server in [self.__dict__[name] for name in ("_redis", "_valkey") if name in self.__dict__]:
             with redis.Redis.from_url(server.url()) as client:
                 info = client.info("server")
             name = str(info.get("server_name", "redis")).capitalize()
-            found[name] = str(info.get("valkey_version", info["redis_version"]))
-        return found
+            versions[name] = str(info.get("valkey_version", info["redis_version"]))
+        return versions
 
 
 async def _fetch(url: str, query: str, *values: object) -> list[Any]:

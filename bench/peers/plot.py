@@ -1,6 +1,6 @@
 """bench/peers.png: what each queue drains, and how soon an idle worker picks a job up, Callsheet in colour.
 
-It is drawn by matplotlib, which is in an environment of its own: `drawing.py` runs there and gets the numbers as JSON.
+matplotlib draws it in a separate environment: `drawing.py` runs there and gets the numbers as JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = environment.HERE.parent
 
 
 def draw(*, quick: bool = False) -> None:
-    """Draw what was measured; say so when that is not possible. A quick run is drawn beside its figures only."""
+    """Draw bench/peers.png, or print why matplotlib is not available. A quick run is drawn beside its own figures."""
     target = report.source(quick=True).with_suffix(".png") if quick else FOLDER / "peers.png"
     panels = [_panel(store, report.load(quick=quick)) for store in STORES]
     if not any(panel["bars"] for panel in panels):
@@ -29,14 +29,14 @@ def draw(*, quick: bool = False) -> None:
     except environment.NotHere as error:
         say(f"no picture: {error}")
         return
-    done = subprocess.run(
+    process = subprocess.run(
         [str(python), str(environment.HERE / "drawing.py"), str(target)],
         input=json.dumps(panels),
         check=False,
         capture_output=True,
         text=True,
     )
-    say(f"{target.name} written" if done.returncode == 0 else f"no picture: {done.stderr.strip()[-300:]}")
+    say(f"{target.name} written" if process.returncode == 0 else f"no picture: {process.stderr.strip()[-300:]}")
 
 
 def _panel(store: str, peers: dict[str, Any]) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def _panel(store: str, peers: dict[str, Any]) -> dict[str, Any]:
         if entry.store != store:
             continue
         label = {"name": entry.name, "ours": entry.name == OURS}
-        if taken := report.good(record, "drain"):
-            bars.append({**label, "value": statistics.median(round_["drain_per_s"][0] for round_ in taken)})
+        if rounds := report.good(record, "drain"):
+            bars.append({**label, "value": statistics.median(round_["drain_per_s"][0] for round_ in rounds)})
         if idle := report.good(record, "latency"):
             p50, p99 = (statistics.median(once[which] for once in idle) for which in ("p50_ms", "p99_ms"))
             waits.append({**label, "p50": p50, "p99": p99})

@@ -18,7 +18,7 @@ DRIVERS = environment.HERE / "drivers"
 
 
 class Failed(Exception):
-    """A driver gave no figures; the message says what it said instead."""
+    """A driver printed no figures; the message quotes its output."""
 
 
 def figures(entry: Entry, scenario: str, url: str, options: dict[str, object], *, limit_s: float) -> dict[str, Any]:
@@ -39,13 +39,13 @@ def figures(entry: Entry, scenario: str, url: str, options: dict[str, object], *
             start_new_session=True,
         )
         try:
-            said, _ = process.communicate(timeout=limit_s)
+            output, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             raise Failed(f"no end within {limit_s:.0f} s") from None
         finally:
             _end(process)
         errors.seek(0)
-        return _parsed(said, errors.read())
+        return _parse(output, errors.read())
 
 
 def _program(entry: Entry) -> list[str]:
@@ -53,16 +53,16 @@ def _program(entry: Entry) -> list[str]:
     return [str(environment.build(entry.environment)) if entry.environment else sys.executable, driver]
 
 
-def _parsed(said: str, errors: str) -> dict[str, Any]:
+def _parse(output: str, errors: str) -> dict[str, Any]:
     try:
-        return cast("dict[str, Any]", json.loads(said))
+        return cast("dict[str, Any]", json.loads(output))
     except ValueError:
         lines = [line.strip() for line in errors.splitlines() if any(map(str.isalnum, line))]
         raise Failed(f"no figures: {lines[-1][:300] if lines else 'it said nothing'}") from None
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill the driver if it still runs, with the workers that it started in groups of their own."""
+    """Kill the driver and its workers, other process groups included."""
     if process.poll() is not None:
         return
     for child in psutil.Process(process.pid).children(recursive=True):

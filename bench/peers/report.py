@@ -23,12 +23,12 @@ round trip."""
 
 
 def source(*, quick: bool) -> Path:
-    """Where the figures are kept: a quick run must not replace those of a full one."""
+    """Return the figures' file; a quick run's separate file replaces no full run."""
     return RESULTS / ("peers-quick.json" if quick else "peers.json")
 
 
 def load(*, quick: bool = False) -> dict[str, Record]:
-    """What the last runs measured, by `store/name`; empty when there is nothing."""
+    """Return the figures of the last runs by `store/name`; empty before the first run."""
     path = source(quick=quick)
     return json.loads(path.read_text("utf-8"))["measured"]["peers"] if path.exists() else {}
 
@@ -40,69 +40,69 @@ def sections(*, quick: bool = False) -> str:
         return ""
     parts = ["## Beside other job queues", READING, _where(quick=quick)]
     for store in STORES:
-        found = [record for record in _ordered(peers) if record["store"] == store]
-        if found:
-            parts += [f"### {TITLES[store]}", *_tables(store, found)]
-    parts += ["### How each was set up", _set_up(list(_ordered(peers)))]
+        records = [record for record in _in_order(peers) if record["store"] == store]
+        if records:
+            parts += [f"### {TITLES[store]}", *_tables(store, records)]
+    parts += ["### How each was set up", _set_up(list(_in_order(peers)))]
     return "\n\n".join(parts)
 
 
 def _where(*, quick: bool) -> str:
-    """When the last of it was measured and on which machine, which need not be that of the other sections."""
+    """Return the date and machine of the last measurement, which may differ from those of other sections."""
     record = json.loads(source(quick=quick).read_text("utf-8"))
     machine = record["machine"]
     return f"Measured until {record['at']}: {machine['CPU']}, {machine['RAM']}, {machine['kernel']}."
 
 
-def _ordered(peers: dict[str, Record]) -> Iterator[Record]:
+def _in_order(peers: dict[str, Record]) -> Iterator[Record]:
     return (peers[entry.key] for entry in ENTRIES if entry.key in peers)
 
 
-def _tables(store: str, found: list[Record]) -> Iterator[str]:
-    ours = next((record for record in found if record["name"] == OURS), {})
-    yield _drain(store, found, ours)
-    if any("latency" in record or "steady" in record for record in found):
-        yield _waits(found)
-    if any("decay" in record for record in found):
-        yield _decay(found)
-    if any("kill" in record or "zombie" in record for record in found):
-        yield _faults(found)
-    if failures := list(_failures(found)):
+def _tables(store: str, records: list[Record]) -> Iterator[str]:
+    ours = next((record for record in records if record["name"] == OURS), {})
+    yield _drain(store, records, ours)
+    if any("latency" in record or "steady" in record for record in records):
+        yield _waits(records)
+    if any("decay" in record for record in records):
+        yield _decay(records)
+    if any("kill" in record or "zombie" in record for record in records):
+        yield _faults(records)
+    if failures := list(_failures(records)):
         yield "\n".join(f"- {line}" for line in failures)
 
 
-def _drain(store: str, found: list[Record], ours: Record) -> str:
+def _drain(store: str, records: list[Record], ours: Record) -> str:
     header = ["", "drained/s", "Callsheet ÷ it", "bulk enqueue/s", "one by one/s", "CPU µs/job", "RSS MB", "jobs"]
     counts = {"postgres": ["transactions"], "redis": ["commands", "reads"]}.get(store, [])
     rows = []
-    for record in found:
-        taken = good(record, "drain")
+    for record in records:
+        rounds = good(record, "drain")
         row = [
             f"**{record['name']}**" if record is ours else record["name"],
-            spread([round_["drain_per_s"][0] for round_ in taken]),
+            spread([round_["drain_per_s"][0] for round_ in rounds]),
             _times(factor(ours, record)) if record is not ours else "",
-            _middle([round_["bulk_per_s"] for round_ in taken]),
+            _middle([round_["bulk_per_s"] for round_ in rounds]),
             _middle([once["single_per_s"] for once in good(record, "single")]),
-            _middle([round_["cpu_us_per_job"] for round_ in taken]),
-            _middle([round_["rss_mb"] for round_ in taken]),
-            f"{taken[0]['count']:,}" if taken else "",
+            _middle([round_["cpu_us_per_job"] for round_ in rounds]),
+            _middle([round_["rss_mb"] for round_ in rounds]),
+            f"{rounds[0]['count']:,}" if rounds else "",
         ]
-        row += [_middle([round_["server_per_job"][what] for round_ in taken], 2) for what in counts]
+        row += [_middle([round_["server_per_job"][what] for round_ in rounds], 2) for what in counts]
         rows.append(row)
     return _table([*header, *(f"{what}/job" for what in counts)], rows)
 
 
-def _waits(found: list[Record]) -> str:
+def _waits(records: list[Record]) -> str:
     header = ["ms", "idle pick-up p50", "p99", "at 300/s, 1 ms jobs: p50", "p99", "offered/s", "ran"]
     rows = []
-    for record in found:
+    for record in records:
         idle, steady = good(record, "latency"), good(record, "steady")
         rows.append(
             [
                 record["name"],
-                *(_middle([taken[which] for taken in idle], 1) for which in ("p50_ms", "p99_ms")),
-                *(_middle([taken[which] for taken in steady], 1) for which in ("p50_ms", "p99_ms")),
-                _middle([taken["offered_per_s"] for taken in steady]),
+                *(_middle([one[which] for one in idle], 1) for which in ("p50_ms", "p99_ms")),
+                *(_middle([one[which] for one in steady], 1) for which in ("p50_ms", "p99_ms")),
+                _middle([one["offered_per_s"] for one in steady]),
                 _share(steady),
             ]
         )
@@ -110,33 +110,33 @@ def _waits(found: list[Record]) -> str:
 
 
 def _share(steady: list[Record]) -> str:
-    return f"{min(taken['ran'] / taken['count'] for taken in steady):.0%}" if steady else ""
+    return f"{min(one['ran'] / one['count'] for one in steady):.0%}" if steady else ""
 
 
-def _decay(found: list[Record]) -> str:
+def _decay(records: list[Record]) -> str:
     header = [
         "",
         "drained/s, filled and drained again and again in one database",
         "then ÷ an empty one on a new server, in turns",
     ]
     rows = [
-        [record["name"], " → ".join(f"{rate:,.0f}" for rate in taken[0]["drain_per_s"]), _aged(taken[0])]
-        for record in found
-        if (taken := good(record, "decay"))
+        [record["name"], " → ".join(f"{rate:,.0f}" for rate in rounds[0]["drain_per_s"]), _age_cell(rounds[0])]
+        for record in records
+        if (rounds := good(record, "decay"))
     ]
     return _table(header, rows)
 
 
-def _aged(taken: Record) -> str:
-    pairs = zip(taken.get("aged_per_s", []), taken.get("fresh_per_s", []), strict=True)
+def _age_cell(round_: Record) -> str:
+    pairs = zip(round_.get("aged_per_s", []), round_.get("fresh_per_s", []), strict=True)
     ratios = [aged / fresh for aged, fresh in pairs]
     return f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else ""
 
 
-def _faults(found: list[Record]) -> str:
+def _faults(records: list[Record]) -> str:
     header = ["", "kill -9 → run again", "recovery setting", "woken after W2's end", "woken while W2 runs it"]
     rows = []
-    for record in found:
+    for record in records:
         zombie = next(iter(good(record, "zombie")), {})
         rows.append(
             [
@@ -155,20 +155,20 @@ def _faults(found: list[Record]) -> str:
 
 
 def _rerun(record: Record) -> str:
-    taken = good(record, "kill")
-    if not taken:
+    rounds = good(record, "kill")
+    if not rounds:
         return ""
-    seconds = taken[0]["rerun_s"]
-    return f"not within {taken[0]['patience_s']:.0f} s" if seconds is None else f"{seconds:.1f} s"
+    seconds = rounds[0]["rerun_s"]
+    return f"not within {rounds[0]['patience_s']:.0f} s" if seconds is None else f"{seconds:.1f} s"
 
 
-def _failures(found: list[Record]) -> Iterator[str]:
-    for record in found:
+def _failures(records: list[Record]) -> Iterator[str]:
+    for record in records:
         if "not_run" in record:
             yield f"{record['name']}: not run: {record['not_run']}"
         for scenario, rounds in record.items():
             if isinstance(rounds, list):
-                for why in {taken["not_run"] for taken in rounds if "not_run" in taken}:
+                for why in {one["not_run"] for one in rounds if "not_run" in one}:
                     yield f"{record['name']}, {scenario}: not run: {why}"
 
 
@@ -186,18 +186,18 @@ def _set_up(records: list[Record]) -> str:
 
 def good(record: Record, scenario: str) -> list[Record]:
     """The rounds of a scenario that gave figures."""
-    return [taken for taken in record.get(scenario, []) if "not_run" not in taken]
+    return [one for one in record.get(scenario, []) if "not_run" not in one]
 
 
 def factor(ours: Record, peer: Record) -> float | None:
     """The median of Callsheet's drain by the peer's, round by round."""
     pairs = zip(ours.get("drain", []), peer.get("drain", []), strict=False)
-    found = [
+    factors = [
         mine["drain_per_s"][0] / theirs["drain_per_s"][0]
         for mine, theirs in pairs
         if "not_run" not in mine and "not_run" not in theirs
     ]
-    return statistics.median(found) if found else None
+    return statistics.median(factors) if factors else None
 
 
 def spread(values: Sequence[float]) -> str:

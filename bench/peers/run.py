@@ -37,7 +37,7 @@ class Plan:
 
 
 class Scenario(NamedTuple):
-    """A scenario of the drivers, and how often it is taken."""
+    """A scenario of the drivers, with its number of rounds."""
 
     driver: str
     options: Callable[[Plan, Entry], dict[str, object]]
@@ -86,7 +86,10 @@ STEPS = {
 
 
 class Results:
-    """What is known so far, written after each step; an earlier run is added to. Quick figures have a file of their own."""
+    """The figures so far, written to disk after each step and merged into an earlier run's.
+
+    Quick figures have their own file.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -94,11 +97,11 @@ class Results:
         self.peers: dict[str, Record] = {}
         path = report.source(quick=plan.quick)
         if path.exists():
-            measured = json.loads(path.read_text("utf-8"))["measured"]
-            self.peers, self._servers = measured["peers"], measured["servers"]
+            figures_before = json.loads(path.read_text("utf-8"))["measured"]
+            self.peers, self._servers = figures_before["peers"], figures_before["servers"]
 
     def of(self, entry: Entry) -> Record:
-        """The record of one peer, with its settings as they are now."""
+        """Return the record of one peer, with its current settings."""
         record = self.peers.setdefault(entry.key, {})
         record |= {"name": entry.name, "store": entry.store, "mode": entry.mode, "recovery": entry.recovery}
         return record
@@ -113,14 +116,14 @@ class Results:
 
 
 def measure(options: argparse.Namespace) -> Results:
-    """Run what is asked for; a peer that fails says so in the results, and the others go on."""
+    """Run the chosen scenarios; the results record a failed peer, and other peers continue."""
     plan = Plan(
         QUICK_COUNT if options.quick else options.count,
         1 if options.quick else options.rounds,
         options.patience,
         options.quick,
     )
-    entries = catalogue.chosen(options.store, options.peers)
+    entries = catalogue.choose(options.store, options.peers)
     results = Results(plan)
     with Ground() as ground:
         runnable = [entry for entry in entries if _is_ready(entry, results)]
@@ -133,7 +136,7 @@ def measure(options: argparse.Namespace) -> Results:
 
 
 def _is_ready(entry: Entry, results: Results) -> bool:
-    """Whether the peer's environment is there, building it when it is not."""
+    """Return whether the peer's environment exists, building a missing one."""
     record = results.of(entry)
     record.pop("not_run", None)
     try:
@@ -147,7 +150,7 @@ def _is_ready(entry: Entry, results: Results) -> bool:
 
 
 def _take_turns(name: str, entries: list[Entry], plan: Plan, ground: Ground, results: Results) -> None:
-    """All rounds of a scenario: in each round every peer once, each round beginning with another."""
+    """Run all rounds of a scenario; each round runs every peer once and begins with another peer."""
     step = STEPS[name]
     for entry in entries:
         results.of(entry)[name] = []
@@ -155,46 +158,48 @@ def _take_turns(name: str, entries: list[Entry], plan: Plan, ground: Ground, res
         turn = number % len(entries)
         for entry in entries[turn:] + entries[:turn]:
             began = time.monotonic()
-            found = _taken(step, entry, plan, ground)
+            figures_now = _measure_step(step, entry, plan, ground)
             record = results.of(entry)
-            record[name].append(found)
-            record.setdefault("versions", {}).update(found.pop("versions", {}))
-            say(f"{name} {number + 1}  {entry.key:24} {_told(found)}  ({time.monotonic() - began:.0f} s)")
+            record[name].append(figures_now)
+            record.setdefault("versions", {}).update(figures_now.pop("versions", {}))
+            say(f"{name} {number + 1}  {entry.key:24} {_summary(figures_now)}  ({time.monotonic() - began:.0f} s)")
             results.keep(ground)
 
 
-def _taken(step: Scenario, entry: Entry, plan: Plan, ground: Ground) -> Record:
+def _measure_step(step: Scenario, entry: Entry, plan: Plan, ground: Ground) -> Record:
     options = step.options(plan, entry)
     with ground.fresh(entry.ground) as url:
-        before = ground.counted(entry.ground, url)
+        before = ground.row_counts(entry.ground, url)
         try:
-            found = figures(entry, step.driver, url, options, limit_s=step.limit_s(plan))
-            after = ground.counted(entry.ground, url)
+            record = figures(entry, step.driver, url, options, limit_s=step.limit_s(plan))
+            after = ground.row_counts(entry.ground, url)
             if "rounds" in options and not plan.quick:
-                found |= _aged_beside_fresh(entry, plan, url)
+                record |= _aged_beside_fresh(entry, plan, url)
         except Failed as error:
             return {"not_run": str(error)}
-    jobs = found.get("count", 0) * int(str(options.get("rounds", 1)))
+    jobs = record.get("count", 0) * int(str(options.get("rounds", 1)))
     if step.driver == "drain" and jobs and not options["singles"]:
-        found["server_per_job"] = {what: round((after[what] - before[what]) / jobs, 3) for what in after}
-    return found
+        record["server_per_job"] = {what: round((after[what] - before[what]) / jobs, 3) for what in after}
+    return record
 
 
 def _aged_beside_fresh(entry: Entry, plan: Plan, aged: str) -> Record:
-    """The old database in turns with empty ones of a new server: what the machine does meanwhile, it does to both."""
+    """Drain the old database and a new one in turns, so that other load on the machine slows both."""
     once: dict[str, object] = {"count": plan.jobs(entry), "singles": 0}
 
-    def drained(url: str) -> float:
+    def drain_once(url: str) -> float:
         return float(figures(entry, "drain", url, once, limit_s=120.0)["drain_per_s"][0])
 
     pairs = []
     with Ground() as new:
         for _ in range(TURNS):
             with new.fresh(entry.ground) as empty:
-                pairs.append((drained(aged), drained(empty)))
+                pairs.append((drain_once(aged), drain_once(empty)))
     return {"aged_per_s": [a for a, _ in pairs], "fresh_per_s": [b for _, b in pairs]}
 
 
-def _told(found: Record) -> str:
-    shown = {name: value for name, value in found.items() if name not in ("scenario", "count", "why", "why_running")}
-    return "  ".join(f"{name} {value}" for name, value in shown.items())
+def _summary(record: Record) -> str:
+    figures_shown = {
+        name: value for name, value in record.items() if name not in ("scenario", "count", "why", "why_running")
+    }
+    return "  ".join(f"{name} {value}" for name, value in figures_shown.items())

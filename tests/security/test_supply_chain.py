@@ -9,14 +9,14 @@ import pytest
 
 from callsheet.media.versions import is_safe, numbers_of
 from tools import check_pins
-from tools.check_pins import REQUIREMENTS, Carrier, installed, pins, problems
+from tools.check_pins import REQUIREMENTS, Carrier, installed_carriers, pins, problems
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_every_pinned_wheel_carries_a_safe_ffmpeg() -> None:
     files = sorted(REQUIREMENTS.glob("*.txt"))
-    carriers = installed()
+    carriers = installed_carriers()
     names = {carrier.name for carrier in carriers}
     pinned = {(file.name, pin.name) for file in files for pin in pins(file) if pin.name in names and pin.is_here}
     assert pinned == {(file, name) for file in ("demo.txt", "dev.txt") for name in ("imageio-ffmpeg", "av")}
@@ -31,7 +31,7 @@ def test_a_pin_with_an_old_ffmpeg_fails_the_check(
 ) -> None:
     (tmp_path / "dev.txt").write_text(f"{name}==0.7.0 \\\n    --hash=sha256:00\nother==1\n")
     monkeypatch.setattr(check_pins, "REQUIREMENTS", tmp_path)
-    monkeypatch.setattr(check_pins, "installed", lambda: [Carrier(name, "0.7.0", ffmpeg)])
+    monkeypatch.setattr(check_pins, "installed_carriers", lambda: [Carrier(name, "0.7.0", ffmpeg)])
     assert check_pins.main() == 1
     assert f"dev.txt pins {name} 0.7.0, which carries ffmpeg {ffmpeg}; move the pin" in capsys.readouterr().err
 

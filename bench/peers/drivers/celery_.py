@@ -3,10 +3,10 @@
 """Celery with Redis as broker: acks_late, results ignored, 64 prefetched, no gossip, mingle or events.
 
 It has no bulk enqueue. Of its pools `solo` had the highest median of three short runs (747 jobs in a second, threads
-538, prefork 536), but also the widest spread (336–928);
-PEER_POOL names another. The scenarios with two workers use `prefork`, its default.
-Recovery: the broker's `visibility_timeout` (default one hour) at 5 s. It counts from the delivery and nobody renews it:
-a job that runs longer is run twice. Workers look for such deliveries soon after their start, then every 100 s. The zombie scenario keeps results in Redis.
+538, prefork 536), but also the widest spread (336–928); PEER_POOL names another. The scenarios with two workers use
+`prefork`, its default. Recovery: the broker's `visibility_timeout` (default one hour) at 5 s. The timeout counts from
+the delivery and is not renewed, so a longer job runs twice. Workers look for such deliveries soon after their start,
+then every 100 s. The zombie scenario keeps results in Redis.
 """
 
 import logging

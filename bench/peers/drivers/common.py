@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: ANN001, ANN202
-"""What the Python drivers share: the scenarios, over the few verbs of a `Peer`. Standard library only.
+"""What the Python drivers share: the scenarios, written with the verbs of a `Peer`. Standard library only.
 
 `python <driver>.py drain|latency|steady|kill|zombie --url URL --count N` prints one line of JSON. The role `worker` is
 for drivers that start themselves as a second process.
@@ -52,20 +52,20 @@ class Peer:
         """Start a worker that runs beside us."""
 
     async def stop(self) -> None:
-        """Stop it."""
+        """Stop the workers."""
 
     def close(self) -> None:
         """Remove what the driver itself put on the disk."""
 
     async def left(self) -> int:
-        """How many jobs are not completed in the store."""
+        """Return the number of jobs that are not completed in the store."""
         return 0
 
     async def work(self) -> None:
         """Be the worker of another process, with the shortest sensible recovery, until killed."""
 
     async def state(self) -> object:
-        """What the store says about the job of the zombie scenario: anything that compares."""
+        """Return the store's state of the zombie scenario's job, as any comparable value."""
         return None
 
     # for handlers
@@ -88,7 +88,7 @@ class Peer:
         self.note("end")
 
     def result(self) -> int | None:
-        """Who ran the job, where that is asked for."""
+        """Return the name of the worker that ran the job, where a peer reports it."""
         return os.getpid() if self.options.journal else None
 
     def note(self, word: str) -> None:
@@ -121,7 +121,7 @@ class Peer:
         return peak_rss_mb()
 
     async def until(self, count: int, seconds: float = 600.0) -> bool:
-        """Wait until so many jobs have run; False when time is up."""
+        """Wait until `count` jobs have run; return False after the time limit."""
         deadline = time.monotonic() + seconds
         while self.hits < count:
             if time.monotonic() > deadline:
@@ -143,8 +143,8 @@ async def drain(peer: Peer, options: argparse.Namespace) -> dict:
         began = time.perf_counter()
         await peer.bulk(options.count)
         bulk = options.count / (time.perf_counter() - began)
-        expected = options.count + (0 if number else options.singles)
-        rounds.append((bulk, *await _drained(peer, expected)))
+        expected_jobs = options.count + (0 if number else options.singles)
+        rounds.append((bulk, *await _drain_times(peer, expected_jobs)))
     figures["bulk_per_s"] = round(statistics.median(bulk for bulk, _, _ in rounds))
     figures["drain_per_s"] = [round(rate, 1) for _, rate, _ in rounds]
     figures["cpu_us_per_job"] = round(statistics.median(cpu for _, _, cpu in rounds) * 1e6)
@@ -152,7 +152,7 @@ async def drain(peer: Peer, options: argparse.Namespace) -> dict:
     return figures
 
 
-async def _drained(peer: Peer, count: int) -> tuple[float, float]:
+async def _drain_times(peer: Peer, count: int) -> tuple[float, float]:
     """Drain once: jobs in a second and seconds of the worker's processor for each."""
     peer.forget()
     cpu, began = peer.cpu(), time.time()
@@ -178,7 +178,7 @@ async def latency(peer: Peer, options: argparse.Namespace) -> dict:
     for _ in range(options.count):
         await peer.one(time.time())
         await asyncio.sleep(GAP_S)
-    return await _waited(peer, options.count)
+    return await _wait_figures(peer, options.count)
 
 
 async def steady(peer: Peer, options: argparse.Namespace) -> dict:
@@ -195,8 +195,8 @@ async def steady(peer: Peer, options: argparse.Namespace) -> dict:
         calls.add(call)
         call.add_done_callback(calls.discard)
     await asyncio.gather(*calls)
-    offered = count / (time.perf_counter() - began)
-    return {"offered_per_s": round(offered), **await _waited(peer, count)}
+    offered_per_s = count / (time.perf_counter() - began)
+    return {"offered_per_s": round(offered_per_s), **await _wait_figures(peer, count)}
 
 
 async def _warm_up(peer: Peer, count: int = 20) -> None:
@@ -208,7 +208,7 @@ async def _warm_up(peer: Peer, count: int = 20) -> None:
     peer.forget()
 
 
-async def _waited(peer: Peer, count: int) -> dict:
+async def _wait_figures(peer: Peer, count: int) -> dict:
     await peer.until(count, peer.waits_s)
     waits = sorted(wait * 1000 for wait in peer.waits())
     await peer.stop()
@@ -223,13 +223,13 @@ async def _waited(peer: Peer, count: int) -> dict:
 
 
 def peak_rss_mb(pid: int | str = "self") -> float:
-    """As the process itself used: what getrusage tells may be the peak of the process that forked it."""
+    """Return the peak memory of this process; getrusage may return the peak of the process that forked it."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def family(pid: int) -> list[int]:
-    """The process and all below it."""
+    """Return a process and all its descendants."""
     try:
         children = [
             child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
@@ -266,12 +266,18 @@ def main(make: type[Peer], scenarios: dict | None = None) -> None:
     options = options_of()
     ours = os.dup(1)  # what the peer prints goes to standard error
     os.dup2(2, 1)
-    known = {"drain": drain, "latency": latency, "steady": steady, "kill": faults.kill, "zombie": faults.zombie}
+    common_scenarios = {
+        "drain": drain,
+        "latency": latency,
+        "steady": steady,
+        "kill": faults.kill,
+        "zombie": faults.zombie,
+    }
     peer = make(options)
     if options.scenario == "worker":
         _run(faults.work(peer))
         return
-    figures = _run({**known, **(scenarios or {})}[options.scenario](peer, options))
+    figures = _run({**common_scenarios, **(scenarios or {})}[options.scenario](peer, options))
     versions = {name: version(name) for name in make.packages}
     line = json.dumps({"scenario": options.scenario, "versions": versions, **figures})
     os.write(ours, f"{line}\n".encode())

@@ -22,7 +22,9 @@ class DocketPeer(Peer):
     packages = ("pydocket", "redis", "hiredis", "uvloop")
 
     async def open(self) -> None:
-        self._docket = Docket(name="bench", url=self.url, execution_ttl=timedelta(minutes=5 if self._kept() else 0))
+        self._docket = Docket(
+            name="bench", url=self.url, execution_ttl=timedelta(minutes=5 if self._keeps_results() else 0)
+        )
         await self._docket.__aenter__()
         self._last = None
 
@@ -35,7 +37,7 @@ class DocketPeer(Peer):
         self._job = job
         self._docket.register(job)
 
-    def _kept(self) -> bool:
+    def _keeps_results(self) -> bool:
         return self.options.scenario in ("zombie", "worker")
 
     async def bulk(self, count: int) -> None:

@@ -23,7 +23,7 @@ SETTLE_S = 1.0
 
 
 class Scene:
-    """The journal and the workers of one run."""
+    """The journal and the worker processes of a fault scenario."""
 
     def __init__(self, url: str, folder: Path, sleep: float) -> None:
         self._url, self._journal, self._sleep = url, folder / "journal", sleep
@@ -31,7 +31,7 @@ class Scene:
         self._workers: dict[str, subprocess.Popen] = {}
 
     async def hire(self, name: str) -> bool:
-        """Start a worker; False when it does not come up."""
+        """Start a worker; return False if it does not start."""
         command = [sys.executable, sys.argv[0], "worker", "--url", self._url, "--journal", str(self._journal)]
         self._workers[name] = subprocess.Popen(  # noqa: ASYNC220 - the supervisor has nothing else to do
             [*command, "--name", name, "--sleep", str(self._sleep)],
@@ -40,20 +40,20 @@ class Scene:
             stderr=None if os.environ.get("PEER_DEBUG") else subprocess.DEVNULL,
             start_new_session=True,
         )
-        if await self.noted("up", name, UP_S) is None:
+        if await self.time_of("up", name, UP_S) is None:
             return False
         await asyncio.sleep(1.0)
         return True
 
     def send(self, name: str, number: signal.Signals) -> float:
-        """Signal the worker and all below it, also those in groups of their own; when that was."""
+        """Signal a worker and its descendants, other process groups included; return the time."""
         for pid in family(self._workers[name].pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         return time.time()
 
-    async def noted(self, word: str, name: str, seconds: float) -> float | None:
-        """When the journal first says this, waiting for it; None when it does not in time."""
+    async def time_of(self, word: str, name: str, seconds: float) -> float | None:
+        """Wait for the first journal entry of this kind; return its time, or None after `seconds`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             for line in self._journal.read_text().splitlines():
@@ -72,11 +72,11 @@ class Scene:
 @contextlib.contextmanager
 def scene(url: str, sleep: float) -> Iterator[Scene]:
     with tempfile.TemporaryDirectory(prefix="callsheet-peer-") as folder:
-        made = Scene(url, Path(folder), sleep)
+        new_scene = Scene(url, Path(folder), sleep)
         try:
-            yield made
+            yield new_scene
         finally:
-            made.close()
+            new_scene.close()
 
 
 async def kill(peer: Peer, options: argparse.Namespace) -> dict:
@@ -87,9 +87,9 @@ async def kill(peer: Peer, options: argparse.Namespace) -> dict:
             return {"not_run": "W1 did not start the job"}
         if not await stage.hire("W2"):
             return {"not_run": "W2 did not come up"}
-        killed = stage.send("W1", signal.SIGKILL)
-        again = await stage.noted("start", "W2", options.patience)
-    return {"rerun_s": None if again is None else round(again - killed, 2), "patience_s": options.patience}
+        killed_at = stage.send("W1", signal.SIGKILL)
+        again = await stage.time_of("start", "W2", options.patience)
+    return {"rerun_s": None if again is None else round(again - killed_at, 2), "patience_s": options.patience}
 
 
 async def zombie(peer: Peer, options: argparse.Namespace) -> dict:
@@ -112,29 +112,29 @@ async def _woken(peer: Peer, options: argparse.Namespace, *, after_the_end: bool
             return "n/a", "W1 did not start the job"
         stage.send("W1", signal.SIGSTOP)
         await stage.hire("W2")
-        taken = await stage.noted("start", "W2", options.patience)
-        if taken is None:
+        second_start = await stage.time_of("start", "W2", options.patience)
+        if second_start is None:
             return "not recovered", f"W2 did not get the job within {options.patience:.0f} s"
-        if after_the_end and await stage.noted("end", "W2", sleep + 30) is None:
+        if after_the_end and await stage.time_of("end", "W2", sleep + 30) is None:
             return "n/a", "W2 did not end the job"
         await asyncio.sleep(SETTLE_S)
         before = await peer.state()
         stage.send("W1", signal.SIGCONT)
-        rest = sleep if after_the_end else taken + sleep - time.time() - 3 * SETTLE_S
-        ended = await stage.noted("end", "W1", rest)
+        rest = sleep if after_the_end else second_start + sleep - time.time() - 3 * SETTLE_S
+        first_end = await stage.time_of("end", "W1", rest)
         await asyncio.sleep(SETTLE_S)
         now = await peer.state()
-        if not after_the_end and await stage.noted("end", "W2", 0.05) is not None:
+        if not after_the_end and await stage.time_of("end", "W2", 0.05) is not None:
             return "n/a", "W2 had ended already"
-    said = "W1's handler ran to its end" if ended else "W1's handler did not come to its end"
-    return ("no" if before == now else "yes"), f"{said}; {before} → {now}"
+    first_handler = "W1's handler ran to its end" if first_end else "W1's handler did not come to its end"
+    return ("no" if before == now else "yes"), f"{first_handler}; {before} → {now}"
 
 
 async def _w1_runs_it(stage: Scene, peer: Peer) -> bool:
     if not await stage.hire("W1"):
         return False
     await peer.one(0.0)
-    return await stage.noted("start", "W1", UP_S) is not None
+    return await stage.time_of("start", "W1", UP_S) is not None
 
 
 async def work(peer: Peer) -> None:

@@ -2,9 +2,11 @@
 # ruff: noqa: ANN001, ANN202
 """FlexiQ on SQLite or PostgreSQL: enqueue_many, eight threads, claims of 100, polled every 5 ms, no log of each job.
 
-Its `push_dispatch` was slower than polling on both stores (about 10 and 60 jobs in a second), so it is off.
+Its `push_dispatch` was slower than polling on both stores (about 10 and 60 jobs in a second), so the driver turns
+`push_dispatch` off.
 
-Recovery: a worker beats every 5 s and is reaped as dead by the others; neither can be set. Jobs keep their result rows.
+Recovery: a worker sends a heartbeat every 5 s and other workers reap a dead one; neither time can be set. Jobs keep
+their result rows.
 """
 
 import asyncio
@@ -21,10 +23,10 @@ class FlexiQ(Peer):
     packages = ("flexiq",)
 
     async def open(self) -> None:
-        self._queue, self._job = self._made()
+        self._queue, self._job = self._client()
         self._last = None
 
-    def _made(self):
+    def _client(self):
         sqlite = self.url.startswith("sqlite")
         place = (
             {"db_path": self.url.removeprefix("sqlite:///")} if sqlite else {"backend": "postgres", "db_url": self.url}
@@ -48,7 +50,7 @@ class FlexiQ(Peer):
         self._last = self._job.delay(stamp)
 
     async def start(self) -> None:
-        self._worker, _ = self._made()
+        self._worker, _ = self._client()
         self._thread = threading.Thread(target=self._worker.run_worker, daemon=True)
         self._thread.start()
 

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # ruff: noqa: ANN001
-"""For peers whose worker cannot run beside the scenario in one process: it is started as a process of its own."""
+"""For peers whose worker cannot run in the scenario's process: a second process runs the worker."""
 
 import asyncio
 import os
@@ -55,8 +55,8 @@ class OutsidePeer(Peer):
         return self._tally.stat().st_size // LINE if self._tally.exists() else 0
 
     def waits(self) -> list[float]:
-        found = [float(line.split()[1]) for line in self._lines()]
-        return [wait for wait in found if wait > 0]
+        waits_s = [float(line.split()[1]) for line in self._lines()]
+        return [wait for wait in waits_s if wait > 0]
 
     def forget(self) -> None:
         self._tally.write_bytes(b"")

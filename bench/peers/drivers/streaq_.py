@@ -18,17 +18,17 @@ class Streaq(Peer):
     packages = ("streaq", "coredis", "uvloop")
 
     async def open(self) -> None:
-        self._client, self._job = self._made(100)
+        self._client, self._job = self._make_worker(100)
         await self._client.__aenter__()
         self._last = None
 
-    def _made(self, concurrency: int, **settings):
+    def _make_worker(self, concurrency: int, **settings):
         worker = Worker(
             redis_url=self.url, concurrency=concurrency, queue_name="bench", handle_signals=False, **settings
         )
-        kept = self.options.scenario in ("zombie", "worker")
+        keeps_results = self.options.scenario in ("zombie", "worker")
 
-        @worker.task(name="job", ttl=300 if kept else 0, max_tries=None)
+        @worker.task(name="job", ttl=300 if keeps_results else 0, max_tries=None)
         async def job(stamp: float = 0.0) -> int | None:
             if self.pausing:
                 await self.pause()
@@ -45,7 +45,7 @@ class Streaq(Peer):
         self._last = await self._job.enqueue(stamp)
 
     async def start(self) -> None:
-        self._worker, _ = self._made(100)
+        self._worker, _ = self._make_worker(100)
         self._running = asyncio.create_task(self._worker.run_async())
 
     async def stop(self) -> None:
@@ -56,7 +56,7 @@ class Streaq(Peer):
         return await self._client.queue_size()
 
     async def work(self) -> None:
-        worker, _ = self._made(5, idle_timeout=3)
+        worker, _ = self._make_worker(5, idle_timeout=3)
         await worker.run_async()
 
     async def state(self) -> object:

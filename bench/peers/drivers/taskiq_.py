@@ -3,10 +3,10 @@
 """taskiq with taskiq-redis' RedisStreamBroker (the one that acknowledges), no results, uvloop, 100 jobs at once.
 
 It has no bulk enqueue: 200 single ones are awaited together. Acknowledged entries are not deleted by the broker; a
-stream's length is bounded by `maxlen` only, which is left off, since it may cut jobs that nobody has read.
-Recovery: `idle_timeout` (default 10 minutes) at 10 s, with `unacknowledged_lock_timeout` (default none) at 5 s. It
-counts from the delivery and nobody renews it: a job that runs longer than that is run twice. The broker looks for such
-deliveries only after it has read a new message, so in an idle queue a killed worker's job is not found.
+stream's length is bounded by `maxlen` only, which is left off, since it may cut jobs that nobody has read. Recovery:
+`idle_timeout` (default 10 minutes) at 10 s, with `unacknowledged_lock_timeout` (default none) at 5 s. The timeout
+counts from the delivery and is not renewed, so a longer job runs twice. The broker looks for such deliveries only after
+it has read a new message, so in an idle queue a killed worker's job is not found.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ class Taskiq(Peer):
     async def open(self) -> None:
         self._redis = Redis.from_url(self.url)
         self._last = None
-        self._broker, self._job = await self._made()
+        self._broker, self._job = await self._make_broker()
 
-    async def _made(self):
+    async def _make_broker(self):
         recovery = {"idle_timeout": 10_000, "unacknowledged_lock_timeout": 5.0, "xread_block": 500}
         broker = RedisStreamBroker(
             self.url, consumer_id="0", max_connection_pool_size=50, **(recovery if self.options.journal else {})
@@ -56,7 +56,7 @@ class Taskiq(Peer):
         self._last = await self._job.kiq(stamp)
 
     async def start(self) -> None:
-        worker, _ = await self._made()
+        worker, _ = await self._make_broker()
         self._running = asyncio.create_task(run_receiver_task(worker, max_async_tasks=100, max_prefetch=100))
 
     async def stop(self) -> None:
