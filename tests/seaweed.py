@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import httpx2
 
+from callsheet.net.sigv4 import Request, Scope, presign
 from callsheet.objects import Credentials, HeldCredentials, Objects
 from callsheet.objects.s3 import S3Objects
 from callsheet.objects.s3_wire import Bucket
-from callsheet.objects.sigv4 import Request, Scope, presign
 from tests.server_process import ServerProcess, free_port
 from tests.servers import ServerMissing, _Server
 

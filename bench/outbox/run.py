@@ -19,8 +19,8 @@ from callsheet.engine import Engine
 from callsheet.kernel import commands
 from callsheet.kernel.job import Delivery, NewJob, NewOutboxEvent
 from callsheet.kernel.settlement import OutboxSettlement
-from callsheet.outbox import Deliveries, DeliveryOptions, Endpoints, Rules
-from callsheet.outbox.guard import networks
+from callsheet.net.guard import Rules, networks
+from callsheet.outbox import Deliveries, DeliveryOptions, Endpoints
 from callsheet.store.protocol import ClaimRequest
 from callsheet.vault.keys import first_keys
 from callsheet.vault.local import LocalKeyring

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callsheet.client.sse import Parser
+from callsheet.client import EventTooLarge
+from callsheet.net.sse import Parser
 from tests.browser_client.node import Node, driven
 from tests.client.scripted import CUT, JSON, SILENCE, STREAM, Answer, event, job, problem, scripted, stream, told
 from tests.client.test_sse import cut, parsed, streams
@@ -125,7 +126,7 @@ async def test_what_is_no_answer_of_ours_is_told_at_once(verb: str, answer: Answ
 async def agrees(node: Node, chunks: list[bytes]) -> None:
     """Both parsers read the same."""
     read = (await node.ask("parse", chunks=[base64.b64encode(chunk).decode() for chunk in chunks])).result
-    parser = Parser()
+    parser = Parser(EventTooLarge)
     frames = [list(frame) for chunk in chunks for frame in parser.feed(chunk)]
     assert (read["frames"], read["retry"] or None) == (frames, parser.retry_ms)
 

@@ -17,7 +17,7 @@ from callsheet.app import Callsheet
 from callsheet.cli import serving
 from callsheet.cli.outgoing import rules_of
 from callsheet.kernel.job import Status
-from callsheet.outbox import Rules
+from callsheet.net.guard import Rules
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import SHOP, Program, eventually
 from tests.faults.conftest import run_out

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callsheet.client.errors import EventTooLarge
-from callsheet.client.sse import LIMIT_BYTES, Frame, Parser
+from callsheet.net.sse import LIMIT_BYTES, Frame, Parser
 
 
 def parsed(*chunks: bytes) -> list[Frame]:
-    parser = Parser()
+    parser = Parser(EventTooLarge)
     return [frame for chunk in chunks for frame in parser.feed(chunk)]
 
 
@@ -78,7 +78,7 @@ def test_what_a_server_writes_is_read_back(events: list[tuple[str, str]]) -> Non
 
 
 def test_an_event_is_given_with_the_byte_that_ends_it() -> None:
-    parser = Parser()
+    parser = Parser(EventTooLarge)
     assert list(parser.feed(b"data: a\r")) == []
     assert list(parser.feed(b"\r")) == [Frame("message", "a", "")]
     assert list(parser.feed(b"\ndata: b\n\n")) == [Frame("message", "b", "")]
@@ -88,26 +88,26 @@ def test_an_event_is_given_with_the_byte_that_ends_it() -> None:
     ("value", "expected"), [(b"250", 250), (b"1e3", None), (b"-1", None), (b"", None), (b"\xd9\xa3", None)]
 )
 def test_retry_is_digits_or_nothing(value: bytes, expected: int | None) -> None:
-    parser = Parser()
+    parser = Parser(EventTooLarge)
     assert list(parser.feed(b"retry: " + value + b"\n")) == []
     assert parser.retry_ms == expected
 
 
 def test_a_retry_of_many_digits_does_no_harm() -> None:
-    parser = Parser()
+    parser = Parser(EventTooLarge)
     assert list(parser.feed(b"retry: " + b"9" * 10_000 + b"\n")) == []
     assert parser.retry_ms == 10**9
 
 
 def test_an_id_counts_when_its_event_is_whole() -> None:
-    parser = Parser()
+    parser = Parser(EventTooLarge)
     assert len(list(parser.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n"))) == 1
     assert parser.last_id == "1"
 
 
 @pytest.mark.parametrize("size", [1, 1000, 1 << 20])
 def test_an_event_over_the_limit_is_refused_after_those_before_it(size: int) -> None:
-    parser, taken = Parser(limit_bytes=2000), []
+    parser, taken = Parser(EventTooLarge, limit_bytes=2000), []
     stream = b"data: a\n\n" + b"data: " + b"x" * 1900 + b"\n\n" + b"data: " + b"y" * 1000 + b"\ndata: " + b"z" * 1000
     with pytest.raises(EventTooLarge, match="more than 2000 bytes"):
         for start in range(0, len(stream), size):
@@ -117,7 +117,7 @@ def test_an_event_over_the_limit_is_refused_after_those_before_it(size: int) -> 
 
 
 def test_many_comments_are_no_large_event() -> None:
-    parser = Parser(limit_bytes=100)
+    parser = Parser(EventTooLarge, limit_bytes=100)
     for _ in range(100):
         assert list(parser.feed(b": ping\n")) == []
     assert len(list(parser.feed(b"data: a\n\n"))) == 1

@@ -176,19 +176,6 @@ async def test_retry_after_is_respected(app: Callsheet, server: Server) -> None:
     assert 110_000 < waiting.run_at - waiting.updated_at <= 121_000
 
 
-@pytest.mark.parametrize(
-    ("text", "low", "high"),
-    [("5", 5, 5), ("0.5", 0.5, 0.5), ("-3", 0, 0), ("999999", 3600, 3600), ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0)],
-)
-def test_retry_after_is_a_number_or_a_date(text: str, low: float, high: float) -> None:
-    assert low <= (post._retry_after(text) or 0.0) <= high
-
-
-@pytest.mark.parametrize("text", ["", "soon", "nan", "inf"])
-def test_a_retry_after_that_says_nothing_is_left_to_the_policy(text: str) -> None:
-    assert post._retry_after(text) is None
-
-
 async def test_a_refused_request_fails_with_the_servers_reason_and_without_the_key(
     app: Callsheet, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from callsheet.net.sigv4 import Request, Scope, presign
 from callsheet.objects import (
     ClockSkewed,
     Credentials,
@@ -28,7 +29,6 @@ from callsheet.objects import (
 )
 from callsheet.objects.s3 import PART_BYTES, S3Objects, part_bytes_for
 from callsheet.objects.s3_wire import Bucket, Call
-from callsheet.objects.sigv4 import Request, Scope, presign
 from tests.client.proxy import before
 from tests.objects.conftest import MEBIBYTE, PART, browser
 from tests.objects.front import fronting

@@ -13,7 +13,8 @@ from callsheet.app.sealing import VaultSealer
 from callsheet.engine import Engine
 from callsheet.kernel import commands
 from callsheet.kernel.job import NewJob, NewOutboxEvent, OutboxEvent
-from callsheet.outbox import Deliveries, DeliveryOptions, Endpoints, Limits
+from callsheet.net.guarded_client import Limits
+from callsheet.outbox import Deliveries, DeliveryOptions, Endpoints
 from callsheet.store.outbox import OutboxFilter
 from callsheet.store.protocol import ClaimRequest, Settled, Store
 from callsheet.vault.keys import first_keys

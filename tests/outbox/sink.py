@@ -8,8 +8,8 @@ import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple, Self
 
-from callsheet.outbox import Limits
-from callsheet.outbox.guard import Rules
+from callsheet.net.guard import Rules
+from callsheet.net.guarded_client import Limits
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 RULES = Rules(http=True, networks=LOOPBACK, any_port=True)

@@ -9,11 +9,11 @@ import pytest
 from callsheet.engine import Engine
 from callsheet.kernel.job import Delivery
 from callsheet.kernel.settlement import OutboxSettlement
+from callsheet.net.guarded_client import GuardedClient
 from callsheet.outbox import Deliveries, Endpoints
 from callsheet.outbox.attempt import Attempted, Attempts
 from callsheet.outbox.decide import Outcome, attempts_in, log_of
 from callsheet.outbox.health import Destination
-from callsheet.outbox.post import Outlet
 from callsheet.receiver import Receiver
 from callsheet.store.protocol import Store
 from callsheet.testing.clock import Clock, VirtualStore
@@ -258,7 +258,7 @@ async def test_keys_that_cannot_be_opened_postpone_and_spend_nothing(engine: Eng
     await endpoints_of(engine.store).new_own_secret("acme")
     other = endpoints_of(engine.store)  # another keyring
     (event_id,) = await add_events(engine, sink.url)
-    attempted = await Attempts(other, Outlet(RULES)).make(await event(engine, event_id))
+    attempted = await Attempts(other, GuardedClient(RULES)).make(await event(engine, event_id))
     assert (attempted.outcome, attempted.settlement.counts, attempted.settlement.delay_ms) == (None, False, 5_000)
 
 

@@ -10,20 +10,20 @@ import pytest
 
 from callsheet.engine import Engine
 from callsheet.kernel.errors import InvalidInput
-from callsheet.outbox import Endpoints, Outlet
-from callsheet.outbox.addresses import is_public
-from callsheet.outbox.attempt import Attempts
-from callsheet.outbox.decide import attempts_in
-from callsheet.outbox.guard import (
+from callsheet.net.guard import (
     BlockedTarget,
     InvalidTarget,
     Rules,
     SystemResolver,
     addresses_of,
+    is_public,
     networks,
     target_of,
 )
-from callsheet.outbox.post import TlsFailed
+from callsheet.net.guarded_client import GuardedClient, TlsFailed
+from callsheet.outbox import Endpoints
+from callsheet.outbox.attempt import Attempts
+from callsheet.outbox.decide import attempts_in
 from tests.outbox.certificate import certificate
 from tests.outbox.kit import add_events, event
 from tests.outbox.sink import CALM, QUICK, RULES, Sink, answer
@@ -132,7 +132,7 @@ async def test_a_name_that_changes_its_mind_reaches_nothing_inside(sink: Sink) -
         return ["203.0.113.1" if len(asked) % 2 else "127.0.0.1"]
 
     documentation = ipaddress.ip_network("203.0.113.0/24")  # stands for the public internet, and goes nowhere
-    outlet = Outlet(Rules(http=True, networks=(documentation,), any_port=True), QUICK, resolve=rebinding)
+    outlet = GuardedClient(Rules(http=True, networks=(documentation,), any_port=True), QUICK, resolve=rebinding)
     for _ in range(4):
         with pytest.raises(Exception, match=r"no connection|not public"):
             await outlet.post(f"http://rebinding.example:{sink.port}/", b"{}", {})
@@ -153,7 +153,7 @@ async def test_a_connection_that_ended_up_elsewhere_is_cut_before_a_byte_is_sent
 
     monkeypatch.setattr(loop, "create_connection", astray)
     with pytest.raises(BlockedTarget, match="another address"):
-        await Outlet(RULES, CALM, resolve=elsewhere).post(f"http://h.example:{sink.port}/", b"{}", {})
+        await GuardedClient(RULES, CALM, resolve=elsewhere).post(f"http://h.example:{sink.port}/", b"{}", {})
     assert not sink.got
 
 
@@ -168,7 +168,7 @@ async def test_a_blocked_target_looks_like_a_closed_port_to_the_tenant(engine: E
     logs = []
     for where, rule, resolver in ((url, RULES, None), ("https://intranet.example/", Rules(), inner)):
         (event_id,) = await add_events(engine, where)
-        attempts = Attempts(endpoints, Outlet(rule, CALM, resolve=resolver))
+        attempts = Attempts(endpoints, GuardedClient(rule, CALM, resolve=resolver))
         attempted = await attempts.make(await event(engine, event_id))
         entry = attempts_in(attempted.settlement.error)[0]
         logs.append({**entry, "at_ms": 0, "response": "response" in (attempted.settlement.error or "")})
@@ -193,10 +193,10 @@ async def test_tls_is_checked_against_the_name_and_not_the_address(tmp_path: Pat
 
     rules = Rules(networks=RULES.networks, any_port=True)
     async with server:
-        outlet = Outlet(rules, CALM, resolve=here, tls=trusting)
+        outlet = GuardedClient(rules, CALM, resolve=here, tls=trusting)
         assert (await outlet.post(f"https://hooks.example:{port}/", b"{}", {})).status == 200
         assert names == ["hooks.example"]
         with pytest.raises(TlsFailed):
             await outlet.post(f"https://other.example:{port}/", b"{}", {})
         with pytest.raises(TlsFailed):
-            await Outlet(rules, CALM, resolve=here).post(f"https://hooks.example:{port}/", b"{}", {})
+            await GuardedClient(rules, CALM, resolve=here).post(f"https://hooks.example:{port}/", b"{}", {})

@@ -10,8 +10,8 @@ import pytest
 from callsheet.api import webhook_deliveries, webhook_endpoints
 from callsheet.engine import Engine
 from callsheet.kernel.errors import DocumentConflict
+from callsheet.net.guard import Rules
 from callsheet.outbox import Endpoints
-from callsheet.outbox.guard import Rules
 from callsheet.outbox.replay import Selection, replay_many
 from tests import stores
 from tests.http.live import Live, problem, serving

@@ -7,25 +7,32 @@ import time
 
 import pytest
 
-from callsheet.outbox import Limits, Outlet, guarded_post
-from callsheet.outbox.guard import Rules
-from callsheet.outbox.post import BadAnswer, NoAnswer, PostFailed, Unreachable
+from callsheet.net.guard import Rules
+from callsheet.net.guarded_client import Answer, BadAnswer, GuardedClient, Limits, NoAnswer, PostFailed, Unreachable
 from tests.outbox.sink import CALM, QUICK, RULES, Behave, Sink, answer, never_accepts, raw, silent
 from tests.time_limits import within
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
+async def posted(url: str, limits: Limits, headers: dict[str, str] | None = None) -> Answer:
+    client = GuardedClient(RULES, limits)
+    try:
+        return await client.post(url, b"{}", headers or {})
+    finally:
+        client.close()
+
+
 async def post(sink: Sink, *turns: Behave, limits: Limits = CALM) -> object:
     sink.turns = list(turns)
-    return await guarded_post(sink.url, b"{}", {"x": "y"}, rules=RULES, limits=limits)
+    return await posted(sink.url, limits, {"x": "y"})
 
 
 async def test_one_that_never_accepts_ends_at_the_deadline() -> None:
     async with never_accepts() as url:
         begun = time.monotonic()
         with pytest.raises(Unreachable):
-            await guarded_post(url, b"{}", {}, rules=RULES, limits=QUICK)
+            await posted(url, QUICK)
         assert 0.4 < time.monotonic() - begun < within(1.5)
 
 
@@ -91,7 +98,7 @@ async def test_a_closed_port_and_an_inner_address_are_told_the_same_way(sink: Si
     async with Sink() as closed:
         url = closed.url
     with pytest.raises(Unreachable) as told:
-        await guarded_post(url, b"{}", {}, rules=RULES, limits=CALM)
+        await posted(url, CALM)
     assert isinstance(told.value, PostFailed)
     assert "127.0.0.1" not in str(told.value)
 
@@ -108,7 +115,7 @@ async def test_the_host_header_is_the_name_and_the_connection_goes_to_the_addres
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    outlet = Outlet(Rules(http=True, networks=RULES.networks, any_port=True), CALM, resolve=resolve)
+    outlet = GuardedClient(Rules(http=True, networks=RULES.networks, any_port=True), CALM, resolve=resolve)
     await outlet.post(f"http://hooks.example:{sink.port}/a?b=c", b"{}", {})
     assert (sink.got[0].headers["host"], sink.got[0].path) == (f"hooks.example:{sink.port}", "/a?b=c")
 
@@ -117,5 +124,5 @@ async def test_the_next_address_is_tried_when_one_is_closed(sink: Sink) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.9", "::1", "127.0.0.1"]
 
-    found = await Outlet(RULES, CALM, resolve=resolve).post(f"http://hooks.example:{sink.port}/", b"{}", {})
+    found = await GuardedClient(RULES, CALM, resolve=resolve).post(f"http://hooks.example:{sink.port}/", b"{}", {})
     assert found.status == 200

@@ -11,7 +11,7 @@ from callsheet.cli.testkit.proxy import Answered, Asked, Fate, FaultProxy, page,
 from callsheet.kernel.errors import InvalidInput
 from callsheet.worker.remote import RemoteOptions, ServerAway, ServerRefused
 from callsheet.worker.remote import caller as caller_module
-from callsheet.worker.remote.answers import read, retry_after
+from callsheet.worker.remote.answers import read
 from callsheet.worker.remote.caller import Caller, pause, proxy_of
 from callsheet.worker.remote.credentials import Credentials
 from tests.time_limits import within
@@ -51,13 +51,17 @@ def test_an_answer_is_its_object() -> None:
     assert read(201, JSON, b'{"ok":true}') == {"ok": True}
 
 
+DATE = "Wed, 21 Oct 2099 07:28:00 GMT"  # would be judged by this machine's clock
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("3", 3.0), ("0", 0.0), ("", 0.0), ("-1", 0.0), ("soon", 0.0), ("99999", 60.0), ("\u0663", 0.0)],
+    [("3", 3.0), ("0", 0.0), ("", 0.0), ("-1", 0.0), ("soon", 0.0), ("99999", 60.0), ("\u0663", 0.0), (DATE, 0.0)],
 )
 def test_retry_after_counts_in_seconds_only(text: str, seconds: float) -> None:
-    assert retry_after(text) == seconds
-    assert retry_after("Wed, 21 Oct 2099 07:28:00 GMT") == 0  # would be judged by this machine's clock
+    with pytest.raises(ServerAway) as caught:
+        read(503, {"retry-after": text}, b"")
+    assert caught.value.retry_after_s == seconds
 
 
 def test_pauses_have_full_jitter_and_honour_the_server() -> None:

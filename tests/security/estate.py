@@ -23,9 +23,10 @@ from callsheet.kernel import commands
 from callsheet.kernel.job import ADOPTED, Job, NewJob, NewOutboxEvent
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
+from callsheet.net.guard import Rules
 from callsheet.objects import Objects, open_objects
 from callsheet.objects.folders import key_of
-from callsheet.outbox import Endpoints, Rules
+from callsheet.outbox import Endpoints
 from callsheet.store.protocol import ClaimRequest, Settled
 from callsheet.vault.keys import first_keys
 from callsheet.vault.local import LocalKeyring

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from callsheet.engine import Engine
 from callsheet.engine.housekeeping import Housekeeping
+from callsheet.net.guard import Rules
+from callsheet.net.guarded_client import GuardedClient
 from callsheet.outbox.deliver import Deliveries
 from callsheet.outbox.endpoints import Endpoints
-from callsheet.outbox.guard import Rules
 from callsheet.outbox.options import DeliveryOptions
-from callsheet.outbox.post import Outlet
 from callsheet.worker.disk import Usage
 from callsheet.worker.runner import Worker
 
@@ -101,7 +101,7 @@ async def deliver(world: World, process: Process) -> None:
     engine = engine_of(world, process)
     endpoints = Endpoints(engine.store, Sealer(), RULES)
     deliveries = process.part = Deliveries(
-        engine, endpoints, DeliveryOptions(lease_ms=12_000), outlet=cast("Outlet", world.receiver)
+        engine, endpoints, DeliveryOptions(lease_ms=12_000), outlet=cast("GuardedClient", world.receiver)
     )
     deliveries._name = process.name
     await deliveries.run()

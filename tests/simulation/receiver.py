@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from callsheet.outbox.post import Answer, NoAnswer, Unreachable
+from callsheet.net.guarded_client import Answer, NoAnswer, Unreachable
 
 if TYPE_CHECKING:
     from .world import World
@@ -18,7 +18,7 @@ WAYS = ("500", "unreachable", "timeout", "lost")
 
 
 class Receiver:
-    """Stands for an `Outlet`. `bodies` has each body that came in, by event id, and `accepted` what it said 200 to."""
+    """Stands for a `GuardedClient`. `bodies` has each body by event id, `accepted` those answered with 200."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callsheet.kernel.errors import Outage
-from callsheet.sigv4 import Scope, signing_key
+from callsheet.net.sigv4 import Scope, signing_key
 from callsheet.vault import Binding, Keyring, Secret, Vault, keyring_from
 from callsheet.vault.errors import (
     InvalidKeyring,
@@ -20,8 +20,8 @@ from callsheet.vault.errors import (
     Tampered,
     UnknownKek,
 )
+from callsheet.vault.kms import Signer
 from callsheet.vault.rewrap import rewrap
-from callsheet.vault.sigv4 import Signer
 from tests.stores import open_store
 from tests.vault.services import Kms, Transit
 from tests.vault.test_rewrap import all_open, filled

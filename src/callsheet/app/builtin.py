@@ -11,7 +11,7 @@ from callsheet.contracts.redis_gateway.tasks import add_tasks as add_gateway
 from .transcoding import add_transcoding
 
 if TYPE_CHECKING:
-    from callsheet.outbox import Rules
+    from callsheet.net.guard import Rules
 
     from .application import Callsheet
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from callsheet.contracts.euterpe.access import sender
 from callsheet.contracts.euterpe.download import Downloads
 from callsheet.contracts.euterpe.tasks import MAX_SOURCE_BYTES, Parts, add_task
-from callsheet.outbox import Endpoints, Outlet, Rules
+from callsheet.net.guard import Rules
+from callsheet.net.guarded_client import GuardedClient
+from callsheet.outbox import Endpoints
 from callsheet.vault import Vault, keyring_from
 from callsheet.vault.refresh import Refresher
 
@@ -57,7 +59,7 @@ async def _parts(app: Callsheet, rules: Rules, storage: Rules) -> Parts:
     def refresher() -> Refresher:
         if not refreshers:
             endpoints = Endpoints(engine.store, sealer_from(os.environ), rules)
-            refreshers.append(Refresher(engine, vault(), sender(endpoints, Outlet(rules))))
+            refreshers.append(Refresher(engine, vault(), sender(endpoints, GuardedClient(rules))))
         return refreshers[0]
 
     return Parts(engine, vault, refresher, Downloads(storage), storage)

@@ -34,8 +34,8 @@ from callsheet.http.middleware import EdgeRules
 from callsheet.http.proxies import Proxies
 from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.kernel.durations import seconds
+from callsheet.net.guard import StorageRules
 from callsheet.objects import objects_from_url
-from callsheet.outbox.guard import StorageRules
 from callsheet.outbox.options import MAX_BATCH
 from callsheet.studio import mount
 

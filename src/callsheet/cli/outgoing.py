@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.app.sealing import sealer_from
-from callsheet.outbox import Deliveries, DeliveryOptions, Endpoints, Rules
-from callsheet.outbox.guard import networks
+from callsheet.net.guard import Rules, networks
+from callsheet.outbox import Deliveries, DeliveryOptions, Endpoints
 
 from .failures import WrongInput
 

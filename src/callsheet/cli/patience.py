@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import random
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -17,6 +16,7 @@ from typing import TypeVar
 
 from callsheet.kernel.durations import Duration, seconds
 from callsheet.kernel.errors import StoreRefused, StoreUnavailable
+from callsheet.net.backoff import pause_after
 
 from .passwords import without_passwords
 
@@ -56,8 +56,8 @@ class Patience:
 
     def _pause_s(self, tries: int, away: StoreUnavailable) -> float:
         """Return how long to wait before the next try, which is told; raises `away` when there is no time for one."""
-        ceiling_s: float = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2 ** min(tries, 10))
-        pause_s = random.uniform(ceiling_s / 2, ceiling_s) + getattr(away, "retry_after_s", 0.0)  # noqa: S311 - jitter
+        pause_s = pause_after(tries, SHORTEST_PAUSE_S, LONGEST_PAUSE_S, jitter=0.5)
+        pause_s += getattr(away, "retry_after_s", 0.0)
         now = time.monotonic()
         self._until = now + self._wait_s if self._until is None else self._until
         left_s = self._until - now

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from callsheet.net.backoff import doubled
 from callsheet.store.tasks import end
 
 from .failures import DRAINED, WRONG_INPUT
@@ -101,7 +102,7 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if self._reload else pause_s):
                     await news.wait()
-            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            pause_s = doubled(pause_s, FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     async def _run_child(self, index: int) -> _End:
         begun = time.monotonic()

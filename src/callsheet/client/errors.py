@@ -19,15 +19,15 @@ CallsheetError
 
 from __future__ import annotations
 
-import email.utils
+import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import httpx2
 
 from callsheet.kernel.errors import CallsheetError, IdempotencyConflict, InvalidInput, JobNotFound, Refused
+from callsheet.net.retry_after import retry_after_s
 
 SHOWN = 200  # characters quoted from a response that is no problem document
 AGAIN = frozenset({429, 502, 503, 504})
@@ -157,17 +157,6 @@ def _told(answer: httpx2.Response) -> Told:
         str(body.get("code") or f"http_{answer.status_code}"),
         str(body.get("detail") or body.get("title") or answer.reason_phrase),
         str(body.get("request_id") or ""),
-        _retry_after(answer.headers.get("Retry-After", "")),
+        retry_after_s(answer.headers.get("Retry-After", ""), time.time()),
         [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else (),
     )
-
-
-def _retry_after(text: str) -> float | None:
-    """Return a Retry-After header, a number or a date, as seconds from now; None if unreadable."""
-    if text.isascii() and text.isdigit():
-        return float(text)
-    try:
-        moment = email.utils.parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, (moment.astimezone(UTC) - datetime.now(UTC)).total_seconds())

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from .errors import ApiError, ServerUnreachable, UnexpectedAnswer
-from .sse import Parser
+from callsheet.net.backoff import pause_after
+from callsheet.net.sse import Parser
+
+from .errors import ApiError, EventTooLarge, ServerUnreachable, UnexpectedAnswer
 from .transport import Transport
 
 log = logging.getLogger("callsheet.client")
@@ -35,11 +37,6 @@ class LiveEvent(NamedTuple):
     id: str
     type: str
     data: Mapping[str, Any]
-
-
-def backoff_s(attempt: int) -> float:
-    """Return the pause in seconds before a reconnection; the first has attempt number 1."""
-    return float(min(LONGEST_S, FIRST_S * 2 ** (attempt - 1)))
 
 
 @dataclass
@@ -114,14 +111,14 @@ async def follow_live(
             trouble = error
         except ServerUnreachable as error:
             trouble = error
-        attempt += 1
-        if attempt > ATTEMPTS:
+        if attempt >= ATTEMPTS:
             raise trouble
-        await pause(backoff_s(attempt))
+        await pause(pause_after(attempt, FIRST_S, LONGEST_S))
+        attempt += 1
 
 
 async def _events(chunks: Any) -> AsyncGenerator[LiveEvent]:
-    parser = Parser()
+    parser = Parser(EventTooLarge)
     async for chunk in chunks:
         for frame in parser.feed(chunk):
             try:

@@ -9,6 +9,7 @@ import time
 from typing import NamedTuple
 
 from callsheet.kernel.errors import CallsheetError
+from callsheet.net.backoff import pause_after
 
 from .errors import ApiError
 
@@ -68,6 +69,6 @@ class Pauses:
         """Return the next pause in seconds. Its jitter spreads the clients that lost the same server over time."""
         if asked_s is not None:
             return asked_s * random.uniform(1.0, 1.1)  # noqa: S311 - no secret
-        ceiling = min(self._patience.longest_pause_s, self._patience.first_pause_s * 2 ** min(self._failures, 20))
-        pause_s = self.hint_s + random.uniform(0.0, ceiling)  # noqa: S311
-        return min(self._patience.longest_pause_s, pause_s)
+        longest_s = self._patience.longest_pause_s
+        pause_s = pause_after(self._failures, self._patience.first_pause_s, longest_s, jitter=1)
+        return min(longest_s, self.hint_s + pause_s)

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.wire import parse_event_id
+from callsheet.net.sse import Frame
 
 from .errors import UnexpectedAnswer
 from .records import ENDED, RESET, JobEvent, RemoteJob
-from .sse import Frame
 
 ALL = "*"
 RESUME = "Last-Event-ID"

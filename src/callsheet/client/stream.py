@@ -9,11 +9,12 @@ from http import HTTPStatus
 
 import httpx2
 
-from .errors import ApiError, ServerUnreachable
+from callsheet.net.sse import Frame, Parser
+
+from .errors import ApiError, EventTooLarge, ServerUnreachable
 from .patience import Pauses
 from .places import Place
 from .records import JobEvent
-from .sse import Frame, Parser
 from .transport import Transport
 
 
@@ -45,7 +46,7 @@ async def follow(transport: Transport, place: Place) -> AsyncGenerator[JobEvent]
 
 async def _frames(answer: httpx2.Response, pauses: Pauses) -> AsyncGenerator[Frame]:
     """Yield the frames of one connection. A connection that lasts resets the backoff, even without events."""
-    parser, opened_at = Parser(), time.monotonic()
+    parser, opened_at = Parser(EventTooLarge), time.monotonic()
     async for chunk in answer.aiter_raw():
         for frame in parser.feed(chunk):
             yield frame

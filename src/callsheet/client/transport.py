@@ -1,17 +1,19 @@
-"""Requests to one server: authorization, retries, and the only place that translates httpx2's errors."""
+"""Requests to one server: authorization, retries, and the errors of broken connections."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
 import httpx2
 
-from callsheet.kernel.errors import CallsheetError, InvalidInput, is_from_driver
+from callsheet.kernel.errors import InvalidInput
+from callsheet.net.driver_errors import http_errors_as, reason_of
 from callsheet.settings import DEFAULT_URL
 
 from .errors import ApiError, ServerUnreachable, UnexpectedAnswer, problem_of
@@ -74,7 +76,7 @@ class Transport:
             headers={"Accept": EVENT_STREAM, "Accept-Encoding": "identity", "Cache-Control": "no-store", **headers},
             timeout=httpx2.Timeout(silence_s, connect=self.patience.connect_s, pool=None),
         )
-        with _translated(self.url):
+        with _errors_of(self.url):
             answer = await self._http.send(request, stream=True)
             try:
                 await _check_stream(answer)
@@ -87,7 +89,7 @@ class Transport:
         headers = {**part.headers, "Content-Length": str(part.size)}
         request = self._http.build_request(part.method, part.url, content=content, headers=headers)
         request.headers.pop("Authorization", None)
-        with _translated(request.url.host):
+        with _errors_of(request.url.host):
             answer = await self._http.send(request)
         if not answer.is_success:
             raise problem_of(answer)
@@ -96,7 +98,7 @@ class Transport:
         pauses = Pauses(self.patience, self.patience.retry_for_s)
         while True:
             try:
-                with _translated(self.url):
+                with _errors_of(self.url):
                     return _read(await self._http.send(request))
             except ServerUnreachable as error:
                 await pauses.after(error)
@@ -106,16 +108,12 @@ class Transport:
                 await pauses.after(error)
 
 
-@contextlib.contextmanager
-def _translated(url: str) -> Iterator[None]:
-    try:
-        yield
-    except CallsheetError:
-        raise
-    except Exception as error:
-        if not is_from_driver(error, "httpx2") or isinstance(error, httpx2.InvalidURL):
-            raise
-        raise ServerUnreachable(f"no answer from {url} ({str(error) or type(error).__name__})") from error
+def _errors_of(url: str) -> AbstractContextManager[None]:
+    def unreachable(error: Exception) -> Exception:
+        is_about_url = isinstance(error, httpx2.InvalidURL)
+        return error if is_about_url else ServerUnreachable(f"no answer from {url} ({reason_of(error)})")
+
+    return http_errors_as(unreachable)
 
 
 def _read(answer: httpx2.Response) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from callsheet.net.sse import Parser
 
 from .errors import AnswerTooLong, Away, CutOff, Garbled, LlmError, RequestRefused, Unavailable
 from .post import AWAY, chunks_of, clip, open_post
 from .settings import Endpoint
-from .sse import data_of
 
 Message = dict[str, Any]
 Hear = Callable[[str], object]
@@ -66,7 +67,7 @@ async def ask(endpoint: Endpoint, question: Question, hear: Hear) -> Answer:
     """Send a question, and call `hear` with each piece of text. Raises LlmError; cancelling closes the connection."""
     answer, pieces, length, is_complete = Answer(model=question.model or endpoint.model), [], 0, False
     async with open_post(endpoint, "chat/completions", question.body(endpoint)) as response:
-        async for data in data_of(chunks_of(response)):
+        async for data in _data_of(chunks_of(response)):
             if data.strip() == END:
                 is_complete = True
                 break
@@ -81,6 +82,16 @@ async def ask(endpoint: Endpoint, question: Question, hear: Hear) -> Answer:
         raise CutOff("the model's answer broke off: the stream ended without its last event")
     answer.text = "".join(pieces)
     return answer
+
+
+async def _data_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """Yield the `data` of each event; the last event needs no blank line. Raises Garbled for any other format."""
+    parser = Parser(Garbled, strict=True)
+    async for chunk in chunks:
+        for frame in parser.feed(chunk):
+            yield frame.data
+    if (last := parser.flush()) is not None:
+        yield last.data
 
 
 def _take(endpoint: Endpoint, data: str, answer: Answer) -> str:

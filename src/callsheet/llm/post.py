@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import time
 import weakref
 from collections.abc import AsyncIterator
-from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx2
 
-from callsheet.kernel.errors import is_from_driver
+from callsheet.net.driver_errors import http_errors_as, reason_of
+from callsheet.net.retry_after import retry_after_s
 
 from .errors import Away, CutOff, LlmError, NotConfigured, RequestRefused, Unavailable, Unreachable
 from .settings import Endpoint
@@ -54,11 +53,10 @@ async def open_post(endpoint: Endpoint, path: str, body: dict[str, Any]) -> Asyn
     """Yield the response before its body is read; leaving the block closes the connection. Redirects are errors."""
     response = await _send(endpoint, path, body)
     try:
-        if not response.is_success:
-            raise await _refusal(endpoint, response)
-        yield response
-    except httpx2.TransportError as error:
-        raise _cut_off(endpoint, error) from None
+        with http_errors_as(lambda error: CutOff(f"the model's answer broke off ({_reason(endpoint, error)})")):
+            if not response.is_success:
+                raise await _refusal(endpoint, response)
+            yield response
     finally:
         await response.aclose()
 
@@ -71,19 +69,19 @@ async def _send(endpoint: Endpoint, path: str, body: dict[str, Any]) -> httpx2.R
         request = _client().build_request("POST", url, json=body, headers=headers, timeout=limits)
     except httpx2.InvalidURL:
         raise NotConfigured("the model's address cannot be read; check CALLSHEET_LLM_URL") from None
-    try:
+
+    def failure(error: Exception) -> LlmError:
+        reason = _reason(endpoint, error)
+        if isinstance(error, httpx2.UnsupportedProtocol):
+            return NotConfigured(f"the model's address cannot be used: {reason}")
+        return Unreachable(f"the model's server at {_place(endpoint)} cannot be reached ({reason})")
+
+    with http_errors_as(failure):
         return await _client().send(request, stream=True)
-    except httpx2.UnsupportedProtocol as error:
-        raise NotConfigured(f"the model's address cannot be used: {_words(endpoint, error)}") from None
-    except Exception as error:
-        if not is_from_driver(error, "httpx2"):
-            raise
-        words = _words(endpoint, error)
-        raise Unreachable(f"the model's server at {_place(endpoint)} cannot be reached ({words})") from None
 
 
 async def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """Yield the body in chunks. Raises CutOff when the server falls silent."""
+    """Yield the body in chunks, inside `open_post`. Raises CutOff when the server falls silent."""
     chunks = response.aiter_bytes()
     while True:
         try:
@@ -93,12 +91,6 @@ async def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
             return
         except TimeoutError:
             raise CutOff(f"the model sent nothing for {CHUNK_S:g} s in the middle of its answer") from None
-        except httpx2.TransportError:
-            raise
-        except Exception as error:
-            if not is_from_driver(error, "httpx2"):
-                raise
-            raise CutOff(f"the model's answer broke off ({type(error).__name__})") from None
         yield chunk
 
 
@@ -112,13 +104,9 @@ async def body_of(response: httpx2.Response, limit_bytes: int) -> bytes:
     return bytes(body[:limit_bytes])
 
 
-def _cut_off(endpoint: Endpoint, error: httpx2.TransportError) -> CutOff:
-    return CutOff(f"the model's answer broke off ({_words(endpoint, error)})")
-
-
-def _words(endpoint: Endpoint, error: Exception) -> str:
+def _reason(endpoint: Endpoint, error: Exception) -> str:
     """Return the message of a driver's error, without the endpoint's secrets."""
-    return endpoint.hide(str(error)) or type(error).__name__
+    return endpoint.hide(reason_of(error))
 
 
 async def _refusal(endpoint: Endpoint, response: httpx2.Response) -> LlmError:
@@ -128,7 +116,8 @@ async def _refusal(endpoint: Endpoint, response: httpx2.Response) -> LlmError:
         return RequestRefused(f"the server at {_place(endpoint)} answered {status}, a redirect; {advice}")
     reason = clip(endpoint, _message(await body_of(response, ERROR_BYTES)))
     if status in AWAY or status in BUSY or status >= 500:  # noqa: PLR2004 - HTTP's own numbers
-        after_s = _retry_after(response.headers.get("Retry-After", ""))
+        after_s = retry_after_s(response.headers.get("Retry-After", ""), time.time())
+        after_s = None if after_s is None else min(after_s, LONGEST_WAIT_S)
         kind = Away if status in AWAY else Unavailable
         return kind(f"the model's server answered {status}: {reason}", after_s=after_s)
     return RequestRefused(f"the model's server refused the request, {status}: {reason}")
@@ -150,18 +139,6 @@ def _message(body: bytes) -> str:
     except (ValueError, RecursionError):
         return text or "no reason given"
     return content if isinstance(content, str) else text
-
-
-def _retry_after(text: str) -> float | None:
-    """Return the delay in seconds of a `Retry-After` header, which holds a number or a date."""
-    try:
-        wait_s = float(text)
-    except ValueError:
-        try:
-            wait_s = parsedate_to_datetime(text).timestamp() - time.time()
-        except (ValueError, TypeError, OverflowError):
-            return None
-    return min(max(0.0, wait_s), LONGEST_WAIT_S) if math.isfinite(wait_s) else None
 
 
 def _place(endpoint: Endpoint) -> str:

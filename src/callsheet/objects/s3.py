@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 import obstore
 from obstore.store import S3Store
 
+from callsheet.net.sigv4 import quoted_path
+
 from .credentials import HeldCredentials
 from .errors import (
     ObjectChanged,
@@ -27,7 +29,6 @@ from .s3_errors import is_range_beyond_the_end, of_driver
 from .s3_uploads import S3Uploads, conditions, part_query
 from .s3_wire import Bucket, Call, Wire
 from .signing import disposition
-from .sigv4 import quoted_path
 from .storage_breaker import StorageBreaker
 from .threads import pieces, regrouped
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import html
-import random
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
@@ -12,17 +11,19 @@ from typing import NamedTuple
 
 import httpx2
 
-from callsheet.kernel.errors import is_from_driver
+from callsheet.net.backoff import pause_after
+from callsheet.net.driver_errors import http_errors_as
+from callsheet.net.sigv4 import Request, Scope, presign, quoted_path
 
 from .credentials import HeldCredentials
 from .errors import ObjectsError, ObjectsForbidden, ObjectsUnavailable
 from .records import Part
 from .s3_errors import of_answer
-from .sigv4 import Request, Scope, presign, quoted_path
 from .storage_breaker import StorageBreaker
 
 OWN_EXPIRY_S = 300
 TRIES = 4
+PAUSE_S = 0.1, 0.8  # the first and the longest
 SLICE_BYTES = 256 * 1024
 PATIENCE = httpx2.Timeout(60.0, connect=10.0)
 _UPLOAD_ID = re.compile(r"<UploadId>([^<]+)</UploadId>")
@@ -115,7 +116,7 @@ class Wire:
                 tries += 1
                 if tries == TRIES:
                     raise
-                await asyncio.sleep(random.uniform(0.05, 0.1) * 2**tries)  # noqa: S311 - not a secret
+                await asyncio.sleep(pause_after(tries, *PAUSE_S, jitter=0.5))
 
     async def _once(self, call: Call, doing: str) -> httpx2.Response:
         url = await self.signed_url(call, OWN_EXPIRY_S)
@@ -132,14 +133,13 @@ class Wire:
         if self._client is None:
             encrypted = self.bucket.base.startswith("https:")  # reading all certificates takes 30 ms
             self._client = httpx2.AsyncClient(timeout=PATIENCE, verify=encrypted, proxy=self._proxy_url)
-        try:
-            headers = {"content-length": str(len(call.content)), **call.headers}
+        headers = {"content-length": str(len(call.content)), **call.headers}
+
+        def unavailable(error: Exception) -> ObjectsUnavailable:  # without its text, which has the signed URL
+            return ObjectsUnavailable(f"{doing}: the storage cannot be reached ({type(error).__name__})")
+
+        with http_errors_as(unavailable):
             answer = await self._client.request(call.method, url, headers=headers, content=_slices(call.content))
-        except Exception as error:
-            if not is_from_driver(error, "httpx2"):
-                raise
-            # Its text and its request carry the signed URL.
-            raise ObjectsUnavailable(f"{doing}: the storage cannot be reached ({type(error).__name__})") from None
         if not answer.is_success or "<Error>" in answer.text[:1000]:  # a completion may fail after its 200
             status = answer.status_code if not answer.is_success else httpx2.codes.INTERNAL_SERVER_ERROR
             raise of_answer(status, answer.text, doing)

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
 from callsheet.engine.system_secrets import OBJECT_LINKS, SECRET_BYTES, Sealer, system_secret
+from callsheet.net.sigv4 import LONGEST_S, quoted_path
 
 from .errors import LinkExpired, LinkRefused, UnknownObjects
 from .records import Signed
-from .sigv4 import quoted_path
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
 ROUTE = "/objects/"
-LONGEST_S = 7 * 24 * 3600  # as at S3
 MOST_NAME = 150
 NAMES = frozenset({"expires", "size", "type", "upload", "part", "name", "bound"})
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 
+from callsheet.net.backoff import doubled
+
 from .errors import ObjectsUnavailable
 
 FAILURES = 5
@@ -47,7 +49,7 @@ class StorageBreaker:
         self._failures += 1
         if self._failures == FAILURES or self._is_probing:  # requests that were under way make no pause longer
             self._is_probing = False
-            self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2) if self._pause_s else FIRST_PAUSE_S
+            self._pause_s = doubled(self._pause_s, FIRST_PAUSE_S, LONGEST_PAUSE_S)
             self._closed_until = self._clock() + self._pause_s
 
 

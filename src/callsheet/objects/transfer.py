@@ -7,10 +7,11 @@ import contextlib
 import hashlib
 import json
 import os
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from callsheet.net.backoff import pause_after
 
 from .errors import ObjectChanged, ObjectsUnavailable, ObjectTooLarge
 from .records import Fetched, ObjectInfo
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 2 * 1024 * 1024
 TRIES = 6  # in a row without a single byte
 CHANGES = 3
-LONGEST_PAUSE_S = 5.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 
 class Sending(NamedTuple):
@@ -130,8 +131,7 @@ async def _follow(objects: Objects, info: ObjectInfo, partial: Partial, how: Tak
         tries = 1 if partial.done > before else tries + 1
         if tries == TRIES:
             raise cut
-        pause_s = min(LONGEST_PAUSE_S, 0.1 * 2**tries)
-        await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - not a secret
+        await asyncio.sleep(pause_after(tries, FIRST_PAUSE_S, LONGEST_PAUSE_S, jitter=0.5))
 
 
 async def _rest(objects: Objects, info: ObjectInfo, partial: Partial) -> AsyncGenerator[bytes, None]:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.job import Delivery
 from callsheet.kernel.settlement import OutboxSettlement
+from callsheet.net.guard import BlockedTarget
+from callsheet.net.guarded_client import PostFailed, Unreachable
 
 from .decide import GONE, Outcome, logged, retry_after_ms, settlement_of
 from .endpoints import HEAD, EndpointNotFound, own_id
-from .guard import BlockedTarget
-from .post import PostFailed, Unreachable
 from .signing import key_of, signed_headers
 
 if TYPE_CHECKING:
     from callsheet.kernel.job import OutboxEvent
+    from callsheet.net.guarded_client import GuardedClient
 
     from .endpoints import Endpoint, Endpoints
-    from .post import Outlet
 
 log = logging.getLogger("callsheet.outbox")
 KEPT_S = 5.0  # endpoints are cached for so long, so a revoked secret signs for at most 5 s more
@@ -55,7 +55,7 @@ class Attempted(NamedTuple):
 class Attempts:
     """Makes delivery attempts. Caches endpoints and their keys for five seconds."""
 
-    def __init__(self, endpoints: Endpoints, outlet: Outlet) -> None:
+    def __init__(self, endpoints: Endpoints, outlet: GuardedClient) -> None:
         self._endpoints = endpoints
         self._outlet = outlet
         self._ways: dict[tuple[str, str], tuple[float, Way]] = {}

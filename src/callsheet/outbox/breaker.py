@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from callsheet.kernel.job import Json
+from callsheet.net.backoff import doubled
 from callsheet.store.clock import TOLERANCE_MS
 
 IN_A_ROW = 10
@@ -62,7 +63,7 @@ class Breaker(NamedTuple):
 
     def opened(self, now: int) -> Breaker:
         """Return the breaker opened, with twice the previous pause (30 s at first, at most 1 h)."""
-        open_ms = min(self.open_ms * 2, MOST_OPEN_MS) if self.open_ms else FIRST_OPEN_MS
+        open_ms = doubled(self.open_ms, FIRST_OPEN_MS, MOST_OPEN_MS)
         return self._replace(state=State.OPEN, open_ms=open_ms, probe_at=now + open_ms, recent=())
 
     def probing(self, now: int, patience_ms: int) -> Breaker:

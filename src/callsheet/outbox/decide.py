@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 from callsheet.kernel.job import Delivery, OutboxEvent
 from callsheet.kernel.retry import OUTBOX
 from callsheet.kernel.settlement import OutboxSettlement
 from callsheet.kernel.wire import encode
+from callsheet.net.retry_after import retry_after_s
 
 DAY_MS = 86_400_000
 GONE = 410
@@ -68,14 +68,9 @@ def delay_of(outcome: Outcome, attempt: int, rand: float) -> int:
 
 
 def retry_after_ms(text: str, now_ms: int) -> int | None:
-    """Parse a Retry-After header (seconds or date) to milliseconds; None if malformed."""
-    text = text.strip()
-    if text.isascii() and text.isdigit():
-        return min(int(text[:12]) * 1000, DAY_MS)
-    try:
-        return max(0, min(round(parsedate_to_datetime(text).timestamp() * 1000) - now_ms, DAY_MS))
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
+    """Return a Retry-After header (seconds or date) in milliseconds, at most a day; None if malformed."""
+    wait_s = retry_after_s(text, now_ms / 1000)
+    return None if wait_s is None else round(min(wait_s * 1000, DAY_MS))
 
 
 def logged(before: str | None, outcome: Outcome, *, attempt: int, at_ms: int, reason: str = "") -> str:

@@ -20,6 +20,7 @@ from callsheet.kernel.errors import StoreError
 from callsheet.kernel.job import Claim, Delivery
 from callsheet.kernel.settlement import OutboxSettlement
 from callsheet.kernel.workers import worker_identity
+from callsheet.net.guarded_client import GuardedClient
 from callsheet.store.protocol import Settled
 from callsheet.store.tasks import end, wait
 
@@ -28,7 +29,6 @@ from .borrowed import Borrowed
 from .gauges import OutboxGauges, count
 from .health import Destination, Health
 from .options import DeliveryOptions
-from .post import Outlet
 from .shares import SLOW_MS, Shares, whose_more
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ class Deliveries:
         endpoints: Endpoints,
         options: DeliveryOptions | None = None,
         *,
-        outlet: Outlet | None = None,
+        outlet: GuardedClient | None = None,
     ) -> None:
         self.options = options or DeliveryOptions()
         self._store, self._clock = engine.store, ClockWatch(engine.store)
         self._endpoints = endpoints
-        self._own_outlet = Outlet(endpoints.rules, self.options.limits) if outlet is None else None
+        self._own_outlet = GuardedClient(endpoints.rules, self.options.limits) if outlet is None else None
         self._attempts = Attempts(endpoints, outlet or self._own_outlet)  # type: ignore[arg-type] # one of both is there
         self._health = Health(engine.store, patience_ms=self.options.lease_ms)
         self._shares = Shares(self.options.concurrency, self.options.per_endpoint, self.options.per_requester)

@@ -12,9 +12,9 @@ import secrets
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from callsheet.kernel.errors import CallsheetError, InvalidInput, Refused
+from callsheet.net.guard import Rules, target_of
 from callsheet.store.protocol import Document
 
-from .guard import Rules, target_of
 from .signing import new_secret
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .answers import Limits
+from callsheet.net.guarded_client import Limits
 
 MAX_BATCH = 25
 

@@ -12,7 +12,9 @@ import json
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from callsheet.net.sigv4 import Post, Scope, signed_headers
 
 from .errors import (
     InvalidKeyring,
@@ -26,7 +28,6 @@ from .errors import (
 from .keyring import Wrapped
 from .secret import Secret
 from .service import Service
-from .sigv4 import Signer
 
 if TYPE_CHECKING:
     from .binding import Binding
@@ -44,6 +45,28 @@ ERRORS: dict[str, tuple[type[VaultError], str]] = {
     "DependencyTimeoutException": (KeyServiceUnavailable, "KMS timed out"),
     "KeyUnavailableException": (KeyServiceUnavailable, "the key is not available now"),
 }
+
+
+class _AccessKeys(NamedTuple):
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+
+
+class Signer(NamedTuple):
+    """AWS credentials with the region and service to sign for."""
+
+    access_key_id: str
+    secret_access_key: Secret
+    region: str
+    service: str
+    session_token: Secret | None = None
+
+    def headers(self, url: str, body: bytes, headers: dict[str, str], at: str) -> dict[str, str]:
+        """Return the headers plus a signature over all headers and the body; `at` is the time as 20261116T061500Z."""
+        token = self.session_token.reveal() if self.session_token is not None else ""
+        keys = _AccessKeys(self.access_key_id, self.secret_access_key.reveal(), token)
+        return signed_headers(Post(url, body, headers), keys, Scope(self.region, self.service), at)
 
 
 class AwsKeyring:

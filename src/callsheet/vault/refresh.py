@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Job, Status
+from callsheet.net.backoff import doubled, pause_after
 
 from .errors import CredentialRejected, RefreshFailed, RefreshUnreachable
 
@@ -144,9 +146,9 @@ class Refresher:
 
     async def _deliver(self, request: RefreshRequest, deadline: float) -> None:
         """Send the request until the requester accepts it; a status other than busy or 2xx is final."""
-        why = ""
+        why, between_s = "", self._patience.between_sends_s
         for tried in range(self._patience.sends):
-            pause_s = self._patience.between_sends_s * (2**tried - 1)
+            pause_s = pause_after(tried, between_s, math.inf) - between_s
             if time.monotonic() + pause_s > deadline:
                 break
             await asyncio.sleep(pause_s)
@@ -169,4 +171,4 @@ class Refresher:
             if time.monotonic() > deadline:
                 raise RefreshFailed(f"no newer credentials came within {self._patience.whole_s:g} s")
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, self._patience.longest_look_s)
+            pause_s = doubled(pause_s, pause_s, self._patience.longest_look_s)

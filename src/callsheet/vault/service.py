@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from callsheet.kernel.errors import is_from_driver
+from callsheet.net.backoff import pause_after
+from callsheet.net.driver_errors import http_errors_as
 
 from .errors import KeyServiceUnavailable
 
 TIMEOUT_S = 10.0
 TRIES = 3
+LONGEST_PAUSE_S = 5.0
 BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -36,13 +38,12 @@ class Service:
         why = ""
         for tried in range(TRIES):
             if tried:
-                await asyncio.sleep(self._pause_s * 2**tried)
+                await asyncio.sleep(pause_after(tried, self._pause_s, LONGEST_PAUSE_S))
             try:
-                response = await self._client.request(method, url, content=body, headers=headers)
-            except Exception as error:
-                if not is_from_driver(error, "httpx2"):
-                    raise
-                why = type(error).__name__
+                with http_errors_as(lambda error: KeyServiceUnavailable(type(error).__name__)):
+                    response = await self._client.request(method, url, content=body, headers=headers)
+            except KeyServiceUnavailable as error:
+                why = str(error)
                 continue
             if response.status_code not in BUSY:
                 return Answer(response.status_code, _json(response))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError, Outage, StoreError, StoreUnavailable
+from callsheet.net.backoff import pause_after
 from callsheet.store.protocol import Settled
 
 from .plane import PartlyRefused
@@ -33,6 +33,7 @@ log = logging.getLogger("callsheet.worker")
 ENOUGH = 200
 FLIGHTS = 2
 GATHER_S = 0.002
+BACKOFF_S = 0.02, 1.0  # the first and the longest pause
 Entry = tuple[Run, "Settlement", Written | None]
 
 
@@ -160,7 +161,7 @@ class Flusher:
                     )
                     return [Settled.STALE] * len(settlements)
                 tried += 1
-                await asyncio.sleep(min(1.0, 0.02 * 2 ** min(tried, 10)) * random.uniform(0.5, 1))  # noqa: S311 - jitter
+                await asyncio.sleep(pause_after(tried, *BACKOFF_S, jitter=0.5))
 
     async def _heard(self, entry: Entry, answer: Settled | Exception) -> None:
         if not isinstance(answer, Exception):

@@ -22,6 +22,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.contracts import WITH_CALLBACKS
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError
+from callsheet.net.backoff import pause_after
 from callsheet.store.protocol import ClaimRequest
 from callsheet.store.tasks import end, wait
 
@@ -186,8 +187,7 @@ class Shift:
 
     def _pause_s(self, trouble: int, error: Exception) -> float:  # noqa: ARG002 - a server may say how long
         """Return the seconds to wait before the next claim, after `trouble` failed claims in a row."""
-        pause_s: float = 0.1 * 2 ** min(trouble, 10)
-        return min(2.0, pause_s) * random.uniform(0.5, 1)  # noqa: S311 - jitter
+        return pause_after(trouble, 0.1, 2.0, jitter=0.5)
 
     def _rest_s(self, room: int, *, burst: bool) -> float:  # noqa: ARG002 - who has waited at the server need not rest
         """Return the seconds to sleep, unless woken, after a claim without jobs or without `room`."""

@@ -17,13 +17,14 @@ import pytest
 import callsheet.studio
 from callsheet.client import Client, LiveEvent, LiveState, NoSuchJob, ServerUnreachable, Unauthorized
 from callsheet.client import live as live_client
-from callsheet.client.live import ATTEMPTS, SILENCE_S, backoff_s, follow_live
+from callsheet.client.live import ATTEMPTS, FIRST_S, LONGEST_S, SILENCE_S, follow_live
 from callsheet.client.patience import Patience
 from callsheet.client.transport import Transport
 from callsheet.contracts.aura import routes
 from callsheet.contracts.aura.stream import KEEPALIVE_S
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job, NewEvent
+from callsheet.net.backoff import pause_after
 from tests import stores
 from tests.client.proxy import anywhere, before
 from tests.client.scripted import scripted, stream
@@ -33,7 +34,7 @@ from .conftest import running, through_all_stages
 
 
 def test_the_backoff_is_the_contracts() -> None:
-    assert [backoff_s(n) for n in range(1, 8)] == [1, 2, 4, 8, 16, 30, 30]
+    assert [pause_after(n, FIRST_S, LONGEST_S) for n in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert ATTEMPTS == 5
 
 

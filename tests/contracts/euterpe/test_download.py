@@ -15,9 +15,8 @@ import pytest
 from callsheet.contracts.euterpe import download, pace
 from callsheet.contracts.euterpe.download import CutOff, Downloads, Refused, Taken
 from callsheet.media.errors import DiskFull
+from callsheet.net.guard import BlockedTarget, InvalidTarget, Rules
 from callsheet.objects.errors import ObjectTooLarge
-from callsheet.outbox import Rules
-from callsheet.outbox.guard import BlockedTarget, InvalidTarget
 from tests.outbox.sink import RULES, Behave, Got, Sink, answer
 
 RAW = bytes(range(256)) * 2_000

@@ -14,14 +14,14 @@ import httpx2
 import pytest
 
 from callsheet.contracts.euterpe.access import s3_objects
-from callsheet.contracts.euterpe.gate import Gate
 from callsheet.contracts.euterpe.models import Storage
 from callsheet.contracts.euterpe.places import Place
 from callsheet.contracts.euterpe.tasks import outcome_of
 from callsheet.kernel.errors import Outage
+from callsheet.net.guard import BlockedTarget, Rules, target_of
+from callsheet.net.guarded_proxy import GuardedProxy
 from callsheet.objects import HeldCredentials
 from callsheet.objects.errors import ClockSkewed, ObjectsUnavailable
-from callsheet.outbox.guard import BlockedTarget, Rules, target_of
 from callsheet.worker.signals import Fatal
 from tests.outbox.certificate import certificate
 from tests.outbox.sink import RULES
@@ -116,7 +116,7 @@ async def test_the_own_requests_of_an_upload_go_through_the_gate_too() -> None:
 @pytest.mark.parametrize("asked", ["http://127.0.0.1:1/", "http://elsewhere.example.org/", "/", "x"])
 async def test_a_gate_leads_to_its_endpoint_alone(asked: str) -> None:
     target = target_of(f"http://{NAME}:81/", ONE_ADDRESS)
-    async with Gate(target, ONE_ADDRESS, Names("127.0.0.2")) as gate:
+    async with GuardedProxy(target, ONE_ADDRESS, Names("127.0.0.2")) as gate:
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gate.url).port)
         writer.write(f"GET {asked} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
@@ -141,7 +141,7 @@ async def test_the_certificate_is_still_checked_by_the_name(tmp_path: Path) -> N
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_side)
     port = server.sockets[0].getsockname()[1]
     target = target_of(f"https://{NAME}:{port}/", RULES)
-    async with server, Gate(target, RULES, Names("127.0.0.1")) as gate:
+    async with server, GuardedProxy(target, RULES, Names("127.0.0.1")) as gate:
         async with httpx2.AsyncClient(proxy=gate.url, verify=known) as client:
             assert (await client.get(f"https://{NAME}:{port}/")).text == "ok"
         assert said.is_set()

@@ -16,7 +16,7 @@ from callsheet.contracts.euterpe.places import source_of
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.retry import JobError
-from callsheet.outbox.guard import StorageRules
+from callsheet.net.guard import StorageRules
 from callsheet.store.protocol import ClaimRequest
 from callsheet.vault import Vault
 from tests import stores

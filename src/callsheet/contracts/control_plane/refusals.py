@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job, Outcome
 from callsheet.kernel.settlement import Settlement
+from callsheet.net.backoff import pause_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,9 +33,8 @@ async def set_aside(engine: Engine, worker_id: str, jobs: Sequence[Job]) -> list
     for job in jobs:
         known = await engine.store.checkpoints(job.job_id) if job.event_seq > FRESH else {}
         if f"{REFUSED}{worker_id}" in known:
-            shortest, longest = SET_ASIDE_MS
-            rest_ms = min(longest, shortest * 2 ** min(10, job.event_seq // 2 - FRESH))
-            back.append(commands.release(job, delay_ms=rest_ms))
+            delay_ms = int(pause_after(job.event_seq // 2 - FRESH, *SET_ASIDE_MS))
+            back.append(commands.release(job, delay_ms=delay_ms))
         else:
             kept.append(job)
     if back:

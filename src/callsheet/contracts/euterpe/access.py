@@ -10,23 +10,24 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from callsheet.kernel.wire import encode
+from callsheet.net.guard import BlockedTarget, InvalidTarget, Resolve, Rules, SystemResolver, target_of
+from callsheet.net.guarded_client import PostFailed
+from callsheet.net.guarded_proxy import GuardedProxy
 from callsheet.objects import Credentials, HeldCredentials, Objects
 from callsheet.objects.errors import ObjectsError, ObjectsFailing
 from callsheet.objects.s3 import S3Objects
 from callsheet.objects.s3_wire import Bucket
 from callsheet.outbox.endpoints import EndpointNotFound
-from callsheet.outbox.guard import BlockedTarget, InvalidTarget, Resolve, Rules, SystemResolver, target_of
-from callsheet.outbox.post import PostFailed
 from callsheet.outbox.signing import key_of, signed_headers
 from callsheet.vault.errors import CredentialRejected
 
 from .download import Refused
-from .gate import Gate
 from .places import Place
 
 if TYPE_CHECKING:
     from callsheet.kernel.job import Job
-    from callsheet.outbox import Endpoints, Outlet
+    from callsheet.net.guarded_client import GuardedClient
+    from callsheet.outbox import Endpoints
     from callsheet.vault import Opened, Vault
     from callsheet.vault.refresh import Refresher, RefreshRequest, Send
 
@@ -98,7 +99,7 @@ async def s3_objects(
                 yield objects
         return
     own = SystemResolver(1) if resolve is None else None
-    gate = Gate(target_of(storage.endpoint, rules, "storage"), rules, resolve or own)  # type: ignore[arg-type] # one is there
+    gate = GuardedProxy(target_of(storage.endpoint, rules, "storage"), rules, resolve or own)  # type: ignore[arg-type] # one is there
     try:
         async with gate, S3Objects(bucket, held, proxy_url=gate.url) as objects:
             with answers_by_contract():
@@ -129,7 +130,7 @@ def answers_by_contract() -> Iterator[None]:
         raise StorageFailing(str(error), provider_code=error.provider_code) from None
 
 
-def sender(endpoints: Endpoints, outlet: Outlet) -> Send:
+def sender(endpoints: Endpoints, outlet: GuardedClient) -> Send:
     """Return the function that requests newer credentials: a guarded POST, signed with the callback secret."""
 
     async def send(request: RefreshRequest) -> int:

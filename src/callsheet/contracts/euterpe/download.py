@@ -18,15 +18,16 @@ from typing import Any, BinaryIO, NamedTuple
 import httpcore2
 
 from callsheet.kernel.errors import CallsheetError, Outage, is_from_driver
+from callsheet.net.backoff import pause_after
+from callsheet.net.guard import Resolve, Rules, SystemResolver, Target, addresses_of, target_of
 from callsheet.objects.errors import ObjectTooLarge
-from callsheet.outbox.guard import Resolve, Rules, SystemResolver, Target, addresses_of, target_of
 from callsheet.vault.refresh import Meaning, meaning_of
 
 from .pace import paced
 
 OK, PARTIAL = 200, 206
 TRIES = 5  # in a row without a single byte
-PAUSE_S = 0.2
+PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 TIMES = {"connect": 10.0, "read": 60.0, "write": 10.0, "pool": 10.0}
 ERROR_BYTES = 4_096
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
@@ -138,7 +139,7 @@ class Downloads:
                 if part.disk_failed or not is_from_driver(error, "httpcore2"):
                     raise
             tries = 1 if part.done > before else tries + 1
-            await asyncio.sleep(PAUSE_S * 2**tries)
+            await asyncio.sleep(pause_after(tries, PAUSE_S, LONGEST_PAUSE_S))
         raise CutOff("the source's server cannot be reached, or breaks off again and again")
 
 

@@ -24,11 +24,11 @@ from callsheet.kernel.contracts.euterpe import error_for_clients
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
 from callsheet.kernel.wire import decode, encode
+from callsheet.net.guard import InvalidTarget, Rules, StorageRules
+from callsheet.net.guard import target_of as guarded
 from callsheet.objects.folders import outputs_of
 from callsheet.outbox import Endpoints
 from callsheet.outbox.endpoints import EndpointNotFound
-from callsheet.outbox.guard import InvalidTarget, Rules, StorageRules
-from callsheet.outbox.guard import target_of as guarded
 from callsheet.vault import Secret, Vault, keyring_from
 
 from .ids import JobIds, ids_of

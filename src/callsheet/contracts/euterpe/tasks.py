@@ -39,7 +39,7 @@ from .upload import uploaded
 if TYPE_CHECKING:
     from callsheet.engine import Engine
     from callsheet.media.progress import Progress
-    from callsheet.outbox import Rules
+    from callsheet.net.guard import Rules
     from callsheet.vault import Vault
     from callsheet.vault.refresh import Refresher
 

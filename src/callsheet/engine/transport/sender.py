@@ -7,12 +7,12 @@ limit: relay and audit recover the loss from the database.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.kernel.errors import StoreError
+from callsheet.net.backoff import pause_after
 from callsheet.store.tasks import wait
 
 if TYPE_CHECKING:
@@ -105,9 +105,7 @@ class Sender:
                 self._release(everyone=True)
                 if len(self._steps) >= MOST:
                     break
-                first_s, longest_s = BACKOFF_S
-                pause_s = min(longest_s, first_s * 2 ** min(tried, 10)) * random.uniform(0.5, 1)  # noqa: S311 - jitter
-                await wait(self._wire.stopping, pause_s)
+                await wait(self._wire.stopping, pause_after(tried, *BACKOFF_S, jitter=0.5))
                 tried += 1
             else:
                 return answers

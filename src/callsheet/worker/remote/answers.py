@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreUnavailable
+from callsheet.net.retry_after import retry_after_s
 
 OK, REDIRECT, CLIENT_ERROR, SERVER_ERROR = 200, 300, 400, 500
 AGAIN = frozenset({408, 425, 429})
@@ -74,7 +75,7 @@ def read(status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]
     if OK <= status < REDIRECT:
         return _object(body)
     if status in AGAIN or status >= SERVER_ERROR or (REDIRECT <= status < CLIENT_ERROR and status not in MOVED):
-        raise ServerAway(f"the server answered {status}", retry_after(headers.get("retry-after", "")))
+        raise ServerAway(f"the server answered {status}", _retry_after_s(headers.get("retry-after", "")))
     if status in MOVED:
         raise ServerRefused(
             status, "moved", f"it has moved to {headers.get('location', 'nowhere')[:SHOWN]}; use that URL"
@@ -100,6 +101,6 @@ def _object(body: bytes) -> dict[str, Any]:
     return found
 
 
-def retry_after(text: str) -> float:
+def _retry_after_s(text: str) -> float:
     """Return the seconds of a Retry-After header, 60 at most; 0 for a date, which needs this machine's clock."""
-    return min(LONGEST_RETRY_AFTER_S, float(text)) if text.isascii() and text.strip().isdecimal() else 0.0
+    return min(LONGEST_RETRY_AFTER_S, retry_after_s(text) or 0.0)

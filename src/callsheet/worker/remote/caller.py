@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import socket
 import time
 import urllib.request
@@ -14,7 +13,8 @@ from typing import Any
 
 import httpx2
 
-from callsheet.kernel.errors import is_from_driver
+from callsheet.net.backoff import pause_after
+from callsheet.net.driver_errors import http_errors_as, reason_of
 
 from .answers import UNAUTHORIZED, ServerAway, ServerRefused, read
 from .credentials import Credentials
@@ -90,23 +90,19 @@ class Caller:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         limits = httpx2.Timeout(total_s, connect=CONNECT_S)
         try:
-            async with asyncio.timeout(total_s):
-                answer = await self._http.post(
-                    f"{self._url}/internal/worker/{verb}", content=text.encode(), headers=headers, timeout=limits
-                )
+            with http_errors_as(lambda error: ServerAway(f"no answer from {self._url} ({reason_of(error)})")):
+                async with asyncio.timeout(total_s):
+                    answer = await self._http.post(
+                        f"{self._url}/internal/worker/{verb}", content=text.encode(), headers=headers, timeout=limits
+                    )
         except TimeoutError:
             raise ServerAway(f"no answer from {self._url} within {total_s:g} s") from None
-        except Exception as error:
-            if not is_from_driver(error, "httpx2"):
-                raise
-            raise ServerAway(f"no answer from {self._url} ({str(error) or type(error).__name__})") from None
         return read(answer.status_code, answer.headers, answer.content)
 
 
 def pause(tried: int, away: ServerAway) -> float:
     """Return the seconds before the next try: the server's Retry-After, plus a random time below a doubling limit."""
-    ceiling: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(tried, 20))
-    return away.retry_after_s + random.uniform(0, ceiling)  # noqa: S311 - jitter
+    return away.retry_after_s + pause_after(tried, FIRST_PAUSE_S, LONGEST_PAUSE_S, jitter=1)
 
 
 def proxy_of(url: str) -> str | None:

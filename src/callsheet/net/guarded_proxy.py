@@ -1,6 +1,6 @@
 """A loopback proxy to a requester's storage, for drivers that resolve host names themselves.
 
-Each gate serves one endpoint. For every connection it resolves the name, checks all addresses, and connects to one of
+Each proxy serves one endpoint. For every connection it resolves the name, checks all addresses, and connects to one of
 the checked addresses, so a later DNS change has no effect. TLS passes through unchanged: the driver still verifies the
 certificate by host name.
 """
@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from callsheet.outbox.guard import BlockedTarget, Resolve, Rules, Target, addresses_of, is_same
+from .guard import BlockedTarget, Resolve, Rules, Target, addresses_of, is_same
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,8 +26,8 @@ HOP = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Gate:
-    """`async with Gate(target, rules, resolve) as gate` serves at `gate.url`. `blocked` is the error of a refusal."""
+class GuardedProxy:
+    """A running proxy inside `async with`; `url` is its address, `blocked` the error if it refused a connection."""
 
     def __init__(self, target: Target, rules: Rules, resolve: Resolve) -> None:
         self._target, self._rules, self._resolve = target, rules, resolve
