@@ -109,11 +109,9 @@ class Transport:
 
 
 def _errors_of(url: str) -> AbstractContextManager[None]:
-    def unreachable(error: Exception) -> Exception:
-        is_about_url = isinstance(error, httpx2.InvalidURL)
-        return error if is_about_url else ServerUnreachable(f"no answer from {url} ({reason_of(error)})")
-
-    return http_errors_as(unreachable)
+    return http_errors_as(
+        lambda error: ServerUnreachable(f"no answer from {url} ({reason_of(error)})"), keeps_cause=True
+    )
 
 
 def _read(answer: httpx2.Response) -> Any:

@@ -9,17 +9,18 @@ from callsheet.kernel.errors import is_from_driver
 
 
 @contextlib.contextmanager
-def http_errors_as(error_of: Callable[[Exception], Exception], driver: str = "httpx2") -> Iterator[None]:
-    """Raise `error_of(error)` in place of an exception that the driver raised in the block; others pass unchanged.
+def http_errors_as(error_of: Callable[[Exception], Exception], *, keeps_cause: bool = False) -> Iterator[None]:
+    """Raise `error_of(error)` in place of an exception that httpx2 raised in the block; others pass unchanged.
 
-    The driver's exception is dropped, for it holds the request: its URL may be signed, its headers may carry a token.
+    Without `keeps_cause` httpx2's exception is dropped: it holds the request, whose URL may be signed and whose headers
+    may carry a token.
     """
     try:
         yield
     except Exception as error:
-        if not is_from_driver(error, driver):
+        if not is_from_driver(error, "httpx2"):
             raise
-        raise error_of(error) from None
+        raise error_of(error) from error if keeps_cause else None
 
 
 def reason_of(error: Exception) -> str:
